@@ -1,0 +1,83 @@
+"""Durations: strings such as ``"10 seconds"`` at the surface, int64 microseconds inside."""
+
+from __future__ import annotations
+
+import re
+
+from braided.errors import BraidedError
+
+_UNITS = {
+    "microsecond": 1,
+    "us": 1,
+    "millisecond": 1_000,
+    "ms": 1_000,
+    "second": 1_000_000,
+    "sec": 1_000_000,
+    "s": 1_000_000,
+    "minute": 60_000_000,
+    "min": 60_000_000,
+    "m": 60_000_000,
+    "hour": 3_600_000_000,
+    "h": 3_600_000_000,
+    "day": 86_400_000_000,
+    "d": 86_400_000_000,
+    "week": 7 * 86_400_000_000,
+}
+_PART = re.compile(r"([+-]?\d{1,18})(?:\.(\d{1,6}))?\s*([a-z]+)")
+# Sums of a time and a duration must stay inside int64: 10,000 years leave room for every timestamp.
+_LIMIT = 10_000 * 366 * 86_400_000_000
+
+
+def parse_duration(value: object, name: str) -> int:
+    """Return the microseconds in a duration string.
+
+    >>> parse_duration("10 seconds", "within")
+    10000000
+    >>> parse_duration("-1 minute 30 seconds", "between")
+    -30000000
+    >>> parse_duration("10 parsecs", "within")
+    Traceback (most recent call last):
+        ...
+    braided.errors.BraidedError: within='10 parsecs': not a duration; write '10 seconds'
+    """
+    text = value.strip().lower() if isinstance(value, str) else ""
+    text = text.removeprefix("interval ").strip()
+    total, at = 0, 0
+    while at < len(text):
+        part = _PART.match(text, at)
+        unit = part and (_UNITS.get(part[3]) or _UNITS.get(part[3].removesuffix("s")))
+        if not part or not unit:
+            break
+        micros = int(part[1]) * unit
+        if part[2]:
+            fraction = int(part[2]) * unit // 10 ** len(part[2])
+            micros += -fraction if part[1].startswith("-") else fraction
+        total += micros
+        at = part.end()
+        while at < len(text) and text[at] in " ,":
+            at += 1
+    if not text or at < len(text):
+        raise BraidedError(f"{name}={value!r}: not a duration; write '10 seconds'")
+    if abs(total) > _LIMIT:
+        raise BraidedError(f"{name}={value!r}: longer than 10,000 years; give a shorter one")
+    return total
+
+
+def format_duration(micros: int) -> str:
+    """Write microseconds as the shortest exact duration string.
+
+    >>> format_duration(90_000_000)
+    '90 seconds'
+    >>> format_duration(1_500)
+    '1500 microseconds'
+    """
+    for unit, size in (
+        ("day", 86_400_000_000),
+        ("hour", 3_600_000_000),
+        ("minute", 60_000_000),
+        ("second", 1_000_000),
+        ("millisecond", 1_000),
+    ):
+        if micros and micros % size == 0:
+            return f"{micros // size} {unit}{'' if abs(micros // size) == 1 else 's'}"
+    return f"{micros} microsecond{'' if abs(micros) == 1 else 's'}"
