@@ -1,0 +1,147 @@
+"""Turning matches into result batches of bounded size, predicates applied before columns are copied."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from braided.join.kernels import expand_pairs, match_ranges
+from braided.join.runs import Run
+
+if TYPE_CHECKING:
+    from braided.join.operator import WindowJoin
+
+PIECE_ROWS = 1 << 16
+PIECE_BYTES = 8 << 20
+
+Index = npt.NDArray[np.int64]
+
+
+class Emitter:
+    """Collects matched pairs of one batch and lets them go in pieces."""
+
+    def __init__(self, join: WindowJoin) -> None:
+        self._join = join
+        self._pieces: list[pa.RecordBatch] = []
+        self._rows = self._bytes = 0
+        self.results = 0
+
+    def probe(self, side: int, probe: Run, stored: Run) -> Iterator[pa.RecordBatch]:
+        """Yield full pieces of the pairs that probe rows of one side form with a run of the other side."""
+        if not len(probe.hashes) or not len(stored.hashes):
+            return
+        # Only probe rows within the run's span of hashes can match.
+        first = int(np.searchsorted(probe.hashes, stored.hashes[0]))
+        last = int(np.searchsorted(probe.hashes, stored.hashes[-1], side="right"))
+        starts, ends = np.empty(last - first, np.int64), np.empty(last - first, np.int64)
+        low, high = self._join.window.reach(side)
+        total = match_ranges(
+            probe.hashes[first:last],
+            probe.times[first:last],
+            stored.hashes,
+            stored.times,
+            stored.directory,
+            stored.shift,
+            low,
+            high,
+            starts,
+            ends,
+        )
+        for at in range(0, total, PIECE_ROWS):
+            size = min(PIECE_ROWS, total - at)
+            mine, theirs = np.empty(size, np.int64), np.empty(size, np.int64)
+            expand_pairs(starts, ends, at, mine, theirs)
+            mine += first
+            left, right = (probe, stored) if side == 0 else (stored, probe)
+            pairs = (mine, theirs) if side == 0 else (theirs, mine)
+            yield from self._emit(left.rows, right.rows, *pairs)
+
+    def flush(self) -> Iterator[pa.RecordBatch]:
+        """Yield what is left."""
+        if self._pieces:
+            yield pa.concat_batches(self._pieces) if len(self._pieces) > 1 else self._pieces[0]
+            self._pieces, self._rows, self._bytes = [], 0, 0
+
+    def _emit(
+        self, left: pa.RecordBatch, right: pa.RecordBatch, i: Index, j: Index
+    ) -> Iterator[pa.RecordBatch]:
+        keep = self._accepted(left, right, i, j)
+        if keep is not None:
+            i, j = i[keep], j[keep]
+        for start, stop in _cuts(left, right, i, j):
+            taken = (pa.array(i[start:stop]), pa.array(j[start:stop]))
+            sources = (left, right)
+            columns = [sources[c.side].column(c.source).take(taken[c.side]) for c in self._join.columns]
+            piece = pa.RecordBatch.from_arrays(columns, schema=self._join.output)
+            self.results += piece.num_rows
+            if self._rows + piece.num_rows > PIECE_ROWS or self._bytes + piece.nbytes > PIECE_BYTES:
+                yield from self.flush()
+            self._pieces.append(piece)
+            self._rows += piece.num_rows
+            self._bytes += piece.nbytes
+
+    def _accepted(
+        self, left: pa.RecordBatch, right: pa.RecordBatch, i: Index, j: Index
+    ) -> npt.NDArray[np.bool_] | None:
+        """Return which pairs have equal keys (hashes may collide) and satisfy the predicate; None: all."""
+        join = self._join
+        mask = None
+        li, rj = pa.array(i), pa.array(j)
+        if not join.hasher.exact:
+            mask = join.hasher.equal(
+                [left.column(name).take(li) for name in join.keys[0]],
+                [right.column(name).take(rj) for name in join.keys[1]],
+            )
+        if join.where is not None:
+            wanted = join.where.mask(
+                {name: left.column(name).take(li) for name in join.where.left},
+                {name: right.column(name).take(rj) for name in join.where.right},
+            )
+            mask = wanted if mask is None else mask & wanted
+        return mask
+
+
+def _cuts(left: pa.RecordBatch, right: pa.RecordBatch, i: Index, j: Index) -> Iterator[tuple[int, int]]:
+    """Cut pairs so that no piece exceeds PIECE_BYTES, however large single rows are."""
+    if not len(i):
+        return
+    sizes_left, sizes_right = row_bytes(left), row_bytes(right)
+    if len(i) * (int(sizes_left.max()) + int(sizes_right.max())) <= PIECE_BYTES:
+        yield 0, len(i)
+        return
+    total = np.cumsum(sizes_left[i if len(sizes_left) > 1 else 0] + sizes_right[j if len(sizes_right) > 1 else 0])
+    if total.ndim == 0 or len(total) != len(i):
+        total = np.cumsum(np.broadcast_to(sizes_left[0] + sizes_right[0], len(i)))
+    start = 0
+    while start < len(i):
+        before = int(total[start - 1]) if start else 0
+        stop = max(start + 1, int(np.searchsorted(total, before + PIECE_BYTES, side="right")))
+        yield start, stop
+        start = stop
+
+
+def row_bytes(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    """Return the size of each row, or one size for all where no column has rows of different size.
+
+    Top-level strings and binaries are measured by row, nested columns by their average.
+    """
+    fixed = 0
+    varying = None
+    for column in rows.columns:
+        kind = column.type
+        if pa.types.is_string(kind) or pa.types.is_binary(kind):
+            width: type[np.int32] | type[np.int64] = np.int32
+        elif pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
+            width = np.int64
+        else:
+            fixed += -(-column.nbytes // max(1, len(column)))
+            continue
+        offsets = np.frombuffer(column.buffers()[1], width)[column.offset : column.offset + len(column) + 1]
+        sizes = np.diff(offsets).astype(np.int64)
+        varying = sizes if varying is None else varying + sizes
+        fixed += np.dtype(width).itemsize
+    return np.array([fixed], np.int64) if varying is None else varying + fixed

@@ -1,0 +1,173 @@
+"""The window join as an operator: probe the stored runs with a batch's new rows, then store those rows.
+
+A pair is found exactly once: a new left row probes the stored right runs and the new right rows, a new
+right row probes the stored left runs only. State expires after the whole batch has probed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from braided.join.emit import Emitter
+from braided.join.runs import Run, sorted_run
+from braided.join.state import JoinState
+from braided.order.clocks import Window, advance
+from braided.routing.keys import KeyHasher
+from braided.routing.table import RoutingTable
+from braided.runtime.operator import Admitted, Block, Json, Outcome, Work
+from braided.runtime.store import Store
+
+if TYPE_CHECKING:
+    from braided.join.where import Predicate
+
+# New rows are sorted into runs of at most this size in memory before they probe and are stored.
+_NEW_RUN_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class OutputColumn:
+    """One result column: its name, the side it comes from and its name there."""
+
+    name: str
+    side: int
+    source: str
+
+
+@dataclass(frozen=True)
+class WindowJoin:
+    """An exact inner join of two streams on equal keys and ``lo <= r.t - l.t <= hi``.
+
+    Cost per batch: sorting the new rows, one directory look-up per new row and stored run, and one copy of
+    each result. State: every row that can still match, once.
+    """
+
+    inputs: tuple[pa.Schema, pa.Schema]
+    keys: tuple[tuple[str, ...], tuple[str, ...]]
+    times: tuple[str, str]
+    window: Window
+    hasher: KeyHasher
+    columns: tuple[OutputColumn, ...]
+    where: Predicate | None = None
+    where_text: str | None = None
+
+    @property
+    def lateness(self) -> tuple[int, int]:
+        """Each input's lateness."""
+        return self.window.lateness
+
+    @cached_property
+    def output(self) -> pa.Schema:
+        """The schema of the results."""
+        return pa.schema(
+            [pa.field(c.name, self.inputs[c.side].field(c.source).type) for c in self.columns]
+        )
+
+    @property
+    def options(self) -> Json:
+        """Everything that gives the stored state its meaning."""
+        return {
+            "operator": "join",
+            "on": [list(names) for names in self.keys],
+            "time": list(self.times),
+            "between": [self.window.lo, self.window.hi],
+            "lateness": list(self.window.lateness),
+            "where": self.where_text,
+            "left": [f"{field.name} {field.type}" for field in self.inputs[0]],
+            "right": [f"{field.name} {field.type}" for field in self.inputs[1]],
+        }
+
+    def admit(self, side: int, rows: pa.RecordBatch, workers: int) -> Admitted:
+        """Drop rows with a null key; send each other row to the worker of its key."""
+        total = rows.num_rows
+        for name in self.keys[side]:
+            if rows.column(name).null_count:
+                rows = rows.filter(rows.column(name).is_valid())
+        table = _hashed_table(workers)
+        return Admitted(
+            rows, table.workers_of(self.hashes(side, rows)), self.times_of(side, rows), total - rows.num_rows
+        )
+
+    def hashes(self, side: int, rows: pa.RecordBatch) -> npt.NDArray[np.uint64]:
+        """Return the key hash of each row."""
+        return self.hasher.hash([rows.column(name) for name in self.keys[side]])
+
+    def times_of(self, side: int, rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
+        """Return the event time of each row."""
+        times: npt.NDArray[np.int64] = rows.column(self.times[side]).view(pa.int64()).to_numpy()
+        return times
+
+    def process(
+        self, work: Work, state: Json | None, store: Store
+    ) -> Generator[pa.RecordBatch, None, Outcome]:
+        """Join one batch."""
+        kept = JoinState.restore(self, state, store)
+        new = [self._new_runs(side, work.blocks) for side in (0, 1)]
+        late = [self._late(side, work.blocks, kept.clocks[side]) for side in (0, 1)]
+        emitter = Emitter(self)
+        for left in new[0]:
+            for right in (*kept.runs_for(left, 1), *new[1]):
+                yield from emitter.probe(0, left, right)
+        for right in new[1]:
+            for left in kept.runs_for(right, 0):
+                yield from emitter.probe(1, right, left)
+        yield from emitter.flush()
+
+        kept.clocks = tuple(  # type: ignore[assignment]
+            advance(clock, stream.last) for clock, stream in zip(kept.clocks, work.streams, strict=True)
+        )
+        for side in (0, 1):
+            kept.absorb(side, new[side])
+        levels = kept.levels()
+        return Outcome(
+            kept.to_json(),
+            counts={"results": emitter.results, "late_left": late[0], "late_right": late[1]},
+            levels=levels,
+            streams=[
+                {"clock": kept.clocks[side], "lateness": self.window.lateness[side]} for side in (0, 1)
+            ],
+        )
+
+    def _new_runs(self, side: int, blocks: Sequence[Block]) -> list[Run]:
+        """Sort a batch's new rows of one side into runs of bounded size."""
+        runs = []
+        for group in _groups([block.rows for block in blocks if block.side == side]):
+            rows = pa.concat_batches(group)
+            runs.append(sorted_run(rows, self.hashes(side, rows), self.times_of(side, rows)))
+        return runs
+
+    def _late(self, side: int, blocks: Sequence[Block], clock: int | None) -> int:
+        """Count rows late against the committed clock or, at the end of a block, within their router task."""
+        count = 0
+        for block in blocks:
+            if block.side == side:
+                count += block.late
+                if clock is not None:
+                    on_time = self.times_of(side, block.rows)[: block.rows.num_rows - block.late]
+                    count += int(np.count_nonzero(on_time < clock - self.window.lateness[side]))
+        return count
+
+
+def _groups(batches: list[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+    group: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        if group and size + batch.nbytes > _NEW_RUN_BYTES:
+            yield group
+            group, size = [], 0
+        group.append(batch)
+        size += batch.nbytes
+    if group:
+        yield group
+
+
+@lru_cache(maxsize=4)
+def _hashed_table(workers: int) -> RoutingTable:
+    """Return the hash routing over that many workers, made once."""
+    return RoutingTable.hashed(workers)

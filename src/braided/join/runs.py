@@ -1,0 +1,129 @@
+"""Runs: immutable blocks of stored rows, sorted by (key hash, time), found again by directory look-up.
+
+Sequences of runs are merged as in a log-structured merge tree, but only within a slice of time, so that
+rows that expire together live together:
+
+```
+ time ->   | slice | slice | slice | open slice |
+ left      [======][======][======][====][==][]      closed slices: one sequence each
+                                                      open slice: sizes halve, so log2(batches) sequences
+```
+
+A sequence is one sorted order cut into runs of at most RUN_BYTES; each run knows its span of hashes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from braided.join.kernels import Index, Times, Words, build_directory, directory_shift, sort_order
+
+RUN_BYTES = 16 << 20
+
+
+@dataclass
+class Run:
+    """A decoded run: its rows with their hashes and times, and the directory over the hashes."""
+
+    rows: pa.RecordBatch
+    hashes: Words
+    times: Times
+    directory: Index
+
+    @property
+    def shift(self) -> int:
+        """The shift from a hash to its directory entry."""
+        return 65 - int(len(self.directory)).bit_length()
+
+    def slice(self, start: int, stop: int) -> Run:
+        """Return a part of the sorted rows as a run of its own."""
+        hashes = self.hashes[start:stop]
+        return Run(self.rows.slice(start, stop - start), hashes, self.times[start:stop], directory_of(hashes))
+
+    def take(self, index: npt.NDArray[Any]) -> Run:
+        """Return the rows at ascending positions as a run of its own."""
+        hashes = self.hashes[index]
+        return Run(self.rows.take(pa.array(index)), hashes, self.times[index], directory_of(hashes))
+
+
+def directory_of(hashes: Words) -> Index:
+    """Return the directory of sorted hashes."""
+    return build_directory(hashes, directory_shift(len(hashes)))
+
+
+def sorted_run(rows: pa.RecordBatch, hashes: Words, times: Times) -> Run:
+    """Sort rows into a run; ties keep their order, so the same rows in the same order give the same bytes."""
+    directory = directory_of(hashes)
+    order = sort_order(hashes, times, directory, directory_shift(len(hashes)))
+    return Run(rows.take(pa.array(order)), hashes[order], times[order], directory)
+
+
+def merge_runs(runs: Sequence[Run], horizon: int) -> Run:
+    """Merge runs into one and leave out the rows older than the horizon."""
+    kept = [run if run.times.min(initial=horizon) >= horizon else _unexpired(run, horizon) for run in runs]
+    if len(kept) == 1:
+        return kept[0]
+    rows = pa.concat_batches([run.rows for run in kept])
+    return sorted_run(
+        rows, np.concatenate([run.hashes for run in kept]), np.concatenate([run.times for run in kept])
+    )
+
+
+def _unexpired(run: Run, horizon: int) -> Run:
+    return run.take(np.flatnonzero(run.times >= horizon))
+
+
+@dataclass(frozen=True)
+class RunInfo:
+    """What the bookkeeping remembers of a stored run, enough to skip it without reading it."""
+
+    id: int
+    digest: str
+    rows: int
+    bytes: int
+    first_time: int
+    last_time: int
+    first_hash: int
+    last_hash: int
+
+    def to_json(self) -> list[Any]:
+        """Return the fields as a list, for the bookkeeping."""
+        return list(asdict(self).values())
+
+
+def encode_runs(run: Run) -> list[tuple[Run, bytes]]:
+    """Cut a sorted run into pieces of at most about RUN_BYTES, each with its stored bytes."""
+    if run.rows.num_rows == 0:
+        return []
+    pieces = max(1, -(-run.rows.nbytes // RUN_BYTES))
+    bounds = np.linspace(0, run.rows.num_rows, pieces + 1).astype(np.int64)
+    out: list[tuple[Run, bytes]] = []
+    for start, stop in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+        piece = run if pieces == 1 else run.slice(start, stop)
+        if piece.rows.num_rows > 1 and piece.rows.nbytes > RUN_BYTES * 5 // 4:
+            middle = piece.rows.num_rows // 2
+            out += encode_runs(piece.slice(0, middle)) + encode_runs(piece.slice(middle, piece.rows.num_rows))
+        elif piece.rows.num_rows:
+            out.append((piece, piece.rows.serialize().to_pybytes()))
+    return out
+
+
+def describe(run: Run, content: bytes, run_id: int) -> RunInfo:
+    """Return the bookkeeping entry of an encoded run."""
+    return RunInfo(
+        run_id,
+        hashlib.blake2b(content, digest_size=16).hexdigest(),
+        run.rows.num_rows,
+        len(content),
+        int(run.times.min()),
+        int(run.times.max()),
+        int(run.hashes[0]),
+        int(run.hashes[-1]),
+    )

@@ -1,0 +1,255 @@
+"""The join's state: which runs are stored, how they are merged, what expires."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from braided.errors import BraidedError
+from braided.join.runs import Run, RunInfo, describe, directory_of, encode_runs, merge_runs
+from braided.order.clocks import MAX_TIME
+from braided.runtime.operator import Json
+from braided.runtime.store import Store
+
+if TYPE_CHECKING:
+    from braided.join.operator import WindowJoin
+
+# A slice is an eighth of the time a row stays, so that at most about an eighth of what is kept can be
+# expired rows waiting for their slice; a sixteenth of the span bounds the cuts of one batch.
+_SLICES = 8
+_MOST_CUTS = 16
+# Sequences beyond this size are not merged further: merging holds them in memory.
+_MERGE_BYTES = 64 << 20
+
+Sequence_ = tuple[RunInfo, ...]
+
+
+class JoinState:
+    """The stored runs of both sides and the clocks, between load and save of one batch."""
+
+    def __init__(self, join: WindowJoin, store: Store) -> None:
+        self._join = join
+        self._store = store
+        self._next = 0
+        self.clocks: tuple[int | None, int | None] = (None, None)
+        self.sides: list[list[Sequence_]] = [[], []]
+
+    @classmethod
+    def restore(cls, join: WindowJoin, state: Json | None, store: Store) -> JoinState:
+        """Read the state as `to_json` left it."""
+        self = cls(join, store)
+        if state is not None:
+            self._next = state["next"]
+            self.clocks = (state["clocks"][0], state["clocks"][1])
+            self.sides = [
+                [tuple(RunInfo(*info) for info in sequence) for sequence in side] for side in state["sides"]
+            ]
+        return self
+
+    def to_json(self) -> Json:
+        """Return the bookkeeping: small, whatever the state's size."""
+        return {
+            "next": self._next,
+            "clocks": list(self.clocks),
+            "sides": [[[info.to_json() for info in sequence] for sequence in side] for side in self.sides],
+        }
+
+    def levels(self) -> dict[str, int]:
+        """Return how much is stored."""
+        infos = [info for side in self.sides for sequence in side for info in sequence]
+        return {
+            "stored_rows": sum(info.rows for info in infos),
+            "stored_bytes": sum(info.bytes for info in infos),
+            "runs": len(infos),
+        }
+
+    def runs_for(self, probe: Run, side: int) -> Iterator[Run]:
+        """Yield the stored runs of one side that rows of the other side could match, one at a time."""
+        if not len(probe.times):
+            return
+        low, high = self._join.window.reach(1 - side)
+        first, last = int(probe.times.min()) + low, int(probe.times.max()) + high
+        low_hash, high_hash = int(probe.hashes[0]), int(probe.hashes[-1])
+        for sequence in self.sides[side]:
+            for info in sequence:
+                if (
+                    info.first_time <= last
+                    and info.last_time >= first
+                    and info.first_hash <= high_hash
+                    and info.last_hash >= low_hash
+                ):
+                    yield self._load(side, info)
+
+    def absorb(self, side: int, new: Sequence[Run]) -> None:
+        """Store the new rows that can still match, drop what has expired, merge what belongs together."""
+        horizon = self._join.window.horizon(side, self.clocks)
+        kept: list[Sequence_] = []
+        for sequence in self.sides[side]:
+            for info in sequence:
+                if info.last_time < horizon:
+                    self._delete(info)
+            live = tuple(info for info in sequence if info.last_time >= horizon)
+            if live:
+                kept.append(live)
+        fresh = [run for piece in new for run in self._slices(side, merge_runs([piece], horizon))]
+        self.sides[side] = self._merge(side, kept, fresh, horizon)
+        self._compact(side, horizon)
+
+    def _width(self, side: int, span: int) -> int:
+        return max(self._join.window.retention(side) // _SLICES, span // _MOST_CUTS, 1)
+
+    def _slices(self, side: int, run: Run) -> Iterator[Run]:
+        """Cut new rows at slice borders; a few stragglers of an older slice stay with the next."""
+        if not len(run.times):
+            return
+        first, last = int(run.times.min()), int(run.times.max())
+        width = self._width(side, last - first)
+        if first // width == last // width:
+            yield run
+            return
+        slices = run.times // width
+        present, counts = np.unique(slices, return_counts=True)
+        threshold = len(run.times) // _SLICES
+        bounds, waiting = [], 0
+        for number, count in zip(present.tolist(), counts.tolist(), strict=True):
+            waiting += count
+            if waiting > threshold:
+                bounds.append(number)
+                waiting = 0
+        if waiting and bounds:
+            bounds[-1] = int(present[-1])
+        low = int(present[0])
+        for high in bounds or [int(present[-1])]:
+            yield run.take(np.flatnonzero((slices >= low) & (slices <= high)))
+            low = high + 1
+
+    def _merge(self, side: int, kept: list[Sequence_], fresh: list[Run], horizon: int) -> list[Sequence_]:
+        """Merge sequences of one slice: all once the slice is closed, else so that sizes at least halve."""
+        groups: dict[int, list[Sequence_ | Run]] = {}
+        times = [(min(i.first_time for i in s), max(i.last_time for i in s)) for s in kept]
+        times += [(int(run.times.min()), int(run.times.max())) for run in fresh]
+        span = max((last for _, last in times), default=0) - horizon
+        # The horizon is MIN_TIME until the other stream has a clock; then only the retention counts.
+        width = self._width(side, 0 if span > MAX_TIME // 2 else span)
+        for (_, last), item in zip(times, [*kept, *fresh], strict=True):
+            groups.setdefault(last // width, []).append(item)
+        clock = self.clocks[side]
+        late = self._join.window.lateness[side]
+        merged: list[Sequence_] = []
+        for number in sorted(groups):
+            closed = clock is not None and (number + 1) * width <= clock - late
+            merged += self._merge_slice(side, groups[number], closed, horizon)
+        return merged
+
+    def _merge_slice(
+        self, side: int, items: list[Sequence_ | Run], closed: bool, horizon: int
+    ) -> list[Sequence_]:
+        stack: list[list[Sequence_ | Run]] = []
+        for item in sorted(items, key=_rows, reverse=True):
+            stack.append([item])
+            while len(stack) > 1:
+                below, top = sum(map(_rows, stack[-2])), sum(map(_rows, stack[-1]))
+                size = sum(_bytes(x) for x in (*stack[-2], *stack[-1]))
+                if size > _MERGE_BYTES or not (closed or below < 2 * top):
+                    break
+                top_items = stack.pop()
+                stack[-1] += top_items
+        out: list[Sequence_] = []
+        for group in stack:
+            if len(group) == 1 and isinstance(group[0], tuple):
+                out.append(group[0])
+                continue
+            runs = []
+            for item in group:
+                if isinstance(item, tuple):
+                    runs += [self._load(side, info) for info in item]
+                else:
+                    runs.append(item)
+            written = self._write(merge_runs(runs, horizon))
+            for item in group:
+                if isinstance(item, tuple):
+                    for info in item:
+                        self._delete(info)
+            if written:
+                out.append(written)
+        return out
+
+    def _compact(self, side: int, horizon: int) -> None:
+        """Rewrite runs that straddle the horizon once expired rows exceed a quarter of the live ones."""
+        expired: dict[int, int] = {}
+        for sequence in self.sides[side]:
+            for info in sequence:
+                if info.first_time < horizon:
+                    expired[info.id] = int(np.count_nonzero(self._load(side, info).times < horizon))
+        total = sum(info.rows for sequence in self.sides[side] for info in sequence)
+        dead = sum(expired.values())
+        if dead * 4 <= total - dead:
+            return
+        rewritten: list[Sequence_] = []
+        for sequence in self.sides[side]:
+            infos: list[RunInfo] = []
+            for info in sequence:
+                if expired.get(info.id):
+                    infos += self._write(merge_runs([self._load(side, info)], horizon))
+                    self._delete(info)
+                else:
+                    infos.append(info)
+            if infos:
+                rewritten.append(tuple(infos))
+        self.sides[side] = rewritten
+
+    def _write(self, run: Run) -> Sequence_:
+        infos = []
+        for piece, content in encode_runs(run):
+            info = describe(piece, content, self._next)
+            self._next += 1
+            self._store.put(info.id, content)
+            self._store.cache.put(info.digest, _buffers(content, piece))
+            infos.append(info)
+        return tuple(infos)
+
+    def _delete(self, info: RunInfo) -> None:
+        self._store.delete(info.id)
+        self._store.cache.drop(info.digest)
+
+    def _load(self, side: int, info: RunInfo) -> Run:
+        """Return a stored run, from the host's cache or else from the state store."""
+        schema = self._join.inputs[side]
+        buffers = self._store.cache.get(info.digest)
+        if buffers is None:
+            content = self._store.get(info.id)
+            if hashlib.blake2b(content, digest_size=16).hexdigest() != info.digest:
+                raise BraidedError(f"stored run {info.id} is damaged; restore the checkpoint from a copy")
+            rows = pa.ipc.read_record_batch(pa.py_buffer(content), schema)
+            hashes = self._join.hashes(side, rows)
+            run = Run(rows, hashes, self._join.times_of(side, rows), directory_of(hashes))
+            self._store.cache.put(info.digest, _buffers(content, run))
+        else:
+            rows = pa.ipc.read_record_batch(buffers[0], schema)
+            run = Run(
+                rows,
+                np.frombuffer(buffers[1], np.uint64),
+                self._join.times_of(side, rows),
+                np.frombuffer(buffers[2], np.int64),
+            )
+        return run
+
+
+def _buffers(content: bytes, run: Run) -> list[pa.Buffer]:
+    return [
+        pa.py_buffer(content),
+        pa.py_buffer(np.ascontiguousarray(run.hashes)),
+        pa.py_buffer(np.ascontiguousarray(run.directory)),
+    ]
+
+
+def _rows(item: Sequence_ | Run) -> int:
+    return sum(info.rows for info in item) if isinstance(item, tuple) else len(item.times)
+
+
+def _bytes(item: Sequence_ | Run) -> int:
+    return sum(info.bytes for info in item) if isinstance(item, tuple) else int(item.rows.nbytes)

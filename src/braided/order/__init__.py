@@ -1,0 +1,1 @@
+"""Event time: clocks, lateness and what expires."""

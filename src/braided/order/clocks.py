@@ -1,0 +1,86 @@
+"""Clocks per stream and the horizons behind which stored rows cannot match any more.
+
+```
+ left rows  l.t ------------------------------> r.t in [l.t + lo, l.t + hi]
+            |<-------- lo ... hi ------->|
+ a left row leaves when   l.t + hi < clock_right - K_right
+ a right row leaves when  r.t - lo < clock_left  - K_left
+```
+
+Precondition: all times are int64 microseconds. Clocks never move back, so neither do horizons.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+MIN_TIME = -(1 << 63)
+MAX_TIME = (1 << 63) - 1
+Times = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Window:
+    """The time condition of a join, lo <= r.t - l.t <= hi, and each stream's lateness K."""
+
+    lo: int
+    hi: int
+    lateness: tuple[int, int]
+
+    def reach(self, probe: int) -> tuple[int, int]:
+        """Return (low, high): a probe row of that side at t meets stored rows from t + low to t + high."""
+        return (self.lo, self.hi) if probe == 0 else (-self.hi, -self.lo)
+
+    def retention(self, side: int) -> int:
+        """How far behind the other stream's clock a stored row of this side may be and still match."""
+        return self.reach(side)[1] + self.lateness[1 - side]
+
+    def horizon(self, side: int, clocks: tuple[int | None, int | None]) -> int:
+        """Return the oldest time at which a row of this side can still match a row that is not late."""
+        other = clocks[1 - side]
+        return MIN_TIME if other is None else clamp(other - self.retention(side))
+
+    def result_delay(self, side: int) -> int:
+        """How far behind the largest result time seen a result's time of this side may be.
+
+        A result leaves when the later of its two rows arrives. If that is this side's row it is at most K
+        behind its own stream. If it is the other side's, at time o, it is at most K_other behind that stream,
+        and this side's time is within [o + low, o + high]: the span of the window behind the largest.
+        """
+        return max(self.lateness[side], self.lateness[1 - side] + self.hi - self.lo)
+
+    def watermark_delay(self, side: int) -> int:
+        """The smallest native watermark delay on this input behind which no result's time can be."""
+        return self.lateness[side] + max(0, self.reach(1 - side)[1])
+
+
+def clamp(time: int) -> int:
+    """Keep a computed time inside int64."""
+    return max(MIN_TIME, min(MAX_TIME, time))
+
+
+def advance(clock: int | None, seen: int | None) -> int | None:
+    """Move a clock to the largest time seen; it never moves back."""
+    if clock is None or seen is None:
+        return seen if clock is None else clock
+    return max(clock, seen)
+
+
+def late_in_task(times: Times, running_max: int, lateness: int) -> tuple[npt.NDArray[np.bool_] | None, int]:
+    """Return which rows are more than `lateness` behind the running maximum, and the new maximum.
+
+    None stands for no row at all, the usual case.
+    """
+    if not len(times):
+        return None, running_max
+    seen = np.maximum.accumulate(np.maximum(times, running_max))
+    late = seen.astype(np.float64) - times > lateness if _wide(seen, times) else seen - times > lateness
+    return (late if late.any() else None), int(seen[-1])
+
+
+def _wide(seen: Times, times: Times) -> bool:
+    """Whether a difference of these times could overflow int64."""
+    return int(seen[-1]) - int(times.min()) > MAX_TIME

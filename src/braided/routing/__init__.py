@@ -1,0 +1,1 @@
+"""Routing: which worker sees which row."""

@@ -1,0 +1,159 @@
+"""Join keys as 64-bit hashes: equal keys hash equally in every process, on every machine.
+
+A single key column of at most 64 bits is hashed by a bijection, so equal hashes are equal keys and
+nothing is left to verify. Other keys may collide; `KeyHasher.equal` then decides on the values.
+
+Precondition: rows with a null in a key column were dropped, since null keys never match.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from braided.errors import BraidedError
+from braided.routing.kernels import hash_bytes, hash_words
+
+Hashes = npt.NDArray[np.uint64]
+
+_INTEGERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
+_DECIMAL_DIGITS = 38
+# Decimals of up to 18 digits fit in the low word, so its hash is exact.
+_EXACT_DECIMAL_DIGITS = 18
+
+
+def common_key_type(left: pa.DataType, right: pa.DataType, names: tuple[str, str]) -> pa.DataType:
+    """Return the type both sides of a key are compared in, as Spark would widen them.
+
+    >>> common_key_type(pa.int32(), pa.int64(), ("a", "b"))
+    DataType(int64)
+    """
+    for side, name, kind in (("left", names[0], left), ("right", names[1], right)):
+        if not _hashable(kind):
+            raise BraidedError(
+                f"on={name!r}: a {side} key of type {kind} is not supported; join on its fields or cast it"
+            )
+    if pa.types.is_signed_integer(left) and pa.types.is_signed_integer(right):
+        return max(left, right, key=lambda kind: kind.bit_width)
+    if pa.types.is_floating(left) and pa.types.is_floating(right):
+        return pa.float64()
+    if pa.types.is_decimal(left) and pa.types.is_decimal(right):
+        scale = max(left.scale, right.scale)
+        digits = max(left.precision - left.scale, right.precision - right.scale) + scale
+        if digits <= _DECIMAL_DIGITS:
+            return pa.decimal128(digits, scale)
+    elif _is_text(left) and _is_text(right):
+        return pa.large_string()
+    elif _is_bytes(left) and _is_bytes(right):
+        return pa.large_binary()
+    elif left == right:
+        return left
+    raise BraidedError(
+        f"on={names!r}: key types do not match, {left} on the left and {right} on the right; cast one side"
+    )
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
+def _hashable(kind: pa.DataType) -> bool:
+    return (
+        kind in _INTEGERS
+        or kind in (pa.float32(), pa.float64(), pa.bool_(), pa.date32())
+        or _is_text(kind)
+        or _is_bytes(kind)
+        or bool(pa.types.is_timestamp(kind) or pa.types.is_time(kind) or pa.types.is_duration(kind))
+        or bool(pa.types.is_decimal128(kind))
+    )
+
+
+@dataclass(frozen=True)
+class KeyHasher:
+    """Hashes the key columns of a batch and, where hashes may collide, compares the values.
+
+    >>> hasher = KeyHasher((pa.int64(),))
+    >>> hasher.exact
+    True
+    >>> bool((hasher.hash([pa.array([7], pa.int32())]) == hasher.hash([pa.array([7])])).all())
+    True
+    """
+
+    types: tuple[pa.DataType, ...]
+
+    @property
+    def exact(self) -> bool:
+        """Whether equal hashes imply equal keys."""
+        kind = self.types[0]
+        if len(self.types) > 1 or _is_text(kind) or _is_bytes(kind):
+            return False
+        return not pa.types.is_decimal(kind) or kind.precision <= _EXACT_DECIMAL_DIGITS
+
+    def hash(self, columns: Sequence[pa.Array]) -> Hashes:
+        """Return one 64-bit hash per row."""
+        hashes = np.zeros(len(columns[0]), np.uint64)
+        for column, kind in zip(columns, self.types, strict=True):
+            if _is_text(kind) or _is_bytes(kind):
+                offsets, data = _var_width(column)
+                hash_bytes(offsets, data, hashes)
+            else:
+                for words in _words(column, kind):
+                    hash_words(words, hashes)
+        return hashes
+
+    def equal(self, left: Sequence[pa.Array], right: Sequence[pa.Array]) -> npt.NDArray[np.bool_]:
+        """Return where two equally long lists of key columns hold equal keys."""
+        same = np.ones(len(left[0]), np.bool_)
+        for a, b, kind in zip(left, right, self.types, strict=True):
+            if _is_text(kind) or _is_bytes(kind):
+                b = b if a.type == b.type else b.cast(a.type)
+                same &= pc.equal(a, b).to_numpy(zero_copy_only=False)
+            else:
+                for x, y in zip(_words(a, kind), _words(b, kind), strict=True):
+                    same &= x == y
+        return same
+
+
+def _var_width(column: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
+    """Return the offsets and bytes of a string or binary array without nulls."""
+    large = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
+    _, offsets, data = column.buffers()
+    width: type[np.int64] | type[np.int32] = np.int64 if large else np.int32
+    if offsets is None or len(column) == 0:
+        return np.zeros(len(column) + 1, np.int64), np.zeros(0, np.uint8)
+    span = np.frombuffer(offsets, width)[column.offset : column.offset + len(column) + 1]
+    bytes_ = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
+    return span.astype(np.int64, copy=False), bytes_
+
+
+def _words(column: pa.Array, kind: pa.DataType) -> list[Hashes]:
+    """Return a fixed-width key column as one or two 64-bit words per row, canonical for equality."""
+    if column.type != kind:
+        column = column.cast(kind)
+    if pa.types.is_floating(kind):
+        # Spark: NaN equals NaN and -0.0 equals 0.0. Adding 0.0 turns -0.0 into 0.0.
+        values = column.cast(pa.float64()).to_numpy() + 0.0
+        values[np.isnan(values)] = np.nan
+        return [values.view(np.uint64)]
+    if pa.types.is_decimal(kind):
+        raw = np.frombuffer(column.buffers()[1], np.uint64)[2 * column.offset : 2 * (column.offset + len(column))]
+        low, high = raw[0::2], raw[1::2]
+        return [low.copy()] if kind.precision <= _EXACT_DECIMAL_DIGITS else [low.copy(), high.copy()]
+    if pa.types.is_boolean(kind):
+        column = column.cast(pa.int8())
+    elif pa.types.is_date(kind) or pa.types.is_time32(kind):
+        column = column.view(pa.int32())
+    elif not pa.types.is_integer(kind):
+        column = column.view(pa.int64())
+    values64: npt.NDArray[Any] = column.to_numpy().astype(np.int64, copy=False)
+    return [values64.view(np.uint64)]

@@ -1,0 +1,99 @@
+"""What an operator is: a deterministic function of its input and state, with no Spark in it.
+
+A router admits rows of one input and names each row's worker; a worker turns its state and the blocks of
+one batch into results and a new state. Both runtimes, Spark and local, drive the same objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from braided.runtime.store import Store
+
+Json = dict[str, Any]
+
+
+@dataclass
+class Admitted:
+    """The rows of a piece of input that the operator wants, with the worker and the time of each."""
+
+    rows: pa.RecordBatch
+    workers: npt.NDArray[np.int32]
+    times: npt.NDArray[np.int64]
+    null_keys: int
+
+
+@dataclass(frozen=True)
+class Block:
+    """Rows of one input for one worker; the last `late` of them were late within their router task."""
+
+    side: int
+    rows: pa.RecordBatch
+    late: int
+
+
+@dataclass
+class StreamTime:
+    """What all router tasks of a batch together saw of one input."""
+
+    rows: int = 0
+    null_times: int = 0
+    null_keys: int = 0
+    last: int | None = None
+
+
+@dataclass
+class Work:
+    """Everything one worker gets in one batch; blocks are in an order that every re-run repeats."""
+
+    worker: int
+    blocks: Sequence[Block]
+    streams: Sequence[StreamTime]
+
+
+@dataclass
+class Outcome:
+    """A worker's new state and what its report says: counts of this batch, and levels after it."""
+
+    state: Json
+    counts: dict[str, int] = field(default_factory=dict)
+    levels: dict[str, int] = field(default_factory=dict)
+    streams: list[Json] = field(default_factory=list)
+
+
+class Operator(Protocol):
+    """The contract of every stateful operator."""
+
+    @property
+    def inputs(self) -> tuple[pa.Schema, ...]:
+        """The Arrow schema of each input's rows."""
+
+    @property
+    def times(self) -> tuple[str, ...]:
+        """The event-time column of each input."""
+
+    @property
+    def lateness(self) -> tuple[int, ...]:
+        """Each input's lateness in microseconds."""
+
+    @property
+    def output(self) -> pa.Schema:
+        """The Arrow schema of the results."""
+
+    @property
+    def options(self) -> Json:
+        """Everything that gives stored state its meaning, as plain JSON; a checkpoint accepts no other."""
+
+    def admit(self, side: int, rows: pa.RecordBatch, workers: int) -> Admitted:
+        """Choose the rows to keep and the worker of each. Rows with a null time are gone already."""
+
+    def process(
+        self, work: Work, state: Json | None, store: Store
+    ) -> Generator[pa.RecordBatch, None, Outcome]:
+        """Yield results in pieces of bounded size, write runs to the store, return the new state."""

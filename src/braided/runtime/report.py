@@ -1,0 +1,120 @@
+"""What a query reports: rows, results, lateness, state and CPU, per stream and per worker."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from braided.durations import format_duration
+from braided.runtime.operator import Json
+
+_COLUMNS = ("rows", "results", "cpu_ms", "stored_rows", "stored_bytes", "runs")
+
+
+@dataclass(frozen=True)
+class Report:
+    """The report of one operator, or of several in one query; prints as a small table.
+
+    `to_dict()` is plain JSON: ``query``, ``streams`` (per input) and ``workers``, each with ``last`` (the
+    last batch that had data) and ``total`` (since the checkpoint began).
+    """
+
+    query: Json
+    streams: list[Json]
+    workers: list[Json]
+
+    @classmethod
+    def of_workers(cls, name: str, batch: int | None, reports: Iterable[Json]) -> Report:
+        """Assemble the reports that the workers of one operator made in one batch."""
+        by_worker = {report["worker"]: report for report in reports}
+        ordered = [by_worker[worker] for worker in sorted(by_worker)]
+        streams = []
+        for side, label in enumerate(("left", "right")):
+            known = ordered[0].get("streams") if ordered else None
+            stream = {"name": label, **(known[side] if known else {})}
+            stream["late"] = sum(report["total"].get(f"late_{label}", 0) for report in ordered)
+            stream["last_rows"] = ordered[0]["last_streams"][side] if known else 0
+            streams.append(stream)
+        query = {
+            "name": name,
+            "batch": batch,
+            "batches": max((report["batches"] for report in ordered), default=0),
+            "results": sum(report["total"]["results"] for report in ordered),
+        }
+        workers = [
+            {
+                "worker": report["worker"],
+                **{
+                    span: {column: report[span].get(column, 0) for column in _COLUMNS}
+                    for span in ("last", "total")
+                },
+            }
+            for report in ordered
+        ]
+        return cls(query, streams, workers)
+
+    def to_dict(self) -> Json:
+        """Return the report as plain JSON values."""
+        plain: Json = json.loads(
+            json.dumps({"query": self.query, "streams": self.streams, "workers": self.workers})
+        )
+        return plain
+
+    def __str__(self) -> str:
+        lines = [f"{self.query['name']}: {self.query['results']:,} results in {self.query['batches']} batches"]
+        lines += _table(
+            ("stream", "rows", "late", "null time", "null key", "clock", "lateness"),
+            [
+                (
+                    stream["name"],
+                    f"{stream.get('rows', 0):,}",
+                    f"{stream['late']:,}",
+                    f"{stream.get('null_times', 0):,}",
+                    f"{stream.get('null_keys', 0):,}",
+                    _clock(stream.get("clock")),
+                    format_duration(stream.get("lateness", 0)),
+                )
+                for stream in self.streams
+            ],
+        )
+        lines += _table(
+            ("worker", "rows", "results", "cpu ms", "last cpu ms", "stored rows", "stored bytes", "runs"),
+            [
+                (
+                    str(worker["worker"]),
+                    *(f"{worker['total'][name]:,}" for name in ("rows", "results", "cpu_ms")),
+                    f"{worker['last']['cpu_ms']:,}",
+                    *(f"{worker['last'][name]:,}" for name in ("stored_rows", "stored_bytes", "runs")),
+                )
+                for worker in self.workers
+            ],
+        )
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def _clock(micros: int | None) -> str:
+    if micros is None:
+        return "-"
+    try:
+        moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
+    except OverflowError:
+        return f"{micros} us"
+    return moment.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
+    widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
+    return [
+        "  "
+        + "  ".join(
+            cell.ljust(width) if i == 0 else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in (head, *rows)
+    ]

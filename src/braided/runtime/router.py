@@ -1,0 +1,146 @@
+"""The router's half of a batch: admit rows, split them by worker, pack them into blocks of bounded size.
+
+What a task sends is a pure function of its input and the routing table: cuts, order and bytes alike. No
+clock, no random number and no process-dependent hash takes part, so a re-run task repeats itself exactly.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from braided import __version__
+from braided.order.clocks import MIN_TIME, late_in_task
+from braided.runtime.operator import Json, Operator, StreamTime
+
+FORMAT = 1
+PIECE_BYTES = 8 << 20
+PIECE_ROWS = 1 << 18
+
+
+@dataclass(frozen=True)
+class Packet:
+    """One row of the shuffle: a block of rows for a worker, or (seq -1) the task's summary for it."""
+
+    worker: int
+    side: int
+    task: int
+    seq: int
+    late: int
+    note: str | None
+    block: bytes | None
+
+
+@dataclass(frozen=True)
+class RouterReport:
+    """What a router task tells the driver; it does not cross the shuffle."""
+
+    side: int
+    task: int
+    rows: int
+    cpu_ms: int
+
+
+def route_task(
+    operator: Operator,
+    fingerprint: str,
+    table: str,
+    side: int,
+    task: int,
+    workers: int,
+    batches: Iterable[pa.RecordBatch],
+) -> Iterator[list[Packet] | RouterReport]:
+    """Turn one task's rows into packets, a list per piece of input; then summaries; then the report."""
+    started = time.process_time()
+    seen = StreamTime()
+    running_max = MIN_TIME
+    seq = 0
+    for piece in _pieces(batches, operator.inputs[side]):
+        seen.rows += piece.num_rows
+        timed = _drop_null_times(piece, operator.times[side])
+        seen.null_times += piece.num_rows - timed.num_rows
+        if timed.num_rows:
+            last = int(_times(timed, operator.times[side]).max())
+            seen.last = last if seen.last is None else max(seen.last, last)
+        admitted = operator.admit(side, timed, workers)
+        seen.null_keys += admitted.null_keys
+        late, running_max = late_in_task(admitted.times, running_max, operator.lateness[side])
+        group = admitted.workers if late is None else admitted.workers * 2 + late
+        spread = 1 if late is None else 2
+        small = np.uint16 if workers * spread < 1 << 16 else np.int64  # 16 bits: numpy sorts by radix
+        order = np.argsort(group.astype(small), kind="stable")
+        rows = admitted.rows.take(pa.array(order))
+        bounds = np.searchsorted(group[order], np.arange(workers * spread + 1))
+        packets = []
+        for worker in range(workers):
+            start, stop = int(bounds[worker * spread]), int(bounds[(worker + 1) * spread])
+            if start < stop:
+                late_rows = stop - int(bounds[worker * spread + 1]) if spread == 2 else 0
+                block = rows.slice(start, stop - start).serialize().to_pybytes()
+                packets.append(Packet(worker, side, task, seq, late_rows, None, block))
+        seq += 1
+        if packets:
+            yield packets
+    header = {
+        "format": FORMAT,
+        "version": __version__,
+        "workers": workers,
+        "options": fingerprint,
+        "table": table,
+        **asdict(seen),
+    }
+    note = json.dumps(header, separators=(",", ":"))
+    yield [Packet(worker, side, task, -1, 0, note, None) for worker in range(workers)]
+    yield RouterReport(side, task, seen.rows, round(1000 * (time.process_time() - started)))
+
+
+def _pieces(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Join small input batches, and cut large ones, into pieces of bounded size with the given schema."""
+    waiting: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        conformed = conform(batch, schema)
+        parts = max(1, -(-conformed.nbytes // PIECE_BYTES), -(-conformed.num_rows // PIECE_ROWS))
+        step = max(1, -(-conformed.num_rows // parts))
+        for start in range(0, conformed.num_rows, step):
+            part = conformed.slice(start, step)
+            if waiting and (rows + part.num_rows > PIECE_ROWS or size + part.nbytes > PIECE_BYTES):
+                yield pa.concat_batches(waiting)
+                waiting, rows, size = [], 0, 0
+            waiting.append(part)
+            rows += part.num_rows
+            size += part.nbytes
+    if waiting:
+        yield pa.concat_batches(waiting)
+
+
+def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Give a batch the operator's own schema (time zones and widths may differ by session settings)."""
+    if batch.schema.equals(schema):
+        return batch
+    columns = [
+        column if column.type == field.type else column.cast(field.type)
+        for column, field in zip(batch.columns, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _drop_null_times(rows: pa.RecordBatch, time_column: str) -> pa.RecordBatch:
+    column = rows.column(time_column)
+    return rows.filter(column.is_valid()) if column.null_count else rows
+
+
+def _times(rows: pa.RecordBatch, time_column: str) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    times: np.ndarray[tuple[int], np.dtype[np.int64]] = rows.column(time_column).view(pa.int64()).to_numpy()
+    return times
+
+
+def read_header(note: str) -> Json:
+    """Return a task's summary as sent by `route_task`."""
+    header: Json = json.loads(note)
+    return header

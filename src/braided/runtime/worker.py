@@ -1,0 +1,164 @@
+"""The worker's half of a batch: check that everything fits, run the operator, keep the books.
+
+All workers get a summary from every router task, so all hold the same stream totals and clocks, and a
+worker that gets no rows still expires its state. Whatever does not fit stops the query before a row leaves.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Generator, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from braided import __version__
+from braided.errors import BraidedError
+from braided.runtime.operator import Block, Json, Operator, StreamTime, Work
+from braided.runtime.router import FORMAT, Packet, read_header
+from braided.runtime.store import Store
+
+
+def fingerprint(options: Json) -> str:
+    """Return a digest of an operator's options."""
+    content = json.dumps(options, sort_keys=True, separators=(",", ":")).encode()
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
+
+
+@dataclass(frozen=True)
+class Place:
+    """Which worker this is, of how many, and the fingerprint of the operator it runs."""
+
+    worker: int
+    workers: int
+    options: str
+
+
+def run_worker(
+    operator: Operator, place: Place, packets: Iterable[Packet], store: Store
+) -> Generator[pa.RecordBatch, None, Json]:
+    """Yield the results of one batch, commit the state, return the worker's report."""
+    started = time.process_time()
+    headers, blocks = _sort_packets(operator, packets)
+    _check_headers(headers, place)
+    book = _load_book(store, operator, place)
+    streams = _sum_streams(headers, len(operator.inputs))
+    outcome = yield from operator.process(
+        Work(place.worker, blocks, streams), book["state"], store
+    )
+    counts = {
+        "rows": sum(block.rows.num_rows for block in blocks),
+        "cpu_ms": round(1000 * (time.process_time() - started)),
+        **outcome.counts,
+    }
+    book["state"] = outcome.state
+    book["batches"] += 1
+    book["counts"] = {name: book["counts"].get(name, 0) + count for name, count in counts.items()}
+    for total, stream in zip(book["streams"], streams, strict=True):
+        for name in ("rows", "null_times", "null_keys"):
+            total[name] += getattr(stream, name)
+    store.save(json.dumps(book, separators=(",", ":")).encode())
+    report: Json = {
+        "worker": place.worker,
+        "batches": book["batches"],
+        "last": {**counts, **outcome.levels},
+        "total": {**book["counts"], **outcome.levels},
+    }
+    if place.worker == 0:
+        report["streams"] = [
+            {**total, **level} for total, level in zip(book["streams"], outcome.streams, strict=True)
+        ]
+        report["last_streams"] = [stream.rows for stream in streams]
+    return report
+
+
+def _sort_packets(operator: Operator, packets: Iterable[Packet]) -> tuple[list[tuple[int, Json]], list[Block]]:
+    """Put packets in the order (side, task, seq): the order of arrival from the shuffle is Spark's whim."""
+    ordered = sorted(packets, key=lambda packet: (packet.side, packet.task, packet.seq))
+    headers = [(packet.side, read_header(packet.note)) for packet in ordered if packet.note is not None]
+    blocks = [
+        Block(
+            packet.side,
+            pa.ipc.read_record_batch(pa.py_buffer(packet.block), operator.inputs[packet.side]),
+            packet.late,
+        )
+        for packet in ordered
+        if packet.block is not None
+    ]
+    return headers, blocks
+
+
+def _check_headers(headers: list[tuple[int, Json]], place: Place) -> None:
+    for _, header in headers:
+        if header["version"] != __version__ or header["format"] != FORMAT:
+            raise BraidedError(
+                f"a router runs braided {header['version']} and a worker {__version__}; "
+                "install the same version on the driver and all executors"
+            )
+        if header["options"] != place.options or header["workers"] != place.workers:
+            raise BraidedError("routers and workers of one query run different options; restart the query")
+    tables = sorted({header["table"] for _, header in headers})
+    if len(tables) > 1:
+        raise BraidedError(f"two routing tables in one batch, {tables}; restart the query")
+
+
+def _load_book(store: Store, operator: Operator, place: Place) -> Json:
+    content = store.load()
+    if content is None:
+        return {
+            "format": FORMAT,
+            "worker": place.worker,
+            "workers": place.workers,
+            "options": operator.options,
+            "batches": 0,
+            "counts": {},
+            "streams": [{"rows": 0, "null_times": 0, "null_keys": 0} for _ in operator.inputs],
+            "state": None,
+        }
+    book: Json = json.loads(content)
+    if book["format"] != FORMAT:
+        raise BraidedError(
+            f"the checkpoint has state format {book['format']}, this version of braided writes {FORMAT}; "
+            "start with a new checkpoint"
+        )
+    if book["workers"] != place.workers:
+        raise BraidedError(
+            f"the checkpoint was written with {book['workers']} workers, this query has {place.workers}; set "
+            f"spark.sql.shuffle.partitions={book['workers']} or start with a new checkpoint"
+        )
+    if book["worker"] != place.worker:
+        raise BraidedError(f"worker {place.worker} was given the state of worker {book['worker']}")
+    _check_options(book["options"], operator.options)
+    return book
+
+
+def _check_options(stored: Json, now: Json) -> None:
+    # Compare what JSON can tell apart: a tuple in the options comes back as a list.
+    current: Json = json.loads(json.dumps(now))
+    changed = [name for name in sorted({*stored, *current}) if stored.get(name) != current.get(name)]
+    if changed:
+        details = ", ".join(f"{name} was {_short(stored.get(name))} and is {_short(current.get(name))}" for name in changed)
+        raise BraidedError(
+            f"the checkpoint was written with other options: {details}; "
+            "restore them or start with a new checkpoint"
+        )
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 200 else text[:197] + "..."
+
+
+def _sum_streams(headers: list[tuple[int, Json]], sides: int) -> list[StreamTime]:
+    streams = [StreamTime() for _ in range(sides)]
+    for side, header in headers:
+        stream = streams[side]
+        stream.rows += header["rows"]
+        stream.null_times += header["null_times"]
+        stream.null_keys += header["null_keys"]
+        if header["last"] is not None:
+            stream.last = header["last"] if stream.last is None else max(stream.last, header["last"])
+    return streams
