@@ -1,3 +1,26 @@
 """Braided: exact stream joins for PySpark that spread any load over all workers."""
 
-__version__ = "0.1.0"
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+# The package `braided.join` is loaded before the function of the same name takes its place here.
+# Inside the project it is imported as `from braided.join.runs import Run`, which goes by the full name.
+import braided.join  # isort: skip
+
+from braided.api import join, report
+from braided.errors import BraidedError
+from braided.version import __version__
+
+if TYPE_CHECKING:
+    from braided import local
+
+__all__ = ["BraidedError", "__version__", "join", "local", "report"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "local":
+        import importlib
+
+        return importlib.import_module("braided.local")
+    raise AttributeError(f"module 'braided' has no attribute {name!r}")

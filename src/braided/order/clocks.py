@@ -52,9 +52,9 @@ class Window:
         """
         return max(self.lateness[side], self.lateness[1 - side] + self.hi - self.lo)
 
-    def watermark_delay(self, side: int) -> int:
-        """The smallest native watermark delay on this input behind which no result's time can be."""
-        return self.lateness[side] + max(0, self.reach(1 - side)[1])
+    def watermark_reach(self, side: int) -> int:
+        """How much older than a newly arrived row of this side the other row of a result may be."""
+        return max(0, -self.reach(side)[0])
 
 
 def clamp(time: int) -> int:

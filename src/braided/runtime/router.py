@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 import pyarrow as pa
 
-from braided import __version__
+from braided.version import __version__
 from braided.order.clocks import MIN_TIME, late_in_task
 from braided.runtime.operator import Json, Operator, StreamTime
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from braided import __version__
+from braided.version import __version__
 from braided.errors import BraidedError
 from braided.runtime.operator import Block, Json, Operator, StreamTime, Work
 from braided.runtime.router import FORMAT, Packet, read_header

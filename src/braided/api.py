@@ -1,0 +1,93 @@
+"""The public functions on Spark, thin enough that `import braided` loads neither Spark nor numba."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from braided.join.options import Duration, On
+    from braided.runtime.report import Report
+
+
+def join(
+    left: DataFrame,
+    right: DataFrame,
+    *,
+    on: On,
+    time: str | tuple[str, str],
+    within: Duration | tuple[Duration, Duration] | None = None,
+    between: tuple[Duration, Duration] | None = None,
+    where: str | None = None,
+    lateness: Duration | tuple[Duration, Duration] | None = None,
+    workers: int | None = None,
+    suffixes: tuple[str, str] = ("", "_right"),
+    how: str = "inner",
+    name: str | None = None,
+) -> DataFrame:
+    """Join two streaming DataFrames on equal keys within a window of time, exactly.
+
+    Every pair of rows with equal keys and times within the window comes out once, as a nested loop would
+    give them, as long as no row is more than `lateness` behind its stream's largest time. Later rows still
+    meet what is stored and are counted. Duplicates multiply; null keys never match; rows with a null time
+    are counted and dropped. Two batch DataFrames become Spark's own join with the same columns.
+
+    Parameters
+    ----------
+    on:
+        ``"phone"``, ``["a", "b"]`` or ``[("caller", "phone"), ...]`` (left name, right name).
+    time:
+        The event-time column, or a pair of them. TIMESTAMP, or TIMESTAMP_NTZ on both sides.
+    within, between:
+        One of them. ``within="10 seconds"`` is ``|r.t - l.t| <= 10 s``; ``within=(w_left, w_right)`` keeps a
+        left row joinable for w_left after its own time and a right row for w_right;
+        ``between=("5 seconds", "10 seconds")`` is ``5 s <= r.t - l.t <= 10 s``. All bounds are closed.
+    where:
+        A further SQL predicate over ``l.`` and ``r.`` columns. What docs/where.md lists runs vectorised
+        inside the join, anything else in Spark after it.
+    lateness:
+        One duration, or a pair. Default: the delay of the input's own `withWatermark`, else 10 seconds. The
+        result of another braided join brings its own, to which a given one is added.
+    workers:
+        Must equal spark.sql.shuffle.partitions, the default.
+    suffixes:
+        Appended to left and right column names that clash.
+    name:
+        What reports call this join.
+
+    Returns
+    -------
+    DataFrame
+        Key columns once (as on the left), the other left columns, the other right columns.
+
+    Cost: one shuffle. State: every row that can still match, once, in the RocksDB state store.
+    Not supported: outer joins, Spark Connect.
+    """
+    from braided.join.frames import join_frames
+
+    return join_frames(
+        left,
+        right,
+        on=on,
+        time=time,
+        within=within,
+        between=between,
+        where=where,
+        lateness=lateness,
+        workers=workers,
+        suffixes=suffixes,
+        how=how,
+        name=name,
+    )
+
+
+def report(query: Any, name: str | None = None) -> Report:
+    """Return what a running or ended query reports of its braided join.
+
+    With several joins in one query, `name` chooses one; the default is the last by name. Totals are kept
+    in the checkpoint, so they survive a restart. Prints as a small table; ``.to_dict()`` is plain JSON.
+    """
+    from braided.runtime.progress import read_report
+
+    return read_report(query, name)

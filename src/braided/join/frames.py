@@ -1,0 +1,266 @@
+"""`braided.join` on Spark DataFrames: read the options, run the operator, name and mark the result."""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+import logging
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StringType, StructField, StructType, TimestampNTZType
+
+from braided.errors import BraidedError
+from braided.join.operator import OutputColumn, WindowJoin
+from braided.join.options import (
+    DEFAULT_LATENESS,
+    Duration,
+    JoinNames,
+    On,
+    build_join,
+    check_how,
+    check_time_types,
+    resolve_bounds,
+    resolve_columns,
+    resolve_lateness,
+    resolve_names,
+)
+from braided.join.where import Predicate, Uncompilable, compile_where
+from braided.order.clocks import Window
+from braided.routing.keys import common_key_type
+from braided.runtime.spark import check_session, stateful
+from braided.runtime.watermark import BEHIND, DELAY, WATERMARK, lengthen_watermark, metadata_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_log = logging.getLogger("braided")
+_numbers = itertools.count(1)
+_SIDES = ("left", "right")
+
+
+def join_frames(
+    left: DataFrame,
+    right: DataFrame,
+    *,
+    on: On,
+    time: str | tuple[str, str],
+    within: Duration | tuple[Duration, Duration] | None = None,
+    between: tuple[Duration, Duration] | None = None,
+    where: str | None = None,
+    lateness: Duration | tuple[Duration, Duration] | None = None,
+    workers: int | None = None,
+    suffixes: tuple[str, str] = ("", "_right"),
+    how: str = "inner",
+    name: str | None = None,
+) -> DataFrame:
+    """See `braided.join`."""
+    check_how(how)
+    session = _check_inputs(left, right)
+    lo, hi = resolve_bounds(within, between)
+    given = resolve_lateness(lateness)
+    names = resolve_names(on, time, left.columns, right.columns)
+    _check_keys(names, (left, right))
+    schemas = (_arrow_schema(left, "left"), _arrow_schema(right, "right"))
+    check_time_types(names.times, *schemas)
+    columns = resolve_columns(names, left.columns, right.columns, suffixes)
+    if not left.isStreaming:
+        for pair in zip(*names.keys, strict=True):
+            common_key_type(schemas[0].field(pair[0]).type, schemas[1].field(pair[1]).type, pair)
+        return _batch_join(left, right, names, (lo, hi), where, columns)
+
+    partitions = check_session(session, workers)
+    frames = (left, right)
+    window = Window(lo, hi, (_lateness(left, names, 0, given), _lateness(right, names, 1, given)))
+    predicate = _compile(where, schemas, session)
+    marked, marks = [], []
+    for side, frame in enumerate(frames):
+        changed, mark = _mark(frame, names.times[side], window, side)
+        marked.append(changed)
+        marks.append(mark)
+    operator = build_join(names, schemas, window, suffixes, predicate, where)
+    label = name or f"join-{next(_numbers)}"
+    if where is None or predicate is not None:
+        output = _spark_schema(operator.columns, names, frames, marks)
+        return stateful(operator, marked, output, name=label, workers=partitions)
+    return _filtered_by_spark(operator, where, names, frames, marked, marks, label, partitions)
+
+
+def _check_inputs(left: Any, right: Any) -> SparkSession:
+    from pyspark.sql import DataFrame
+
+    for side, frame in zip(_SIDES, (left, right), strict=True):
+        if not isinstance(frame, DataFrame):
+            raise BraidedError(
+                f"{side}: {type(frame).__name__} is not a Spark DataFrame; for Arrow data use braided.local.join"
+            )
+        if type(frame).__module__.startswith("pyspark.sql.connect"):
+            raise BraidedError(f"{side}: Spark Connect is not supported yet; use a classic SparkSession")
+    if left.isStreaming != right.isStreaming:
+        streaming, batch = ("left", "right") if left.isStreaming else ("right", "left")
+        raise BraidedError(
+            f"{streaming} is streaming and {batch} is not; give two streams or two batch DataFrames "
+            "(Spark's own join does a stream with a table)"
+        )
+    session: SparkSession = left.sparkSession
+    return session
+
+
+def _arrow_schema(frame: DataFrame, side: str) -> pa.Schema:
+    fields = []
+    for field in frame.schema.fields:
+        try:
+            fields += list(to_arrow_schema(StructType([field]), timezone="UTC"))
+        except Exception as error:
+            raise BraidedError(
+                f"{side}: column {field.name!r} of type {field.dataType.simpleString()} cannot be carried in Arrow; "
+                "drop or cast it"
+            ) from error
+    return pa.schema([field.remove_metadata() for field in fields])
+
+
+def _check_keys(names: JoinNames, frames: tuple[DataFrame, DataFrame]) -> None:
+    for side, frame, keys in zip(_SIDES, frames, names.keys, strict=True):
+        for key in keys:
+            kind = frame.schema[key].dataType
+            if isinstance(kind, StringType) and not kind.isUTF8BinaryCollation():
+                raise BraidedError(
+                    f"on={key!r}: the {side} key has type {kind.simpleString()}; collated keys are not supported, "
+                    "cast it to string"
+                )
+
+
+def _lateness(
+    frame: DataFrame, names: JoinNames, side: int, given: tuple[int | None, int | None]
+) -> int:
+    metadata = metadata_of(frame, names.times[side])
+    chosen = given[side]
+    if DELAY in metadata:
+        return int(metadata[DELAY]) + (chosen or 0)
+    if chosen is not None:
+        return chosen
+    return int(metadata[WATERMARK]) * 1000 if WATERMARK in metadata else DEFAULT_LATENESS
+
+
+def _mark(
+    frame: DataFrame, column: str, window: Window, side: int
+) -> tuple[DataFrame, dict[str, int]]:
+    """Return the input with its watermark long enough for the results, and the marks of its result column."""
+    metadata = metadata_of(frame, column)
+    # A source row is at most K behind its clock; a result of another join brings its own distance.
+    behind = int(metadata.get(BEHIND, window.lateness[side])) + window.watermark_reach(side)
+    marks = {DELAY: window.result_delay(side), BEHIND: behind}
+    if WATERMARK in metadata:
+        frame, marks[WATERMARK] = lengthen_watermark(frame, column, behind)
+    return frame, marks
+
+
+def _compile(where: str | None, schemas: tuple[pa.Schema, pa.Schema], session: SparkSession) -> Predicate | None:
+    if where is None:
+        return None
+    if not isinstance(where, str) or not where.strip():
+        raise BraidedError(f"where={where!r}: write a SQL predicate over l. and r. columns")
+    if str(session.conf.get("spark.sql.ansi.enabled")).lower() != "true":
+        _log.info("where=%r: evaluated by Spark after the join, since ANSI mode is off", where)
+        return None
+    try:
+        return compile_where(where, *schemas)
+    except Uncompilable as reason:
+        _log.info("where=%r: evaluated by Spark after the join: %s", where, reason)
+        return None
+
+
+def _spark_schema(
+    columns: tuple[OutputColumn, ...],
+    names: JoinNames,
+    frames: tuple[DataFrame, DataFrame],
+    marks: list[dict[str, int]],
+) -> StructType:
+    """Return the Spark schema of the result, each column with the metadata it had and its time marks."""
+    fields = []
+    for column in columns:
+        field = frames[column.side].schema[column.source]
+        metadata = {k: v for k, v in (field.metadata or {}).items() if k not in (WATERMARK, DELAY, BEHIND)}
+        if column.source == names.times[column.side]:
+            metadata |= marks[column.side]
+        fields.append(StructField(column.name, field.dataType, field.nullable, metadata))
+    return StructType(fields)
+
+
+def _filtered_by_spark(
+    operator: WindowJoin,
+    where: str,
+    names: JoinNames,
+    frames: tuple[DataFrame, DataFrame],
+    marked: list[DataFrame],
+    marks: list[dict[str, int]],
+    label: str,
+    partitions: int,
+) -> DataFrame:
+    """Let Spark evaluate the predicate on whole pairs, then choose the result's columns."""
+    whole = tuple(
+        OutputColumn(f"{'lr'[side]}{number}", side, source)
+        for side, frame in enumerate(frames)
+        for number, source in enumerate(frame.columns)
+    )
+    wide = WindowJoin(
+        operator.inputs,
+        operator.keys,
+        operator.times,
+        operator.window,
+        operator.hasher,
+        whole,
+        None,
+        where,
+    )
+    schema = _spark_schema(whole, names, frames, marks)
+    pairs = stateful(wide, marked, schema, name=label, workers=partitions)
+    sides = [
+        F.struct(*(F.col(column.name).alias(column.source) for column in whole if column.side == side)).alias(letter)
+        for side, letter in enumerate("lr")
+    ]
+    at = {(column.side, column.source): column.name for column in whole}
+    final = _spark_schema(operator.columns, names, frames, marks)
+    return (
+        pairs.select("*", *sides)
+        .where(F.expr(where))
+        .select(
+            *(
+                F.col(at[column.side, column.source]).alias(column.name, metadata=field.metadata)
+                for column, field in zip(operator.columns, final.fields, strict=True)
+            )
+        )
+    )
+
+
+def _batch_join(
+    left: DataFrame,
+    right: DataFrame,
+    names: JoinNames,
+    bounds: tuple[int, int],
+    where: str | None,
+    columns: tuple[OutputColumn, ...],
+) -> DataFrame:
+    """Spark's own join, with our time condition and our columns."""
+
+    def column(side: int, source: str) -> Column:
+        return F.col(f"{'lr'[side]}.`{source.replace('`', '``')}`")
+
+    times = [column(side, names.times[side]) for side in (0, 1)]
+    lo, hi = bounds
+    condition: Column
+    if isinstance(left.schema[names.times[0]].dataType, TimestampNTZType):
+        # Exact for times without a zone; for zoned ones Spark would subtract local times across DST changes.
+        condition = (times[1] - times[0]).between(
+            F.lit(datetime.timedelta(microseconds=lo)), F.lit(datetime.timedelta(microseconds=hi))
+        )
+    else:
+        condition = (F.unix_micros(times[1]) - F.unix_micros(times[0])).between(F.lit(lo), F.lit(hi))
+    for a, b in zip(*names.keys, strict=True):
+        condition = (column(0, a) == column(1, b)) & condition
+    if where is not None:
+        condition = condition & F.expr(where)
+    joined = left.alias("l").join(right.alias("r"), condition, "inner")
+    return joined.select(*(column(c.side, c.source).alias(c.name) for c in columns))

@@ -1,0 +1,117 @@
+"""What a ``where=`` predicate is compiled to: types, values and truths, as plain picklable trees."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+
+@dataclass(frozen=True)
+class Type:
+    """A SQL type by its Spark name; precision and scale are for ``decimal`` alone."""
+
+    name: str
+    precision: int = 0
+    scale: int = 0
+
+    def __str__(self) -> str:
+        return f"decimal({self.precision},{self.scale})" if self.name == "decimal" else self.name
+
+
+# Values. Each knows its type; both operands of an operator have the same one.
+
+
+@dataclass(frozen=True)
+class Column:
+    side: Literal["l", "r"]
+    name: str
+    type: Type
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A literal that is not NULL; a decimal is its unscaled integer, a time its days or microseconds."""
+
+    value: Any
+    type: Type
+
+
+@dataclass(frozen=True)
+class Widen:
+    """A cast that loses nothing, or rounds a whole number to the nearest double."""
+
+    operand: Value
+    type: Type
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """``+ - *``, the unary ``-`` and ``abs``; ``text`` is for the error that an overflow raises."""
+
+    op: str
+    operands: tuple[Value, ...]
+    type: Type
+    text: str
+
+
+Value = Column | Constant | Widen | Arithmetic
+
+
+# Truths.
+
+
+@dataclass(frozen=True)
+class Always:
+    """TRUE, FALSE, or NULL, which is neither."""
+
+    value: bool | None
+
+
+@dataclass(frozen=True)
+class Holds:
+    """A boolean value taken as a predicate."""
+
+    operand: Value
+
+
+@dataclass(frozen=True)
+class Compare:
+    op: str
+    left: Value
+    right: Value
+
+
+@dataclass(frozen=True)
+class IsNull:
+    operand: Value
+
+
+@dataclass(frozen=True)
+class IsIn:
+    """``members`` have the operand's type; ``null`` tells that the list also holds NULL."""
+
+    operand: Value
+    members: tuple[Any, ...]
+    null: bool
+
+
+@dataclass(frozen=True)
+class Not:
+    operand: Truth
+
+
+@dataclass(frozen=True)
+class Every:
+    """AND of all parts."""
+
+    parts: tuple[Truth, ...]
+
+
+@dataclass(frozen=True)
+class Some:
+    """OR of all parts."""
+
+    parts: tuple[Truth, ...]
+
+
+Truth = Always | Holds | Compare | IsNull | IsIn | Not | Every | Some

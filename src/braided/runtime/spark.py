@@ -1,0 +1,239 @@
+"""The Spark runtime: one shuffle of packed blocks, state in Spark's own state store.
+
+```
+ each input -> mapInArrow ROUTE -> union -> observe, drop reports
+   -> groupBy(worker).transformWithStateInPandas WORK -> observe, drop reports -> mapInArrow UNPACK -> rows
+```
+
+Python is fast on columns and Spark's Python state API costs a round trip per call, so rows cross the shuffle
+as a few large binary rows and state is read and written in blocks. Reports travel as rows that `observe`
+collects into the query's progress; nothing timed crosses the shuffle.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import functions as F
+from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+
+from braided.version import __version__
+from braided.errors import BraidedError
+from braided.routing.table import RoutingTable, worker_ids
+from braided.runtime.cache import host_cache
+from braided.runtime.operator import Operator
+from braided.runtime.router import Packet, route_task
+from braided.runtime.worker import Place, fingerprint, run_worker
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+_log = logging.getLogger("braided")
+
+METRIC = "braided:"
+_ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+_PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+_PARTITIONS = "spark.sql.shuffle.partitions"
+_PACKETS = pa.schema(
+    [
+        ("worker", pa.int32()),
+        ("side", pa.int32()),
+        ("task", pa.int32()),
+        ("seq", pa.int32()),
+        ("late", pa.int64()),
+        ("note", pa.string()),
+        ("block", pa.binary()),
+        ("report", pa.string()),
+    ]
+)
+_PACKETS_DDL = "worker int, side int, task int, seq int, late long, note string, block binary, report string"
+_RESULTS_DDL = "block binary, report string"
+
+
+def check_session(spark: SparkSession, workers: int | None) -> int:
+    """Check that the session can run a stateful operator; return the number of workers."""
+    provider = spark.conf.get(_PROVIDER)
+    if provider != _ROCKSDB:
+        raise BraidedError(f"{_PROVIDER}={provider!r}: braided keeps its state in RocksDB; set it to {_ROCKSDB!r}")
+    partitions = int(str(spark.conf.get(_PARTITIONS)))
+    if workers is not None and workers != partitions:
+        raise BraidedError(
+            f"workers={workers!r}: differs from {_PARTITIONS}={partitions}; leave it out or set the conf first"
+        )
+    return partitions
+
+
+def stateful(
+    operator: Operator, inputs: Iterable[DataFrame], output: StructType, *, name: str, workers: int
+) -> DataFrame:
+    """Run an operator over streaming inputs and return its results as a streaming DataFrame."""
+    routed = None
+    for side, frame in enumerate(inputs):
+        packets = frame.mapInArrow(RouteTask(operator, side, workers), _PACKETS_DDL)
+        routed = packets if routed is None else routed.unionAll(packets)
+    assert routed is not None
+    work = (
+        routed.observe(f"{METRIC}{name}:route", F.collect_list("report").alias("reports"))
+        .where("report is null")
+        .drop("report")
+        .groupBy("worker")
+        .transformWithStateInPandas(Worker(operator, workers), _RESULTS_DDL, "Append", "None")
+        .observe(f"{METRIC}{name}:work", F.collect_list("report").alias("reports"))
+        .where("report is null")
+    )
+    return work.mapInArrow(Unpack(operator), output)
+
+
+def _check_version(version: str) -> None:
+    if version != __version__:
+        raise BraidedError(
+            f"the driver has braided {version}, this executor {__version__}; install the same version on both"
+        )
+
+
+class RouteTask:
+    """ROUTE: rows of one input become packets and a report row."""
+
+    def __init__(self, operator: Operator, side: int, workers: int) -> None:
+        self._operator = operator
+        self._side = side
+        self._workers = workers
+        self._version = __version__
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        _check_version(self._version)
+        context = TaskContext.get()
+        task = context.partitionId() if context is not None else 0
+        table = RoutingTable.hashed(self._workers)
+        ids = worker_ids(self._workers)
+        for sent in route_task(
+            self._operator,
+            fingerprint(self._operator.options),
+            f"{table.version}/{table.digest}",
+            self._side,
+            task,
+            self._workers,
+            batches,
+        ):
+            if isinstance(sent, list):
+                yield _packet_rows(sent, ids)
+            else:
+                report = json.dumps([sent.side, sent.task, sent.rows, sent.cpu_ms], separators=(",", ":"))
+                yield pa.RecordBatch.from_pylist([{"worker": -1, "report": report}], schema=_PACKETS)
+
+
+def _packet_rows(packets: list[Packet], ids: tuple[int, ...]) -> pa.RecordBatch:
+    columns: list[list[Any]] = [
+        [ids[p.worker] for p in packets],
+        [p.side for p in packets],
+        [p.task for p in packets],
+        [p.seq for p in packets],
+        [p.late for p in packets],
+        [p.note for p in packets],
+        [p.block for p in packets],
+        [None] * len(packets),
+    ]
+    arrays = [pa.array(values, field.type) for values, field in zip(columns, _PACKETS, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=_PACKETS)
+
+
+class Worker(StatefulProcessor):  # type: ignore[misc]
+    """WORK: one worker's packets and state become result blocks and a report row."""
+
+    def __init__(self, operator: Operator, workers: int) -> None:
+        self._operator = operator
+        self._workers = workers
+        self._version = __version__
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """Open the two state variables."""
+        self._book = handle.getValueState("book", "content binary")
+        self._blocks = handle.getMapState("blocks", "id long", "content binary")
+
+    def handleInputRows(
+        self, key: tuple[int], rows: Iterator[pd.DataFrame], timerValues: Any
+    ) -> Iterator[pd.DataFrame]:
+        """Process everything this worker gets in one batch."""
+        import pandas as pd
+
+        _check_version(self._version)
+        worker = self._find_worker(int(key[0]))
+        packets = []
+        for frame in rows:
+            fields = (frame[name] for name in ("side", "task", "seq", "late", "note", "block"))
+            for side, task, seq, late, note, block in zip(*fields, strict=True):
+                packets.append(Packet(worker, int(side), int(task), int(seq), int(late), note, block))
+        place = Place(worker, self._workers, fingerprint(self._operator.options))
+        results = run_worker(self._operator, place, packets, SparkStore(self._book, self._blocks))
+        del packets
+        while True:
+            try:
+                piece = next(results)
+            except StopIteration as end:
+                report = json.dumps(end.value, separators=(",", ":"))
+                yield pd.DataFrame({"block": [None], "report": [report]})
+                return
+            yield pd.DataFrame({"block": [piece.serialize().to_pybytes()], "report": [None]})
+
+    def _find_worker(self, group: int) -> int:
+        worker = worker_ids(self._workers).index(group)
+        context = TaskContext.get()
+        if context is not None and context.partitionId() != worker:
+            raise BraidedError(
+                f"worker {worker} of {self._workers} runs on partition {context.partitionId()}: the checkpoint was "
+                f"written with another number of partitions; set {_PARTITIONS} to that number or start with a new "
+                "checkpoint"
+            )
+        return worker
+
+    def close(self) -> None:
+        """Nothing is held between batches."""
+
+
+class SparkStore:
+    """A worker's state in Spark's state store."""
+
+    def __init__(self, book: Any, blocks: Any) -> None:
+        self._book = book
+        self._blocks = blocks
+        self.cache = host_cache()
+
+    def load(self) -> bytes | None:
+        """See `Store`."""
+        row = self._book.get()
+        return None if row is None else bytes(row[0])
+
+    def save(self, book: bytes) -> None:
+        """See `Store`."""
+        self._book.update((book,))
+
+    def get(self, block: int) -> bytes:
+        """See `Store`."""
+        return bytes(self._blocks.getValue((block,))[0])
+
+    def put(self, block: int, content: bytes) -> None:
+        """See `Store`."""
+        self._blocks.updateValue((block,), (content,))
+
+    def delete(self, block: int) -> None:
+        """See `Store`."""
+        self._blocks.removeKey((block,))
+
+
+class Unpack:
+    """UNPACK: result blocks become rows."""
+
+    def __init__(self, operator: Operator) -> None:
+        self._operator = operator
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for block in batch.column(0):
+                yield pa.ipc.read_record_batch(block.as_buffer(), self._operator.output)
