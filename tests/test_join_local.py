@@ -60,7 +60,12 @@ def histories(draw: st.DrawFn) -> dict[str, Any]:
 
 def run(case: dict[str, Any]) -> tuple[Counter[tuple[int, int]], LocalRuntime, list[dict[str, int]]]:
     operator = build_join(
-        resolve_names("k", "t", SCHEMA.names, SCHEMA.names), (SCHEMA, SCHEMA), case["window"], ("", "_r"), None, None
+        resolve_names("k", "t", SCHEMA.names, SCHEMA.names),
+        (SCHEMA, SCHEMA),
+        case["window"],
+        ("", "_r"),
+        None,
+        None,
     )
     runtime = LocalRuntime(operator, case["workers"])
     found: Counter[tuple[int, int]] = Counter()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 # The package `braided.join` is loaded before the function of the same name takes its place here.
 # Inside the project it is imported as `from braided.join.runs import Run`, which goes by the full name.
-import braided.join  # isort: skip
+import braided.join  # noqa: F401  # isort: skip
 
 from braided.api import join, report
 from braided.errors import BraidedError

@@ -79,12 +79,15 @@ def join(
     given = resolve_lateness(lateness)
     tables = (_read(left, "left"), _read(right, "right"))
     names = resolve_names(on, time, tables[0].column_names, tables[1].column_names)
-    tables = tuple(  # type: ignore[assignment]
-        _in_microseconds(table, column) for table, column in zip(tables, names.times, strict=True)
-    )
+    tables = (_in_microseconds(tables[0], names.times[0]), _in_microseconds(tables[1], names.times[1]))
     schemas = (tables[0].schema, tables[1].schema)
     window = Window(
-        lo, hi, (DEFAULT_LATENESS if given[0] is None else given[0], DEFAULT_LATENESS if given[1] is None else given[1])
+        lo,
+        hi,
+        (
+            DEFAULT_LATENESS if given[0] is None else given[0],
+            DEFAULT_LATENESS if given[1] is None else given[1],
+        ),
     )
     predicate = None
     if where is not None:
@@ -111,7 +114,25 @@ def _read(data: Any, side: str) -> pa.Table:
             "give a pyarrow, pandas, polars or DuckDB table"
         ) from error
     schema = batches[0].schema if batches else pa.schema(data.schema)
-    return pa.Table.from_batches(batches, schema.remove_metadata())
+    table = pa.Table.from_batches(batches, schema)
+    plain = pa.schema([pa.field(field.name, _plain(field.type)) for field in schema])
+    return table.cast(plain) if not schema.equals(plain) else table.replace_schema_metadata(None)
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """Return the type without views and dictionaries (polars sends them), for which Arrow lacks kernels."""
+    if pa.types.is_dictionary(kind):
+        return _plain(kind.value_type)
+    if kind == pa.string_view():
+        return pa.large_string()
+    if kind == pa.binary_view():
+        return pa.large_binary()
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        make = pa.list_ if pa.types.is_list(kind) else pa.large_list
+        return make(kind.value_field.with_type(_plain(kind.value_type)))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_plain(field.type)) for field in kind])
+    return kind
 
 
 def _in_microseconds(table: pa.Table, column: str) -> pa.Table:
@@ -141,9 +162,7 @@ def _arrival(
     if first.type != second.type:
         raise BraidedError(f"arrival={columns!r}: {first.type} on the left, {second.type} on the right; cast one")
     both = pa.chunked_array([*first.chunks, *second.chunks], first.type)
-    order: npt.NDArray[np.int64] = (
-        pc.sort_indices(both, null_placement="at_start").to_numpy().astype(np.int64)
-    )
+    order: npt.NDArray[np.int64] = pc.sort_indices(both).to_numpy().astype(np.int64)
     return order
 
 

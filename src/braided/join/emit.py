@@ -66,9 +66,7 @@ class Emitter:
             yield pa.concat_batches(self._pieces) if len(self._pieces) > 1 else self._pieces[0]
             self._pieces, self._rows, self._bytes = [], 0, 0
 
-    def _emit(
-        self, left: pa.RecordBatch, right: pa.RecordBatch, i: Index, j: Index
-    ) -> Iterator[pa.RecordBatch]:
+    def _emit(self, left: pa.RecordBatch, right: pa.RecordBatch, i: Index, j: Index) -> Iterator[pa.RecordBatch]:
         keep = self._accepted(left, right, i, j)
         if keep is not None:
             i, j = i[keep], j[keep]

@@ -132,9 +132,7 @@ def _check_keys(names: JoinNames, frames: tuple[DataFrame, DataFrame]) -> None:
                 )
 
 
-def _lateness(
-    frame: DataFrame, names: JoinNames, side: int, given: tuple[int | None, int | None]
-) -> int:
+def _lateness(frame: DataFrame, names: JoinNames, side: int, given: tuple[int | None, int | None]) -> int:
     metadata = metadata_of(frame, names.times[side])
     chosen = given[side]
     if DELAY in metadata:
@@ -144,9 +142,7 @@ def _lateness(
     return int(metadata[WATERMARK]) * 1000 if WATERMARK in metadata else DEFAULT_LATENESS
 
 
-def _mark(
-    frame: DataFrame, column: str, window: Window, side: int
-) -> tuple[DataFrame, dict[str, int]]:
+def _mark(frame: DataFrame, column: str, window: Window, side: int) -> tuple[DataFrame, dict[str, int]]:
     """Return the input with its watermark long enough for the results, and the marks of its result column."""
     metadata = metadata_of(frame, column)
     # A source row is at most K behind its clock; a result of another join brings its own distance.

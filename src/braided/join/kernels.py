@@ -50,7 +50,7 @@ def sort_order(hashes: Words, times: Times, directory: Index, shift: int) -> Ind
     for b in range(len(directory) - 1):
         start, end = directory[b], directory[b + 1]
         if end - start <= _SMALL:
-            for i in range(start + 1, end):
+            for i in range(int(start) + 1, int(end)):
                 row = order[i]
                 h, t = hashes[row], times[row]
                 j = i
@@ -103,9 +103,9 @@ def first_time(times: Times, start: int, end: int, value: int) -> int:
 def saturated(time: int, delta: int) -> int:
     """Add without leaving int64."""
     if delta > 0 and time > np.int64(0x7FFFFFFFFFFFFFFF) - delta:
-        return np.int64(0x7FFFFFFFFFFFFFFF)
+        return 0x7FFFFFFFFFFFFFFF
     if delta < 0 and time < np.int64(-0x8000000000000000) - delta:
-        return np.int64(-0x8000000000000000)
+        return -0x8000000000000000
     return time + delta
 
 

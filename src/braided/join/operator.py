@@ -65,9 +65,7 @@ class WindowJoin:
     @cached_property
     def output(self) -> pa.Schema:
         """The schema of the results."""
-        return pa.schema(
-            [pa.field(c.name, self.inputs[c.side].field(c.source).type) for c in self.columns]
-        )
+        return pa.schema([pa.field(c.name, self.inputs[c.side].field(c.source).type) for c in self.columns])
 
     @property
     def options(self) -> Json:
@@ -103,9 +101,7 @@ class WindowJoin:
         times: npt.NDArray[np.int64] = rows.column(self.times[side]).view(pa.int64()).to_numpy()
         return times
 
-    def process(
-        self, work: Work, state: Json | None, store: Store
-    ) -> Generator[pa.RecordBatch, None, Outcome]:
+    def process(self, work: Work, state: Json | None, store: Store) -> Generator[pa.RecordBatch, None, Outcome]:
         """Join one batch."""
         kept = JoinState.restore(self, state, store)
         new = [self._new_runs(side, work.blocks) for side in (0, 1)]
@@ -129,9 +125,7 @@ class WindowJoin:
             kept.to_json(),
             counts={"results": emitter.results, "late_left": late[0], "late_right": late[1]},
             levels=levels,
-            streams=[
-                {"clock": kept.clocks[side], "lateness": self.window.lateness[side]} for side in (0, 1)
-            ],
+            streams=[{"clock": kept.clocks[side], "lateness": self.window.lateness[side]} for side in (0, 1)],
         )
 
     def _new_runs(self, side: int, blocks: Sequence[Block]) -> list[Run]:

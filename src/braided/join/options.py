@@ -134,13 +134,8 @@ def resolve_columns(
     taken_by_left = {name.lower() for name in (*names.keys[0], *lefts)}
     taken_by_right = {name.lower() for name in rights}
     out = keys
-    out += [
-        OutputColumn(name + (suffixes[0] if name.lower() in taken_by_right else ""), 0, name) for name in lefts
-    ]
-    out += [
-        OutputColumn(name + (suffixes[1] if name.lower() in taken_by_left else ""), 1, name)
-        for name in rights
-    ]
+    out += [OutputColumn(name + (suffixes[0] if name.lower() in taken_by_right else ""), 0, name) for name in lefts]
+    out += [OutputColumn(name + (suffixes[1] if name.lower() in taken_by_left else ""), 1, name) for name in rights]
     final = [column.name.lower() for column in out]
     for column in out:
         if final.count(column.name.lower()) > 1:
@@ -159,8 +154,7 @@ def check_time_types(times: tuple[str, str], left: pa.Schema, right: pa.Schema) 
             raise BraidedError(f"time={name!r}: has type {kind}, not a timestamp in microseconds; cast it")
     if (kinds[0].tz is None) != (kinds[1].tz is None):
         raise BraidedError(
-            f"time={times!r}: one has a time zone and the other has none (TIMESTAMP and TIMESTAMP_NTZ); "
-            "cast one side"
+            f"time={times!r}: one has a time zone and the other has none (TIMESTAMP and TIMESTAMP_NTZ); cast one side"
         )
 
 

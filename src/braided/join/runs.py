@@ -40,7 +40,7 @@ class Run:
     @property
     def shift(self) -> int:
         """The shift from a hash to its directory entry."""
-        return 65 - int(len(self.directory)).bit_length()
+        return 65 - len(self.directory).bit_length()
 
     def slice(self, start: int, stop: int) -> Run:
         """Return a part of the sorted rows as a run of its own."""
@@ -71,9 +71,7 @@ def merge_runs(runs: Sequence[Run], horizon: int) -> Run:
     if len(kept) == 1:
         return kept[0]
     rows = pa.concat_batches([run.rows for run in kept])
-    return sorted_run(
-        rows, np.concatenate([run.hashes for run in kept]), np.concatenate([run.times for run in kept])
-    )
+    return sorted_run(rows, np.concatenate([run.hashes for run in kept]), np.concatenate([run.times for run in kept]))
 
 
 def _unexpired(run: Run, horizon: int) -> Run:

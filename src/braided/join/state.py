@@ -45,9 +45,7 @@ class JoinState:
         if state is not None:
             self._next = state["next"]
             self.clocks = (state["clocks"][0], state["clocks"][1])
-            self.sides = [
-                [tuple(RunInfo(*info) for info in sequence) for sequence in side] for side in state["sides"]
-            ]
+            self.sides = [[tuple(RunInfo(*info) for info in sequence) for sequence in side] for side in state["sides"]]
         return self
 
     def to_json(self) -> Json:
@@ -135,7 +133,8 @@ class JoinState:
         span = max((last for _, last in times), default=0) - horizon
         # The horizon is MIN_TIME until the other stream has a clock; then only the retention counts.
         width = self._width(side, 0 if span > MAX_TIME // 2 else span)
-        for (_, last), item in zip(times, [*kept, *fresh], strict=True):
+        items: list[Sequence_ | Run] = [*kept, *fresh]
+        for (_, last), item in zip(times, items, strict=True):
             groups.setdefault(last // width, []).append(item)
         clock = self.clocks[side]
         late = self._join.window.lateness[side]
@@ -145,9 +144,7 @@ class JoinState:
             merged += self._merge_slice(side, groups[number], closed, horizon)
         return merged
 
-    def _merge_slice(
-        self, side: int, items: list[Sequence_ | Run], closed: bool, horizon: int
-    ) -> list[Sequence_]:
+    def _merge_slice(self, side: int, items: list[Sequence_ | Run], closed: bool, horizon: int) -> list[Sequence_]:
         stack: list[list[Sequence_ | Run]] = []
         for item in sorted(items, key=_rows, reverse=True):
             stack.append([item])

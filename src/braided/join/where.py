@@ -50,7 +50,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -119,6 +119,8 @@ def compile_where(text: str, left: pa.Schema, right: pa.Schema) -> Predicate:
     Raises ``Uncompilable`` for what the module's subset lacks, and ``BraidedError`` for a column that no
     side has or that names no side.
     """
+    if not isinstance(text, str):
+        raise BraidedError(f"where={text!r}: not a string; write a SQL predicate over l. and r. columns")
     return _Compiler(text, {"l": left, "r": right}).compile()
 
 
@@ -136,11 +138,11 @@ class _Compiler:
             tuple(name for name in self._schemas[side].names if name in self._used[side]) for side in "lr"
         )
         if not left and not right:
-            self._refuse("it names no column")
+            raise self._refusal("it names no column")
         return Predicate(left, right, self._text, root)
 
-    def _refuse(self, why: str) -> NoReturn:
-        raise Uncompilable(f"where={self._text!r}: {why}; docs/where.md lists what compiles")
+    def _refusal(self, why: str) -> Uncompilable:
+        return Uncompilable(f"where={self._text!r}: {why}; docs/where.md lists what compiles")
 
     def _resolve(self, side: str, name: str) -> str:
         names = self._schemas[side].names
@@ -150,7 +152,7 @@ class _Compiler:
                 f"where={self._text!r}: {side} has no column {name!r}; it has {', '.join(names)}"
             )
         if len(found) > 1:
-            self._refuse(f"{side}.{name} is ambiguous among {', '.join(found)}")
+            raise self._refusal(f"{side}.{name} is ambiguous among {', '.join(found)}")
         self._used[side].add(found[0])
         return str(found[0])
 
@@ -164,7 +166,7 @@ class _Compiler:
             return Not(self._truth(node.args[0]))
         if node.op == "isnull":
             if node.args[0].op != "column":
-                self._refuse(f"{node.text}: IS NULL compiles for columns")
+                raise self._refusal(f"{node.text}: IS NULL compiles for columns")
             return IsNull(self._value(node.args[0]))
         if node.op == "in":
             return self._in(node)
@@ -174,7 +176,7 @@ class _Compiler:
             return Always(node.args[0])
         value = self._value(node)
         if value.type.name != "boolean":
-            self._refuse(f"{node.text} is {value.type}, not a boolean")
+            raise self._refusal(f"{node.text} is {value.type}, not a boolean")
         return Holds(value)
 
     def _compare(self, node: Syntax) -> Truth:
@@ -182,25 +184,33 @@ class _Compiler:
         if _is_null(one) or _is_null(other):
             rest = other if _is_null(one) else one
             if rest.op != "column":
-                self._refuse(f"{node.text}: a comparison with NULL compiles for columns")
+                raise self._refusal(f"{node.text}: a comparison with NULL compiles for columns")
             column = self._value(rest)
             return IsNull(column) if node.op == "<=>" else Always(None)
         left, right = self._value(one), self._value(other)
         if isinstance(left, Constant) and isinstance(right, Constant):
-            self._refuse(f"{node.text} compares constants")
-        for whole, literal in ((left, right), (right, left)):
-            # Beyond int64 Spark answers TRUE or FALSE for every row, nulls too.
-            if whole.type.name in _WHOLE and literal.type.name == "decimal" and isinstance(literal, Constant):
-                value, scale = literal.value, literal.type.scale
-                if not -(1 << 63) * 10**scale <= value <= ((1 << 63) - 1) * 10**scale:
-                    self._refuse(f"{node.text} compares an integer with a literal beyond 64 bits")
+            raise self._refusal(f"{node.text} compares constants")
+        if left.type.name in _WHOLE and right.type.name == "decimal" and isinstance(right, Constant):
+            right = self._rounded(right, up=node.op == "<", node=node)
+        elif right.type.name in _WHOLE and left.type.name == "decimal" and isinstance(left, Constant):
+            left = self._rounded(left, up=node.op != "<", node=node)
         kind = self._common(left.type, right.type, node.text)
         return Compare(node.op, self._widen(left, kind, node.text), self._widen(right, kind, node.text))
+
+    def _rounded(self, literal: Constant, *, up: bool, node: Syntax) -> Constant:
+        """Return the whole number beside which an integer compares as beside the decimal, as Spark does."""
+        unit = 10**literal.type.scale
+        if not -(1 << 63) * unit <= literal.value <= ((1 << 63) - 1) * unit:
+            # Here Spark answers TRUE or FALSE for every row, nulls too.
+            raise self._refusal(f"{node.text} compares an integer with a literal beyond 64 bits")
+        if node.op in ("=", "<=>") and literal.value % unit:
+            return literal
+        return Constant(-(-literal.value // unit) if up else literal.value // unit, Type("bigint"))
 
     def _in(self, node: Syntax) -> Truth:
         operand, members = self._value(node.args[0]), [item for item in node.args[1:] if not _is_null(item)]
         if isinstance(operand, Constant):
-            self._refuse(f"{node.text} tests a constant")
+            raise self._refusal(f"{node.text} tests a constant")
         if not members:
             return Always(None)
         values = [self._value(member) for member in members]
@@ -225,20 +235,20 @@ class _Compiler:
             case "-" | "abs":
                 operand = self._value(node.args[0])
                 if operand.type.name not in (*_WHOLE, *_FLOATS, "decimal"):
-                    self._refuse(f"{node.text}: {operand.type} is no number")
+                    raise self._refusal(f"{node.text}: {operand.type} is no number")
                 return self._folded(Arithmetic(node.op, (operand,), operand.type, node.text), node)
             case "cast":
                 return self._cast(node)
             case _:
-                self._refuse(f"{node.text} is not a value in the compiled subset")
+                raise self._refusal(f"{node.text} is not a value in the compiled subset")
 
     def _column(self, side: Literal["l", "r"], name: str) -> Column:
         field = self._schemas[side].field(name)
         kind = arrow_type(field.type)
         if kind is None:
-            self._refuse(f"{side}.{name} has type {field.type}")
+            raise self._refusal(f"{side}.{name} has type {field.type}")
         if any(b"__CHAR_VARCHAR_TYPE_STRING" in part for part in (field.metadata or {}).values()):
-            self._refuse(f"{side}.{name} is a CHAR or VARCHAR, which Spark pads")
+            raise self._refusal(f"{side}.{name} is a CHAR or VARCHAR, which Spark pads")
         return Column(side, name, kind)
 
     def _arithmetic(self, node: Syntax) -> Arithmetic:
@@ -247,24 +257,26 @@ class _Compiler:
         left, right = (self._value(part) for part in node.args)
         for operand in (left, right):
             if operand.type.name not in (*_WHOLE, *_FLOATS, "decimal"):
-                self._refuse(f"{node.text}: {operand.type} {node.op} does not compile")
+                raise self._refusal(f"{node.text}: {operand.type} {node.op} does not compile")
         kind = self._common(left.type, right.type, node.text)
         if kind.name == "decimal":
-            self._refuse(f"{node.text} is decimal arithmetic")
+            raise self._refusal(f"{node.text} is decimal arithmetic")
         operands = (self._widen(left, kind, node.text), self._widen(right, kind, node.text))
         if kind.name in _WHOLE and node.op != "-" and sum(_terms(part, node.op) for part in operands) > 2:
-            self._refuse(f"{node.text}: Spark reorders a {node.op} of three integers")
+            raise self._refusal(f"{node.text}: Spark reorders a {node.op} of three integers")
         return Arithmetic(node.op, operands, kind, node.text)
 
     def _shift(self, node: Syntax) -> Arithmetic:
         moment, interval = node.args if node.args[1].op == "interval" else reversed(node.args)
         if node.op == "*" or moment.op == "interval" or (node.op == "-" and moment is node.args[1]):
-            self._refuse(f"{node.text}: an interval compiles as timestamp + INTERVAL or timestamp - INTERVAL")
+            raise self._refusal(
+                f"{node.text}: an interval compiles as timestamp + INTERVAL or timestamp - INTERVAL"
+            )
         operand, micros = self._value(moment), interval.args[0]
         if operand.type.name not in ("timestamp", "timestamp_ntz"):
-            self._refuse(f"{node.text}: {operand.type} with an interval does not compile")
+            raise self._refusal(f"{node.text}: {operand.type} with an interval does not compile")
         if operand.type.name == "timestamp" and abs(micros) >= _DAY:
-            self._refuse(f"{node.text}: days of a zoned timestamp depend on the session time zone")
+            raise self._refusal(f"{node.text}: days of a zoned timestamp depend on the session time zone")
         return Arithmetic(node.op, (operand, Constant(micros, operand.type)), operand.type, node.text)
 
     def _cast(self, node: Syntax) -> Value:
@@ -282,7 +294,7 @@ class _Compiler:
         else:
             fits = source.name in ("date", target.name)
         if not fits:
-            self._refuse(f"{node.text}: CAST of {source} to {target} does not compile")
+            raise self._refusal(f"{node.text}: CAST of {source} to {target} does not compile")
         return self._widen(operand, target, node.text)
 
     def _folded(self, node: Arithmetic, syntax: Syntax) -> Value:
@@ -290,12 +302,12 @@ class _Compiler:
         if not all(isinstance(operand, Constant) for operand in node.operands):
             return node
         if node.type.name == "decimal" and node.type.precision > NARROW:
-            self._refuse(f"{syntax.text} is decimal arithmetic")
+            raise self._refusal(f"{syntax.text} is decimal arithmetic")
         block = Block({}, {}, 1)
         with np.errstate(all="ignore"):
             found = block.value(node)
         if block.overflowed:
-            self._refuse(f"{syntax.text} overflows {node.type}")
+            raise self._refusal(f"{syntax.text} overflows {node.type}")
         return Constant(found.values.item(), node.type)
 
     def _common(self, one: Type, other: Type, text: str) -> Type:
@@ -315,10 +327,10 @@ class _Compiler:
             scale = max(kind.scale for kind in decimals)
             precision = scale + max(kind.precision - kind.scale for kind in decimals)
             if precision > 38:
-                self._refuse(f"{text}: {one} and {other} need more than 38 digits, so Spark rounds")
+                raise self._refusal(f"{text}: {one} and {other} need more than 38 digits, so Spark rounds")
             return Type("decimal", precision, scale)
         if names != {"date", "timestamp_ntz"}:
-            self._refuse(f"{text}: {one} with {other} does not compile")
+            raise self._refusal(f"{text}: {one} with {other} does not compile")
         return Type("timestamp_ntz")
 
     def _widen(self, value: Value, kind: Type, text: str) -> Value:
@@ -328,7 +340,9 @@ class _Compiler:
         if isinstance(value, Constant):
             return Constant(_convert(value.value, source, kind), kind)
         if kind == _DOUBLE and source.name == "decimal" and source.precision > _EXACT_DIGITS:
-            self._refuse(f"{text}: {source} has too many digits to become a double exactly as in Spark")
+            raise self._refusal(
+                f"{text}: {source} has too many digits to become a double exactly as in Spark"
+            )
         return Widen(value, kind)
 
 

@@ -63,7 +63,7 @@ _ARROW = {"=": pc.equal, "<=>": pc.equal, "<": pc.less, "<=": pc.less_equal}
 
 
 class Vector(NamedTuple):
-    """NumPy values, or Arrow's for strings, binaries and wide decimals; a mask of None: all valid, none bad."""
+    """NumPy values, or Arrow's for strings, binaries and wide decimals; no mask: all valid, none bad."""
 
     values: Any
     valid: Mask | None = None

@@ -68,12 +68,12 @@ _CASTS = {
 }
 # Words that Spark takes for something other than a column when they stand alone.
 _NOT_COLUMNS = re.compile(
-    "and|between|case|current_[a-z]+|else|end|exists|in|interval|is|like|localtime|localtimestamp|not|or"
-    "|session_user|then|user|when"
+    "all|and|between|case|current_[a-z]+|distinct|else|end|exists|in|interval|is|like|localtime|localtimestamp"
+    "|not|or|select|session_user|then|user|when|with"
 )
 _COMPARISONS = {"=", "==", "<>", "!=", "<", "<=", ">", ">=", "<=>"}
 # Python's own stack bounds how deep a tree the compiler, pickle and the kernels can walk.
-_DEEPEST = 40
+_DEEPEST = 32
 
 
 class Parser:

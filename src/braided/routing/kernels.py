@@ -27,9 +27,7 @@ def hash_words(words: npt.NDArray[np.uint64], hashes: npt.NDArray[np.uint64]) ->
 
 
 @compiled
-def hash_bytes(
-    offsets: npt.NDArray[np.int64], data: npt.NDArray[np.uint8], hashes: npt.NDArray[np.uint64]
-) -> None:
+def hash_bytes(offsets: npt.NDArray[np.int64], data: npt.NDArray[np.uint8], hashes: npt.NDArray[np.uint64]) -> None:
     """Fold one byte string per row into the rows' hashes, eight bytes at a time, the length included."""
     for i in range(len(hashes)):
         at, end = offsets[i], offsets[i + 1]

@@ -116,8 +116,7 @@ class KeyHasher:
         same = np.ones(len(left[0]), np.bool_)
         for a, b, kind in zip(left, right, self.types, strict=True):
             if _is_text(kind) or _is_bytes(kind):
-                b = b if a.type == b.type else b.cast(a.type)
-                same &= pc.equal(a, b).to_numpy(zero_copy_only=False)
+                same &= pc.equal(a, b if a.type == b.type else b.cast(a.type)).to_numpy(zero_copy_only=False)
             else:
                 for x, y in zip(_words(a, kind), _words(b, kind), strict=True):
                     same &= x == y

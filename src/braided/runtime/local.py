@@ -31,9 +31,7 @@ class LocalRuntime:
         workers = len(self.stores)
         inbox: list[list[Packet]] = [[] for _ in range(workers)]
         for number, (side, batches) in enumerate(tasks):
-            for sent in route_task(
-                self.operator, self._fingerprint, "local", side, number, workers, batches
-            ):
+            for sent in route_task(self.operator, self._fingerprint, "local", side, number, workers, batches):
                 if isinstance(sent, list):
                     for packet in sent:
                         inbox[packet.worker].append(packet)

@@ -93,7 +93,5 @@ class Operator(Protocol):
     def admit(self, side: int, rows: pa.RecordBatch, workers: int) -> Admitted:
         """Choose the rows to keep and the worker of each. Rows with a null time are gone already."""
 
-    def process(
-        self, work: Work, state: Json | None, store: Store
-    ) -> Generator[pa.RecordBatch, None, Outcome]:
+    def process(self, work: Work, state: Json | None, store: Store) -> Generator[pa.RecordBatch, None, Outcome]:
         """Yield results in pieces of bounded size, write runs to the store, return the new state."""

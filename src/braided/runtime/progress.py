@@ -23,7 +23,7 @@ def read_report(query: Any, name: str | None = None) -> Report:
         }
         names |= set(found)
         chosen = name if name is not None else max(found, default=None)
-        if chosen in found:
+        if chosen is not None and chosen in found:
             reports = [json.loads(text) for text in found[chosen]]
             result = Report.of_workers(chosen, progress.batchId, reports)
             result.query["id"] = str(query.id)

@@ -47,10 +47,7 @@ class Report:
         workers = [
             {
                 "worker": report["worker"],
-                **{
-                    span: {column: report[span].get(column, 0) for column in _COLUMNS}
-                    for span in ("last", "total")
-                },
+                **{span: {column: report[span].get(column, 0) for column in _COLUMNS} for span in ("last", "total")},
             }
             for report in ordered
         ]
@@ -58,9 +55,7 @@ class Report:
 
     def to_dict(self) -> Json:
         """Return the report as plain JSON values."""
-        plain: Json = json.loads(
-            json.dumps({"query": self.query, "streams": self.streams, "workers": self.workers})
-        )
+        plain: Json = json.loads(json.dumps({"query": self.query, "streams": self.streams, "workers": self.workers}))
         return plain
 
     def __str__(self) -> str:

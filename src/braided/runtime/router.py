@@ -14,9 +14,9 @@ from dataclasses import asdict, dataclass
 import numpy as np
 import pyarrow as pa
 
-from braided.version import __version__
 from braided.order.clocks import MIN_TIME, late_in_task
 from braided.runtime.operator import Json, Operator, StreamTime
+from braided.version import __version__
 
 FORMAT = 1
 PIECE_BYTES = 8 << 20
@@ -59,8 +59,7 @@ def route_task(
     started = time.process_time()
     seen = StreamTime()
     running_max = MIN_TIME
-    seq = 0
-    for piece in _pieces(batches, operator.inputs[side]):
+    for seq, piece in enumerate(_pieces(batches, operator.inputs[side])):
         seen.rows += piece.num_rows
         timed = _drop_null_times(piece, operator.times[side])
         seen.null_times += piece.num_rows - timed.num_rows
@@ -83,7 +82,6 @@ def route_task(
                 late_rows = stop - int(bounds[worker * spread + 1]) if spread == 2 else 0
                 block = rows.slice(start, stop - start).serialize().to_pybytes()
                 packets.append(Packet(worker, side, task, seq, late_rows, None, block))
-        seq += 1
         if packets:
             yield packets
     header = {

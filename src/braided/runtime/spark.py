@@ -22,13 +22,14 @@ from pyspark import TaskContext
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
-from braided.version import __version__
 from braided.errors import BraidedError
 from braided.routing.table import RoutingTable, worker_ids
 from braided.runtime.cache import host_cache
 from braided.runtime.operator import Operator
 from braided.runtime.router import Packet, route_task
+from braided.runtime.store import Cache
 from braided.runtime.worker import Place, fingerprint, run_worker
+from braided.version import __version__
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -203,7 +204,7 @@ class SparkStore:
     def __init__(self, book: Any, blocks: Any) -> None:
         self._book = book
         self._blocks = blocks
-        self.cache = host_cache()
+        self.cache: Cache = host_cache()
 
     def load(self) -> bytes | None:
         """See `Store`."""

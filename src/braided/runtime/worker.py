@@ -15,11 +15,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from braided.version import __version__
 from braided.errors import BraidedError
 from braided.runtime.operator import Block, Json, Operator, StreamTime, Work
 from braided.runtime.router import FORMAT, Packet, read_header
 from braided.runtime.store import Store
+from braided.version import __version__
 
 
 def fingerprint(options: Json) -> str:
@@ -46,9 +46,7 @@ def run_worker(
     _check_headers(headers, place)
     book = _load_book(store, operator, place)
     streams = _sum_streams(headers, len(operator.inputs))
-    outcome = yield from operator.process(
-        Work(place.worker, blocks, streams), book["state"], store
-    )
+    outcome = yield from operator.process(Work(place.worker, blocks, streams), book["state"], store)
     counts = {
         "rows": sum(block.rows.num_rows for block in blocks),
         "cpu_ms": round(1000 * (time.process_time() - started)),
@@ -68,9 +66,7 @@ def run_worker(
         "total": {**book["counts"], **outcome.levels},
     }
     if place.worker == 0:
-        report["streams"] = [
-            {**total, **level} for total, level in zip(book["streams"], outcome.streams, strict=True)
-        ]
+        report["streams"] = [{**total, **level} for total, level in zip(book["streams"], outcome.streams, strict=True)]
         report["last_streams"] = [stream.rows for stream in streams]
     return report
 
@@ -140,10 +136,11 @@ def _check_options(stored: Json, now: Json) -> None:
     current: Json = json.loads(json.dumps(now))
     changed = [name for name in sorted({*stored, *current}) if stored.get(name) != current.get(name)]
     if changed:
-        details = ", ".join(f"{name} was {_short(stored.get(name))} and is {_short(current.get(name))}" for name in changed)
+        details = ", ".join(
+            f"{name} was {_short(stored.get(name))} and is {_short(current.get(name))}" for name in changed
+        )
         raise BraidedError(
-            f"the checkpoint was written with other options: {details}; "
-            "restore them or start with a new checkpoint"
+            f"the checkpoint was written with other options: {details}; restore them or start with a new checkpoint"
         )
 
 

@@ -1,0 +1,5 @@
+"""The command line: `braided demo`."""
+
+from braided.cli.arguments import main
+
+__all__ = ["main"]

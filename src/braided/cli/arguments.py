@@ -1,0 +1,69 @@
+"""What may be typed after `braided`, and which function answers it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from braided.version import __version__
+
+_DEMO = """\
+Generates two streams, call records and suspicious numbers, joins them live on a local Spark, shows rows,
+results and state while it runs, checks the result against DuckDB, and draws what happened (demo.html).
+Takes about a minute on two cores. Needs Java 17 or later and the 'demo' extra: pip install 'braided[demo]'.
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code: 0 fine, 1 failed, 2 cannot start, 130 stopped by Ctrl-C.
+
+    >>> main(["--version"])
+    Traceback (most recent call last):
+        ...
+    SystemExit: 0
+    """
+    arguments = _parser().parse_args(argv)
+    from braided.cli.demo import Plan, run_demo
+
+    plan = Plan(rows=arguments.rows, seconds=arguments.seconds)
+    return run_demo(plan, arguments.out, color=arguments.color)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="braided", description="Exact, fast stream joins for PySpark Structured Streaming."
+    )
+    parser.add_argument("--version", action="version", version=f"braided {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    demo = commands.add_parser(
+        "demo",
+        help="join two generated streams on a local Spark and check the result",
+        description=_DEMO,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    demo.add_argument(
+        "--rows", type=_count(10), default=3_000_000, metavar="N", help="rows of both streams together (%(default)s)"
+    )
+    demo.add_argument(
+        "--seconds", type=_count(4), default=120, metavar="S", help="event time the streams span (%(default)s)"
+    )
+    demo.add_argument("--out", type=Path, metavar="DIR", help="where demo.html goes (a new temporary directory)")
+    demo.add_argument("--no-color", dest="color", action="store_false", help="no colours, as with NO_COLOR=1")
+    return parser
+
+
+class _count:  # noqa: N801 - argparse shows the name
+    """An argument type: a whole number, `1_000` and `1,000` alike, that is not too small."""
+
+    def __init__(self, least: int) -> None:
+        self._least = least
+
+    def __call__(self, text: str) -> int:
+        try:
+            number = int(text.replace(",", ""))
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+        if number < self._least:
+            raise argparse.ArgumentTypeError(f"{text!r} is too small; write {self._least} or more")
+        return number

@@ -1,0 +1,159 @@
+"""What the demo shows while it runs: a block redrawn in place on a terminal, else a line per batch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Protocol, TextIO
+
+from braided.cli.batches import Batch
+
+_WORKER_COLORS = ("36", "33", "35", "32")
+_BAR = 28
+
+
+class Display(Protocol):
+    """Where the demo writes: lines that stay, and the state of a run that goes on."""
+
+    def say(self, label: str, text: str) -> None:
+        """Write a line that stays."""
+
+    def show(self, batches: Sequence[Batch], elapsed: float) -> None:
+        """Show how far the run is; called several times a batch."""
+
+
+def open_display(screen: TextIO, *, expected: int, origin: int, color: bool) -> Display:
+    """Choose what the screen can do. NO_COLOR and TERM=dumb are respected."""
+    color = color and "NO_COLOR" not in os.environ
+    terminal = screen.isatty() and os.environ.get("TERM") != "dumb"
+    if terminal:
+        return LiveDisplay(screen, expected=expected, origin=origin, color=color)
+    return LineDisplay(screen, expected=expected, origin=origin)
+
+
+class LineDisplay:
+    """One line a batch, for files, pipes and CI."""
+
+    def __init__(self, screen: TextIO, *, expected: int, origin: int) -> None:
+        self._screen = screen
+        self._expected = expected
+        self._origin = origin
+        self._shown = 0
+
+    def say(self, label: str, text: str) -> None:
+        """See `Display`."""
+        print(f"{label:<9} {text}", file=self._screen, flush=True)
+
+    def show(self, batches: Sequence[Batch], elapsed: float) -> None:
+        """See `Display`."""
+        for number, batch in enumerate(batches[self._shown :], self._shown + 1):
+            state = " + ".join(f"{worker.stored_rows:,}" for worker in batch.workers)
+            cpu = " + ".join(f"{worker.cpu_ms:,}" for worker in batch.workers)
+            self.say(
+                "batch",
+                f"{number}/{self._expected}  {batch.rows:,} rows  {batch.rate:,.0f} rows/s  {batch.results:,} results  "
+                f"state {state} rows, {format_bytes(batch.stored_bytes)}  cpu {cpu} ms  "
+                f"clock {format_clock(min(batch.clocks) - self._origin)}  late {batch.late:,}",
+            )
+        self._shown = len(batches)
+
+
+class LiveDisplay:
+    """A block of lines on a terminal, redrawn in place."""
+
+    def __init__(self, screen: TextIO, *, expected: int, origin: int, color: bool) -> None:
+        self._screen = screen
+        self._expected = expected
+        self._origin = origin
+        self._color = color
+        self._drawn = 0
+
+    def say(self, label: str, text: str) -> None:
+        """See `Display`. The block, if any, stays above the line as it is."""
+        self._drawn = 0
+        self._write([f"  {self._paint(f'{label:<9}', '2')} {text}"])
+
+    def show(self, batches: Sequence[Batch], elapsed: float) -> None:
+        """See `Display`."""
+        lines = self._block(batches, elapsed)
+        up = f"\x1b[{self._drawn}A" if self._drawn else ""
+        self._drawn = len(lines)
+        self._write(lines, before=up)
+
+    def _block(self, batches: Sequence[Batch], elapsed: float) -> list[str]:
+        last = batches[-1] if batches else None
+        done = bar(len(batches) / self._expected, _BAR)
+        lines = [self._line("batch", self._paint(done, "34"), f"{len(batches)} of {self._expected}   {elapsed:.0f} s")]
+        if last is None:
+            return [*lines, self._line("", "waiting for the first batch: Spark starts its Python workers")]
+        rates = [batch.rate for batch in batches]
+        lines += [
+            self._line("rows/s", self._paint(f"{sparkline(rates[-_BAR:]):<{_BAR}}", "34"), f"{last.rate:,.0f}"),
+            self._line("rows", f"{sum(batch.rows for batch in batches):,} in, {last.results:,} joined"),
+            self._line("clock", f"{format_clock(min(last.clocks) - self._origin)}, {last.late:,} late rows"),
+        ]
+        most = max(worker.stored_rows for batch in batches for worker in batch.workers)
+        for number, worker in enumerate(last.workers):
+            filled = self._paint(
+                bar(worker.stored_rows / max(most, 1), _BAR), _WORKER_COLORS[number % len(_WORKER_COLORS)]
+            )
+            state = f"{worker.stored_rows:>9,} rows {format_bytes(worker.stored_bytes):>8} {worker.cpu_ms:>6,} cpu ms"
+            lines.append(self._line(f"worker {number}", filled, state))
+        return lines
+
+    def _line(self, label: str, *parts: str) -> str:
+        return "  ".join([f"  {self._paint(f'{label:<9}', '2')}"[:-1], *parts]).rstrip()
+
+    def _paint(self, text: str, code: str) -> str:
+        return f"\x1b[{code}m{text}\x1b[0m" if self._color else text
+
+    def _write(self, lines: Sequence[str], before: str = "") -> None:
+        # A line that wraps would count as two and break the redrawing: wrapping is off while writing.
+        # (DECAWM; terminals that lack it are wider than these lines.)
+        text = "".join(f"\x1b[2K{line}\n" for line in lines)
+        self._screen.write(f"{before}\x1b[?7l{text}\x1b[?7h")
+        self._screen.flush()
+
+
+def bar(share: float, width: int) -> str:
+    """Draw a share of a width in eighths of a character.
+
+    >>> bar(0.55, 8)
+    '████▍   '
+    """
+    eighths = round(max(0.0, min(1.0, share)) * width * 8)
+    full, rest = divmod(eighths, 8)
+    return ("█" * full + " ▏▎▍▌▋▊▉"[rest] * (rest > 0)).ljust(width)
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """Draw numbers as blocks of that height.
+
+    >>> sparkline([1, 4, 8])
+    '▁▄█'
+    """
+    most = max(values, default=0) or 1
+    return "".join("▁▂▃▄▅▆▇█"[min(7, int(8 * value / most - 1e-9))] for value in values)
+
+
+def format_bytes(count: float) -> str:
+    """Write a number of bytes for people.
+
+    >>> format_bytes(1_234_567)
+    '1.2 MB'
+    """
+    for unit in ("bytes", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.0f} bytes" if unit == "bytes" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} GB"
+
+
+def format_clock(micros: int) -> str:
+    """Write a time since the start of the streams.
+
+    >>> format_clock(83_500_000)
+    '1:23.5'
+    """
+    tenths = max(micros, 0) // 100_000
+    return f"{tenths // 600}:{tenths % 600 // 10:02d}.{tenths % 10}"

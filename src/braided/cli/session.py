@@ -1,0 +1,103 @@
+"""A local Spark session for the demo: silent on the terminal, and nothing left behind on disk."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+OLDEST_JAVA = 17
+_ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+
+def find_java_problem() -> str | None:
+    """Return what is wrong with the Java that Spark would start, in one line; None if nothing is.
+
+    Spark takes JAVA_HOME before the path, so a stale JAVA_HOME hides a good Java.
+    """
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which(str(Path(home, "bin", "java")) if home else "java")
+    where = f"JAVA_HOME={home}" if home else "the path"
+    if java is None:
+        return f"found no Java in {where}; Spark needs Java {OLDEST_JAVA} or later"
+    try:
+        answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"{java} does not start ({error}); Spark needs Java {OLDEST_JAVA} or later"
+    version = re.search(r'version "(?:1\.)?(\d+)', answer.stderr + answer.stdout)
+    if version is None:
+        return f"{java} -version does not tell its version; Spark needs Java {OLDEST_JAVA} or later"
+    if int(version[1]) < OLDEST_JAVA:
+        return f"{java} is Java {version[1]}; Spark needs Java {OLDEST_JAVA} or later"
+    return None
+
+
+@contextmanager
+def quiet_output(log: Path) -> Iterator[TextIO]:
+    """Send what this process and its children print to a file; yield a way to the screen.
+
+    The file descriptors are redirected, not `sys.stdout`: the JVM and the Python workers that it starts
+    inherit them, and Spark's driver-side worker of transformWithState prints whatever the log level is.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    out, err = os.dup(1), os.dup(2)
+    try:
+        with log.open("ab") as file:
+            os.dup2(file.fileno(), 1)
+            os.dup2(file.fileno(), 2)
+        with open(out, "w", encoding=sys.stdout.encoding, errors="replace", closefd=False) as screen:
+            yield screen
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os.dup2(out, 1)
+        os.dup2(err, 2)
+        os.close(out)
+        os.close(err)
+
+
+@contextmanager
+def local_session(folder: Path, workers: int) -> Iterator[SparkSession]:
+    """Yield a session on this machine's cores whose files are all inside `folder`; end its JVM after."""
+    from pyspark.sql import SparkSession
+
+    scratch = folder / "scratch"
+    scratch.mkdir()
+    os.environ["BRAIDED_CACHE_DIR"] = str(folder / "cache")
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    settings = {
+        "spark.sql.shuffle.partitions": str(workers),
+        "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,
+        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+        # DuckDB reads the default, INT96, as a time without a zone.
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.local.dir": str(scratch),
+        "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={scratch}",
+        "spark.driver.memory": "2g",
+        "spark.driver.host": "localhost",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    builder = SparkSession.builder.master(f"local[{workers}]").appName("braided demo")
+    session = builder.config(map=settings).getOrCreate()
+    gateway = session.sparkContext._gateway
+    try:
+        yield session
+    finally:
+        session.stop()
+        # The JVM would live until this process ends, and write into a folder that is then gone.
+        gateway.shutdown()
+        gateway.proc.stdin.close()
+        gateway.proc.wait(30)

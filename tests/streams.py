@@ -1,0 +1,58 @@
+"""Small file streams for tests on Spark: each list of rows is one batch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.types import StructType
+
+UTC = pa.timestamp("us", tz="UTC")
+SECOND = 1_000_000
+
+
+def write_batch(folder: Path, number: int, rows: pa.Table) -> None:
+    """Write one file; Spark reads files in order of modification time, which is made to follow the number."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{number:05d}.parquet"
+    temporary = folder / f".{number:05d}.tmp"
+    pq.write_table(rows, temporary)
+    os.utime(temporary, (1_700_000_000 + number, 1_700_000_000 + number))
+    temporary.rename(path)
+
+
+def file_stream(spark: SparkSession, folder: Path, schema: str | StructType, files: int = 1) -> DataFrame:
+    """Read a folder as a stream, `files` files a batch."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return spark.readStream.schema(schema).option("maxFilesPerTrigger", files).parquet(str(folder))
+
+
+def run_to_end(result: DataFrame, checkpoint: Path, output: Path, *, mode: str = "append") -> StreamingQuery:
+    """Process everything available into a Parquet sink."""
+    query = (
+        result.writeStream.format("parquet")
+        .option("checkpointLocation", str(checkpoint))
+        .outputMode(mode)
+        .trigger(availableNow=True)
+        .start(str(output))
+    )
+    query.awaitTermination()
+    return query
+
+
+def read_rows(spark: SparkSession, output: Path) -> list[tuple[Any, ...]]:
+    """Return the committed output of a Parquet sink, sorted."""
+    return sorted((tuple(row) for row in spark.read.parquet(str(output)).collect()), key=repr)
+
+
+def batches_of(rows: Sequence[dict[str, Any]], size: int, schema: pa.Schema) -> list[pa.Table]:
+    """Cut rows into tables of a given size."""
+    return [pa.Table.from_pylist(list(rows[i : i + size]), schema) for i in range(0, len(rows), size)]

@@ -1,0 +1,168 @@
+"""Bad input gets an error that names the parameter, the value and what to do."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from streams import file_stream, run_to_end, write_batch
+
+import braided
+from braided import BraidedError, local
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+US = pa.timestamp("us", tz="UTC")
+LEFT = pa.table({"k": pa.array([1], pa.int64()), "ts": pa.array([0], US), "cell": ["a"]})
+RIGHT = pa.table({"k": pa.array([1], pa.int64()), "ts": pa.array([0], US), "text": ["b"]})
+GOOD: dict[str, Any] = {"on": "k", "time": "ts", "within": "10 seconds"}
+
+BAD = [
+    ({"on": "phone"}, "on='phone': the left input has no such column; it has k, ts, cell"),
+    ({"on": [("k", "phone")]}, "on='phone': the right input has no such column; it has k, ts, text"),
+    ({"on": []}, "on=[]: write a column name, a list of names, or a list of (left, right) pairs"),
+    ({"on": [("k", 1)]}, "on=('k', 1): write a column name or a pair of names (left, right)"),
+    ({"on": ["k", "k"]}, "on=['k', 'k']: names a column twice; name each once"),
+    ({"on": [("cell", "k")]}, "on=('cell', 'k'): key types do not match, string on the left and int64 on the right; cast one side"),
+    ({"time": "when"}, "time='when': the left input has no such column; it has k, ts, cell"),
+    ({"time": "k"}, "time='k': has type int64, not a timestamp in microseconds; cast it"),
+    ({"within": "10 parsecs"}, "within='10 parsecs': not a duration; write '10 seconds'"),
+    ({"within": 10}, "within=10: not a duration; write '10 seconds'"),
+    ({"within": "-1 second"}, "within='-1 second': negative; use between= for bounds on one side of zero"),
+    ({"within": None}, "give within= or between=, exactly one of them; for example within='10 seconds'"),
+    ({"between": ("1 second", "2 seconds")}, "give within= or between=, exactly one of them; for example within='10 seconds'"),
+    (
+        {"within": None, "between": ("5 seconds", "-5 seconds")},
+        "between=('5 seconds', '-5 seconds'): the lower bound 5 seconds is above the upper bound -5 seconds; swap them",
+    ),
+    ({"within": None, "between": "5 seconds"}, "between='5 seconds': write a pair, ('5 seconds', '10 seconds')"),
+    ({"lateness": "-1 second"}, "lateness='-1 second': negative; write '0 seconds' or more"),
+    ({"lateness": "soon"}, "lateness='soon': not a duration; write '10 seconds'"),
+    ({"how": "left"}, "how='left': only 'inner' is supported for now"),
+    ({"suffixes": ("", "")}, "suffixes=('', ''): the result would have two columns named 'ts'; choose other suffixes"),
+    ({"suffixes": "x"}, "suffixes='x': write a pair of strings, ('', '_right')"),
+    ({"workers": 0}, "workers=0: write a number of 1 or more"),
+    ({"batch_rows": 0}, "batch_rows=0: write a number of 1 or more"),
+    ({"arrival": "seq"}, "arrival='seq': the left input has no such column; it has k, ts, cell"),
+    ({"where": "upper(l.cell) = 'A'"}, "where=\"upper(l.cell) = 'A'\": upper is not in the compiled subset"),
+    ({"where": "l.nope = 1"}, "nope"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("change", "message"), BAD)
+def test_bad_options(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(BraidedError, match=re.escape(message)):
+        local.join(LEFT, RIGHT, **{**GOOD, **change})
+
+
+def test_inputs_that_are_no_tables() -> None:
+    with pytest.raises(BraidedError, match="left: int does not speak the Arrow C stream interface; give a pyarrow"):
+        local.join(3, RIGHT, **GOOD)
+    with pytest.raises(
+        BraidedError, match="left: list is not a Spark DataFrame; for Arrow data use braided.local.join"
+    ):
+        braided.join([], RIGHT, **GOOD)  # type: ignore[arg-type]
+
+
+def test_zoned_and_unzoned_times_do_not_mix() -> None:
+    unzoned = RIGHT.set_column(1, "ts", RIGHT["ts"].cast(pa.timestamp("us")))
+    with pytest.raises(BraidedError, match=r"time=\('ts', 'ts'\): one has a time zone and the other has none"):
+        local.join(LEFT, unzoned, **GOOD)
+
+
+def test_a_key_that_cannot_be_compared() -> None:
+    nested = LEFT.set_column(0, "k", pa.array([[1]]))
+    with pytest.raises(BraidedError, match=r"on='k': a left key of type list<.*> is not supported; join on its fields"):
+        local.join(nested, RIGHT, **GOOD)
+
+
+def stream(spark: SparkSession, folder: Path, ddl: str = "k long, ts timestamp, v long") -> DataFrame:
+    return file_stream(spark, folder, ddl)
+
+
+@pytest.mark.spark
+def test_errors_on_spark(spark: SparkSession, tmp_path: Path) -> None:
+    left, right = stream(spark, tmp_path / "l"), stream(spark, tmp_path / "r")
+    batch = spark.createDataFrame([], "k long, ts timestamp, v long")
+    cases: list[tuple[DataFrame, DataFrame, dict[str, Any], str]] = [
+        (left, batch, {}, "left is streaming and right is not; give two streams or two batch DataFrames"),
+        (batch, right, {}, "right is streaming and left is not; give two streams"),
+        (left, right, {"workers": 3}, "workers=3: differs from spark.sql.shuffle.partitions=2; leave it out or set the conf first"),
+        (left, right, {"on": "phone"}, "on='phone': the left input has no such column; it has k, ts, v"),
+        (left, right, {"where": 3}, "where=3: write a SQL predicate over l. and r. columns"),
+        (left, stream(spark, tmp_path / "n", "k long, ts timestamp_ntz"), {}, "one has a time zone and the other has none"),
+        (
+            stream(spark, tmp_path / "c", "k string collate UTF8_LCASE, ts timestamp"), right, {},
+            "on='k': the left key has type string collate UTF8_LCASE; collated keys are not supported, cast it to string",
+        ),
+        (
+            left.selectExpr("*", "make_interval(1, 2) i"), right, {},
+            "left: column 'i' of type interval cannot be carried in Arrow; drop or cast it",
+        ),
+        (left.selectExpr("k", "k", "ts"), right, {}, "left: more than one column is named 'k'; rename one"),
+    ]  # fmt: skip
+    for a, b, change, message in cases:
+        with pytest.raises(BraidedError, match=re.escape(message)):
+            braided.join(a, b, **{**GOOD, **change})
+
+
+@pytest.mark.spark
+def test_another_state_store_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    provider = "spark.sql.streaming.stateStore.providerClass"
+    old = spark.conf.get(provider)
+    spark.conf.set(provider, "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider")
+    try:
+        with pytest.raises(BraidedError, match="braided keeps its state in RocksDB; set it to 'org.apache.spark"):
+            braided.join(stream(spark, tmp_path / "l"), stream(spark, tmp_path / "r"), **GOOD)
+    finally:
+        spark.conf.set(provider, str(old))
+
+
+CHANGES: list[tuple[dict[str, Any], str, str]] = [
+    (
+        {"within": "11 seconds"},
+        "2",
+        r"other options: between was \[-10000000, 10000000\] and is \[-11000000, 11000000\]",
+    ),
+    (
+        {"lateness": "1 second"},
+        "2",
+        r"other options: lateness was \[10000000, 10000000\] and is \[1000000, 1000000\]",
+    ),
+    ({"where": "l.v < r.v"}, "2", r"other options: where was null and is \"l.v < r.v\""),
+    ({"schema": "k int, ts timestamp, v long"}, "2", r"other options: left was .*k int64.* and is .*k int32"),
+    ({}, "3", "another number of partitions|written with 2 workers, this query has 3"),
+]
+
+
+@pytest.mark.spark
+def test_a_checkpoint_accepts_no_other_options(spark: SparkSession, tmp_path: Path) -> None:
+    for side, table in (("l", LEFT), ("r", RIGHT)):
+        rows = pa.table({"k": table["k"], "ts": table["ts"], "v": table["k"]})
+        for number in range(2):
+            write_batch(tmp_path / side, number, rows)
+
+    def start(change: dict[str, Any]) -> Any:
+        options = {**GOOD, **change}
+        ddl = options.pop("schema", "k long, ts timestamp, v long")
+        frames = [stream(spark, tmp_path / side, ddl) for side in "lr"]
+        return run_to_end(braided.join(*frames, **options), tmp_path / "check", tmp_path / "out")
+
+    start({})
+    rows_before = spark.read.parquet(str(tmp_path / "out")).count()
+    for side in "lr":
+        write_batch(tmp_path / side, 2, pa.table({"k": LEFT["k"], "ts": LEFT["ts"], "v": LEFT["k"]}))
+    for change, partitions, message in CHANGES:
+        spark.conf.set("spark.sql.shuffle.partitions", partitions)
+        try:
+            with pytest.raises(Exception, match=message):
+                start(change)
+        finally:
+            spark.conf.set("spark.sql.shuffle.partitions", "2")
+        assert spark.read.parquet(str(tmp_path / "out")).count() == rows_before
+    start({})
+    assert spark.read.parquet(str(tmp_path / "out")).count() > rows_before

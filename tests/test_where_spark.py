@@ -1,0 +1,108 @@
+"""The compiler of ``where=`` against Spark's own filter over the same pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from where_cases import SCHEMA, Predicate, columns, pairs, predicates
+
+from braided.errors import BraidedError
+from braided.join.where import compile_where
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+# Calm rows never overflow, so that every predicate with arithmetic is compared; wild ones have every extreme.
+ROWS = {"wild": pairs(200, 11, wild=True), "calm": pairs(200, 12, wild=False)}
+ARRAYS = {name: (columns(rows, "l"), columns(rows, "r")) for name, rows in ROWS.items()}
+Filter = Callable[[str, str], list[int] | None]
+
+
+@pytest.fixture(scope="module")
+def spark_filter(spark: SparkSession) -> Filter:
+    """Return the numbers of the rows that Spark keeps, or None where it raises an overflow."""
+    from pyspark.errors import ArithmeticException
+    from pyspark.sql import functions as F
+
+    frames = {}
+    for name, (left, right) in ARRAYS.items():
+        sides = [
+            # Cached, since Spark's optimizer interprets a filter over a local relation: we want its compiled code.
+            spark.createDataFrame(pa.table({"n": pa.array(range(200)), **side})).coalesce(1).cache()
+            for side in (left, right)
+        ]
+        first, second = sides[0].alias("l"), F.broadcast(sides[1]).alias("r")
+        frames[name] = first.join(second, F.col("l.n") == F.col("r.n"))
+
+    def keep(name: str, text: str) -> list[int] | None:
+        try:
+            return sorted(row.n for row in frames[name].filter(text).select("l.n").collect())
+        except ArithmeticException:
+            return None
+
+    return keep
+
+
+def ours(name: str, text: str) -> list[int] | None:
+    try:
+        return np.flatnonzero(compile_where(text, SCHEMA, SCHEMA).mask(*ARRAYS[name])).tolist()
+    except BraidedError as error:
+        assert "overflows" in str(error)
+        return None
+
+
+def check(text: str, spark_filter: Filter) -> None:
+    mine, theirs = ours("wild", text), spark_filter("wild", text)
+    # Spark may raise for a row that we need not compute, never the other way round.
+    assert mine == theirs or theirs is None
+    if theirs is None:
+        mine, theirs = ours("calm", text), spark_filter("calm", text)
+        assert mine == theirs or theirs is None
+
+
+@settings(max_examples=130, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@given(predicate=predicates())
+def test_equals_sparks_filter(spark_filter: Filter, predicate: Predicate) -> None:
+    check(predicate.text, spark_filter)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "NULL OR l.b",
+        "NOT NULL AND l.b OR r.b",
+        "NOT (l.i32 = NULL) OR l.s <=> NULL",
+        "NULL <=> l.i32 OR l.i32 IN (NULL)",
+        "l.i32 NOT IN (5, NULL) OR l.i8 NOT BETWEEN NULL AND 2",
+        "l.i32 IN (5.0, 99999999999999999999) OR l.i32 > - - 2",
+        "l.f64 IN (-0.0D, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)",
+        "l.i64 IN (9007199254740992, 1e0)",
+        "l.i64 BETWEEN r.f64 AND 9007199254740992D",
+        "l.f64 > 2 * 3 - 1.5 OR l.f32 = -(1.5)",
+        "l.ntz IN (DATE '2024-01-31') OR l.d IN (TIMESTAMP_NTZ '2024-01-31 00:00:00', DATE '1970-01-01')",
+        "CAST(l.d AS TIMESTAMP_NTZ) = r.ntz OR INTERVAL 1 HOUR + l.ts > r.ts",
+        r"l.s = 'say \"a\"' OR l.s > 'it\'s'",
+        "L.`I8`=r.i8 AND`l`.b IS NOT NULL",
+    ],
+)
+def test_corners(spark_filter: Filter, text: str) -> None:
+    assert ours("wild", text) == spark_filter("wild", text)
+
+
+def test_overflow_raises_in_both(spark_filter: Filter) -> None:
+    for text in (
+        "l.i32 + 1 > 0",
+        "-l.i8 > r.i8",
+        "abs(l.i16) = r.i16",
+        "l.i64 * r.i64 <> 0",
+        "l.i8 - r.i8 < 3",
+    ):
+        assert ours("wild", text) is None
+        assert spark_filter("wild", text) is None
