@@ -43,7 +43,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory, cache_dir: str) -> Iterator[
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.memory", "2g")
         .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
-        .config("spark.sql.streaming.metricsEnabled", "false")
+        .config("spark.local.dir", str(tmp_path_factory.mktemp("local")))
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("OFF")

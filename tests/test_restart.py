@@ -38,9 +38,7 @@ def joined(spark: SparkSession, root: Path, before: Any = None) -> DataFrame:
     return braided.join(left, right, on="k", time="ts", within="10 seconds", lateness="5 seconds")
 
 
-def fail_first_attempt(
-    marker: Path, then: Callable[[], None] = lambda: None
-) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
+def fail_first_attempt(marker: Path) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
     """Return a map function that passes its rows on, then fails in every task's first attempt."""
     folder = str(marker)
 
@@ -52,7 +50,21 @@ def fail_first_attempt(
         yield from batches
         if context.attemptNumber() == 0:
             Path(folder, f"{context.stageId()}-{context.partitionId()}").touch()
-            then()
+            raise RuntimeError("injected")
+
+    return apply
+
+
+def lose_shuffle_files_once(marker: Path, local_dir: str) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
+    """Return a map function that deletes all shuffle files and fails, once in the whole query."""
+    done = str(marker / "lost")
+
+    def apply(batches: Batches) -> Iterator[pa.RecordBatch]:
+        yield from batches
+        if not Path(done).exists():
+            Path(done).touch()
+            for path in Path(local_dir).rglob("shuffle_*"):
+                path.unlink(missing_ok=True)
             raise RuntimeError("injected")
 
     return apply
@@ -96,17 +108,11 @@ def test_a_re_executed_map_stage_changes_nothing(spark: SparkSession, tmp_path: 
     write_streams(tmp_path, files=3, rows=200, seed=5)
     marker = tmp_path / "marker"
     marker.mkdir()
-    local_dirs = list(spark.sparkContext._jsc.sc().env().blockManager().diskBlockManager().localDirsString())
-
-    def lose_shuffle_files() -> None:
-        for folder in local_dirs:
-            for path in Path(folder).rglob("shuffle_*"):
-                path.unlink(missing_ok=True)
-
+    local_dir = str(spark.conf.get("spark.local.dir"))
     executions = tmp_path / "executions"
     executions.mkdir()
     result = joined(spark, tmp_path, count_executions(executions))
-    failing = result.mapInArrow(fail_first_attempt(marker, lose_shuffle_files), result.schema)
+    failing = result.mapInArrow(lose_shuffle_files_once(marker, local_dir), result.schema)
     run_to_end(failing, tmp_path / "check", tmp_path / "out")
     # One router task of the left input in each of three batches; every further one is a re-execution.
     assert len(list(executions.iterdir())) > 3

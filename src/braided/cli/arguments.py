@@ -43,17 +43,17 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     demo.add_argument(
-        "--rows", type=_count(10), default=3_000_000, metavar="N", help="rows of both streams together (%(default)s)"
+        "--rows", type=_Count(10), default=2_500_000, metavar="N", help="rows of both streams together (%(default)s)"
     )
     demo.add_argument(
-        "--seconds", type=_count(4), default=120, metavar="S", help="event time the streams span (%(default)s)"
+        "--seconds", type=_Count(4), default=100, metavar="S", help="event time the streams span (%(default)s)"
     )
     demo.add_argument("--out", type=Path, metavar="DIR", help="where demo.html goes (a new temporary directory)")
     demo.add_argument("--no-color", dest="color", action="store_false", help="no colours, as with NO_COLOR=1")
     return parser
 
 
-class _count:  # noqa: N801 - argparse shows the name
+class _Count:
     """An argument type: a whole number, `1_000` and `1,000` alike, that is not too small."""
 
     def __init__(self, least: int) -> None:

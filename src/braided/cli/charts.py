@@ -1,12 +1,11 @@
 """Line charts as SVG text: no dependency, colours by CSS class, so that a page decides on light or dark.
 
 ```
- title                      (the page writes it)
- 60k |.............:..........
- 40k |......____---:---____... worker 1      direct labels at the right end, moved apart
- 20k |__---........:.......... worker 0
-     0s     30s  ^ 60s    90s
-                 mark
+                  | mark
+ 60k |............|..........
+ 40k |......___---|---____... worker 1      direct labels at the right end, moved apart
+ 20k |__---.......|.......... worker 0
+     0 s     30 s     60 s
 ```
 """
 
@@ -26,7 +25,7 @@ class Frame:
     height: int = 220
     left: int = 52
     right: int = 84
-    top: int = 20
+    top: int = 26
     bottom: int = 28
 
     def across(self, share: float) -> float:
@@ -53,7 +52,7 @@ def draw_chart(
     `mark` is a second and a word for it. Points carry their values as tooltips.
 
     >>> print(draw_chart([1, 2], {"a": [1, 3]}, x_end=2).splitlines()[-1])
-    <text class="label s0" x="644.0" y="29.2">a</text>
+    <text class="label s0" x="644.0" y="30.0">a</text>
     """
     frame = frame or Frame()
     most = max((value for values in series.values() for value in values), default=0)
@@ -62,8 +61,8 @@ def draw_chart(
     parts = _draw_axes(frame, step, top, x_end, unit)
     if mark is not None:
         at = frame.across(mark[0] / x_end)
-        parts.append(f'<path class="mark" d="M{at:.1f} {frame.top - 6}V{frame.down(0):.1f}"/>')
-        parts.append(f'<text class="tick" x="{at + 5:.1f}" y="{frame.top - 1}">{escape(mark[1])}</text>')
+        parts.append(f'<path class="mark" d="M{at:.1f} {frame.top - 16}V{frame.down(0):.1f}"/>')
+        parts.append(f'<text class="tick" x="{at + 5:.1f}" y="{frame.top - 8}">{escape(mark[1])}</text>')
     ends = []
     for (name, values), style in zip(series.items(), classes, strict=False):
         points = [(frame.across(a / x_end), frame.down(b / top)) for a, b in zip(x, values, strict=True)]

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 import braided
 from braided.cli.batches import Batch, median_rate, read_batch, share_of_rows
-from braided.cli.display import Display, format_bytes, open_display
+from braided.cli.display import BAD, GOOD, Display, format_bytes, open_display
 from braided.cli.oracle import Check, check_result
 from braided.cli.page import draw_page
 from braided.cli.session import find_java_problem, local_session, quiet_output
@@ -128,7 +128,7 @@ def _run(plan: Plan, folder: Path, out: Path, display: Display) -> Check:
             display.say(label, text)
     within = parse_duration(WITHIN, "within")
     check = check_result(folder / "calls", folder / "numbers", folder / "joined", within)
-    display.say("checked", str(check))
+    display.say("checked", str(check), GOOD if check.equal else BAD)
     run = describe_run(plan, batches, elapsed, check)
     (out / "demo.json").write_text(json.dumps(run, indent=1) + "\n")
     (out / "demo.html").write_text(draw_page(run))

@@ -8,6 +8,7 @@ from typing import Protocol, TextIO
 
 from braided.cli.batches import Batch
 
+GOOD, BAD = "1;32", "1;31"
 _WORKER_COLORS = ("36", "33", "35", "32")
 _BAR = 28
 
@@ -15,8 +16,8 @@ _BAR = 28
 class Display(Protocol):
     """Where the demo writes: lines that stay, and the state of a run that goes on."""
 
-    def say(self, label: str, text: str) -> None:
-        """Write a line that stays."""
+    def say(self, label: str, text: str, color: str = "") -> None:
+        """Write a line that stays, in an ANSI colour where there are colours."""
 
     def show(self, batches: Sequence[Batch], elapsed: float) -> None:
         """Show how far the run is; called several times a batch."""
@@ -40,7 +41,7 @@ class LineDisplay:
         self._origin = origin
         self._shown = 0
 
-    def say(self, label: str, text: str) -> None:
+    def say(self, label: str, text: str, color: str = "") -> None:
         """See `Display`."""
         print(f"{label:<9} {text}", file=self._screen, flush=True)
 
@@ -68,17 +69,20 @@ class LiveDisplay:
         self._color = color
         self._drawn = 0
 
-    def say(self, label: str, text: str) -> None:
+    def say(self, label: str, text: str, color: str = "") -> None:
         """See `Display`. The block, if any, stays above the line as it is."""
         self._drawn = 0
-        self._write([f"  {self._paint(f'{label:<9}', '2')} {text}"])
+        print(self._line(label, self._paint(text, color)), file=self._screen, flush=True)
 
     def show(self, batches: Sequence[Batch], elapsed: float) -> None:
         """See `Display`."""
         lines = self._block(batches, elapsed)
         up = f"\x1b[{self._drawn}A" if self._drawn else ""
         self._drawn = len(lines)
-        self._write(lines, before=up)
+        # A line that wraps would count as two and break the redrawing, so wrapping is off meanwhile (DECAWM).
+        text = "".join(f"\x1b[2K{line}\n" for line in lines)
+        self._screen.write(f"{up}\x1b[?7l{text}\x1b[?7h")
+        self._screen.flush()
 
     def _block(self, batches: Sequence[Batch], elapsed: float) -> list[str]:
         last = batches[-1] if batches else None
@@ -102,17 +106,10 @@ class LiveDisplay:
         return lines
 
     def _line(self, label: str, *parts: str) -> str:
-        return "  ".join([f"  {self._paint(f'{label:<9}', '2')}"[:-1], *parts]).rstrip()
+        return f"  {self._paint(f'{label:<9}', '2')} {'  '.join(parts)}"
 
     def _paint(self, text: str, code: str) -> str:
-        return f"\x1b[{code}m{text}\x1b[0m" if self._color else text
-
-    def _write(self, lines: Sequence[str], before: str = "") -> None:
-        # A line that wraps would count as two and break the redrawing: wrapping is off while writing.
-        # (DECAWM; terminals that lack it are wider than these lines.)
-        text = "".join(f"\x1b[2K{line}\n" for line in lines)
-        self._screen.write(f"{before}\x1b[?7l{text}\x1b[?7h")
-        self._screen.flush()
+        return f"\x1b[{code}m{text}\x1b[0m" if self._color and code else text
 
 
 def bar(share: float, width: int) -> str:

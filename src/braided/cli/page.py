@@ -90,11 +90,12 @@ def _draw_charts(run: Json) -> list[tuple[str, str, str]]:
         (
             "Rows a second",
             "Per batch, of wall time. The first batch starts the Python workers.",
-            draw_chart(ends, {"both streams": rates}, x_end=plan["seconds"], mark=mark, classes=("rate",)),
+            draw_chart(ends, {"all rows": rates}, x_end=plan["seconds"], mark=mark, classes=("rate",)),
         ),
         (
             "Rows in state",
-            "Per worker. Every row that can still match is kept, once; what cannot match any more has left.",
+            "Per worker. Rows that can still match are kept, once; the others leave in blocks, so that the window "
+            "and the lateness bound the state.",
             draw_chart(ends, by_worker(batches, "stored_rows"), x_end=plan["seconds"], mark=mark),
         ),
         (

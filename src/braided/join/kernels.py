@@ -38,6 +38,21 @@ def build_directory(hashes: Words, shift: int) -> Index:
 
 
 @compiled
+def _insertion_sort(order: Index, hashes: Words, times: Times, start: int, end: int) -> None:
+    for i in range(start + 1, end):
+        row = order[i]
+        h, t = hashes[row], times[row]
+        j = i
+        while j > start:
+            before = order[j - 1]
+            if hashes[before] < h or (hashes[before] == h and times[before] <= t):
+                break
+            order[j] = before
+            j -= 1
+        order[j] = row
+
+
+@compiled
 def sort_order(hashes: Words, times: Times, directory: Index, shift: int) -> Index:
     """Return the stable order by (hash, time): a counting sort into directory entries, each then sorted."""
     n = len(hashes)
@@ -47,19 +62,10 @@ def sort_order(hashes: Words, times: Times, directory: Index, shift: int) -> Ind
         b = np.int64(hashes[i] >> np.uint64(shift))
         order[at[b]] = i
         at[b] += 1
-    for b in range(len(directory) - 1):
-        start, end = directory[b], directory[b + 1]
+    for entry in range(len(directory) - 1):
+        start, end = directory[entry], directory[entry + 1]
         if end - start <= _SMALL:
-            for i in range(int(start) + 1, int(end)):
-                row = order[i]
-                h, t = hashes[row], times[row]
-                j = i
-                while j > start and (
-                    hashes[order[j - 1]] > h or (hashes[order[j - 1]] == h and times[order[j - 1]] > t)
-                ):
-                    order[j] = order[j - 1]
-                    j -= 1
-                order[j] = row
+            _insertion_sort(order, hashes, times, start, end)
         else:
             part = order[start:end]
             part = part[np.argsort(times[part], kind="mergesort")]

@@ -10,7 +10,7 @@ The subset
 * Comparisons: ``= == <> != < <= > >= <=>``, ``IS [NOT] DISTINCT FROM``, ``[NOT] BETWEEN``, ``[NOT] IN``
   with literals, and ``IS [NOT] NULL`` of a column.
 * Values: columns, ``+ - *`` and unary ``-`` and ``abs()`` of integers and floats, ``-`` and ``abs()`` of
-  decimals, ``timestamp +/- INTERVAL n unit`` (microseconds to days; below a day unless the timestamp is
+  decimals to 18 digits, ``timestamp +/- INTERVAL n unit`` (microseconds to days; below a day unless the timestamp is
   NTZ, because a day of a zoned timestamp may have 23 hours).
 * Literals: ``1 1L 1S 1Y``, ``1.5 1.5BD`` (decimal), ``1e3 1.5D`` (double), ``'text'``, ``DATE '2024-01-31'``,
   ``TIMESTAMP '2024-01-31 10:00:00Z'`` with a zone, ``TIMESTAMP_NTZ '2024-01-31 10:00:00'``.
@@ -26,7 +26,8 @@ Integer arithmetic raises on overflow, as in ANSI mode, but only for a pair whos
 Spark evaluates a filter lazily and in an order of its choice, so ``l.a + 1 > 0 AND r.b = 1`` may or may not
 fail there where ``r.b = 1`` is false. Here no conjunct that is false, no alternative that is true and no null
 operand lets an overflow raise. Where neither raises, the answers are equal. Sums and products of three
-or more integers do not compile, because Spark reorders them and so moves their overflow.
+or more integers, and arithmetic tested twice, do not compile, because Spark reorders the former and may
+simplify the latter, and so moves their overflow.
 
 Precondition: the pairs handed to ``mask`` are results of the join but for the predicate; string columns have
 the default collation, which Arrow's schema does not tell.
@@ -57,7 +58,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from braided.errors import BraidedError
-from braided.join.where_eval import NARROW, Block, arrow_type
+from braided.join.where_eval import NARROW, Block, arrow_type, is_whole
 from braided.join.where_parse import Parser, Syntax, Uncompilable
 from braided.join.where_tree import (
     Always,
@@ -131,6 +132,7 @@ class _Compiler:
         self._text = text
         self._schemas = schemas
         self._used: dict[str, set[str]] = {"l": set(), "r": set()}
+        self._tests: set[frozenset[str]] = set()
 
     def compile(self) -> Predicate:
         root = self._truth(Parser(self._text, self._resolve).parse())
@@ -195,7 +197,17 @@ class _Compiler:
         elif right.type.name in _WHOLE and left.type.name == "decimal" and isinstance(left, Constant):
             left = self._rounded(left, up=node.op != "<", node=node)
         kind = self._common(left.type, right.type, node.text)
-        return Compare(node.op, self._widen(left, kind, node.text), self._widen(right, kind, node.text))
+        left, right = self._widen(left, kind, node.text), self._widen(right, kind, node.text)
+        self._once(left, right, node=node)
+        return Compare(node.op, left, right)
+
+    def _once(self, *values: Value, node: Syntax) -> None:
+        """Refuse a repeated test that may overflow: Spark simplifies ``a AND NOT a`` and ``a = a`` away."""
+        if any(_can_overflow(value) for value in values):
+            test = frozenset(_shape(value) for value in values)
+            if test in self._tests or len(test) < len(values):
+                raise self._refusal(f"{node.text} repeats arithmetic that Spark may simplify away")
+            self._tests.add(test)
 
     def _rounded(self, literal: Constant, *, up: bool, node: Syntax) -> Constant:
         """Return the whole number beside which an integer compares as beside the decimal, as Spark does."""
@@ -220,6 +232,7 @@ class _Compiler:
         wide = [self._widen(value, kind, node.text) for value in values]
         members_in_kind = tuple(value.value for value in wide if isinstance(value, Constant))
         has_null = len(members) < len(node.args) - 1
+        self._once(operand, node=node)
         return IsIn(self._widen(operand, kind, node.text), members_in_kind, has_null)
 
     # Values.
@@ -236,6 +249,8 @@ class _Compiler:
                 operand = self._value(node.args[0])
                 if operand.type.name not in (*_WHOLE, *_FLOATS, "decimal"):
                     raise self._refusal(f"{node.text}: {operand.type} is no number")
+                if operand.type.precision > NARROW:
+                    raise self._refusal(f"{node.text}: Spark rounds the sign of {operand.type} to 34 digits")
                 return self._folded(Arithmetic(node.op, (operand,), operand.type, node.text), node)
             case "cast":
                 return self._cast(node)
@@ -301,8 +316,6 @@ class _Compiler:
         """Compute what has no column now: Spark folds it too, and an overflow fails its planning."""
         if not all(isinstance(operand, Constant) for operand in node.operands):
             return node
-        if node.type.name == "decimal" and node.type.precision > NARROW:
-            raise self._refusal(f"{syntax.text} is decimal arithmetic")
         block = Block({}, {}, 1)
         with np.errstate(all="ignore"):
             found = block.value(node)
@@ -364,3 +377,21 @@ def _terms(value: Value, op: str) -> int:
     if isinstance(value, Arithmetic) and value.op == op and len(value.operands) == 2:
         return sum(_terms(operand, op) for operand in value.operands)
     return 1
+
+
+def _can_overflow(value: Value) -> bool:
+    if isinstance(value, Widen):
+        return value.type.name == "timestamp_ntz" or _can_overflow(value.operand)
+    if not isinstance(value, Arithmetic):
+        return False
+    return is_whole(value.type) or any(_can_overflow(operand) for operand in value.operands)
+
+
+def _shape(value: Value) -> str:
+    """A text that is equal for what Spark holds to be equal: ``a + b`` and ``b + a``, but not ``a - b``."""
+    if isinstance(value, Widen):
+        return f"{value.type}({_shape(value.operand)})"
+    if not isinstance(value, Arithmetic):
+        return repr(value)
+    parts = [_shape(operand) for operand in value.operands]
+    return f"{value.op}({', '.join(parts if value.op == '-' else sorted(parts))})"

@@ -281,11 +281,9 @@ def _is_in(values: Any, members: tuple[Any, ...], kind: Type) -> Any:
 
 
 def _unchecked(op: str, left: Any, right: Any = None) -> Any:
-    """Arithmetic that cannot overflow: on floats, and the sign of a decimal."""
+    """Arithmetic that cannot overflow: on floats, and the sign of a narrow decimal."""
     if right is not None:
         return _ARITHMETIC[op](left, right)
-    if isinstance(left, pa.Array):
-        return pc.negate(left) if op == "-" else pc.abs(left)
     return np.negative(left) if op == "-" else np.abs(left)
 
 
