@@ -87,7 +87,8 @@ def draw_river() -> str:
     # Odd steps through the strands mix the colours: calls cross above numbers and numbers above calls.
     order = [strands[number * 5 % len(strands)] for number in range(len(strands))]
     rivers = [
-        f'<path class="bank" d="{path}"/><path class="river" stroke="{color}" d="{path}"/><path class="rows" d="{path}"/>'
+        f'<path class="bank" d="{path}"/><path class="river" stroke="{color}" d="{path}"/>'
+        f'<path class="rows" d="{path}"/>'
         for color, path in order
     ]
     words = [
@@ -111,7 +112,7 @@ def draw_terminal(run: dict[str, Any]) -> str:
     lines = {
         "joined": f"{plan['rows']:,} rows into {last.results:,}",
         "state": f"at most {peak.stored_rows:,} rows, {format_bytes(peak.stored_bytes)}",
-        "hot key": f"{plan['hot_share']:.0%} of calls: its worker has {hot:.0%} of the rows",
+        "hot key": f"{plan['hot_share']:.0%} of calls; its worker has {hot:.0%} of rows",
         "lateness": f"{run['join']['lateness']} allowed, {last.late:,} late rows",
         "checked": run["summary"]["checked"],
     }
@@ -133,7 +134,7 @@ def draw_state(run: dict[str, Any]) -> str:
         by_worker(batches, "stored_rows"),
         x_end=plan["seconds"],
         mark=(plan["hot_from"], "one phone turns hot"),
-        frame=Frame(width=432, height=176, left=44, right=68),
+        frame=Frame(width=426, height=176, left=44, right=68),
     )
     return (
         f'<text class="title" x="0" y="12">Rows in state, per worker</text><g transform="translate(0 18)">{chart}</g>'

@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
-from where_cases import ARROW, SCHEMA, Predicate, columns, compile_unless_repeated, meaning, pairs, predicates
+from where_cases import compile_unless_repeated, predicates
+from where_reference import ARROW, SCHEMA, Predicate, columns, meaning, pairs
 
 from braided.errors import BraidedError
 from braided.join.where import Uncompilable, compile_where
@@ -45,9 +46,7 @@ def test_equals_the_row_by_row_reference(predicate: Predicate) -> None:
     compiled = pickle.loads(pickle.dumps(compile_unless_repeated(predicate.text)))
     for name, rows in BLOCKS.items():
         want = meaning(predicate, rows)
-        left, right = (
-            {n: side[n] for n in names} for side, names in zip(ARRAYS[name], sides(compiled), strict=True)
-        )
+        left, right = ({n: side[n] for n in names} for side, names in zip(ARRAYS[name], sides(compiled), strict=True))
         if None in want:
             with pytest.raises(BraidedError, match="overflows; cast an operand to a wider type"):
                 compiled.mask(left, right)
@@ -145,12 +144,8 @@ def test_overflow_raises_only_where_it_decides() -> None:
         kept("l.x + 1 > 0 AND r.x IS NULL", left, right)
 
 
-@pytest.mark.parametrize(
-    ("kind", "bits"), [(pa.int8(), 8), (pa.int16(), 16), (pa.int32(), 32), (pa.int64(), 64)]
-)
-@pytest.mark.parametrize(
-    "text", ["l.x + r.x = 0", "l.x - r.x = 0", "l.x * r.x = 0", "-l.x = r.x", "abs(l.x) = r.x"]
-)
+@pytest.mark.parametrize(("kind", "bits"), [(pa.int8(), 8), (pa.int16(), 16), (pa.int32(), 32), (pa.int64(), 64)])
+@pytest.mark.parametrize("text", ["l.x + r.x = 0", "l.x - r.x = 0", "l.x * r.x = 0", "-l.x = r.x", "abs(l.x) = r.x"])
 def test_overflow_is_found_at_every_width(kind: pa.DataType, bits: int, text: str) -> None:
     low, high = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
     ends = [low, low + 1, low // 2, -2, -1, 0, 1, 2, high // 2 + 1, high]

@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
-from where_cases import SCHEMA, Predicate, columns, compile_unless_repeated, pairs, predicates
+from where_cases import compile_unless_repeated, predicates
+from where_reference import SCHEMA, Predicate, columns, pairs
 
 from braided.errors import BraidedError
 from braided.join.where import Uncompilable, compile_where

@@ -6,7 +6,6 @@ import importlib.util
 import json
 import os
 import shutil
-import signal
 import sys
 import tempfile
 import threading
@@ -25,7 +24,7 @@ from braided.cli.batches import Batch, median_rate, read_batch, share_of_rows
 from braided.cli.display import BAD, GOOD, Display, format_bytes, open_display
 from braided.cli.oracle import Check, check_result
 from braided.cli.page import draw_page
-from braided.cli.session import find_java_problem, local_session, quiet_output
+from braided.cli.session import find_java_problem, local_session, note_interrupts, quiet_output
 from braided.durations import parse_duration
 from braided.runtime.operator import Json
 from braided.workloads.calls import ORIGIN, call_records, suspicious_numbers
@@ -79,10 +78,6 @@ class Plan:
         )
 
 
-class Stopped(Exception):
-    """Ctrl-C."""
-
-
 def run_demo(plan: Plan, out: Path | None, *, color: bool) -> int:
     """Run the demo and return the exit code."""
     problem = find_java_problem()
@@ -92,14 +87,18 @@ def run_demo(plan: Plan, out: Path | None, *, color: bool) -> int:
         print(f"braided demo: {problem}", file=sys.stderr)
         return CANNOT_START
     out = Path(tempfile.mkdtemp(prefix="braided-demo-")) if out is None else out
-    out.mkdir(parents=True, exist_ok=True)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        print(f"braided demo: --out {out}: {error.strerror}; name another directory", file=sys.stderr)
+        return CANNOT_START
     folder = Path(tempfile.mkdtemp(prefix="braided-demo-run-"))
     log = folder / "spark.log"
     try:
         with quiet_output(log) as screen:
             display = open_display(screen, expected=plan.batches, origin=ORIGIN, color=color)
             check = _run(plan, folder, out, display)
-    except (KeyboardInterrupt, Stopped):
+    except KeyboardInterrupt:
         print("braided demo: stopped", file=sys.stderr)
         return STOPPED
     except Exception as error:
@@ -119,10 +118,11 @@ def _run(plan: Plan, folder: Path, out: Path, display: Display) -> Check:
     for name, table in zip(("calls", "numbers"), plan.generate(), strict=True):
         write_stream(folder / name, table, plan)
     display.say("join", f"calls.caller = numbers.phone, within {WITHIN}, lateness {LATENESS}, {WORKERS} workers")
-    with local_session(folder, WORKERS) as spark:
+    with local_session(folder, WORKERS) as spark, note_interrupts() as interrupted:
         display.say("spark", f"{spark.version}, local, {plan.batches} batches")
         started = time.monotonic()
-        batches = follow(join_streams(spark, folder), lambda known: display.show(known, time.monotonic() - started))
+        query = join_streams(spark, folder)
+        batches = follow(query, lambda known: display.show(known, time.monotonic() - started), interrupted)
         elapsed = time.monotonic() - started
         for label, text in summarize(plan, batches, elapsed).items():
             display.say(label, text)
@@ -174,28 +174,22 @@ def join_streams(spark: SparkSession, folder: Path) -> Any:
     )
 
 
-def follow(query: Any, show: Callable[[list[Batch]], None]) -> list[Batch]:
-    """Show the batches of a query until it ends, and return them; Ctrl-C stops the query first."""
-    # An exception inside a call to the JVM would leave its connection in the middle of an answer.
-    interrupted = threading.Event()
-    before = signal.signal(signal.SIGINT, lambda *_: interrupted.set())
+def follow(query: Any, show: Callable[[list[Batch]], None], interrupted: threading.Event) -> list[Batch]:
+    """Show the batches of a query until it ends, and return them; an interrupt stops the query first."""
     batches: list[Batch] = []
     seen = -1
-    try:
-        ended = False
-        while not ended:
-            ended = query.awaitTermination(0.2)
-            if interrupted.is_set():
-                query.stop()
-                raise Stopped
-            newest = query.lastProgress
-            if newest is not None and newest.batchId > seen:
-                fresh = [p for p in query.recentProgress if p.batchId > seen]
-                batches += [read_batch(query, progress) for progress in fresh if progress.numInputRows]
-                seen = fresh[-1].batchId
-            show(batches)
-    finally:
-        signal.signal(signal.SIGINT, before)
+    ended = False
+    while not ended:
+        ended = query.awaitTermination(0.2)
+        if interrupted.is_set():
+            query.stop()
+            raise KeyboardInterrupt
+        newest = query.lastProgress
+        if newest is not None and newest.batchId > seen:
+            fresh = [progress for progress in query.recentProgress if progress.batchId > seen]
+            batches += [read_batch(query, progress) for progress in fresh if progress.numInputRows]
+            seen = fresh[-1].batchId
+        show(batches)
     return batches
 
 

@@ -37,7 +37,7 @@ svg .line { fill: none; stroke-width: 2; stroke-linejoin: round }
 
 
 def draw_page(run: Json) -> str:
-    """Draw a run, as `describe_run` tells it, as one HTML page."""
+    """Draw a run, as `describe_run` tells it, as one HTML page that is well-formed XML too."""
     plan, join = run["plan"], run["join"]
     code = (
         'braided.join(calls, numbers, on=[("caller", "phone")], time=("start", "seen_at"),\n'
@@ -53,7 +53,7 @@ def draw_page(run: Json) -> str:
         f"\n{chart}\n</svg></section>"
         for title, caption, chart in _draw_charts(run)
     )
-    return f"""<!doctype html>
+    return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8"/>

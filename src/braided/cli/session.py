@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -67,6 +69,17 @@ def quiet_output(log: Path) -> Iterator[TextIO]:
 
 
 @contextmanager
+def note_interrupts() -> Iterator[threading.Event]:
+    """Yield an event that Ctrl-C sets. An exception in a call to the JVM would leave half an answer unread."""
+    interrupted = threading.Event()
+    before = signal.signal(signal.SIGINT, lambda *_: interrupted.set())
+    try:
+        yield interrupted
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
 def local_session(folder: Path, workers: int) -> Iterator[SparkSession]:
     """Yield a session on this machine's cores whose files are all inside `folder`; end its JVM after."""
     from pyspark.sql import SparkSession
@@ -91,7 +104,9 @@ def local_session(folder: Path, workers: int) -> Iterator[SparkSession]:
         "spark.ui.showConsoleProgress": "false",
     }
     builder = SparkSession.builder.master(f"local[{workers}]").appName("braided demo")
+    on_interrupt = signal.getsignal(signal.SIGINT)
     session = builder.config(map=settings).getOrCreate()
+    signal.signal(signal.SIGINT, on_interrupt)  # PySpark's own handler calls the JVM, even once that is gone
     gateway = session.sparkContext._gateway
     try:
         yield session

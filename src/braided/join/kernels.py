@@ -53,6 +53,44 @@ def _insertion_sort(order: Index, hashes: Words, times: Times, start: int, end: 
 
 
 @compiled
+def _merge_sort(order: Index, hashes: Words, times: Times, start: int, end: int) -> None:
+    """Sort a long range, bottom up; runs that are in order already, as a hot key's often are, only get checked.
+
+    Written out because numba's own argsort takes five seconds to compile.
+    """
+    spare = np.empty(end - start, np.int64)
+    width = _SMALL
+    for low in range(start, end, width):
+        _insertion_sort(order, hashes, times, low, min(low + width, end))
+    while width < end - start:
+        for low in range(start, end, 2 * width):
+            middle, high = min(low + width, end), min(low + 2 * width, end)
+            if middle == high:
+                continue
+            a, b = order[middle - 1], order[middle]
+            if hashes[a] < hashes[b] or (hashes[a] == hashes[b] and times[a] <= times[b]):
+                continue
+            i, j, k = low, middle, 0
+            while i < middle and j < high:
+                a, b = order[i], order[j]
+                if hashes[a] < hashes[b] or (hashes[a] == hashes[b] and times[a] <= times[b]):
+                    spare[k] = a
+                    i += 1
+                else:
+                    spare[k] = b
+                    j += 1
+                k += 1
+            while i < middle:
+                spare[k] = order[i]
+                i += 1
+                k += 1
+            # What is left of the right half is in place already.
+            for m in range(k):
+                order[low + m] = spare[m]
+        width *= 2
+
+
+@compiled
 def sort_order(hashes: Words, times: Times, directory: Index, shift: int) -> Index:
     """Return the stable order by (hash, time): a counting sort into directory entries, each then sorted."""
     n = len(hashes)
@@ -67,9 +105,7 @@ def sort_order(hashes: Words, times: Times, directory: Index, shift: int) -> Ind
         if end - start <= _SMALL:
             _insertion_sort(order, hashes, times, start, end)
         else:
-            part = order[start:end]
-            part = part[np.argsort(times[part], kind="mergesort")]
-            order[start:end] = part[np.argsort(hashes[part], kind="mergesort")]
+            _merge_sort(order, hashes, times, start, end)
     return order
 
 

@@ -97,9 +97,7 @@ class Predicate:
     text: str
     root: Truth
 
-    def mask(
-        self, left: Mapping[str, pa.Array[Any]], right: Mapping[str, pa.Array[Any]]
-    ) -> npt.NDArray[np.bool_]:
+    def mask(self, left: Mapping[str, pa.Array[Any]], right: Mapping[str, pa.Array[Any]]) -> npt.NDArray[np.bool_]:
         """Return which pairs satisfy the predicate; row i of every array belongs to pair i.
 
         A null is not satisfied. Raises ``BraidedError`` where an integer overflow decides a pair.
@@ -136,9 +134,7 @@ class _Compiler:
 
     def compile(self) -> Predicate:
         root = self._truth(Parser(self._text, self._resolve).parse())
-        left, right = (
-            tuple(name for name in self._schemas[side].names if name in self._used[side]) for side in "lr"
-        )
+        left, right = (tuple(name for name in self._schemas[side].names if name in self._used[side]) for side in "lr")
         if not left and not right:
             raise self._refusal("it names no column")
         return Predicate(left, right, self._text, root)
@@ -150,9 +146,7 @@ class _Compiler:
         names = self._schemas[side].names
         found = [known for known in names if known.lower() == name.lower()]
         if not found:
-            raise BraidedError(
-                f"where={self._text!r}: {side} has no column {name!r}; it has {', '.join(names)}"
-            )
+            raise BraidedError(f"where={self._text!r}: {side} has no column {name!r}; it has {', '.join(names)}")
         if len(found) > 1:
             raise self._refusal(f"{side}.{name} is ambiguous among {', '.join(found)}")
         self._used[side].add(found[0])
@@ -284,9 +278,7 @@ class _Compiler:
     def _shift(self, node: Syntax) -> Arithmetic:
         moment, interval = node.args if node.args[1].op == "interval" else reversed(node.args)
         if node.op == "*" or moment.op == "interval" or (node.op == "-" and moment is node.args[1]):
-            raise self._refusal(
-                f"{node.text}: an interval compiles as timestamp + INTERVAL or timestamp - INTERVAL"
-            )
+            raise self._refusal(f"{node.text}: an interval compiles as timestamp + INTERVAL or timestamp - INTERVAL")
         operand, micros = self._value(moment), interval.args[0]
         if operand.type.name not in ("timestamp", "timestamp_ntz"):
             raise self._refusal(f"{node.text}: {operand.type} with an interval does not compile")
@@ -333,10 +325,7 @@ class _Compiler:
         if names <= {*_WHOLE, *_FLOATS, "decimal"}:
             if names & set(_FLOATS):
                 return _DOUBLE  # also for an integer beside a float
-            decimals = [
-                kind if kind.name == "decimal" else Type("decimal", _WHOLE[kind.name])
-                for kind in (one, other)
-            ]
+            decimals = [kind if kind.name == "decimal" else Type("decimal", _WHOLE[kind.name]) for kind in (one, other)]
             scale = max(kind.scale for kind in decimals)
             precision = scale + max(kind.precision - kind.scale for kind in decimals)
             if precision > 38:
@@ -353,9 +342,7 @@ class _Compiler:
         if isinstance(value, Constant):
             return Constant(_convert(value.value, source, kind), kind)
         if kind == _DOUBLE and source.name == "decimal" and source.precision > _EXACT_DIGITS:
-            raise self._refusal(
-                f"{text}: {source} has too many digits to become a double exactly as in Spark"
-            )
+            raise self._refusal(f"{text}: {source} has too many digits to become a double exactly as in Spark")
         return Widen(value, kind)
 
 

@@ -73,9 +73,7 @@ class Vector(NamedTuple):
 class Block:
     """Evaluates truths over one block of pairs; ``overflowed`` names the parts that overflowed anywhere."""
 
-    def __init__(
-        self, left: Mapping[str, pa.Array[Any]], right: Mapping[str, pa.Array[Any]], rows: int
-    ) -> None:
+    def __init__(self, left: Mapping[str, pa.Array[Any]], right: Mapping[str, pa.Array[Any]], rows: int) -> None:
         self._columns = {"l": left, "r": right}
         self._rows = rows
         self._memo: dict[int, Vector] = {}

@@ -138,9 +138,7 @@ class Parser:
 
     def _unexpected(self) -> NoReturn:
         token = self._next
-        self._refuse(
-            f"{token.text!r} is not in the compiled subset here" if token.text else "it ends too early"
-        )
+        self._refuse(f"{token.text!r} is not in the compiled subset here" if token.text else "it ends too early")
 
     # Boolean expressions, loosest first.
 
@@ -284,9 +282,7 @@ class Parser:
             self._unexpected()
         self._take()
         if given.lower() not in ("l", "r"):
-            raise BraidedError(
-                f"where={self.text!r}: {given!r} is not a side; write l.{token.text} or r.{token.text}"
-            )
+            raise BraidedError(f"where={self.text!r}: {given!r} is not a side; write l.{token.text} or r.{token.text}")
         if self._sees(".") or self._sees("("):
             self._refuse(f"{given}.{token.text}{self._next.text} is a field or a function")
         name = self._column(given.lower(), self._name(token))
