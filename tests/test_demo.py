@@ -205,6 +205,13 @@ def test_bad_arguments_are_told(words: list[str], told: str, capsys: pytest.Capt
     assert told in capsys.readouterr().err
 
 
+def test_the_version_is_the_package_s(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["--version"])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out == f"braided {braided.__version__}\n"
+
+
 def start_demo(tmp_path: Path, *words: str) -> subprocess.Popen[str]:
     (tmp_path / "tmp").mkdir()
     return subprocess.Popen(

@@ -16,13 +16,7 @@ Takes about a minute on two cores. Needs Java 17 or later and the 'demo' extra: 
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code: 0 fine, 1 failed, 2 cannot start, 130 stopped by Ctrl-C.
-
-    >>> main(["--version"])
-    Traceback (most recent call last):
-        ...
-    SystemExit: 0
-    """
+    """Run one command and return its exit code: 0 fine, 1 failed, 2 cannot start, 130 stopped by Ctrl-C."""
     arguments = _parser().parse_args(argv)
     from braided.cli.demo import Plan, run_demo
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -107,6 +108,8 @@ def run_demo(plan: Plan, out: Path | None, *, color: bool) -> int:
         return FAILED
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            out.rmdir()  # if nothing was written
     if not check.equal:
         print(f"braided demo: the result is {check}; please report this as a bug", file=sys.stderr)
         return FAILED
