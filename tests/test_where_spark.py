@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
-from where_cases import compile_unless_repeated, predicates
+from where_cases import compile_unless_simplified, predicates
 from where_reference import SCHEMA, Predicate, columns, pairs
 
 from braided.errors import BraidedError
@@ -79,7 +79,7 @@ def check(text: str, spark_filter: Filter) -> None:
 )
 @given(predicate=predicates())
 def test_equals_sparks_filter(spark_filter: Filter, predicate: Predicate) -> None:
-    compile_unless_repeated(predicate.text)
+    compile_unless_simplified(predicate.text)
     check(predicate.text, spark_filter)
 
 

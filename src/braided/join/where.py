@@ -58,7 +58,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from braided.errors import BraidedError
-from braided.join.where_eval import NARROW, Block, arrow_type, is_whole
+from braided.join.where_eval import NARROW, Block, arrow_type
+from braided.join.where_overflow import Comparisons, terms
 from braided.join.where_parse import Parser, Syntax, Uncompilable
 from braided.join.where_tree import (
     Always,
@@ -130,7 +131,7 @@ class _Compiler:
         self._text = text
         self._schemas = schemas
         self._used: dict[str, set[str]] = {"l": set(), "r": set()}
-        self._tests: set[frozenset[str]] = set()
+        self._comparisons = Comparisons()
 
     def compile(self) -> Predicate:
         root = self._truth(Parser(self._text, self._resolve).parse())
@@ -192,16 +193,13 @@ class _Compiler:
             left = self._rounded(left, up=node.op != "<", node=node)
         kind = self._common(left.type, right.type, node.text)
         left, right = self._widen(left, kind, node.text), self._widen(right, kind, node.text)
-        self._once(left, right, node=node)
+        self._check(node, left, right)
         return Compare(node.op, left, right)
 
-    def _once(self, *values: Value, node: Syntax) -> None:
-        """Refuse a repeated test that may overflow: Spark simplifies ``a AND NOT a`` and ``a = a`` away."""
-        if any(_can_overflow(value) for value in values):
-            test = frozenset(_shape(value) for value in values)
-            if test in self._tests or len(test) < len(values):
-                raise self._refusal(f"{node.text} repeats arithmetic that Spark may simplify away")
-            self._tests.add(test)
+    def _check(self, node: Syntax, *values: Value) -> None:
+        why = self._comparisons.why_skipped(*values)
+        if why:
+            raise self._refusal(f"{node.text} {why}")
 
     def _rounded(self, literal: Constant, *, up: bool, node: Syntax) -> Constant:
         """Return the whole number beside which an integer compares as beside the decimal, as Spark does."""
@@ -224,10 +222,10 @@ class _Compiler:
         for value in values:
             kind = self._common(kind, value.type, node.text)
         wide = [self._widen(value, kind, node.text) for value in values]
-        members_in_kind = tuple(value.value for value in wide if isinstance(value, Constant))
+        operand = self._widen(operand, kind, node.text)
+        self._check(node, operand, *dict.fromkeys(wide))
         has_null = len(members) < len(node.args) - 1
-        self._once(operand, node=node)
-        return IsIn(self._widen(operand, kind, node.text), members_in_kind, has_null)
+        return IsIn(operand, tuple(value.value for value in wide if isinstance(value, Constant)), has_null)
 
     # Values.
 
@@ -271,7 +269,7 @@ class _Compiler:
         if kind.name == "decimal":
             raise self._refusal(f"{node.text} is decimal arithmetic")
         operands = (self._widen(left, kind, node.text), self._widen(right, kind, node.text))
-        if kind.name in _WHOLE and node.op != "-" and sum(_terms(part, node.op) for part in operands) > 2:
+        if kind.name in _WHOLE and node.op != "-" and sum(terms(part, node.op) for part in operands) > 2:
             raise self._refusal(f"{node.text}: Spark reorders a {node.op} of three integers")
         return Arithmetic(node.op, operands, kind, node.text)
 
@@ -356,29 +354,3 @@ def _convert(value: Any, source: Type, target: Type) -> Any:
 
 def _is_null(node: Syntax) -> bool:
     return node.op == "literal" and node.args[0] is None
-
-
-def _terms(value: Value, op: str) -> int:
-    if isinstance(value, Widen):
-        return _terms(value.operand, op)
-    if isinstance(value, Arithmetic) and value.op == op and len(value.operands) == 2:
-        return sum(_terms(operand, op) for operand in value.operands)
-    return 1
-
-
-def _can_overflow(value: Value) -> bool:
-    if isinstance(value, Widen):
-        return value.type.name == "timestamp_ntz" or _can_overflow(value.operand)
-    if not isinstance(value, Arithmetic):
-        return False
-    return is_whole(value.type) or any(_can_overflow(operand) for operand in value.operands)
-
-
-def _shape(value: Value) -> str:
-    """A text that is equal for what Spark holds to be equal: ``a + b`` and ``b + a``, but not ``a - b``."""
-    if isinstance(value, Widen):
-        return f"{value.type}({_shape(value.operand)})"
-    if not isinstance(value, Arithmetic):
-        return repr(value)
-    parts = [_shape(operand) for operand in value.operands]
-    return f"{value.op}({', '.join(parts if value.op == '-' else sorted(parts))})"

@@ -48,6 +48,8 @@ def number(text: str, sign: str = "") -> tuple[int | float, Type] | None:
 
     >>> number("1.50")
     (150, Type(name='decimal', precision=3, scale=2))
+    >>> number("0.05")
+    (5, Type(name='decimal', precision=2, scale=2))
     >>> number("2147483648", "-")
     (-2147483648, Type(name='int', precision=0, scale=0))
     """

@@ -2,8 +2,12 @@
 
 ```
  each input -> mapInArrow ROUTE -> union -> observe, drop reports
-   -> groupBy(worker).transformWithStateInPandas WORK -> observe, drop reports -> mapInArrow UNPACK -> rows
+   -> groupBy(worker).transformWithStateInPandas WORK -> observe, drop reports -> rows
 ```
+
+Results of flat types leave WORK as rows, as pandas columns backed by Arrow that Spark takes over uncopied.
+PySpark converts nested columns of pandas row by row, so results that have any leave as blocks, which a further
+mapInArrow unpacks (UNPACK); the hop through a second Python process costs a fifth of a large batch.
 
 Python is fast on columns and Spark's Python state API costs a round trip per call, so rows cross the shuffle
 as a few large binary rows and state is read and written in blocks. Reports travel as rows that `observe`
@@ -21,6 +25,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from braided.errors import BraidedError
 from braided.routing.table import RoutingTable, worker_ids
@@ -34,7 +39,6 @@ from braided.version import __version__
 if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 _log = logging.getLogger("braided")
 
@@ -55,7 +59,8 @@ _PACKETS = pa.schema(
     ]
 )
 _PACKETS_DDL = "worker int, side int, task int, seq int, late long, note string, block binary, report string"
-_RESULTS_DDL = "block binary, report string"
+REPORT = "__braided_report"
+_BLOCK = "__braided_block"
 
 
 def check_session(spark: SparkSession, workers: int | None) -> int:
@@ -80,16 +85,21 @@ def stateful(
         packets = frame.mapInArrow(RouteTask(operator, side, workers), _PACKETS_DDL)
         routed = packets if routed is None else routed.unionAll(packets)
     assert routed is not None
-    work = (
+    flat = all(not pa.types.is_nested(field.type) for field in operator.output)
+    # Report rows have no values, so every column must admit nulls on the way.
+    fields = [StructField(f.name, f.dataType, True, f.metadata) for f in output.fields]
+    wire = StructType([*(fields if flat else [StructField(_BLOCK, BinaryType())]), StructField(REPORT, StringType())])
+    results = (
         routed.observe(f"{METRIC}{name}:route", F.collect_list("report").alias("reports"))
         .where("report is null")
         .drop("report")
         .groupBy("worker")
-        .transformWithStateInPandas(Worker(operator, workers), _RESULTS_DDL, "Append", "None")
-        .observe(f"{METRIC}{name}:work", F.collect_list("report").alias("reports"))
-        .where("report is null")
+        .transformWithStateInPandas(Worker(operator, workers, flat), wire, "Append", "None")
+        .observe(f"{METRIC}{name}:work", F.collect_list(REPORT).alias("reports"))
+        .where(F.col(REPORT).isNull())
+        .drop(REPORT)
     )
-    return work.mapInArrow(Unpack(operator), output)
+    return results if flat else results.mapInArrow(Unpack(operator), output)
 
 
 def _check_version(version: str) -> None:
@@ -148,9 +158,10 @@ def _packet_rows(packets: list[Packet], ids: tuple[int, ...]) -> pa.RecordBatch:
 class Worker(StatefulProcessor):  # type: ignore[misc]
     """WORK: one worker's packets and state become result blocks and a report row."""
 
-    def __init__(self, operator: Operator, workers: int) -> None:
+    def __init__(self, operator: Operator, workers: int, flat: bool) -> None:
         self._operator = operator
         self._workers = workers
+        self._flat = flat
         self._version = __version__
 
     def init(self, handle: StatefulProcessorHandle) -> None:
@@ -179,9 +190,24 @@ class Worker(StatefulProcessor):  # type: ignore[misc]
                 piece = next(results)
             except StopIteration as end:
                 report = json.dumps(end.value, separators=(",", ":"))
-                yield pd.DataFrame({"block": [None], "report": [report]})
+                names = self._operator.output.names if self._flat else [_BLOCK]
+                yield pd.DataFrame({**{name: [None] for name in names}, REPORT: [report]})
                 return
-            yield pd.DataFrame({"block": [piece.serialize().to_pybytes()], "report": [None]})
+            yield (
+                self._rows(piece)
+                if self._flat
+                else pd.DataFrame({_BLOCK: [piece.serialize().to_pybytes()], REPORT: [None]})
+            )
+
+    def _rows(self, piece: pa.RecordBatch) -> pd.DataFrame:
+        """Return result rows as pandas columns that hold the Arrow arrays themselves."""
+        import pandas as pd
+
+        columns = [*piece.columns, pa.nulls(piece.num_rows, pa.string())]
+        series = [
+            pd.Series(pd.arrays.ArrowExtensionArray(pa.chunked_array([column])), copy=False) for column in columns
+        ]
+        return pd.DataFrame(dict(zip([*piece.schema.names, REPORT], series, strict=True)), copy=False)
 
     def _find_worker(self, group: int) -> int:
         worker = worker_ids(self._workers).index(group)

@@ -85,5 +85,5 @@ def _is_ours(plan: Any, kind: str) -> bool:
     """Whether this is a stateful operator of Braided's runtime, which does not look at the watermark."""
     if kind != "TransformWithStateInPySpark":
         return False
-    names = plan.output()
-    return str(plan.timeMode()) == "NoTime" and names.size() == 2 and names.apply(1).name() == "report"
+    output = plan.output()
+    return str(output.apply(output.size() - 1).name()) == "__braided_report"
