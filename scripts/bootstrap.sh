@@ -152,7 +152,8 @@ pip_do() (
   export TMPDIR="$VENV/scratch"
   if [ ! -w "${HOME:-/nonexistent}" ]; then export XDG_CACHE_HOME="${XDG_CACHE_HOME:-$VENV/scratch}"; fi
   if have_uv; then
-    quietly uv pip "$@" --python "$VENV/bin/python"
+    # Every Spark task may start a Python process; without byte code each would compile pandas and numba anew.
+    UV_COMPILE_BYTECODE=1 quietly uv pip "$@" --python "$VENV/bin/python"
   else
     PIP_USE_PEP517=1 quietly "$VENV/bin/python" -m pip --quiet --no-input --disable-pip-version-check "$@"
   fi

@@ -30,21 +30,21 @@ Filter = Callable[[str, str], list[int] | None]
 def spark_filter(spark: SparkSession) -> Filter:
     """Return the numbers of the rows that Spark keeps, or None where it raises an overflow."""
     from pyspark.errors import ArithmeticException
-    from pyspark.sql import functions as F
 
     frames = {}
     for name, (left, right) in ARRAYS.items():
-        sides = [
-            # Cached, since Spark's optimizer interprets a filter over a local relation: we want its compiled code.
-            spark.createDataFrame(pa.table({"n": pa.array(range(200)), **side})).coalesce(1).cache()
-            for side in (left, right)
-        ]
-        first, second = sides[0].alias("l"), F.broadcast(sides[1]).alias("r")
-        frames[name] = first.join(second, F.col("l.n") == F.col("r.n"))
+        sides = {
+            side: pa.StructArray.from_arrays(list(arrays.values()), list(arrays))
+            for side, arrays in (("l", left), ("r", right))
+        }
+        # A struct a side reads as l.x, and its filter takes half the time of one on a join. Cached, since
+        # Spark's optimizer interprets a filter over a local relation: we want its compiled code.
+        table = pa.table({"n": pa.array(range(200)), **sides})
+        frames[name] = spark.createDataFrame(table).coalesce(1).cache()
 
     def keep(name: str, text: str) -> list[int] | None:
         try:
-            return sorted(row.n for row in frames[name].filter(text).select("l.n").collect())
+            return sorted(row.n for row in frames[name].filter(text).select("n").collect())
         except ArithmeticException:
             return None
 

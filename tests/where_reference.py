@@ -238,7 +238,7 @@ def member(a: Value, items: list[Value | None], negated: bool) -> Predicate:
     def of(row: Row) -> Answers:
         x = lenient(a, row)
         if x is Overflow and given:
-            found = ANY
+            found = ANY if len(given) == len(items) else frozenset([True, None])
         elif x is None or not given:
             found = frozenset([None])
         elif any(_order(x, item.of(row), real) == 0 for item in given):

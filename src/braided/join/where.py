@@ -107,7 +107,7 @@ class Predicate:
         block = Block(left, right, rows)
         with np.errstate(all="ignore"):
             kept = block.true(self.root)
-            if block.overflowed and (block.true(self.root, if_lucky=True) & ~kept).any():
+            if block.overflowed and (block.true(self.root, possibly=True) & ~kept).any():
                 parts = " or ".join(dict.fromkeys(block.overflowed))
                 raise BraidedError(f"where={self.text!r}: {parts} overflows; cast an operand to a wider type")
         return kept

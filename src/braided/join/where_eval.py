@@ -76,17 +76,17 @@ class Block:
     def __init__(self, left: Mapping[str, pa.Array[Any]], right: Mapping[str, pa.Array[Any]], rows: int) -> None:
         self._columns = {"l": left, "r": right}
         self._rows = rows
-        self._memo: dict[int, Vector] = {}
+        self._memo: dict[Value, Vector] = {}
         self.overflowed: list[str] = []
 
-    def true(self, node: Truth, want: bool = True, *, if_lucky: bool = False) -> Mask:
-        """Return where ``node`` is ``want``; with ``if_lucky`` also where it might be but for an overflow."""
+    def true(self, node: Truth, want: bool = True, *, possibly: bool = False) -> Mask:
+        """Return where ``node`` is ``want``; with ``possibly`` also where it might be but for an overflow."""
         match node:
             case Every(parts) | Some(parts):
-                masks = (self.true(part, want, if_lucky=if_lucky) for part in parts)
+                masks = (self.true(part, want, possibly=possibly) for part in parts)
                 return reduce(np.logical_and if isinstance(node, Every) == want else np.logical_or, masks)
             case Not(operand):
-                return self.true(operand, not want, if_lucky=if_lucky)
+                return self.true(operand, not want, possibly=possibly)
             case Always(value):
                 return np.full(self._rows, value is want)
             case IsNull(operand):
@@ -94,13 +94,15 @@ class Block:
                 if valid is None:
                     return np.full(self._rows, not want)
                 return ~valid if want else valid
+            case IsIn(null=True) if not want:
+                return np.full(self._rows, False)  # x IN (1, NULL) is true or null, never false
         hit, valid, bad = self._leaf(node)
         if not want:
             hit = ~hit
         if valid is not None:
             hit = hit & valid
         if bad is not None:
-            hit = hit | bad if if_lucky else hit & ~bad
+            hit = hit | bad if possibly else hit & ~bad
         return np.asarray(hit)
 
     def _leaf(self, node: Holds | Compare | IsIn) -> Vector:
@@ -117,15 +119,13 @@ class Block:
         operand = self.value(node.operand)
         if isinstance(node, Holds):
             return operand
-        hit = _is_in(operand.values, node.members, node.operand.type)
-        # x IN (1, NULL) is true or null, never false.
-        return operand._replace(values=hit, valid=_both(operand.valid, hit) if node.null else operand.valid)
+        return operand._replace(values=_is_in(operand.values, node.members, node.operand.type))
 
     def value(self, node: Value) -> Vector:
-        """Return the vector of a value; each node is computed once a block."""
-        if id(node) not in self._memo:
-            self._memo[id(node)] = self._compute(node)
-        return self._memo[id(node)]
+        """Return the vector of a value, computed once a block however often the predicate has it."""
+        if node not in self._memo:
+            self._memo[node] = self._compute(node)
+        return self._memo[node]
 
     def _compute(self, node: Value) -> Vector:
         match node:
