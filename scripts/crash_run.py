@@ -32,9 +32,8 @@ def main() -> int:
         spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
         found, wanted = committed(spark, root), expected(root)
         spark.stop()
-    print(
-        f"{hits} kills, {found.total():,} committed rows, {'equal to' if found == wanted else 'DIFFERENT FROM'} DuckDB's"
-    )
+    verdict = "equal to" if found == wanted else "DIFFERENT FROM"
+    print(f"{hits} kills, {found.total():,} committed rows, {verdict} DuckDB's")
     return 0 if found == wanted and hits >= options.kills else 1
 
 

@@ -63,7 +63,7 @@ def test_inputs_that_are_no_tables() -> None:
     with pytest.raises(BraidedError, match="left: int does not speak the Arrow C stream interface; give a pyarrow"):
         local.join(3, RIGHT, **GOOD)
     with pytest.raises(
-        BraidedError, match="left: list is not a Spark DataFrame; for Arrow data use braided.local.join"
+        BraidedError, match=r"left: list is not a Spark DataFrame; for Arrow data use braided\.local\.join"
     ):
         braided.join([], RIGHT, **GOOD)  # type: ignore[arg-type]
 
@@ -116,7 +116,7 @@ def test_another_state_store_is_refused(spark: SparkSession, tmp_path: Path) -> 
     old = spark.conf.get(provider)
     spark.conf.set(provider, "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider")
     try:
-        with pytest.raises(BraidedError, match="braided keeps its state in RocksDB; set it to 'org.apache.spark"):
+        with pytest.raises(BraidedError, match=r"braided keeps its state in RocksDB; set it to 'org\.apache\.spark"):
             braided.join(stream(spark, tmp_path / "l"), stream(spark, tmp_path / "r"), **GOOD)
     finally:
         spark.conf.set(provider, str(old))
@@ -166,3 +166,34 @@ def test_a_checkpoint_accepts_no_other_options(spark: SparkSession, tmp_path: Pa
         assert spark.read.parquet(str(tmp_path / "out")).count() == rows_before
     start({})
     assert spark.read.parquet(str(tmp_path / "out")).count() > rows_before
+
+
+def test_spark_connect_is_refused() -> None:
+    from pyspark.sql import DataFrame
+
+    class ConnectFrame(DataFrame):  # type: ignore[misc]
+        """Stands where Connect's DataFrame would; only its module is looked at."""
+
+        __module__ = "pyspark.sql.connect.dataframe"
+
+    frame = object.__new__(ConnectFrame)
+    with pytest.raises(BraidedError, match="left: Spark Connect is not supported yet; use a classic SparkSession"):
+        braided.join(frame, frame, **GOOD)
+
+
+def test_versions_of_driver_and_executors_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    from braided.join.options import build_join, resolve_names
+    from braided.order.clocks import Window
+    from braided.runtime import router
+    from braided.runtime import spark as runtime
+    from braided.runtime.local import LocalRuntime
+
+    names = resolve_names("k", "ts", LEFT.column_names, RIGHT.column_names)
+    join = build_join(names, (LEFT.schema, RIGHT.schema), Window(0, 0, (0, 0)), ("", "_right"), None, None)
+    task = runtime.RouteTask(join, 0, 2)
+    monkeypatch.setattr(runtime, "__version__", "9.9.9")
+    with pytest.raises(BraidedError, match=r"the driver has braided .*, this executor 9\.9\.9; install the same version"):
+        list(task([]))
+    monkeypatch.setattr(router, "__version__", "9.9.9")
+    with pytest.raises(BraidedError, match=r"a router runs braided 9\.9\.9 and a worker .*; install the same version"):
+        list(LocalRuntime(join).run_batch([(0, LEFT.to_batches())]))

@@ -58,7 +58,7 @@ def test_an_hour_of_one_second_batches_keeps_few_runs_and_few_expired_rows() -> 
     runtime = LocalRuntime(a_join(window))
     rng = np.random.default_rng(0)
     most_runs = 0
-    for second in range(0, 9000):
+    for second in range(9000):
         times = second * SECOND + rng.integers(-4 * SECOND, SECOND, 4)
         keys = rng.integers(0, 1 << 40, 4)
         list(runtime.run_batch([(0, [a_batch(keys, times)]), (1, [a_batch(keys + 1, times)])]))
@@ -208,7 +208,7 @@ def test_a_lost_or_damaged_cache_only_costs_a_read(tmp_path: Path) -> None:
         cache = FileCache(folder, 0 if damage == "off" else 1 << 20)
         runtime.stores[0].cache = cache
         list(runtime.run_batch([(0, [first]), (1, [first])]))
-        files = [path for path in folder.iterdir()] if folder.exists() else []
+        files = list(folder.iterdir()) if folder.exists() else []
         assert bool(files) == (damage in ("none", "lost"))
         if damage == "lost":
             for path in files:
@@ -251,6 +251,6 @@ def test_changed_options_are_found_before_any_row_leaves() -> None:
         next(changed.run_batch([(0, [rows]), (1, [rows])]))
     more = LocalRuntime(a_join(Window(-50, 50, (5, 5))), stores=[*runtime.stores, MemoryStore()])
     with pytest.raises(
-        BraidedError, match="written with 1 workers, this query has 2; set spark.sql.shuffle.partitions=1"
+        BraidedError, match=r"written with 1 workers, this query has 2; set spark\.sql\.shuffle\.partitions=1"
     ):
         list(more.run_batch([(0, [rows]), (1, [rows])]))

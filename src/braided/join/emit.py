@@ -67,9 +67,7 @@ class Emitter:
             self._pieces, self._rows, self._bytes = [], 0, 0
 
     def _emit(self, left: pa.RecordBatch, right: pa.RecordBatch, i: Index, j: Index) -> Iterator[pa.RecordBatch]:
-        keep = self._accepted(left, right, i, j)
-        if keep is not None:
-            i, j = i[keep], j[keep]
+        i, j = self._accepted(left, right, i, j)
         for start, stop in _cuts(left, right, i, j):
             taken = (pa.array(i[start:stop]), pa.array(j[start:stop]))
             sources = (left, right)
@@ -82,38 +80,42 @@ class Emitter:
             self._rows += piece.num_rows
             self._bytes += piece.nbytes
 
-    def _accepted(
-        self, left: pa.RecordBatch, right: pa.RecordBatch, i: Index, j: Index
-    ) -> npt.NDArray[np.bool_] | None:
-        """Return which pairs have equal keys (hashes may collide) and satisfy the predicate; None: all."""
+    def _accepted(self, left: pa.RecordBatch, right: pa.RecordBatch, i: Index, j: Index) -> tuple[Index, Index]:
+        """Keep the pairs with equal keys (hashes may collide), then of those the ones the predicate accepts.
+
+        In this order, because a predicate may raise on a pair that is no result.
+        """
         join = self._join
-        mask = None
-        li, rj = pa.array(i), pa.array(j)
         if not join.hasher.exact:
-            mask = join.hasher.equal(
+            li, rj = pa.array(i), pa.array(j)
+            same = join.hasher.equal(
                 [left.column(name).take(li) for name in join.keys[0]],
                 [right.column(name).take(rj) for name in join.keys[1]],
             )
-        if join.where is not None:
+            i, j = (i, j) if same.all() else (i[same], j[same])
+        if join.where is not None and len(i):
+            li, rj = pa.array(i), pa.array(j)
             wanted = join.where.mask(
                 {name: left.column(name).take(li) for name in join.where.left},
                 {name: right.column(name).take(rj) for name in join.where.right},
             )
-            mask = wanted if mask is None else mask & wanted
-        return mask
+            i, j = i[wanted], j[wanted]
+        return i, j
 
 
 def _cuts(left: pa.RecordBatch, right: pa.RecordBatch, i: Index, j: Index) -> Iterator[tuple[int, int]]:
     """Cut pairs so that no piece exceeds PIECE_BYTES, however large single rows are."""
     if not len(i):
         return
-    sizes_left, sizes_right = row_bytes(left), row_bytes(right)
-    if len(i) * (int(sizes_left.max()) + int(sizes_right.max())) <= PIECE_BYTES:
+    sizes = (row_bytes(left), row_bytes(right))
+    if len(i) * sum(int(size.max()) for size in sizes) <= PIECE_BYTES:
         yield 0, len(i)
         return
-    total = np.cumsum(sizes_left[i if len(sizes_left) > 1 else 0] + sizes_right[j if len(sizes_right) > 1 else 0])
-    if total.ndim == 0 or len(total) != len(i):
-        total = np.cumsum(np.broadcast_to(sizes_left[0] + sizes_right[0], len(i)))
+    # A single size stands for all rows.
+    of_pairs = [
+        size[at] if len(size) > 1 else np.broadcast_to(size, len(at)) for size, at in zip(sizes, (i, j), strict=True)
+    ]
+    total = np.cumsum(of_pairs[0] + of_pairs[1])
     start = 0
     while start < len(i):
         before = int(total[start - 1]) if start else 0

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StringType, StructField, StructType, TimestampNTZType
+from pyspark.sql.types import DataType, StringType, StructField, StructType, TimestampNTZType
 
 from braided.errors import BraidedError
 from braided.join.operator import OutputColumn, WindowJoin
@@ -74,7 +74,7 @@ def join_frames(
     partitions = check_session(session, workers)
     frames = (left, right)
     window = Window(lo, hi, (_lateness(left, names, 0, given), _lateness(right, names, 1, given)))
-    predicate = _compile(where, schemas, session)
+    predicate = _compile(where, frames, schemas, session)
     marked, marks = [], []
     for side, frame in enumerate(frames):
         changed, mark = _mark(frame, names.times[side], window, side)
@@ -125,7 +125,7 @@ def _check_keys(names: JoinNames, frames: tuple[DataFrame, DataFrame]) -> None:
     for side, frame, keys in zip(_SIDES, frames, names.keys, strict=True):
         for key in keys:
             kind = frame.schema[key].dataType
-            if isinstance(kind, StringType) and not kind.isUTF8BinaryCollation():
+            if _is_collated(kind):
                 raise BraidedError(
                     f"on={key!r}: the {side} key has type {kind.simpleString()}; collated keys are not supported, "
                     "cast it to string"
@@ -153,7 +153,13 @@ def _mark(frame: DataFrame, column: str, window: Window, side: int) -> tuple[Dat
     return frame, marks
 
 
-def _compile(where: str | None, schemas: tuple[pa.Schema, pa.Schema], session: SparkSession) -> Predicate | None:
+def _compile(
+    where: str | None,
+    frames: tuple[DataFrame, DataFrame],
+    schemas: tuple[pa.Schema, pa.Schema],
+    session: SparkSession,
+) -> Predicate | None:
+    """Return the predicate as kernels, or None where only Spark can evaluate it."""
     if where is None:
         return None
     if not isinstance(where, str) or not where.strip():
@@ -162,10 +168,19 @@ def _compile(where: str | None, schemas: tuple[pa.Schema, pa.Schema], session: S
         _log.info("where=%r: evaluated by Spark after the join, since ANSI mode is off", where)
         return None
     try:
-        return compile_where(where, *schemas)
+        predicate = compile_where(where, *schemas)
     except Uncompilable as reason:
         _log.info("where=%r: evaluated by Spark after the join: %s", where, reason)
         return None
+    for frame, names in zip(frames, (predicate.left, predicate.right), strict=True):
+        if any(_is_collated(frame.schema[name].dataType) for name in names):
+            _log.info("where=%r: evaluated by Spark after the join, since a column is collated", where)
+            return None
+    return predicate
+
+
+def _is_collated(kind: DataType) -> bool:
+    return isinstance(kind, StringType) and not kind.isUTF8BinaryCollation()
 
 
 def _spark_schema(

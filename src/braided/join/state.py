@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 # expired rows waiting for their slice; a sixteenth of the span bounds the cuts of one batch.
 _SLICES = 8
 _MOST_CUTS = 16
+# In a closed slice a straggler of less than a sixteenth does not cause the whole slice to be rewritten.
+_CLOSED_RATIO = 16
 # Sequences beyond this size are not merged further: merging holds them in memory.
 _MERGE_BYTES = 64 << 20
 
@@ -126,7 +128,7 @@ class JoinState:
             low = high + 1
 
     def _merge(self, side: int, kept: list[Sequence_], fresh: list[Run], horizon: int) -> list[Sequence_]:
-        """Merge sequences of one slice: all once the slice is closed, else so that sizes at least halve."""
+        """Merge sequences of one slice so that sizes at least halve, and nearly all once the slice is closed."""
         groups: dict[int, list[Sequence_ | Run]] = {}
         times = [(min(i.first_time for i in s), max(i.last_time for i in s)) for s in kept]
         times += [(int(run.times.min()), int(run.times.max())) for run in fresh]
@@ -151,7 +153,7 @@ class JoinState:
             while len(stack) > 1:
                 below, top = sum(map(_rows, stack[-2])), sum(map(_rows, stack[-1]))
                 size = sum(_bytes(x) for x in (*stack[-2], *stack[-1]))
-                if size > _MERGE_BYTES or not (closed or below < 2 * top):
+                if size > _MERGE_BYTES or below >= (_CLOSED_RATIO if closed else 2) * top:
                     break
                 top_items = stack.pop()
                 stack[-1] += top_items
