@@ -192,7 +192,9 @@ def test_versions_of_driver_and_executors_are_compared(monkeypatch: pytest.Monke
     join = build_join(names, (LEFT.schema, RIGHT.schema), Window(0, 0, (0, 0)), ("", "_right"), None, None)
     task = runtime.RouteTask(join, 0, 2)
     monkeypatch.setattr(runtime, "__version__", "9.9.9")
-    with pytest.raises(BraidedError, match=r"the driver has braided .*, this executor 9\.9\.9; install the same version"):
+    with pytest.raises(
+        BraidedError, match=r"the driver has braided .*, this executor 9\.9\.9; install the same version"
+    ):
         list(task([]))
     monkeypatch.setattr(router, "__version__", "9.9.9")
     with pytest.raises(BraidedError, match=r"a router runs braided 9\.9\.9 and a worker .*; install the same version"):

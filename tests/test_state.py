@@ -67,7 +67,7 @@ def test_an_hour_of_one_second_batches_keeps_few_runs_and_few_expired_rows() -> 
             most_runs = max(most_runs, levels["runs"])
             live = 2 * 4 * (3600 + 5)
             assert levels["stored_rows"] <= live * 1.25 + 8
-    # Eight slices a side, each one run once closed; log2 of the 450 batches of the open one; a few stragglers.
+    # Six slices a side, nearly one run each once closed; log2 of the 600 batches of the open one; a few stragglers.
     assert most_runs <= 2 * (9 + 9 + 6)
 
 

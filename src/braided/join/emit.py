@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,14 +20,20 @@ PIECE_ROWS = 1 << 16
 PIECE_BYTES = 8 << 20
 
 Index = npt.NDArray[np.int64]
+Source = tuple[pa.RecordBatch, Index]
 
 
 class Emitter:
-    """Collects matched pairs of one batch and lets them go in pieces."""
+    """Collects matched pairs of one batch and lets them go in pieces.
+
+    Pairs wait as positions. Rows are copied once a piece is full, so that many small runs cost one copy of the
+    probe's columns together, not one each.
+    """
 
     def __init__(self, join: WindowJoin) -> None:
         self._join = join
-        self._pieces: list[pa.RecordBatch] = []
+        self._names = [[c.source for c in join.columns if c.side == side] for side in (0, 1)]
+        self._waiting: list[tuple[Source, Source]] = []
         self._rows = self._bytes = 0
         self.results = 0
 
@@ -62,23 +69,24 @@ class Emitter:
 
     def flush(self) -> Iterator[pa.RecordBatch]:
         """Yield what is left."""
-        if self._pieces:
-            yield pa.concat_batches(self._pieces) if len(self._pieces) > 1 else self._pieces[0]
-            self._pieces, self._rows, self._bytes = [], 0, 0
+        if not self._waiting:
+            return
+        sides = [_gather([pair[side] for pair in self._waiting], self._names[side]) for side in (0, 1)]
+        at = [iter(columns) for columns in sides]
+        # `columns` lists each side's columns in the order of `_names`.
+        piece = pa.RecordBatch.from_arrays([next(at[c.side]) for c in self._join.columns], schema=self._join.output)
+        self._waiting, self._rows, self._bytes = [], 0, 0
+        self.results += piece.num_rows
+        yield piece
 
     def _emit(self, left: pa.RecordBatch, right: pa.RecordBatch, i: Index, j: Index) -> Iterator[pa.RecordBatch]:
         i, j = self._accepted(left, right, i, j)
-        for start, stop in _cuts(left, right, i, j):
-            taken = (pa.array(i[start:stop]), pa.array(j[start:stop]))
-            sources = (left, right)
-            columns = [sources[c.side].column(c.source).take(taken[c.side]) for c in self._join.columns]
-            piece = pa.RecordBatch.from_arrays(columns, schema=self._join.output)
-            self.results += piece.num_rows
-            if self._rows + piece.num_rows > PIECE_ROWS or self._bytes + piece.nbytes > PIECE_BYTES:
+        for start, stop, size in _cuts(left, right, i, j):
+            if self._rows + stop - start > PIECE_ROWS or self._bytes + size > PIECE_BYTES:
                 yield from self.flush()
-            self._pieces.append(piece)
-            self._rows += piece.num_rows
-            self._bytes += piece.nbytes
+            self._waiting.append(((left, i[start:stop]), (right, j[start:stop])))
+            self._rows += stop - start
+            self._bytes += size
 
     def _accepted(self, left: pa.RecordBatch, right: pa.RecordBatch, i: Index, j: Index) -> tuple[Index, Index]:
         """Keep the pairs with equal keys (hashes may collide), then of those the ones the predicate accepts.
@@ -103,13 +111,31 @@ class Emitter:
         return i, j
 
 
-def _cuts(left: pa.RecordBatch, right: pa.RecordBatch, i: Index, j: Index) -> Iterator[tuple[int, int]]:
-    """Cut pairs so that no piece exceeds PIECE_BYTES, however large single rows are."""
+def _gather(sources: list[Source], names: list[str]) -> list[pa.Array]:
+    """Copy rows out of their runs, in order; positions in the same run are taken together."""
+    if not names:
+        return []
+    parts: list[pa.RecordBatch] = []
+    at = 0
+    while at < len(sources):
+        rows = sources[at][0]
+        same = at
+        while same < len(sources) and sources[same][0] is rows:
+            same += 1
+        index = [positions for _, positions in sources[at:same]]
+        parts.append(rows.select(names).take(pa.array(np.concatenate(index) if len(index) > 1 else index[0])))
+        at = same
+    return list((pa.concat_batches(parts) if len(parts) > 1 else parts[0]).columns)
+
+
+def _cuts(left: pa.RecordBatch, right: pa.RecordBatch, i: Index, j: Index) -> Iterator[tuple[int, int, int]]:
+    """Cut pairs into (start, stop, bytes) so that none exceeds PIECE_BYTES, however large single rows are."""
     if not len(i):
         return
     sizes = (row_bytes(left), row_bytes(right))
-    if len(i) * sum(int(size.max()) for size in sizes) <= PIECE_BYTES:
-        yield 0, len(i)
+    most = len(i) * sum(int(size.max()) for size in sizes)
+    if most <= PIECE_BYTES:
+        yield 0, len(i), most
         return
     # A single size stands for all rows.
     of_pairs = [
@@ -120,7 +146,7 @@ def _cuts(left: pa.RecordBatch, right: pa.RecordBatch, i: Index, j: Index) -> It
     while start < len(i):
         before = int(total[start - 1]) if start else 0
         stop = max(start + 1, int(np.searchsorted(total, before + PIECE_BYTES, side="right")))
-        yield start, stop
+        yield start, stop, int(total[stop - 1]) - before
         start = stop
 
 
@@ -138,10 +164,19 @@ def row_bytes(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
         elif pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
             width = np.int64
         else:
-            fixed += -(-column.nbytes // max(1, len(column)))
+            fixed += _width(kind) or -(-column.nbytes // max(1, len(column)))
             continue
         offsets = np.frombuffer(column.buffers()[1], width)[column.offset : column.offset + len(column) + 1]
         sizes = np.diff(offsets).astype(np.int64)
         varying = sizes if varying is None else varying + sizes
         fixed += np.dtype(width).itemsize
     return np.array([fixed], np.int64) if varying is None else varying + fixed
+
+
+@lru_cache(maxsize=64)
+def _width(kind: pa.DataType) -> int | None:
+    """Return the bytes of a value of fixed width with its validity bit, None for nested types."""
+    try:
+        return int(kind.bit_width) // 8 + 1
+    except ValueError:
+        return None

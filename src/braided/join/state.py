@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -10,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from braided.errors import BraidedError
-from braided.join.runs import Run, RunInfo, describe, directory_of, encode_runs, merge_runs
+from braided.join.runs import Run, RunInfo, describe, digest_of, directory_of, encode_runs, merge_runs
 from braided.order.clocks import MAX_TIME
 from braided.runtime.operator import Json
 from braided.runtime.store import Store
@@ -18,16 +17,16 @@ from braided.runtime.store import Store
 if TYPE_CHECKING:
     from braided.join.operator import WindowJoin
 
-# A slice is an eighth of the time a row stays, so that at most about an eighth of what is kept can be
+# A slice is a sixth of the time a row stays, so that at most about a sixth of what is kept can be
 # expired rows waiting for their slice; a sixteenth of the span bounds the cuts of one batch.
-_SLICES = 8
+_SLICES = 6
 _MOST_CUTS = 16
-# In a closed slice a straggler of less than a sixteenth does not cause the whole slice to be rewritten.
+# A closed slice is merged into one, but not again for stragglers of less than a sixteenth.
 _CLOSED_RATIO = 16
 # Sequences beyond this size are not merged further: merging holds them in memory.
 _MERGE_BYTES = 64 << 20
 
-Sequence_ = tuple[RunInfo, ...]
+Sequence_ = list[RunInfo]
 
 
 class JoinState:
@@ -47,7 +46,7 @@ class JoinState:
         if state is not None:
             self._next = state["next"]
             self.clocks = (state["clocks"][0], state["clocks"][1])
-            self.sides = [[tuple(RunInfo(*info) for info in sequence) for sequence in side] for side in state["sides"]]
+            self.sides = [[[RunInfo(*info) for info in sequence] for sequence in side] for side in state["sides"]]
         return self
 
     def to_json(self) -> Json:
@@ -55,7 +54,7 @@ class JoinState:
         return {
             "next": self._next,
             "clocks": list(self.clocks),
-            "sides": [[[info.to_json() for info in sequence] for sequence in side] for side in self.sides],
+            "sides": self.sides,
         }
 
     def levels(self) -> dict[str, int]:
@@ -92,7 +91,7 @@ class JoinState:
             for info in sequence:
                 if info.last_time < horizon:
                     self._delete(info)
-            live = tuple(info for info in sequence if info.last_time >= horizon)
+            live = [info for info in sequence if info.last_time >= horizon]
             if live:
                 kept.append(live)
         fresh = [run for piece in new for run in self._slices(side, merge_runs([piece], horizon))]
@@ -128,7 +127,7 @@ class JoinState:
             low = high + 1
 
     def _merge(self, side: int, kept: list[Sequence_], fresh: list[Run], horizon: int) -> list[Sequence_]:
-        """Merge sequences of one slice so that sizes at least halve, and nearly all once the slice is closed."""
+        """Merge sequences of one slice so that sizes at least halve, and into one once the slice is closed."""
         groups: dict[int, list[Sequence_ | Run]] = {}
         times = [(min(i.first_time for i in s), max(i.last_time for i in s)) for s in kept]
         times += [(int(run.times.min()), int(run.times.max())) for run in fresh]
@@ -147,30 +146,32 @@ class JoinState:
         return merged
 
     def _merge_slice(self, side: int, items: list[Sequence_ | Run], closed: bool, horizon: int) -> list[Sequence_]:
-        stack: list[list[Sequence_ | Run]] = []
-        for item in sorted(items, key=_rows, reverse=True):
-            stack.append([item])
-            while len(stack) > 1:
-                below, top = sum(map(_rows, stack[-2])), sum(map(_rows, stack[-1]))
-                size = sum(_bytes(x) for x in (*stack[-2], *stack[-1]))
-                if size > _MERGE_BYTES or below >= (_CLOSED_RATIO if closed else 2) * top:
-                    break
-                top_items = stack.pop()
-                stack[-1] += top_items
+        ordered = sorted(items, key=_rows, reverse=True)
+        if closed and sum(map(_rows, ordered[1:])) * _CLOSED_RATIO >= _rows(ordered[0]) and _fits(ordered):
+            stack = [ordered]
+        else:
+            stack = []
+            for item in ordered:
+                stack.append([item])
+                while len(stack) > 1 and sum(map(_rows, stack[-2])) < 2 * sum(map(_rows, stack[-1])):
+                    if not _fits([*stack[-2], *stack[-1]]):
+                        break
+                    top = stack.pop()
+                    stack[-1] += top
         out: list[Sequence_] = []
         for group in stack:
-            if len(group) == 1 and isinstance(group[0], tuple):
+            if len(group) == 1 and isinstance(group[0], list):
                 out.append(group[0])
                 continue
             runs = []
             for item in group:
-                if isinstance(item, tuple):
+                if isinstance(item, list):
                     runs += [self._load(side, info) for info in item]
                 else:
                     runs.append(item)
             written = self._write(merge_runs(runs, horizon))
             for item in group:
-                if isinstance(item, tuple):
+                if isinstance(item, list):
                     for info in item:
                         self._delete(info)
             if written:
@@ -198,7 +199,7 @@ class JoinState:
                 else:
                     infos.append(info)
             if infos:
-                rewritten.append(tuple(infos))
+                rewritten.append(infos)
         self.sides[side] = rewritten
 
     def _write(self, run: Run) -> Sequence_:
@@ -209,7 +210,7 @@ class JoinState:
             self._store.put(info.id, content)
             self._store.cache.put(info.digest, _buffers(content, piece))
             infos.append(info)
-        return tuple(infos)
+        return infos
 
     def _delete(self, info: RunInfo) -> None:
         self._store.delete(info.id)
@@ -221,7 +222,7 @@ class JoinState:
         buffers = self._store.cache.get(info.digest)
         if buffers is None:
             content = self._store.get(info.id)
-            if hashlib.blake2b(content, digest_size=16).hexdigest() != info.digest:
+            if digest_of(content) != info.digest:
                 raise BraidedError(f"stored run {info.id} is damaged; restore the checkpoint from a copy")
             rows = pa.ipc.read_record_batch(pa.py_buffer(content), schema)
             hashes = self._join.hashes(side, rows)
@@ -246,9 +247,13 @@ def _buffers(content: bytes, run: Run) -> list[pa.Buffer]:
     ]
 
 
+def _fits(items: list[Sequence_ | Run]) -> bool:
+    return sum(map(_bytes, items)) <= _MERGE_BYTES
+
+
 def _rows(item: Sequence_ | Run) -> int:
-    return sum(info.rows for info in item) if isinstance(item, tuple) else len(item.times)
+    return sum(info.rows for info in item) if isinstance(item, list) else len(item.times)
 
 
 def _bytes(item: Sequence_ | Run) -> int:
-    return sum(info.bytes for info in item) if isinstance(item, tuple) else int(item.rows.nbytes)
+    return sum(info.bytes for info in item) if isinstance(item, list) else int(item.rows.nbytes)
