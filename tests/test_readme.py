@@ -19,7 +19,8 @@ README = Path(__file__).parent.parent / "README.md"
 
 
 def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", README.read_text(), re.DOTALL | re.MULTILINE)
+    fenced = re.findall(r"^```(\w*)\n(.*?)^```", README.read_text(), re.DOTALL | re.MULTILINE)
+    return [text for tag, text in fenced if tag == language]
 
 
 @pytest.mark.spark

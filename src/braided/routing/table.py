@@ -51,7 +51,7 @@ def worker_ids(workers: int) -> tuple[int, ...]:
     Spark places a row by pmod(murmur3(value, seed 42), partitions).
 
     >>> worker_ids(2)
-    (1, 0)
+    (2, 0)
     """
     found: dict[int, int] = {}
     value = 0
