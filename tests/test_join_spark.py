@@ -213,7 +213,7 @@ def call_records(base: datetime) -> tuple[list[dict[str, Any]], list[dict[str, A
     """Calls and suspicious numbers, up to 4 seconds late."""
     rng = np.random.default_rng(11)
     calls, suspects = [], []
-    for number in range(240):
+    for number in range(120):
         times = [base + timedelta(seconds=number * 0.5 - float(late)) for late in rng.random(2) * rng.integers(0, 5, 2)]
         end = times[0] + timedelta(seconds=int(rng.integers(1, 4)))
         calls.append({"caller": int(rng.integers(0, 6)), "start": times[0], "end": end})
@@ -237,7 +237,8 @@ def test_native_aggregation_after_a_join(spark: SparkSession, tmp_path: Path, wa
         ("calls", calls, endings[0], call_schema),
         ("suspects", suspects, endings[1], suspect_schema),
     ):
-        for number, table in enumerate(batches_of(rows, 30, schema)):
+        # Batches of three seconds: results are older than the watermark of a batch or two before.
+        for number, table in enumerate(batches_of(rows, 6, schema)):
             write_batch(tmp_path / name, number, table)
         write_batch(tmp_path / name, 99, pa.Table.from_pylist([ending], schema))
     left = file_stream(spark, tmp_path / "calls", "caller long, start timestamp, end timestamp")
@@ -266,4 +267,4 @@ def test_native_aggregation_after_a_join(spark: SparkSession, tmp_path: Path, wa
             group by all"""
         ).fetchall()
     assert found == Counter({row[:2]: row[2] for row in answer})
-    assert len(found) > 50
+    assert len(found) > 20

@@ -71,6 +71,17 @@ def test_an_hour_of_one_second_batches_keeps_few_runs_and_few_expired_rows() -> 
     assert most_runs <= 2 * (9 + 9 + 6)
 
 
+def test_expired_rows_stay_below_a_quarter_when_one_stream_is_far_ahead() -> None:
+    """All of the left stream comes at once and is cut coarsely; the right one then moves the horizon through it."""
+    runtime = LocalRuntime(a_join(Window(0, SECOND, (0, 0))))
+    times = np.arange(1600) * SECOND // 10
+    list(runtime.run_batch([(0, [a_batch(times, times)])]))
+    for second in range(150):
+        list(runtime.run_batch([(1, [a_batch([7], [second * SECOND])])]))
+        live = int(np.count_nonzero(times >= (second - 1) * SECOND))
+        assert live <= stored(runtime)["stored_rows"] <= live + live // 4 + 1
+
+
 def test_a_catch_up_batch_stores_only_rows_that_can_still_match() -> None:
     runtime = LocalRuntime(a_join(Window(-SECOND, SECOND, (0, 0))))
     times = np.arange(0, 100_000) * SECOND // 10
