@@ -110,31 +110,15 @@ def sort_order(hashes: Words, times: Times, directory: Index, shift: int) -> Ind
 
 
 @compiled
-def first_hash(hashes: Words, start: int, end: int, value: np.uint64) -> int:
-    """Return the first position in a sorted range whose hash is at least the value."""
+def first_at_least(sorted_: Words | Times, start: int, end: int, value: int | np.uint64) -> int:
+    """Return the first position in a sorted range that holds at least the value."""
     if end - start <= _SMALL:
-        while start < end and hashes[start] < value:
+        while start < end and sorted_[start] < value:
             start += 1
         return start
     while start < end:
         middle = (start + end) >> 1
-        if hashes[middle] < value:
-            start = middle + 1
-        else:
-            end = middle
-    return start
-
-
-@compiled
-def first_time(times: Times, start: int, end: int, value: int) -> int:
-    """Return the first position in a sorted range whose time is at least the value."""
-    if end - start <= _SMALL:
-        while start < end and times[start] < value:
-            start += 1
-        return start
-    while start < end:
-        middle = (start + end) >> 1
-        if times[middle] < value:
+        if sorted_[middle] < value:
             start = middle + 1
         else:
             end = middle
@@ -184,18 +168,18 @@ def match_ranges(
             ends[i] = total
             continue
         if i == 0 or h != probe_hashes[i - 1]:
-            from_ = first_hash(hashes, start, end, h)
+            from_ = first_at_least(hashes, start, end, h)
             to = from_
             if from_ < end and hashes[from_] == h:
                 if h == np.uint64(0xFFFFFFFFFFFFFFFF):
                     to = end
                 else:
-                    to = first_hash(hashes, from_ + 1, end, h + np.uint64(1))
+                    to = first_at_least(hashes, from_ + 1, end, h + np.uint64(1))
         starts[i] = from_
         if from_ < to:
-            first = first_time(times, from_, to, saturated(probe_times[i], low))
+            first = first_at_least(times, from_, to, saturated(probe_times[i], low))
             last = saturated(probe_times[i], high)
-            past = to if last == np.int64(0x7FFFFFFFFFFFFFFF) else first_time(times, first, to, last + 1)
+            past = to if last == np.int64(0x7FFFFFFFFFFFFFFF) else first_at_least(times, first, to, last + 1)
             total += past - first
             starts[i] = first
         ends[i] = total
