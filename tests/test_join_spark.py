@@ -268,3 +268,26 @@ def test_native_aggregation_after_a_join(spark: SparkSession, tmp_path: Path, wa
         ).fetchall()
     assert found == Counter({row[:2]: row[2] for row in answer})
     assert len(found) > 20
+
+
+def test_a_stream_joined_with_itself_and_counted(spark: SparkSession, tmp_path: Path) -> None:
+    """Both sides start from one watermark, and need different delays."""
+    from pyspark.sql import functions as F
+
+    rows = [row for row in make_rows(31, 120, 3, 2) if row["ts"] is not None]
+    last = {"k": 99, "ts": rows[-1]["ts"] + 3600 * SECOND, "id": 999}
+    for number, table in enumerate(batches_of(rows, 6, SCHEMA)):
+        write_batch(tmp_path / "in", number, table)
+    write_batch(tmp_path / "in", 99, pa.Table.from_pylist([last], SCHEMA))
+    stream = file_stream(spark, tmp_path / "in", DDL).withWatermark("ts", "2 seconds")
+    joined = braided.join(stream, stream, on="k", time="ts", between=("0 seconds", "12 seconds"))
+    counted = joined.groupBy(F.window("ts", "2 seconds")).count().select(F.unix_seconds("window.start"), "count")
+    run_to_end(counted, tmp_path / "check", tmp_path / "out")
+    found = dict(read_rows(spark, tmp_path / "out"))
+    with duckdb.connect() as db:
+        db.register("t", pa.Table.from_pylist(rows, SCHEMA))
+        answer = db.execute(
+            """select epoch_us(l.ts) // 2000000 * 2, count(*) from t l join t r
+            on l.k = r.k and epoch_us(r.ts) - epoch_us(l.ts) between 0 and 12000000 group by all"""
+        ).fetchall()
+    assert found == dict(answer)

@@ -64,7 +64,8 @@ def _lengthened(plan: Any, delay_ms: int, jvm: Any) -> Any:
     if kind == "EventTimeWatermark":
         months_days_micros = (0, 0, delay_ms * 1000)
         delay = jvm.org.apache.spark.unsafe.types.CalendarInterval(*months_days_micros)
-        return plan.copy(plan.nodeId(), plan.eventTime(), delay, plan.child())
+        # An id of its own: in a join of a stream with itself both sides start from one node, with different delays.
+        return plan.copy(jvm.java.util.UUID.randomUUID(), plan.eventTime(), delay, plan.child())
     if not (kind in _TRANSPARENT or _is_ours(plan, kind)):
         return None
     children = plan.children()
