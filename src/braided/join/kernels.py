@@ -2,7 +2,7 @@
 
 A run's *directory* cuts its sorted hashes by their top bits: the rows of hash h lie in
 ``[directory[h >> shift], directory[(h >> shift) + 1])``, a handful of rows unless a key is hot. One
-look-up replaces a binary search over the whole run (12 cache misses in a million rows).
+look-up replaces a binary search over the whole run.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def match_ranges(
     so probe rows of one key share the search for that key. Returns the number of pairs.
     """
     # Two passes: the first only gathers, so that the processor overlaps its cache misses; in one loop each
-    # miss would wait for the search before it (35 ns against 20 ns per row and run of a million rows).
+    # miss would wait for the search before it (212 against 346 us a call, 10,000 rows probing large runs).
     for i in range(len(probe_hashes)):
         b = np.int64(probe_hashes[i] >> np.uint64(shift))
         starts[i] = directory[b]
