@@ -145,8 +145,9 @@ def _lateness(frame: DataFrame, names: JoinNames, side: int, given: tuple[int | 
 def _mark(frame: DataFrame, column: str, window: Window, side: int) -> tuple[DataFrame, dict[str, int]]:
     """Return the input with its watermark long enough for the results, and the marks of its result column."""
     metadata = metadata_of(frame, column)
-    # A source row is at most K behind its clock; a result of another join brings its own distance.
-    behind = int(metadata.get(BEHIND, window.lateness[side])) + window.watermark_reach(side)
+    # A source row is at most K behind its clock. A result of another join brings its distance from its inputs'
+    # clocks; where it was given a watermark of its own, its K, the distance from its own largest time, counts.
+    behind = max(int(metadata.get(BEHIND, 0)), window.lateness[side]) + window.watermark_reach(side)
     marks = {DELAY: window.result_delay(side), BEHIND: behind}
     if WATERMARK in metadata:
         frame, marks[WATERMARK] = lengthen_watermark(frame, column, behind)

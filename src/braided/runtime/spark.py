@@ -17,7 +17,6 @@ collects into the query's progress; nothing timed crosses the shuffle.
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -39,8 +38,6 @@ from braided.version import __version__
 if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql import DataFrame, SparkSession
-
-_log = logging.getLogger("braided")
 
 METRIC = "braided:"
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
