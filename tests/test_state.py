@@ -21,9 +21,11 @@ from braided.join.operator import WindowJoin
 from braided.join.options import build_join, resolve_names
 from braided.order.clocks import Window
 from braided.routing.keys import KeyHasher
+from braided.runtime import local
 from braided.runtime.cache import FileCache
 from braided.runtime.local import LocalRuntime
 from braided.runtime.store import MemoryStore
+from braided.runtime.worker import run_worker
 
 SECOND = 1_000_000
 SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.timestamp("us")), ("id", pa.int64())])
@@ -128,13 +130,17 @@ def test_runs_stay_below_the_limit_and_rows_of_any_size_are_cut(monkeypatch: pyt
     assert max(len(block) for block in runtime.stores[0].blocks.values()) <= 10_000 * 5 // 4 + 4_000 + 1_000
 
 
-def test_the_state_is_the_same_bytes_however_blocks_arrive() -> None:
+def test_the_state_is_the_same_bytes_however_blocks_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
     window = Window(-5, 5, (3, 3))
     rng = np.random.default_rng(3)
     parts = [a_batch(rng.integers(0, 5, 20), rng.integers(0, 50, 20), 20 * i) for i in range(4)]
     tasks = [(i % 2, [part]) for i, part in enumerate(parts)]
     states, results = [], []
-    for _ in range(2):
+    for backwards in (False, True):
+        if backwards:
+            monkeypatch.setattr(
+                local, "run_worker", lambda op, place, sent, store: run_worker(op, place, sent[::-1], store)
+            )
         runtime = LocalRuntime(a_join(window))
         pieces = list(runtime.run_batch(tasks))
         results.append([piece.serialize().to_pybytes() for piece in pieces])
