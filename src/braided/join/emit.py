@@ -33,6 +33,7 @@ class Emitter:
     def __init__(self, join: WindowJoin) -> None:
         self._join = join
         self._names = [[c.source for c in join.columns if c.side == side] for side in (0, 1)]
+        self._fixed = [fixed_row_bytes(schema) for schema in join.inputs]
         self._waiting: list[tuple[Source, Source]] = []
         self._rows = self._bytes = 0
         self.results = 0
@@ -44,25 +45,30 @@ class Emitter:
         # Only probe rows within the run's span of hashes can match.
         first = int(np.searchsorted(probe.hashes, stored.hashes[0]))
         last = int(np.searchsorted(probe.hashes, stored.hashes[-1], side="right"))
-        starts, ends = np.empty(last - first, np.int64), np.empty(last - first, np.int64)
+        rows, starts, ends = (np.empty(last - first, np.int64) for _ in range(3))
         low, high = self._join.window.reach(side)
-        total = match_ranges(
+        found = match_ranges(
             probe.hashes[first:last],
             probe.times[first:last],
             stored.hashes,
             stored.times,
             stored.directory,
+            stored.filter,
             stored.shift,
             low,
             high,
+            rows,
             starts,
             ends,
         )
+        if not found:
+            return
+        rows, starts, ends = rows[:found] + first, starts[:found], ends[:found]
+        total = int(ends[-1])
         for at in range(0, total, PIECE_ROWS):
             size = min(PIECE_ROWS, total - at)
             mine, theirs = np.empty(size, np.int64), np.empty(size, np.int64)
-            expand_pairs(starts, ends, at, mine, theirs)
-            mine += first
+            expand_pairs(rows, starts, ends, at, mine, theirs)
             left, right = (probe, stored) if side == 0 else (stored, probe)
             pairs = (mine, theirs) if side == 0 else (theirs, mine)
             yield from self._emit(left.rows, right.rows, *pairs)
@@ -81,12 +87,36 @@ class Emitter:
 
     def _emit(self, left: pa.RecordBatch, right: pa.RecordBatch, i: Index, j: Index) -> Iterator[pa.RecordBatch]:
         i, j = self._accepted(left, right, i, j)
-        for start, stop, size in _cuts(left, right, i, j):
+        for start, stop, size in self._cuts(left, right, i, j):
             if self._rows + stop - start > PIECE_ROWS or self._bytes + size > PIECE_BYTES:
                 yield from self.flush()
             self._waiting.append(((left, i[start:stop]), (right, j[start:stop])))
             self._rows += stop - start
             self._bytes += size
+
+    def _cuts(self, left: pa.RecordBatch, right: pa.RecordBatch, i: Index, j: Index) -> Iterator[tuple[int, int, int]]:
+        """Cut pairs into (start, stop, bytes) so that none exceeds PIECE_BYTES, however large single rows are."""
+        if not len(i):
+            return
+        sizes = [
+            row_bytes(rows) if fixed is None else fixed for rows, fixed in zip((left, right), self._fixed, strict=True)
+        ]
+        most = len(i) * sum(int(size.max()) for size in sizes)
+        if most <= PIECE_BYTES:
+            yield 0, len(i), most
+            return
+        # A single size stands for all rows.
+        of_pairs = [
+            size[at] if len(size) > 1 else np.broadcast_to(size, len(at))
+            for size, at in zip(sizes, (i, j), strict=True)
+        ]
+        total = np.cumsum(of_pairs[0] + of_pairs[1])
+        start = 0
+        while start < len(i):
+            before = int(total[start - 1]) if start else 0
+            stop = max(start + 1, int(np.searchsorted(total, before + PIECE_BYTES, side="right")))
+            yield start, stop, int(total[stop - 1]) - before
+            start = stop
 
     def _accepted(self, left: pa.RecordBatch, right: pa.RecordBatch, i: Index, j: Index) -> tuple[Index, Index]:
         """Keep the pairs with equal keys (hashes may collide), then of those the ones the predicate accepts.
@@ -128,28 +158,6 @@ def _gather(sources: list[Source], names: list[str]) -> list[pa.Array]:
     return list((pa.concat_batches(parts) if len(parts) > 1 else parts[0]).columns)
 
 
-def _cuts(left: pa.RecordBatch, right: pa.RecordBatch, i: Index, j: Index) -> Iterator[tuple[int, int, int]]:
-    """Cut pairs into (start, stop, bytes) so that none exceeds PIECE_BYTES, however large single rows are."""
-    if not len(i):
-        return
-    sizes = (row_bytes(left), row_bytes(right))
-    most = len(i) * sum(int(size.max()) for size in sizes)
-    if most <= PIECE_BYTES:
-        yield 0, len(i), most
-        return
-    # A single size stands for all rows.
-    of_pairs = [
-        size[at] if len(size) > 1 else np.broadcast_to(size, len(at)) for size, at in zip(sizes, (i, j), strict=True)
-    ]
-    total = np.cumsum(of_pairs[0] + of_pairs[1])
-    start = 0
-    while start < len(i):
-        before = int(total[start - 1]) if start else 0
-        stop = max(start + 1, int(np.searchsorted(total, before + PIECE_BYTES, side="right")))
-        yield start, stop, int(total[stop - 1]) - before
-        start = stop
-
-
 def row_bytes(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
     """Return the size of each row, or one size for all where no column has rows of different size.
 
@@ -171,6 +179,12 @@ def row_bytes(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
         varying = sizes if varying is None else varying + sizes
         fixed += np.dtype(width).itemsize
     return np.array([fixed], np.int64) if varying is None else varying + fixed
+
+
+def fixed_row_bytes(schema: pa.Schema) -> npt.NDArray[np.int64] | None:
+    """Return the one size of all rows of a schema, None where rows differ."""
+    widths = [_width(field.type) for field in schema]
+    return None if None in widths else np.array([sum(width or 0 for width in widths)], np.int64)
 
 
 @lru_cache(maxsize=64)

@@ -23,19 +23,35 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from braided.join.kernels import Index, Times, Words, build_directory, directory_shift, sort_order
+from braided.join.kernels import (
+    Directory,
+    Filter,
+    Times,
+    Words,
+    build_directory,
+    build_filter,
+    directory_shift,
+    sort_order,
+)
 
 RUN_BYTES = 16 << 20
 
 
 @dataclass
 class Run:
-    """A decoded run: its rows with their hashes and times, and the directory over the hashes."""
+    """A decoded run: its rows with their hashes and times, and the directory and filter over the hashes."""
 
     rows: pa.RecordBatch
     hashes: Words
     times: Times
-    directory: Index
+    directory: Directory
+    filter: Filter
+
+    @classmethod
+    def of(cls, rows: pa.RecordBatch, hashes: Words, times: Times) -> Run:
+        """Index rows that are sorted by (hash, time)."""
+        shift = directory_shift(len(hashes))
+        return cls(rows, hashes, times, build_directory(hashes, shift), build_filter(hashes, shift))
 
     @property
     def shift(self) -> int:
@@ -44,25 +60,20 @@ class Run:
 
     def slice(self, start: int, stop: int) -> Run:
         """Return a part of the sorted rows as a run of its own."""
-        hashes = self.hashes[start:stop]
-        return Run(self.rows.slice(start, stop - start), hashes, self.times[start:stop], directory_of(hashes))
+        return Run.of(self.rows.slice(start, stop - start), self.hashes[start:stop], self.times[start:stop])
 
     def take(self, index: npt.NDArray[Any]) -> Run:
         """Return the rows at ascending positions as a run of its own."""
-        hashes = self.hashes[index]
-        return Run(self.rows.take(pa.array(index)), hashes, self.times[index], directory_of(hashes))
-
-
-def directory_of(hashes: Words) -> Index:
-    """Return the directory of sorted hashes."""
-    return build_directory(hashes, directory_shift(len(hashes)))
+        return Run.of(self.rows.take(pa.array(index)), self.hashes[index], self.times[index])
 
 
 def sorted_run(rows: pa.RecordBatch, hashes: Words, times: Times) -> Run:
     """Sort rows into a run; ties keep their order, so the same rows in the same order give the same bytes."""
-    directory = directory_of(hashes)
-    order = sort_order(hashes, times, directory, directory_shift(len(hashes)))
-    return Run(rows.take(pa.array(order)), hashes[order], times[order], directory)
+    shift = directory_shift(len(hashes))
+    directory = build_directory(hashes, shift)
+    order = sort_order(hashes, times, directory, shift)
+    hashes = hashes[order]
+    return Run(rows.take(pa.array(order)), hashes, times[order], directory, build_filter(hashes, shift))
 
 
 def merge_runs(runs: Sequence[Run], horizon: int) -> Run:

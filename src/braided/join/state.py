@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from braided.errors import BraidedError
-from braided.join.runs import Run, RunInfo, describe, digest_of, directory_of, encode_runs, merge_runs
+from braided.join.runs import Run, RunInfo, describe, digest_of, encode_runs, merge_runs
 from braided.order.clocks import MAX_TIME
 from braided.runtime.operator import Json
 from braided.runtime.store import Store
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 # expired rows waiting for their slice; a sixteenth of the span bounds the cuts of one batch.
 _SLICES = 6
 _MOST_CUTS = 16
+# So many sequences of one size class are merged into one of the next; a class spans a factor of this too. With
+# filters a look-up in another sequence is cheap, so that four beats two: half the rewriting.
+_FANOUT = 4
 # A closed slice is merged into one, but not again for stragglers of less than a sixteenth.
 _CLOSED_RATIO = 16
 # Sequences beyond this size are not merged further: merging holds them in memory.
@@ -127,7 +131,7 @@ class JoinState:
             low = high + 1
 
     def _merge(self, side: int, kept: list[Sequence_], fresh: list[Run], horizon: int) -> list[Sequence_]:
-        """Merge sequences of one slice so that sizes at least halve, and into one once the slice is closed."""
+        """Merge sequences of one slice and size class, and all of a slice into one once it is closed."""
         groups: dict[int, list[Sequence_ | Run]] = {}
         times = [(min(i.first_time for i in s), max(i.last_time for i in s)) for s in kept]
         times += [(int(run.times.min()), int(run.times.max())) for run in fresh]
@@ -148,18 +152,11 @@ class JoinState:
     def _merge_slice(self, side: int, items: list[Sequence_ | Run], closed: bool, horizon: int) -> list[Sequence_]:
         ordered = sorted(items, key=_rows, reverse=True)
         if closed and sum(map(_rows, ordered[1:])) * _CLOSED_RATIO >= _rows(ordered[0]) and _fits(ordered):
-            stack = [ordered]
+            groups = [ordered]
         else:
-            stack = []
-            for item in ordered:
-                stack.append([item])
-                while len(stack) > 1 and sum(map(_rows, stack[-2])) < 2 * sum(map(_rows, stack[-1])):
-                    if not _fits([*stack[-2], *stack[-1]]):
-                        break
-                    top = stack.pop()
-                    stack[-1] += top
+            groups = _size_classes(ordered)
         out: list[Sequence_] = []
-        for group in stack:
+        for group in groups:
             if len(group) == 1 and isinstance(group[0], list):
                 out.append(group[0])
                 continue
@@ -180,18 +177,22 @@ class JoinState:
 
     def _compact(self, side: int, horizon: int) -> None:
         """Rewrite runs that straddle the horizon once expired rows exceed a quarter of the live ones."""
+        infos = [info for sequence in self.sides[side] for info in sequence]
+        total = sum(info.rows for info in infos)
+        straddling = sum(info.rows for info in infos if info.first_time < horizon)
+        if straddling * 4 <= total - straddling:
+            return
         expired: dict[int, int] = {}
         for sequence in self.sides[side]:
             for info in sequence:
                 if info.first_time < horizon:
                     expired[info.id] = int(np.count_nonzero(self._load(side, info).times < horizon))
-        total = sum(info.rows for sequence in self.sides[side] for info in sequence)
         dead = sum(expired.values())
         if dead * 4 <= total - dead:
             return
         rewritten: list[Sequence_] = []
         for sequence in self.sides[side]:
-            infos: list[RunInfo] = []
+            infos = []
             for info in sequence:
                 if expired.get(info.id):
                     infos += self._write(merge_runs([self._load(side, info)], horizon))
@@ -225,8 +226,7 @@ class JoinState:
             if digest_of(content) != info.digest:
                 raise BraidedError(f"stored run {info.id} is damaged; restore the checkpoint from a copy")
             rows = pa.ipc.read_record_batch(pa.py_buffer(content), schema)
-            hashes = self._join.hashes(side, rows)
-            run = Run(rows, hashes, self._join.times_of(side, rows), directory_of(hashes))
+            run = Run.of(rows, self._join.hashes(side, rows), self._join.times_of(side, rows))
             self._store.cache.put(info.digest, _buffers(content, run))
         else:
             rows = pa.ipc.read_record_batch(buffers[0], schema)
@@ -234,17 +234,33 @@ class JoinState:
                 rows,
                 np.frombuffer(buffers[1], np.uint64),
                 self._join.times_of(side, rows),
-                np.frombuffer(buffers[2], np.int64),
+                np.frombuffer(buffers[2], np.int32),
+                np.frombuffer(buffers[3], np.uint8),
             )
         return run
 
 
 def _buffers(content: bytes, run: Run) -> list[pa.Buffer]:
-    return [
-        pa.py_buffer(content),
-        pa.py_buffer(np.ascontiguousarray(run.hashes)),
-        pa.py_buffer(np.ascontiguousarray(run.directory)),
-    ]
+    return [pa.py_buffer(content), *map(pa.py_buffer, (run.hashes, run.directory, run.filter))]
+
+
+def _size_classes(items: list[Sequence_ | Run]) -> list[list[Sequence_ | Run]]:
+    """Group items to merge: _FANOUT of a size class become one, which may complete the next class."""
+    classes: dict[int, list[list[Sequence_ | Run]]] = {}
+    for item in items:
+        classes.setdefault(_size_class([item]), []).append([item])
+    for number in range(max(classes, default=0) + _FANOUT):
+        groups = classes.get(number, [])
+        together = [item for group in groups for item in group]
+        if len(groups) >= _FANOUT and _fits(together):
+            del classes[number]
+            # The sum of four may still be of the same class.
+            classes.setdefault(max(number + 1, _size_class(together)), []).append(together)
+    return [group for number in sorted(classes, reverse=True) for group in classes[number]]
+
+
+def _size_class(items: list[Sequence_ | Run]) -> int:
+    return int(math.log(max(1, sum(map(_rows, items))), _FANOUT))
 
 
 def _fits(items: list[Sequence_ | Run]) -> bool:
