@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from braided.routing.keys import KeyHasher
+from braided.routing.routes import route
 from braided.routing.table import RoutingTable, worker_ids
 
 if TYPE_CHECKING:
@@ -17,8 +18,10 @@ if TYPE_CHECKING:
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 8, 200])
 def test_shares_are_even(workers: int) -> None:
-    hashes = KeyHasher((pa.int64(),)).hash([pa.array(np.arange(200_000))])
-    counts = np.bincount(RoutingTable.hashed(workers).workers_of(hashes), minlength=workers)
+    hashes = KeyHasher((pa.int64(),)).hash([pa.array(np.arange(200_000))], 200_000)
+    counts = np.bincount(
+        route(RoutingTable.hashed(workers), 0, hashes, lambda at: hashes[at]).workers, minlength=workers
+    )
     assert counts.max() <= 1.25 * counts.mean()
 
 

@@ -166,7 +166,7 @@ def test_input_is_not_mutated() -> None:
 def test_keys_whose_hashes_collide_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     schema = pa.schema([("k", pa.string()), ("t", pa.timestamp("us")), ("id", pa.int64())])
     honest = KeyHasher.hash
-    monkeypatch.setattr(KeyHasher, "hash", lambda self, columns: honest(self, columns) & np.uint64(1))
+    monkeypatch.setattr(KeyHasher, "hash", lambda self, columns, rows: honest(self, columns, rows) & np.uint64(1))
     rows = [{"k": f"key{i % 7}", "t": i, "id": i} for i in range(60)]
     batch = pa.RecordBatch.from_pylist(rows, schema=schema)
     runtime = LocalRuntime(a_join(Window(-9, 9, (0, 0)), schema))

@@ -71,7 +71,7 @@ class Emitter:
             expand_pairs(rows, starts, ends, at, mine, theirs)
             left, right = (probe, stored) if side == 0 else (stored, probe)
             pairs = (mine, theirs) if side == 0 else (theirs, mine)
-            yield from self._emit(left.rows, right.rows, *pairs)
+            yield from self._emit(left, right, *pairs)
 
     def flush(self) -> Iterator[pa.RecordBatch]:
         """Yield what is left."""
@@ -85,7 +85,12 @@ class Emitter:
         self.results += piece.num_rows
         yield piece
 
-    def _emit(self, left: pa.RecordBatch, right: pa.RecordBatch, i: Index, j: Index) -> Iterator[pa.RecordBatch]:
+    def _emit(self, left_run: Run, right_run: Run, i: Index, j: Index) -> Iterator[pa.RecordBatch]:
+        if left_run.tags is not None or right_run.tags is not None:
+            # Hashes of different grids may collide too, however rarely.
+            same = _tags_at(left_run, i) == _tags_at(right_run, j)
+            i, j = (i, j) if np.all(same) else (i[same], j[same])
+        left, right = left_run.rows, right_run.rows
         i, j = self._accepted(left, right, i, j)
         for start, stop, size in self._cuts(left, right, i, j):
             if self._rows + stop - start > PIECE_ROWS or self._bytes + size > PIECE_BYTES:
@@ -139,6 +144,10 @@ class Emitter:
             )
             i, j = i[wanted], j[wanted]
         return i, j
+
+
+def _tags_at(run: Run, at: Index) -> npt.NDArray[np.int32]:
+    return np.zeros(len(at), np.int32) if run.tags is None else run.tags[at]
 
 
 def _gather(sources: list[Source], names: list[str]) -> list[pa.Array]:

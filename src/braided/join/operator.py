@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,7 +19,10 @@ from braided.join.emit import Emitter
 from braided.join.runs import Run, sorted_run
 from braided.join.state import JoinState
 from braided.order.clocks import Window, advance
+from braided.routing.content import content_hashes
+from braided.routing.kernels import salt
 from braided.routing.keys import KeyHasher
+from braided.routing.routes import route
 from braided.routing.table import RoutingTable
 from braided.runtime.operator import Admitted, Block, Json, Outcome, Work
 from braided.runtime.store import Store
@@ -81,20 +84,23 @@ class WindowJoin:
             "right": [f"{field.name} {field.type}" for field in self.inputs[1]],
         }
 
-    def admit(self, side: int, rows: pa.RecordBatch, workers: int) -> Admitted:
-        """Drop rows with a null key; send each other row to the worker of its key."""
+    def admit(self, side: int, rows: pa.RecordBatch, table: RoutingTable) -> Admitted:
+        """Drop rows with a null key; route each other row by its key."""
         total = rows.num_rows
         for name in self.keys[side]:
             if rows.column(name).null_count:
                 rows = rows.filter(rows.column(name).is_valid())
-        table = _hashed_table(workers)
-        return Admitted(
-            rows, table.workers_of(self.hashes(side, rows)), self.times_of(side, rows), total - rows.num_rows
-        )
+        routes = route(table, side, self.hashes(side, rows), lambda at: content_hashes(rows.take(pa.array(at))))
+        return Admitted(rows, routes, self.times_of(side, rows), total - rows.num_rows)
 
-    def hashes(self, side: int, rows: pa.RecordBatch) -> npt.NDArray[np.uint64]:
-        """Return the key hash of each row."""
-        return self.hasher.hash([rows.column(name) for name in self.keys[side]])
+    def hashes(
+        self, side: int, rows: pa.RecordBatch, tags: npt.NDArray[np.int32] | None = None
+    ) -> npt.NDArray[np.uint64]:
+        """Return the key hash of each row, changed by its tag: rows of different grids are not to meet."""
+        hashes = self.hasher.hash([rows.column(name) for name in self.keys[side]], rows.num_rows)
+        if tags is not None:
+            salt(hashes, tags)
+        return hashes
 
     def times_of(self, side: int, rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
         """Return the event time of each row."""
@@ -104,7 +110,8 @@ class WindowJoin:
     def process(self, work: Work, state: Json | None, store: Store) -> Generator[pa.RecordBatch, None, Outcome]:
         """Join one batch."""
         kept = JoinState.restore(self, state, store)
-        new = [self._new_runs(side, work.blocks) for side in (0, 1)]
+        new = [self._new_runs(side, work.blocks, stored=True) for side in (0, 1)]
+        probing = [self._new_runs(side, work.blocks, stored=False) for side in (0, 1)]
         late = [self._late(side, work.blocks, kept.clocks[side]) for side in (0, 1)]
         emitter = Emitter(self)
         for left in new[0]:
@@ -113,6 +120,11 @@ class WindowJoin:
         for right in new[1]:
             for left in kept.runs_for(right, 0):
                 yield from emitter.probe(1, right, left)
+        # Rows sent to an older assignment meet only what is stored there: nothing new is stored under it.
+        for side in (0, 1):
+            for probe in probing[side]:
+                for stored in kept.runs_for(probe, 1 - side):
+                    yield from emitter.probe(side, probe, stored)
         yield from emitter.flush()
 
         kept.clocks = tuple(  # type: ignore[assignment]
@@ -128,12 +140,17 @@ class WindowJoin:
             streams=[{"clock": kept.clocks[side], "lateness": self.window.lateness[side]} for side in (0, 1)],
         )
 
-    def _new_runs(self, side: int, blocks: Sequence[Block]) -> list[Run]:
-        """Sort a batch's new rows of one side into runs of bounded size."""
+    def _new_runs(self, side: int, blocks: Sequence[Block], *, stored: bool) -> list[Run]:
+        """Sort a batch's new rows of one side, those to store or those that only probe, into runs of bounded size."""
         runs = []
-        for group in _groups([block.rows for block in blocks if block.side == side]):
-            rows = pa.concat_batches(group)
-            runs.append(sorted_run(rows, self.hashes(side, rows), self.times_of(side, rows)))
+        for group in _groups([block for block in blocks if block.side == side and block.stored == stored]):
+            rows = pa.concat_batches([block.rows for block in group])
+            tags = None
+            if any(block.tags is not None for block in group):
+                tags = np.concatenate(
+                    [np.zeros(b.rows.num_rows, np.int32) if b.tags is None else b.tags for b in group]
+                )
+            runs.append(sorted_run(rows, self.hashes(side, rows, tags), self.times_of(side, rows), tags))
         return runs
 
     def _late(self, side: int, blocks: Sequence[Block], clock: int | None) -> int:
@@ -143,25 +160,19 @@ class WindowJoin:
             if block.side == side:
                 count += block.late
                 if clock is not None:
-                    on_time = self.times_of(side, block.rows)[: block.rows.num_rows - block.late]
+                    on_time = self.times_of(side, block.rows)[: block.on_time]
                     count += int(np.count_nonzero(on_time < clock - self.window.lateness[side]))
         return count
 
 
-def _groups(batches: list[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
-    group: list[pa.RecordBatch] = []
+def _groups(blocks: list[Block]) -> Iterator[list[Block]]:
+    group: list[Block] = []
     size = 0
-    for batch in batches:
-        if group and size + batch.nbytes > _NEW_RUN_BYTES:
+    for block in blocks:
+        if group and size + block.rows.nbytes > _NEW_RUN_BYTES:
             yield group
             group, size = [], 0
-        group.append(batch)
-        size += batch.nbytes
+        group.append(block)
+        size += block.rows.nbytes
     if group:
         yield group
-
-
-@lru_cache(maxsize=4)
-def _hashed_table(workers: int) -> RoutingTable:
-    """Return the hash routing over that many workers, made once."""
-    return RoutingTable.hashed(workers)

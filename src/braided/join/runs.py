@@ -33,25 +33,32 @@ from braided.join.kernels import (
     directory_shift,
     sort_order,
 )
+from braided.routing.routes import append_tags
 
 RUN_BYTES = 16 << 20
+
+Tags = npt.NDArray[np.int32]
 
 
 @dataclass
 class Run:
-    """A decoded run: its rows with their hashes and times, and the directory and filter over the hashes."""
+    """A decoded run: its rows with their hashes, times and tags, and the directory and filter over the hashes.
+
+    Without tags all rows lie under their worker alone, in no grid.
+    """
 
     rows: pa.RecordBatch
     hashes: Words
     times: Times
     directory: Directory
     filter: Filter
+    tags: Tags | None = None
 
     @classmethod
-    def of(cls, rows: pa.RecordBatch, hashes: Words, times: Times) -> Run:
+    def of(cls, rows: pa.RecordBatch, hashes: Words, times: Times, tags: Tags | None) -> Run:
         """Index rows that are sorted by (hash, time)."""
         shift = directory_shift(len(hashes))
-        return cls(rows, hashes, times, build_directory(hashes, shift), build_filter(hashes, shift))
+        return cls(rows, hashes, times, build_directory(hashes, shift), build_filter(hashes, shift), tags)
 
     @property
     def shift(self) -> int:
@@ -60,20 +67,24 @@ class Run:
 
     def slice(self, start: int, stop: int) -> Run:
         """Return a part of the sorted rows as a run of its own."""
-        return Run.of(self.rows.slice(start, stop - start), self.hashes[start:stop], self.times[start:stop])
+        part = slice(start, stop)
+        tags = None if self.tags is None else self.tags[part]
+        return Run.of(self.rows.slice(start, stop - start), self.hashes[part], self.times[part], tags)
 
     def take(self, index: npt.NDArray[Any]) -> Run:
         """Return the rows at ascending positions as a run of its own."""
-        return Run.of(self.rows.take(pa.array(index)), self.hashes[index], self.times[index])
+        tags = None if self.tags is None else self.tags[index]
+        return Run.of(self.rows.take(pa.array(index)), self.hashes[index], self.times[index], tags)
 
 
-def sorted_run(rows: pa.RecordBatch, hashes: Words, times: Times) -> Run:
+def sorted_run(rows: pa.RecordBatch, hashes: Words, times: Times, tags: Tags | None = None) -> Run:
     """Sort rows into a run; ties keep their order, so the same rows in the same order give the same bytes."""
     shift = directory_shift(len(hashes))
     directory = build_directory(hashes, shift)
     order = sort_order(hashes, times, directory, shift)
     hashes = hashes[order]
-    return Run(rows.take(pa.array(order)), hashes, times[order], directory, build_filter(hashes, shift))
+    tags = None if tags is None else tags[order]
+    return Run(rows.take(pa.array(order)), hashes, times[order], directory, build_filter(hashes, shift), tags)
 
 
 def merge_runs(runs: Sequence[Run], horizon: int) -> Run:
@@ -82,7 +93,11 @@ def merge_runs(runs: Sequence[Run], horizon: int) -> Run:
     if len(kept) == 1:
         return kept[0]
     rows = pa.concat_batches([run.rows for run in kept])
-    return sorted_run(rows, np.concatenate([run.hashes for run in kept]), np.concatenate([run.times for run in kept]))
+    tags = None
+    if any(run.tags is not None for run in kept):
+        tags = np.concatenate([np.zeros(len(run.times), np.int32) if run.tags is None else run.tags for run in kept])
+    hashes, times = (np.concatenate([getattr(run, name) for run in kept]) for name in ("hashes", "times"))
+    return sorted_run(rows, hashes, times, tags)
 
 
 def _unexpired(run: Run, horizon: int) -> Run:
@@ -100,6 +115,7 @@ class RunInfo(NamedTuple):
     last_time: int
     first_hash: int
     last_hash: int
+    tagged: bool
 
 
 def encode_runs(run: Run) -> list[tuple[Run, bytes]]:
@@ -115,7 +131,8 @@ def encode_runs(run: Run) -> list[tuple[Run, bytes]]:
             middle = piece.rows.num_rows // 2
             out += encode_runs(piece.slice(0, middle)) + encode_runs(piece.slice(middle, piece.rows.num_rows))
         elif piece.rows.num_rows:
-            out.append((piece, piece.rows.serialize().to_pybytes()))
+            stored = piece.rows if piece.tags is None else append_tags(piece.rows, piece.tags)
+            out.append((piece, stored.serialize().to_pybytes()))
     return out
 
 
@@ -135,4 +152,5 @@ def describe(run: Run, content: bytes, run_id: int) -> RunInfo:
         int(run.times.max()),
         int(run.hashes[0]),
         int(run.hashes[-1]),
+        run.tags is not None,
     )

@@ -12,6 +12,7 @@ import pyarrow as pa
 from braided.errors import BraidedError
 from braided.join.runs import Run, RunInfo, describe, digest_of, encode_runs, merge_runs
 from braided.order.clocks import MAX_TIME
+from braided.routing.routes import split_tags, tagged_schema
 from braided.runtime.operator import Json
 from braided.runtime.store import Store
 
@@ -221,22 +222,21 @@ class JoinState:
         """Return a stored run, from the host's cache or else from the state store."""
         schema = self._join.inputs[side]
         buffers = self._store.cache.get(info.digest)
+        content = self._store.get(info.id) if buffers is None else buffers[0]
+        if buffers is None and digest_of(content) != info.digest:
+            raise BraidedError(f"stored run {info.id} is damaged; restore the checkpoint from a copy")
+        tags = None
+        rows = pa.ipc.read_record_batch(pa.py_buffer(content), tagged_schema(schema) if info.tagged else schema)
+        if info.tagged:
+            rows, tags = split_tags(rows)
+        times = self._join.times_of(side, rows)
         if buffers is None:
-            content = self._store.get(info.id)
-            if digest_of(content) != info.digest:
-                raise BraidedError(f"stored run {info.id} is damaged; restore the checkpoint from a copy")
-            rows = pa.ipc.read_record_batch(pa.py_buffer(content), schema)
-            run = Run.of(rows, self._join.hashes(side, rows), self._join.times_of(side, rows))
+            run = Run.of(rows, self._join.hashes(side, rows, tags), times, tags)
             self._store.cache.put(info.digest, _buffers(content, run))
         else:
-            rows = pa.ipc.read_record_batch(buffers[0], schema)
-            run = Run(
-                rows,
-                np.frombuffer(buffers[1], np.uint64),
-                self._join.times_of(side, rows),
-                np.frombuffer(buffers[2], np.int32),
-                np.frombuffer(buffers[3], np.uint8),
-            )
+            index = zip(buffers[1:], (np.uint64, np.int32, np.uint8), strict=True)
+            hashes, directory, filter_ = (np.frombuffer(buffer, kind) for buffer, kind in index)
+            run = Run(rows, hashes, times, directory, filter_, tags)
         return run
 
 

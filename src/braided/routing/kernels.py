@@ -42,3 +42,11 @@ def hash_bytes(offsets: npt.NDArray[np.int64], data: npt.NDArray[np.uint8], hash
                 at += 1
             state = (state ^ mix(word)) * _BYTES_MULTIPLIER
         hashes[i] = mix(state)
+
+
+@compiled
+def salt(hashes: npt.NDArray[np.uint64], tags: npt.NDArray[np.int32]) -> None:
+    """Change each hash by its tag, in place: a bijection for every tag, and none for tag 0."""
+    for i in range(len(hashes)):
+        if tags[i] != 0:
+            hashes[i] ^= mix(np.uint64(tags[i]))

@@ -85,7 +85,7 @@ class KeyHasher:
     >>> hasher = KeyHasher((pa.int64(),))
     >>> hasher.exact
     True
-    >>> bool((hasher.hash([pa.array([7], pa.int32())]) == hasher.hash([pa.array([7])])).all())
+    >>> bool((hasher.hash([pa.array([7], pa.int32())], 1) == hasher.hash([pa.array([7])], 1)).all())
     True
     """
 
@@ -94,17 +94,19 @@ class KeyHasher:
     @property
     def exact(self) -> bool:
         """Whether equal hashes imply equal keys."""
+        if not self.types:
+            return True
         kind = self.types[0]
         if len(self.types) > 1 or _is_text(kind) or _is_bytes(kind):
             return False
         return not pa.types.is_decimal(kind) or kind.precision <= _EXACT_DECIMAL_DIGITS
 
-    def hash(self, columns: Sequence[pa.Array]) -> Hashes:
-        """Return one 64-bit hash per row."""
-        hashes = np.zeros(len(columns[0]), np.uint64)
+    def hash(self, columns: Sequence[pa.Array], rows: int) -> Hashes:
+        """Return one 64-bit hash per row; without key columns they are all zero."""
+        hashes = np.zeros(rows, np.uint64)
         for column, kind in zip(columns, self.types, strict=True):
             if _is_text(kind) or _is_bytes(kind):
-                offsets, data = _var_width(column)
+                offsets, data = var_width(column)
                 hash_bytes(offsets, data, hashes)
             else:
                 for words in _words(column, kind):
@@ -123,7 +125,7 @@ class KeyHasher:
         return same
 
 
-def _var_width(column: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
+def var_width(column: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
     """Return the offsets and bytes of a string or binary array without nulls."""
     large = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
     _, offsets, data = column.buffers()
@@ -133,6 +135,20 @@ def _var_width(column: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.
     span = np.frombuffer(offsets, width)[column.offset : column.offset + len(column) + 1]
     bytes_ = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
     return span.astype(np.int64, copy=False), bytes_
+
+
+def fixed_words(column: pa.Array) -> Hashes:
+    """Return the bits of a fixed-width column, nulls as they lie, folded to one 64-bit word per row."""
+    if pa.types.is_boolean(column.type):
+        column = column.cast(pa.int8())
+    width = column.type.bit_width // 8
+    raw = np.frombuffer(column.buffers()[1], np.uint8)[width * column.offset : width * (column.offset + len(column))]
+    if column.null_count:
+        raw = np.where(np.repeat(column.is_null().to_numpy(zero_copy_only=False), width), np.uint8(0), raw)
+    if width == 16:
+        words = raw.view(np.uint64)
+        return words[0::2] ^ (words[1::2] * np.uint64(0x9E3779B97F4A7C15))
+    return raw.view(f"u{width}").astype(np.uint64, copy=False)
 
 
 def _words(column: pa.Array, kind: pa.DataType) -> list[Hashes]:

@@ -1,47 +1,209 @@
-"""The routing table: key groups (hash buckets) laid over workers, and the worker ids Spark spreads evenly."""
+"""The routing table: which workers store a row of a key group and which it only probes; one immutable version.
+
+A *key group* is one of BUCKETS hash buckets, or one hot key on its own. A group lists its live assignments, the
+newest first. A row is stored under the newest and probes all of them: the older ones with copies that are not
+stored. An assignment is a number: below GRIDS it is the worker of that number on its own (a 1 x 1 grid, shared
+by all buckets that live there), from GRIDS on it names a grid.
+
+```
+ group        live assignments, newest first
+ bucket 17    [3]                  stored on worker 3
+ bucket 18    [5, 3]               moved from 3 to 5: stored on 5, still probes 3
+ key 9f3a..   [GRIDS+2, 3]         a hot key, promoted out of bucket 17: stored in grid 2, still probes 3
+```
+"""
 
 from __future__ import annotations
 
 import hashlib
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-BUCKETS = 4096  # key groups of a join; a power of two, and many per worker, so that shares are even
+from braided.errors import BraidedError
+from braided.routing.grid import Grid
+
+BUCKETS = 4096  # a power of two, and many per worker, so that shares are even
+GRIDS = 1 << 20
+MAX_LIVE = 4  # assignments alive per key group; then no further change until one dies
+_FORMAT = 1
+_MAX_KEYS = 1024
+
+Hashes = npt.NDArray[np.uint64]
+Numbers = npt.NDArray[np.int64]
+Places = npt.NDArray[np.int32]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RoutingTable:
-    """One immutable version of the routing: bucket b of the key hash belongs to worker ``owner[b]``.
+    """All assignments. Groups are numbered: the buckets, then the keys in order of their hash.
 
-    >>> RoutingTable.hashed(2).owner[:4].tolist()
-    [0, 1, 0, 1]
+    `live[group]` lists assignments, newest first, padded with -1; `since[group]` the version that replaced each.
+
+    >>> RoutingTable.hashed(2).live[:3, 0].tolist()
+    [0, 1, 0]
     """
 
     version: int
     workers: int
-    owner: npt.NDArray[np.int32]
+    in_use: tuple[int, ...]
+    grids: Mapping[int, Grid]
+    live: Places
+    since: Numbers
+    key_hashes: Hashes
+    key_demoted: npt.NDArray[np.bool_]
+    next_grid: int = GRIDS
+    scheme: str = "hash"
 
     @classmethod
     def hashed(cls, workers: int) -> RoutingTable:
-        """Every bucket on one worker (1 x 1 grids): hash partitioning."""
-        return cls(0, workers, (np.arange(BUCKETS) % workers).astype(np.int32))
+        """Every bucket on one worker: hash partitioning."""
+        return _hashed(workers)
 
-    @property
+    @classmethod
+    def gridded(cls, workers: int, grid: Grid, scheme: str) -> RoutingTable:
+        """All rows in one grid, whatever their key: SSP, or the product of a join with no key."""
+        plain = cls.hashed(workers)
+        live = plain.live.copy()
+        live[:, 0] = GRIDS
+        return cls(
+            1, workers, plain.in_use, {GRIDS: grid}, live, plain.since, plain.key_hashes, plain.key_demoted,
+            GRIDS + 1, scheme,
+        )  # fmt: skip
+
+    @cached_property
     def digest(self) -> str:
         """A digest that tells two tables apart."""
-        content = f"{self.version}/{self.workers}/".encode() + self.owner.astype("<i4").tobytes()
-        return hashlib.blake2b(content, digest_size=8).hexdigest()
+        return hashlib.sha256(self.to_bytes()).hexdigest()[:32]
 
-    def workers_of(self, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.int32]:
-        """Return the worker of each key hash.
+    @cached_property
+    def plain(self) -> bool:
+        """Whether every group has one worker and nothing older: each row is one copy."""
+        return bool(not len(self.key_hashes) and (self.live[:, 1] < 0).all() and (self.live[:, 0] < GRIDS).all())
+
+    @cached_property
+    def owner(self) -> Places:
+        """The newest assignment of each bucket."""
+        return np.ascontiguousarray(self.live[:BUCKETS, 0])
+
+    def groups_of(self, hashes: Hashes) -> Numbers:
+        """Return the key group of each key hash.
 
         Buckets use the low bits; the top bits stay uniform within a worker, which probing relies on.
         """
-        workers: npt.NDArray[np.int32] = self.owner[(hashes & np.uint64(BUCKETS - 1)).astype(np.int64)]
-        return workers
+        groups = (hashes & np.uint64(BUCKETS - 1)).astype(np.int64)
+        if len(self.key_hashes):
+            at = np.searchsorted(self.key_hashes, hashes)
+            at[at == len(self.key_hashes)] = 0
+            groups = np.where(self.key_hashes[at] == hashes, BUCKETS + at, groups)
+        return groups
+
+    def to_bytes(self) -> bytes:
+        """Return the table as JSON. Few lists of live assignments are different: each is written once, by number."""
+        both = np.ascontiguousarray(np.hstack([self.live, self.since]))
+        rows = both.view(f"V{both.itemsize * both.shape[1]}").reshape(-1).tolist()
+        known: dict[bytes, int] = {}
+        numbers = [known.setdefault(bytes(row), len(known)) for row in rows]
+        lists = [np.frombuffer(row, np.int64).tolist() for row in known]
+        value = {
+            "format": _FORMAT,
+            "version": self.version,
+            "scheme": self.scheme,
+            "workers": self.workers,
+            "in_use": list(self.in_use),
+            "next_grid": self.next_grid,
+            "grids": {str(number): grid.to_json() for number, grid in sorted(self.grids.items())},
+            "lists": [_entries(row) for row in lists],
+            "buckets": numbers[:BUCKETS],
+            "keys": [
+                [f"{key:016x}", demoted, number]
+                for key, demoted, number in zip(
+                    self.key_hashes.tolist(), self.key_demoted.tolist(), numbers[BUCKETS:], strict=True
+                )
+            ],
+        }
+        return json.dumps(value, separators=(",", ":")).encode()
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> RoutingTable:
+        """Read what `to_bytes` wrote and check all of it: it may come from a damaged or forged file."""
+        try:
+            table = _read(json.loads(content))
+        except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise BraidedError(f"not a routing table ({type(error).__name__}: {error}); restore the file") from error
+        if table.to_bytes() != content:
+            raise BraidedError("not a routing table in the form it was written; restore the file")
+        return table
+
+
+def _entries(row: list[int]) -> list[list[int]]:
+    """Return a list of live assignments as pairs (assignment, the version that replaced it)."""
+    return [
+        [assignment, version]
+        for assignment, version in zip(row[:MAX_LIVE], row[MAX_LIVE:], strict=True)
+        if assignment >= 0
+    ]
+
+
+def _read(value: Any) -> RoutingTable:
+    if value["format"] != _FORMAT:
+        raise BraidedError(f"routing table format {value['format']!r}: this version of braided reads {_FORMAT}")
+    workers, version, next_grid = (_whole(value[name]) for name in ("workers", "version", "next_grid"))
+    in_use = tuple(_whole(worker) for worker in value["in_use"])
+    if not 0 < workers < GRIDS or not in_use or list(in_use) != sorted(set(in_use)) or in_use[-1] >= workers:
+        raise ValueError("workers in use")
+    grids = {int(number): Grid.from_json(grid, workers) for number, grid in value["grids"].items()}
+    if any(not GRIDS <= number < next_grid for number in grids):
+        raise ValueError("a grid's number")
+    keys = value["keys"]
+    lists = value["lists"]
+    numbers = np.array([*map(_whole, value["buckets"]), *(_whole(number) for _, _, number in keys)], np.int64)
+    if len(keys) > _MAX_KEYS or len(value["buckets"]) != BUCKETS or not 0 < len(lists) <= len(numbers):
+        raise ValueError("number of key groups")
+    if numbers.max() >= len(lists):
+        raise ValueError("number of a list")
+    live = np.full((len(lists), MAX_LIVE), -1, np.int32)
+    since = np.zeros((len(lists), MAX_LIVE), np.int64)
+    for number, entries in enumerate(lists):
+        assignments = [_whole(assignment) for assignment, _ in entries]
+        if not 1 <= len(entries) <= MAX_LIVE or len(set(assignments)) < len(entries):
+            raise ValueError("live assignments of a key group")
+        if any(a not in grids if a >= GRIDS else a >= workers for a in assignments):
+            raise ValueError("an assignment")
+        live[number, : len(entries)] = assignments
+        since[number, : len(entries)] = [_whole(version) for _, version in entries]
+    live, since = live[numbers], since[numbers]
+    hashes = [int(key, 16) for key, _, _ in keys]
+    if hashes != sorted(set(hashes)):
+        raise ValueError("order of the keys")
+    scheme = value["scheme"]
+    if scheme not in ("auto", "hash", "ssp", "grid"):
+        raise ValueError("scheme")
+    return RoutingTable(
+        version, workers, in_use, grids, live, since,
+        np.array(hashes, np.uint64), np.array([bool(demoted) for _, demoted, _ in keys], np.bool_), next_grid, scheme,
+    )  # fmt: skip
+
+
+def _whole(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < 1 << 62:
+        raise ValueError(f"{value!r} is no whole number")
+    return value
+
+
+@lru_cache(maxsize=4)
+def _hashed(workers: int) -> RoutingTable:
+    live = np.full((BUCKETS, MAX_LIVE), -1, np.int32)
+    live[:, 0] = np.arange(BUCKETS) % workers
+    return RoutingTable(
+        0, workers, tuple(range(workers)), {}, live, np.zeros((BUCKETS, MAX_LIVE), np.int64),
+        np.zeros(0, np.uint64), np.zeros(0, np.bool_),
+    )  # fmt: skip
 
 
 @lru_cache(maxsize=16)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from braided.routing.table import RoutingTable
 from braided.runtime.operator import Json, Operator
 from braided.runtime.report import Report
 from braided.runtime.router import Packet, route_task
@@ -23,15 +24,16 @@ class LocalRuntime:
     def __init__(self, operator: Operator, workers: int = 1, stores: Sequence[MemoryStore] | None = None) -> None:
         self.operator = operator
         self.stores = list(stores) if stores is not None else [MemoryStore() for _ in range(workers)]
+        self.table = RoutingTable.hashed(len(self.stores))
         self._fingerprint = fingerprint(operator.options)
         self.reports: list[Json] = []
 
     def run_batch(self, tasks: Sequence[tuple[int, Sequence[pa.RecordBatch]]]) -> Iterator[pa.RecordBatch]:
-        """Yield the results of one batch; the state is committed when the last one has been taken."""
+        """Yield the results of one batch under `table`; the state is committed when the last one has been taken."""
         workers = len(self.stores)
         inbox: list[list[Packet]] = [[] for _ in range(workers)]
         for number, (side, batches) in enumerate(tasks):
-            for sent in route_task(self.operator, self._fingerprint, "local", side, number, workers, batches):
+            for sent in route_task(self.operator, self._fingerprint, self.table, side, number, workers, batches):
                 if isinstance(sent, list):
                     for packet in sent:
                         inbox[packet.worker].append(packet)

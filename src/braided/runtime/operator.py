@@ -14,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from braided.routing.routes import Routes
+from braided.routing.table import RoutingTable
 from braided.runtime.store import Store
 
 Json = dict[str, Any]
@@ -21,21 +23,36 @@ Json = dict[str, Any]
 
 @dataclass
 class Admitted:
-    """The rows of a piece of input that the operator wants, with the worker and the time of each."""
+    """The rows of a piece of input that the operator wants, where they go, and the time of each."""
 
     rows: pa.RecordBatch
-    workers: npt.NDArray[np.int32]
+    routes: Routes
     times: npt.NDArray[np.int64]
     null_keys: int
 
 
 @dataclass(frozen=True)
 class Block:
-    """Rows of one input for one worker; the last `late` of them were late within their router task."""
+    """Rows of one input for one worker: counted here, then late within their router task, then further copies.
+
+    ```
+     [ on time ......... | late ... | copies counted elsewhere ... ]
+    ```
+
+    Rows of a block that is not `stored` only probe, and none of them is counted. `tags` holds each row's grid.
+    """
 
     side: int
     rows: pa.RecordBatch
     late: int
+    copies: int = 0
+    stored: bool = True
+    tags: npt.NDArray[np.int32] | None = None
+
+    @property
+    def on_time(self) -> int:
+        """How many rows, from the first, are counted here and were not late within their task."""
+        return self.rows.num_rows - self.late - self.copies if self.stored else 0
 
 
 @dataclass
@@ -59,9 +76,10 @@ class Work:
 
 @dataclass
 class Outcome:
-    """A worker's new state and what its report says: counts of this batch, and levels after it."""
+    """A worker's new state and what its report says: counts of this batch, levels after it, and its load in detail."""
 
     state: Json
+    load: Json = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
     levels: dict[str, int] = field(default_factory=dict)
     streams: list[Json] = field(default_factory=list)
@@ -90,8 +108,8 @@ class Operator(Protocol):
     def options(self) -> Json:
         """Everything that gives stored state its meaning, as plain JSON; a checkpoint accepts no other."""
 
-    def admit(self, side: int, rows: pa.RecordBatch, workers: int) -> Admitted:
-        """Choose the rows to keep and the worker of each. Rows with a null time are gone already."""
+    def admit(self, side: int, rows: pa.RecordBatch, table: RoutingTable) -> Admitted:
+        """Choose the rows to keep and where they go. Rows with a null time are gone already."""
 
     def process(self, work: Work, state: Json | None, store: Store) -> Generator[pa.RecordBatch, None, Outcome]:
         """Yield results in pieces of bounded size, write runs to the store, return the new state."""

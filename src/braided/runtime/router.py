@@ -12,13 +12,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from braided.order.clocks import MIN_TIME, late_in_task
-from braided.runtime.operator import Json, Operator, StreamTime
+from braided.routing.routes import append_tags
+from braided.routing.table import RoutingTable
+from braided.runtime.operator import Admitted, Json, Operator, StreamTime
 from braided.version import __version__
 
-FORMAT = 1
+FORMAT = 2
 PIECE_BYTES = 8 << 20
 PIECE_ROWS = 1 << 18
 
@@ -32,8 +35,14 @@ class Packet:
     task: int
     seq: int
     late: int
+    copies: int
+    kind: int
     note: str | None
     block: bytes | None
+
+
+# What a packet's rows are for: bit 0, they only probe; bit 1, a last column holds each row's tag.
+PROBE, TAGGED = 1, 2
 
 
 @dataclass(frozen=True)
@@ -49,13 +58,16 @@ class RouterReport:
 def route_task(
     operator: Operator,
     fingerprint: str,
-    table: str,
+    table: RoutingTable | None,
     side: int,
     task: int,
     workers: int,
     batches: Iterable[pa.RecordBatch],
 ) -> Iterator[list[Packet] | RouterReport]:
-    """Turn one task's rows into packets, a list per piece of input; then summaries; then the report."""
+    """Turn one task's rows into packets, a list per piece of input; then summaries; then the report.
+
+    The table may be None for a task without rows.
+    """
     started = time.process_time()
     seen = StreamTime()
     running_max = MIN_TIME
@@ -66,22 +78,11 @@ def route_task(
         if timed.num_rows:
             last = int(_times(timed, operator.times[side]).max())
             seen.last = last if seen.last is None else max(seen.last, last)
-        admitted = operator.admit(side, timed, workers)
+        assert table is not None
+        admitted = operator.admit(side, timed, table)
         seen.null_keys += admitted.null_keys
         late, running_max = late_in_task(admitted.times, running_max, operator.lateness[side])
-        group = admitted.workers if late is None else admitted.workers * 2 + late
-        spread = 1 if late is None else 2
-        small = np.uint16 if workers * spread < 1 << 16 else np.int64  # 16 bits: numpy sorts by radix
-        order = np.argsort(group.astype(small), kind="stable")
-        rows = admitted.rows.take(pa.array(order))
-        bounds = np.searchsorted(group[order], np.arange(workers * spread + 1))
-        packets = []
-        for worker in range(workers):
-            start, stop = int(bounds[worker * spread]), int(bounds[(worker + 1) * spread])
-            if start < stop:
-                late_rows = stop - int(bounds[worker * spread + 1]) if spread == 2 else 0
-                block = rows.slice(start, stop - start).serialize().to_pybytes()
-                packets.append(Packet(worker, side, task, seq, late_rows, None, block))
+        packets = list(_pack(admitted, late, workers, (side, task, seq)))
         if packets:
             yield packets
     header = {
@@ -89,12 +90,50 @@ def route_task(
         "version": __version__,
         "workers": workers,
         "options": fingerprint,
-        "table": table,
+        "table": None if table is None else [table.version, table.digest],
         **asdict(seen),
     }
     note = json.dumps(header, separators=(",", ":"))
-    yield [Packet(worker, side, task, -1, 0, note, None) for worker in range(workers)]
+    yield [Packet(worker, side, task, -1, 0, 0, 0, note, None) for worker in range(workers)]
     yield RouterReport(side, task, seen.rows, round(1000 * (time.process_time() - started)))
+
+
+def _pack(
+    admitted: Admitted, late: npt.NDArray[np.bool_] | None, workers: int, at: tuple[int, int, int]
+) -> Iterator[Packet]:
+    """Sort copies by worker and purpose, and cut them into one block to store and one to probe per worker."""
+    routes = admitted.routes
+    # Purposes: 0 stored and counted here, 1 the same but late, 2 stored and counted elsewhere, 3 probing only.
+    purposes = 1 if late is None and routes.rows is None else 4
+    group = routes.workers.astype(np.int64) * purposes
+    if routes.rows is not None:
+        assert routes.stored is not None
+        assert routes.primary is not None
+        group += np.where(routes.stored, np.where(routes.primary, 0, 2), 3)
+        if late is not None:
+            group += routes.primary & late[routes.rows]
+    elif late is not None:
+        group += late
+    small = np.uint16 if workers * purposes < 1 << 16 else np.int64  # 16 bits: numpy sorts by radix
+    order = np.argsort(group.astype(small), kind="stable")
+    bounds = np.searchsorted(group[order], np.arange(workers * purposes + 1)).tolist()
+    rows = admitted.rows.take(pa.array(order if routes.rows is None else routes.rows[order]))
+    tags = None if routes.tags is None or not routes.tags.any() else routes.tags[order]
+    side, task, seq = at
+    for worker in range(workers):
+        ends = bounds[worker * purposes : (worker + 1) * purposes + 1]
+        stored_end = ends[-2] if purposes == 4 else ends[-1]
+        counts = (ends[2] - ends[1], ends[3] - ends[2]) if purposes == 4 else (0, 0)
+        for start, stop, kind, (late_rows, copies) in (
+            (ends[0], stored_end, 0, counts),
+            (stored_end, ends[-1], PROBE, (0, 0)),
+        ):
+            if start < stop:
+                block = rows.slice(start, stop - start)
+                if tags is not None and tags[start:stop].any():
+                    kind |= TAGGED  # noqa: PLW2901
+                    block = append_tags(block, tags[start:stop])
+                yield Packet(worker, side, task, seq, late_rows, copies, kind, None, block.serialize().to_pybytes())
 
 
 def _pieces(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:

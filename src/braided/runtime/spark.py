@@ -50,12 +50,17 @@ _PACKETS = pa.schema(
         ("task", pa.int32()),
         ("seq", pa.int32()),
         ("late", pa.int64()),
+        ("copies", pa.int64()),
+        ("kind", pa.int32()),
         ("note", pa.string()),
         ("block", pa.binary()),
         ("report", pa.string()),
     ]
 )
-_PACKETS_DDL = "worker int, side int, task int, seq int, late long, note string, block binary, report string"
+_PACKETS_DDL = (
+    "worker int, side int, task int, seq int, late long, copies long, kind int, "
+    "note string, block binary, report string"
+)
 REPORT = "__braided_report"
 _BLOCK = "__braided_block"
 
@@ -124,7 +129,7 @@ class RouteTask:
         for sent in route_task(
             self._operator,
             fingerprint(self._operator.options),
-            f"{table.version}/{table.digest}",
+            table,
             self._side,
             task,
             self._workers,
@@ -144,6 +149,8 @@ def _packet_rows(packets: list[Packet], ids: tuple[int, ...]) -> pa.RecordBatch:
         [p.task for p in packets],
         [p.seq for p in packets],
         [p.late for p in packets],
+        [p.copies for p in packets],
+        [p.kind for p in packets],
         [p.note for p in packets],
         [p.block for p in packets],
         [None] * len(packets),
@@ -176,9 +183,9 @@ class Worker(StatefulProcessor):  # type: ignore[misc]
         worker = self._find_worker(int(key[0]))
         packets = []
         for frame in rows:
-            fields = (frame[name] for name in ("side", "task", "seq", "late", "note", "block"))
-            for side, task, seq, late, note, block in zip(*fields, strict=True):
-                packets.append(Packet(worker, int(side), int(task), int(seq), int(late), note, block))
+            numbers = (frame[name].tolist() for name in ("side", "task", "seq", "late", "copies", "kind"))
+            for fields in zip(*numbers, frame["note"], frame["block"], strict=True):
+                packets.append(Packet(worker, *fields))
         place = Place(worker, self._workers, fingerprint(self._operator.options))
         results = run_worker(self._operator, place, packets, SparkStore(self._book, self._blocks))
         del packets

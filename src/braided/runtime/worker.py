@@ -16,8 +16,9 @@ from typing import Any
 import pyarrow as pa
 
 from braided.errors import BraidedError
+from braided.routing.routes import split_tags, tagged_schema
 from braided.runtime.operator import Block, Json, Operator, StreamTime, Work
-from braided.runtime.router import FORMAT, Packet, read_header
+from braided.runtime.router import FORMAT, PROBE, TAGGED, Packet, read_header
 from braided.runtime.store import Store
 from braided.version import __version__
 
@@ -43,8 +44,9 @@ def run_worker(
     """Yield the results of one batch, commit the state, return the worker's report."""
     started = time.process_time()
     headers, blocks = _sort_packets(operator, packets)
-    _check_headers(headers, place)
+    table = _check_headers(headers, place)
     book = _load_book(store, operator, place)
+    _check_table(book, table)
     streams = _sum_streams(headers, len(operator.inputs))
     outcome = yield from operator.process(Work(place.worker, blocks, streams), book["state"], store)
     counts = {
@@ -53,6 +55,7 @@ def run_worker(
         **outcome.counts,
     }
     book["state"] = outcome.state
+    book["table"] = book["table"] if table is None else table
     book["batches"] += 1
     book["counts"] = {name: book["counts"].get(name, 0) + count for name, count in counts.items()}
     for total, stream in zip(book["streams"], streams, strict=True):
@@ -62,6 +65,8 @@ def run_worker(
     report: Json = {
         "worker": place.worker,
         "batches": book["batches"],
+        "table": book["table"],
+        "load": outcome.load,
         "last": {**counts, **outcome.levels},
         "total": {**book["counts"], **outcome.levels},
     }
@@ -72,22 +77,24 @@ def run_worker(
 
 
 def _sort_packets(operator: Operator, packets: Iterable[Packet]) -> tuple[list[tuple[int, Json]], list[Block]]:
-    """Put packets in the order (side, task, seq): the order of arrival from the shuffle is Spark's whim."""
-    ordered = sorted(packets, key=lambda packet: (packet.side, packet.task, packet.seq))
+    """Put packets in the order (side, task, seq, kind): the order of arrival from the shuffle is Spark's whim."""
+    ordered = sorted(packets, key=lambda packet: (packet.side, packet.task, packet.seq, packet.kind))
     headers = [(packet.side, read_header(packet.note)) for packet in ordered if packet.note is not None]
-    blocks = [
-        Block(
-            packet.side,
-            pa.ipc.read_record_batch(pa.py_buffer(packet.block), operator.inputs[packet.side]),
-            packet.late,
-        )
-        for packet in ordered
-        if packet.block is not None
-    ]
+    blocks = [_block(operator, packet, packet.block) for packet in ordered if packet.block is not None]
     return headers, blocks
 
 
-def _check_headers(headers: list[tuple[int, Json]], place: Place) -> None:
+def _block(operator: Operator, packet: Packet, content: bytes) -> Block:
+    schema, tags = operator.inputs[packet.side], None
+    if packet.kind & TAGGED:
+        rows, tags = split_tags(pa.ipc.read_record_batch(pa.py_buffer(content), tagged_schema(schema)))
+    else:
+        rows = pa.ipc.read_record_batch(pa.py_buffer(content), schema)
+    return Block(packet.side, rows, packet.late, packet.copies, not packet.kind & PROBE, tags)
+
+
+def _check_headers(headers: list[tuple[int, Json]], place: Place) -> tuple[int, str] | None:
+    """Check that all routers fit this worker and each other; return their table's version and digest."""
     for _, header in headers:
         if header["version"] != __version__ or header["format"] != FORMAT:
             raise BraidedError(
@@ -96,9 +103,22 @@ def _check_headers(headers: list[tuple[int, Json]], place: Place) -> None:
             )
         if header["options"] != place.options or header["workers"] != place.workers:
             raise BraidedError("routers and workers of one query run different options; restart the query")
-    tables = sorted({header["table"] for _, header in headers})
+    tables = sorted({tuple(header["table"]) for _, header in headers if header["table"] is not None})
     if len(tables) > 1:
         raise BraidedError(f"two routing tables in one batch, {tables}; restart the query")
+    return tables[0] if tables else None
+
+
+def _check_table(book: Json, table: tuple[int, str] | None) -> None:
+    """Refuse a table older than the last one: it would not probe all that is stored."""
+    if table is None or book["table"] is None:
+        return
+    version, digest = book["table"]
+    if table[0] < version or (table[0] == version and table[1] != digest):
+        raise BraidedError(
+            f"the routing went back from version {version} to {table[0]}; restore the control directory that belongs "
+            "to the checkpoint, or start with a new one of both"
+        )
 
 
 def _load_book(store: Store, operator: Operator, place: Place) -> Json:
@@ -111,6 +131,7 @@ def _load_book(store: Store, operator: Operator, place: Place) -> Json:
             "options": operator.options,
             "batches": 0,
             "counts": {},
+            "table": None,
             "streams": [{"rows": 0, "null_times": 0, "null_keys": 0} for _ in operator.inputs],
             "state": None,
         }

@@ -1,0 +1,1 @@
+"""Balance: which worker is hot, and what moves away from it."""

@@ -1,0 +1,122 @@
+"""Which migrations may begin: one of a worker at a time, and no bucket bouncing between two workers.
+
+A move of a bucket copies no state, but its old assignment stays alive, and probed, until nothing stored
+under it can match. Until then the loads still show the old routing in part, and judging them again would
+move too much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from braided.errors import BraidedError
+
+
+class Migrations:
+    """The migrations under way and each bucket's previous home (Synergy, sections 3.1 and 3.2).
+
+    A migration is all the moves of one decision, named by the version of the routing table that made it.
+    Its workers take part in no other until ``end``. A bucket does not return to the worker it came from
+    unless both the current and the average load there are now below those of the worker it is on.
+    State: one number a bucket, and the workers of the migrations under way.
+
+    >>> migrations, loads = Migrations(4), np.array([0.9, 0.1, 0.3])
+    >>> migrations.begin(7, [(3, 0, 1)])
+    >>> migrations.allowed([3], 1, 2, loads, loads).tolist()  # worker 1 is busy
+    [False]
+    >>> migrations.end(7)
+    >>> migrations.allowed([2, 3], 1, 0, loads, loads).tolist()  # 3 would return to a worker still loaded more
+    [True, False]
+    """
+
+    def __init__(self, buckets: int) -> None:
+        if buckets < 1:
+            raise BraidedError(f"{buckets=}: give the number of buckets of the routing table")
+        self._homes = np.full(buckets, -1, dtype=np.int32)
+        self._under_way: dict[int, frozenset[int]] = {}
+
+    @property
+    def busy(self) -> frozenset[int]:
+        """The workers with a migration under way."""
+        return frozenset().union(*self._under_way.values())
+
+    @property
+    def under_way(self) -> tuple[int, ...]:
+        """The versions of the tables whose migrations have begun and not ended."""
+        return tuple(sorted(self._under_way))
+
+    def allowed(
+        self,
+        buckets: int | npt.ArrayLike,
+        source: int,
+        target: int,
+        current: npt.NDArray[np.float64],
+        average: npt.NDArray[np.float64],
+    ) -> npt.NDArray[np.bool_]:
+        """Return, per bucket, whether it may move from source to target given all workers' loads."""
+        homes = self._homes[np.atleast_1d(np.asarray(buckets, dtype=np.int64))]
+        if source == target or self.busy & {source, target}:
+            return np.zeros(len(homes), dtype=np.bool_)
+        turned = bool(current[target] < current[source] and average[target] < average[source])
+        allowed: npt.NDArray[np.bool_] = (homes != target) | turned
+        return allowed
+
+    def barred(
+        self,
+        owner: npt.NDArray[np.int32],
+        current: npt.NDArray[np.float64],
+        average: npt.NDArray[np.float64],
+    ) -> npt.NDArray[np.int32]:
+        """Return the one worker that each bucket may not move to now, -1 for none: the same rule, for all buckets."""
+        turned = (current[self._homes] < current[owner]) & (average[self._homes] < average[owner])
+        barred: npt.NDArray[np.int32] = np.where(turned, np.int32(-1), self._homes)
+        return barred
+
+    def begin(self, version: int, moves: Iterable[tuple[int, int, int]]) -> None:
+        """Record the moves (bucket, source, target) that table ``version`` makes; whether they may is not asked.
+
+        A scale-in evacuates workers whatever else is under way.
+        """
+        moves = list(moves)
+        if version in self._under_way:
+            raise BraidedError(f"{version=}: a migration of this table version is already under way")
+        for bucket, source, target in moves:
+            if not 0 <= bucket < len(self._homes) or source < 0 or target < 0 or source == target:
+                raise BraidedError(f"move {(bucket, source, target)}: not a bucket and two different workers")
+        for bucket, source, _ in moves:
+            self._homes[bucket] = source
+        if moves:
+            self._under_way[version] = frozenset(worker for move in moves for worker in move[1:])
+
+    def end(self, version: int) -> None:
+        """Record that every assignment replaced by table ``version`` is dead; an unknown version is no error.
+
+        A controller that restarts may declare a death twice.
+        """
+        self._under_way.pop(version, None)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the state as plain lists: workers by version, and buckets by previous home."""
+        under_way = {str(version): sorted(workers) for version, workers in self._under_way.items()}
+        homes = {str(home): np.flatnonzero(self._homes == home).tolist() for home in np.unique(self._homes)}
+        homes.pop("-1", None)
+        return {"buckets": len(self._homes), "under_way": under_way, "homes": homes}
+
+    @classmethod
+    def from_json(cls, value: Any) -> Migrations:
+        """Return the migrations that ``to_json`` wrote."""
+        try:
+            migrations = cls(value["buckets"])
+            for version, workers in value["under_way"].items():
+                migrations._under_way[int(version)] = frozenset(int(worker) for worker in workers)
+            for home, buckets in value["homes"].items():
+                if int(home) < 0 or min(buckets) < 0:
+                    raise ValueError(f"home {home} of buckets from {min(buckets)}")
+                migrations._homes[np.array(buckets, dtype=np.int64)] = int(home)
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError) as error:
+            raise BraidedError(f"not migrations ({type(error).__name__}: {error}): {str(value)[:200]}") from error
+        return migrations

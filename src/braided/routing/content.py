@@ -1,0 +1,65 @@
+"""A hash of a row's content, and of its ordinal among identical rows, that says which part of a grid it picks.
+
+Any choice is correct; a hash of the content makes it a function of the row alone, and the ordinal spreads
+duplicates. Nested columns are left out: rows that differ only there are told apart by their ordinal.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from braided.compiled import compiled
+from braided.routing.kernels import hash_bytes, hash_words, mix
+from braided.routing.keys import fixed_words, var_width
+
+Words = npt.NDArray[np.uint64]
+
+
+def content_hashes(rows: pa.RecordBatch) -> Words:
+    """Return one 64-bit hash per row, different for identical rows.
+
+    >>> rows = pa.record_batch({"a": [1, 1, 2]})
+    >>> len(set(content_hashes(rows).tolist()))
+    3
+    """
+    hashes = np.zeros(rows.num_rows, np.uint64)
+    for column in rows.columns:
+        kind = column.type
+        if pa.types.is_nested(kind) or pa.types.is_null(kind):
+            continue
+        if column.null_count:
+            hash_words(column.is_null().cast(pa.int8()).to_numpy().astype(np.uint64), hashes)
+        if _has_offsets(kind):
+            offsets, data = var_width(column)
+            hash_bytes(offsets, data, hashes)
+        elif kind.bit_width in (1, 8, 16, 32, 64, 128):
+            hash_words(fixed_words(column), hashes)
+    return with_ordinals(hashes)
+
+
+def _has_offsets(kind: pa.DataType) -> bool:
+    tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
+    return any(test(kind) for test in tests)
+
+
+@compiled
+def with_ordinals(hashes: Words) -> Words:
+    """Fold into each hash how often it was seen before, so that equal ones become different."""
+    size = 16
+    while size < 2 * len(hashes):
+        size *= 2
+    table = np.full(size, -1, np.int64)
+    seen = np.zeros(len(hashes), np.int64)
+    out = np.empty_like(hashes)
+    for i in range(len(hashes)):
+        at = np.int64(hashes[i] >> np.uint64(20)) & (size - 1)
+        while table[at] >= 0 and hashes[table[at]] != hashes[i]:
+            at = (at + 1) & (size - 1)
+        if table[at] < 0:
+            table[at] = i
+        first = table[at]
+        out[i] = mix(hashes[i] + np.uint64(seen[first]) * np.uint64(0x9E3779B97F4A7C15))
+        seen[first] += 1
+    return out

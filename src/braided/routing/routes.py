@@ -1,0 +1,87 @@
+"""Routing rows by a table: every row becomes one copy per worker that stores it or that it only probes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from braided.routing.table import BUCKETS, GRIDS, MAX_LIVE, Hashes, Places, RoutingTable
+
+Index = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+TAG = "__braided_tag"
+
+
+@dataclass
+class Routes:
+    """Copies of rows: the worker of each and, where the table is not plain, its row, assignment and purpose.
+
+    `tags` is 0 under a worker of its own and else the number of the grid: a copy meets only stored rows with its
+    own tag. Of a row's stored copies exactly one is `primary`, the one that is counted. Copies that are not
+    `stored` only probe.
+    """
+
+    workers: Places
+    rows: Index | None = None
+    tags: Places | None = None
+    stored: Mask | None = None
+    primary: Mask | None = None
+
+
+def route(table: RoutingTable, side: int, hashes: Hashes, content: Callable[[Index], Hashes]) -> Routes:
+    """Return the copies of rows with these key hashes; `content` hashes the rows at given positions.
+
+    Cost: one look-up per row in a plain table; else one pass per place in the lists and per grid.
+    """
+    if table.plain or not len(hashes):
+        return Routes(table.owner[(hashes & np.uint64(BUCKETS - 1)).astype(np.int64)])
+    groups = table.groups_of(hashes)
+    parts: list[tuple[Index, Places, int, bool, bool]] = []
+    for place in range(MAX_LIVE):
+        assignments = table.live[groups, place]
+        stored = place == 0
+        if not stored and (assignments < 0).all():
+            break
+        alone = np.flatnonzero((assignments >= 0) & (assignments < GRIDS))
+        if len(alone):
+            parts.append((alone, assignments[alone], 0, stored, stored))
+        for number in np.unique(assignments[assignments >= GRIDS]).tolist():
+            members = np.flatnonzero(assignments == number)
+            picked = content(members)
+            first = np.ones(len(members), np.bool_)
+            for positions, workers in table.grids[number].spread(side, picked):
+                at = members if positions is None else members[positions]
+                fresh = first if positions is None else first[positions]
+                parts.append((at, workers, number, stored, stored and bool(fresh.all())))
+                first[slice(None) if positions is None else positions] = False
+    return _join(parts)
+
+
+def _join(parts: list[tuple[Index, Places, int, bool, bool]]) -> Routes:
+    sizes = [len(rows) for rows, *_ in parts]
+    return Routes(
+        np.concatenate([workers for _, workers, *_ in parts]).astype(np.int32),
+        np.concatenate([rows for rows, *_ in parts]),
+        np.repeat(np.array([part[2] for part in parts], np.int32), sizes),
+        np.repeat(np.array([part[3] for part in parts], np.bool_), sizes),
+        np.repeat(np.array([part[4] for part in parts], np.bool_), sizes),
+    )
+
+
+def append_tags(rows: pa.RecordBatch, tags: npt.NDArray[np.int32]) -> pa.RecordBatch:
+    """Return the rows with their tags as a last column."""
+    return rows.append_column(TAG, pa.array(tags, pa.int32()))
+
+
+def tagged_schema(schema: pa.Schema) -> pa.Schema:
+    """Return the schema of rows with their tags."""
+    return schema.append(pa.field(TAG, pa.int32()))
+
+
+def split_tags(rows: pa.RecordBatch) -> tuple[pa.RecordBatch, npt.NDArray[np.int32]]:
+    """Undo `append_tags`."""
+    return rows.select(rows.schema.names[:-1]), rows.column(rows.num_columns - 1).to_numpy()

@@ -1,0 +1,228 @@
+"""A heavy-hitter sketch: the keys that weigh most in a stream, in bounded memory.
+
+Preconditions: keys are 64-bit hashes, equal for equal keys in every process; weights are not negative, and
+all of them together are below 2**63.
+
+Misra and Gries' summary (1982), pruned in bulk as in Agarwal et al., "Mergeable summaries" (2012)::
+
+    weights, largest first   9  7  4 | 3  1  1        capacity 3
+    subtract the 4th (3)     6  4  1                  3 keys left, none of them short of more than 3
+
+Each pruning takes its cut from at least capacity + 1 keys, so all the cuts together, which is the most that
+an estimate can be short of, are at most total / (capacity + 1).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from braided.compiled import compiled
+from braided.errors import BraidedError
+
+Words = npt.NDArray[np.uint64]
+Counts = npt.NDArray[np.int64]
+
+_MOST = 1 << 16  # keys of a sketch; a forged capacity must not claim the memory of the driver
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)  # 2**64 / golden ratio: hashes that differ in few bits still spread
+_NO_WEIGHTS = np.empty(0, np.int64)
+
+
+class HeavyHitters:
+    """The heaviest keys of a stream: every key of weight above total / capacity, each short of at most that.
+
+    An estimate is never too high. With no more than ``capacity`` different keys, all are exact. The state is
+    a function of the sequence of updates alone; another order of updates or merges may change estimates, but
+    not the guarantee.
+
+    capacity : keys kept, k; 256 finds every key that takes 0.4% of the stream.
+
+    Cost: 16 bytes a key kept; 8 ns a row for 500,000 rows of different keys, 12 to 14 if weighted or skewed.
+
+    >>> sketch = HeavyHitters(capacity=2)
+    >>> sketch.update(np.array([7, 7, 7, 5, 7, 9], dtype=np.uint64))
+    >>> sketch.top(1), sketch.total, sketch.error
+    ([(7, 3)], 6, 1)
+    """
+
+    def __init__(self, *, capacity: int = 256) -> None:
+        if not 1 <= capacity <= _MOST:
+            raise BraidedError(f"{capacity=}: write the number of keys to keep, 1 to {_MOST}")
+        self.capacity = capacity
+        self.total = 0
+        self._keys = np.empty(0, np.uint64)
+        self._counts = np.empty(0, np.int64)
+
+    @property
+    def error(self) -> int:
+        """The most that an estimate falls short of the true weight, and the most that a key left out weighs."""
+        return (self.total - int(self._counts.sum())) // (self.capacity + 1)
+
+    def update(self, hashes: Words, weights: Counts | None = None) -> None:
+        """Add one row per hash, of weight 1 or as given."""
+        if hashes.dtype != np.uint64 or (weights is not None and weights.dtype != np.int64):
+            raise BraidedError(f"hashes of {hashes.dtype}: give uint64 hashes, and int64 weights if any")
+        hashes = np.ascontiguousarray(hashes)
+        if weights is None:
+            self._add(hashes, _NO_WEIGHTS, len(hashes))
+            return
+        if len(weights) != len(hashes):
+            raise BraidedError(f"weights: {len(weights)} for {len(hashes)} hashes; give one a row")
+        if len(weights) and weights.min() < 0:
+            raise BraidedError(f"weights: {weights.min()} is below 0")
+        if len(weights) and int(weights.max()) * len(weights) + self.total >= 1 << 63:
+            raise BraidedError(f"weights: up to {weights.max()} a row may exceed 2**63 in all; give smaller units")
+        if len(weights):
+            self._add(hashes, np.ascontiguousarray(weights), int(weights.sum()))
+
+    def merge(self, other: HeavyHitters) -> None:
+        """Add what another sketch of the same capacity has seen; the guarantee then holds for both streams."""
+        if other.capacity != self.capacity:
+            raise BraidedError(f"capacity={other.capacity}: merges only with a sketch of capacity {self.capacity}")
+        if self.total + other.total >= 1 << 63:
+            raise BraidedError(f"total={other.total}: with {self.total} here above 2**63; give smaller units")
+        if len(other._keys):
+            self._add(other._keys, other._counts, other.total)
+        else:
+            self.total += other.total
+
+    def _add(self, hashes: Words, weights: Counts, total: int) -> None:
+        keys, counts = _summarise(self._keys, self._counts, hashes, weights, self.capacity)
+        order = np.argsort(keys)
+        self._keys, self._counts = keys[order], counts[order]
+        self.total += total
+
+    def top(self, n: int) -> list[tuple[int, int]]:
+        """Return the n heaviest keys as (hash, estimate), heaviest first, ties by hash."""
+        order = np.lexsort((self._keys, -self._counts))[: max(n, 0)]
+        return list(zip(self._keys[order].tolist(), self._counts[order].tolist(), strict=True))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values: 11 characters a key in base64, and its count."""
+        keys = base64.b64encode(self._keys.astype("<u8").tobytes()).decode()
+        return {"capacity": self.capacity, "total": self.total, "keys": keys, "counts": self._counts.tolist()}
+
+    @classmethod
+    def from_json(cls, value: Any) -> HeavyHitters:
+        """Read what `to_json` wrote and check all of it: it may come from a damaged or forged report."""
+        try:
+            if set(value) != {"capacity", "total", "keys", "counts"}:
+                raise ValueError("not the four fields of a sketch")
+            sketch = cls(capacity=_whole(value["capacity"]))
+            sketch.total = _whole(value["total"])
+            if len(value["counts"]) > sketch.capacity or len(value["keys"]) > 12 * sketch.capacity:
+                raise ValueError("more keys than the capacity")
+            counts = [_whole(count) for count in value["counts"]]
+            keys = np.frombuffer(base64.b64decode(value["keys"], validate=True), "<u8").astype(np.uint64)
+            if len(keys) != len(counts) or (keys[1:] <= keys[:-1]).any():
+                raise ValueError("keys: not one a count, or not in order")
+            if 0 in counts or sum(counts) > sketch.total:
+                raise ValueError("counts: 0, or above the total")
+            sketch._keys, sketch._counts = keys, np.array(counts, np.int64)
+        except (KeyError, TypeError, ValueError, binascii.Error) as error:
+            raise BraidedError(
+                f"not a heavy-hitter sketch ({type(error).__name__}: {error}): {str(value)[:200]}"
+            ) from error
+        return sketch
+
+
+def _whole(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < 1 << 63:
+        raise ValueError(f"{str(value)[:40]!r} is no whole number below 2**63")
+    return value
+
+
+@compiled
+def _summarise(kept: Words, kept_counts: Counts, hashes: Words, weights: Counts, capacity: int) -> tuple[Words, Counts]:
+    """Return at most ``capacity`` keys and counts of the kept ones and the rows; no weights means 1 each.
+
+    Rows are counted in an open-addressing table of 32 slots a key kept, pruned when a quarter full. For rows of
+    different keys that takes 7 ns a row, weighted 11; 9 and 17 with 8 slots pruned when half full.
+    """
+    bits = 5
+    while (1 << bits) < 4 * min(8 * capacity, len(kept) + len(hashes) + 1):
+        bits += 1
+    shift, last, full = np.uint64(64 - bits), (1 << bits) - 1, 1 << (bits - 2)
+    keys = np.empty(1 << bits, np.uint64)
+    counts = np.zeros(1 << bits, np.int64)  # 0 marks a free slot
+    filled = np.empty(full, np.int64)
+    used = _place(kept, kept_counts, len(kept), keys, counts, filled, shift)
+    weighted = len(weights) > 0
+    for i in range(len(hashes)):
+        key, weight = hashes[i], weights[i] if weighted else 1
+        if weight == 0:
+            continue
+        slot = np.int64((key * _SPREAD) >> shift)
+        while counts[slot] and keys[slot] != key:
+            slot = (slot + 1) & last
+        if counts[slot] == 0:
+            keys[slot] = key
+            filled[used] = slot
+            used += 1
+        counts[slot] += weight
+        if used == full:
+            used = _prune(keys, counts, filled, used, capacity, shift)
+    if used > capacity:
+        used = _prune(keys, counts, filled, used, capacity, shift)
+    return keys[filled[:used]], counts[filled[:used]]
+
+
+@compiled
+def _place(
+    new: Words, weights: Counts, many: int, keys: Words, counts: Counts, filled: Counts, shift: np.uint64
+) -> int:
+    """Put different keys into an empty table; return how many."""
+    for i in range(many):
+        slot = np.int64((new[i] * _SPREAD) >> shift)
+        while counts[slot]:
+            slot = (slot + 1) & (len(counts) - 1)
+        keys[slot], counts[slot], filled[i] = new[i], weights[i], slot
+    return many
+
+
+@compiled
+def _prune(keys: Words, counts: Counts, filled: Counts, used: int, capacity: int, shift: np.uint64) -> int:
+    """Subtract the largest count but ``capacity`` from all, and keep the keys that have something left."""
+    old_keys, values = keys[filled[:used]], counts[filled[:used]]
+    cut = _largest_but(values.copy(), capacity)
+    left = 0
+    for i in range(used):
+        if values[i] > cut:
+            old_keys[left], values[left] = old_keys[i], values[i] - cut
+            left += 1
+    counts[:] = 0
+    return _place(old_keys, values, left, keys, counts, filled, shift)
+
+
+@compiled
+def _largest_but(values: Counts, rank: int) -> int:
+    """Return the largest value but ``rank``, byte by byte from the top: linear whatever they are; ruins the array."""
+    every = 0
+    for value in values:
+        every |= value
+    shift = 0
+    while every >> shift >> 8:
+        shift += 8
+    found, many = 0, len(values)
+    digits = np.empty(256, np.int64)
+    while shift >= 0:
+        digits[:] = 0
+        for i in range(many):
+            digits[(values[i] >> shift) & 255] += 1
+        digit = 255
+        while digits[digit] <= rank:
+            rank -= int(digits[digit])
+            digit -= 1
+        found = (found << 8) | digit
+        equal = 0
+        for i in range(many):
+            value = values[i]
+            values[equal] = value
+            equal += (value >> shift) & 255 == digit
+        many = equal
+        shift -= 8
+    return found

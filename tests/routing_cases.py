@@ -1,0 +1,70 @@
+"""Random sequences of routing tables, as a controller with no judgement at all might publish them."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from braided.routing.deaths import Deaths
+from braided.routing.edit import Full, TableEdit
+from braided.routing.grid import Grid
+from braided.routing.table import BUCKETS, RoutingTable
+
+CHANGES = ("move", "promote", "demote", "reshape", "weights", "drop")
+
+
+@st.composite
+def changes(draw: st.DrawFn, workers: int, keys: int) -> list[dict[str, Any]]:
+    """A few changes to make before a batch."""
+    return [
+        {
+            "change": draw(st.sampled_from(CHANGES)),
+            "key": draw(st.integers(0, keys - 1)),
+            "worker": draw(st.integers(0, workers - 1)),
+            "grid": draw(grids(workers)),
+        }
+        for _ in range(draw(st.integers(0, 3)))
+    ]
+
+
+@st.composite
+def grids(draw: st.DrawFn, workers: int) -> Grid:
+    """Any layout of distinct workers in columns, of any heights, with any weights."""
+    chosen = draw(st.permutations(range(workers)))[: draw(st.integers(1, workers))]
+    cuts = sorted(draw(st.sets(st.integers(1, max(1, len(chosen) - 1)), max_size=len(chosen) - 1)))
+    bounds = [0, *(cut for cut in cuts if cut < len(chosen)), len(chosen)]
+    columns = tuple(tuple(chosen[a:b]) for a, b in pairwise(bounds))
+    weights = tuple(tuple(draw(st.integers(1, 5)) for _ in column) for column in columns)
+    return Grid(columns, weights, tuple(draw(st.integers(1, 5)) for _ in columns))
+
+
+def apply(table: RoutingTable, wanted: list[dict[str, Any]], hashes: list[int], deaths: Deaths) -> RoutingTable:
+    """Make the changes that have room, and return the next table."""
+    edit = TableEdit(table)
+    for change in wanted:
+        key = hashes[change["key"]]
+        try:
+            match change["change"]:
+                case "move":
+                    edit.assign(np.array([key & (BUCKETS - 1)]), change["worker"])
+                case "promote":
+                    if edit.has_room(np.array([edit.group_of_key(key) or key & (BUCKETS - 1)])).all():
+                        edit.promote(key, change["grid"])
+                case "demote":
+                    edit.demote(key)
+                case "reshape":
+                    edit.assign(np.arange(BUCKETS), edit.add_grid(change["grid"]))
+                case "weights":
+                    for number, grid in table.grids.items():
+                        columns = tuple(len(column) * change["worker"] + 1 for column in grid.columns)
+                        edit.set_weights(number, Grid(grid.columns, (), columns))
+                case "drop":
+                    table = edit.done()
+                    edit = TableEdit(table)
+                    edit.drop(deaths.dead(table))
+        except Full:
+            continue
+    return edit.done()
