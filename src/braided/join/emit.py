@@ -15,6 +15,7 @@ from braided.join.runs import Run
 
 if TYPE_CHECKING:
     from braided.join.operator import WindowJoin
+    from braided.routing.tally import Tally
 
 PIECE_ROWS = 1 << 16
 PIECE_BYTES = 8 << 20
@@ -30,8 +31,9 @@ class Emitter:
     probe's columns together, not one each.
     """
 
-    def __init__(self, join: WindowJoin) -> None:
+    def __init__(self, join: WindowJoin, tally: Tally | None = None) -> None:
         self._join = join
+        self._tally = tally
         self._names = [[c.source for c in join.columns if c.side == side] for side in (0, 1)]
         self._fixed = [fixed_row_bytes(schema) for schema in join.inputs]
         self._waiting: list[tuple[Source, Source]] = []
@@ -64,6 +66,13 @@ class Emitter:
         if not found:
             return
         rows, starts, ends = rows[:found] + first, starts[:found], ends[:found]
+        if self._tally is not None:
+            tags = None if probe.tags is None else probe.tags[rows]
+            self._tally.results(probe.hashes[rows], tags, np.diff(ends, prepend=0))
+        if self._join.theta is not None:
+            past = starts + np.diff(ends, prepend=0)
+            yield from self._probe_theta(side, probe, stored, rows, starts, past)
+            return
         total = int(ends[-1])
         for at in range(0, total, PIECE_ROWS):
             size = min(PIECE_ROWS, total - at)
@@ -71,6 +80,19 @@ class Emitter:
             expand_pairs(rows, starts, ends, at, mine, theirs)
             left, right = (probe, stored) if side == 0 else (stored, probe)
             pairs = (mine, theirs) if side == 0 else (theirs, mine)
+            yield from self._emit(left, right, *pairs)
+
+    def _probe_theta(
+        self, side: int, probe: Run, stored: Run, rows: Index, first: Index, past: Index
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield full pieces of the pairs that a join without keys accepts, of rows within each other's window."""
+        assert self._join.theta is not None
+        whole = len(rows) == len(probe.times)
+        mine = probe.rows if whole else probe.rows.take(pa.array(rows))
+        for at, theirs in self._join.theta.pairs(side, mine, stored.rows, first, past):
+            positions = at if whole else rows[at]
+            left, right = (probe, stored) if side == 0 else (stored, probe)
+            pairs = (positions, theirs) if side == 0 else (theirs, positions)
             yield from self._emit(left, right, *pairs)
 
     def flush(self) -> Iterator[pa.RecordBatch]:
@@ -136,7 +158,7 @@ class Emitter:
                 [right.column(name).take(rj) for name in join.keys[1]],
             )
             i, j = (i, j) if same.all() else (i[same], j[same])
-        if join.where is not None and len(i):
+        if join.where is not None and join.theta is None and len(i):
             li, rj = pa.array(i), pa.array(j)
             wanted = join.where.mask(
                 {name: left.column(name).take(li) for name in join.where.left},

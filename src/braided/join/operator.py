@@ -24,10 +24,12 @@ from braided.routing.kernels import salt
 from braided.routing.keys import KeyHasher
 from braided.routing.routes import route
 from braided.routing.table import RoutingTable
+from braided.routing.tally import Tally
 from braided.runtime.operator import Admitted, Block, Json, Outcome, Work
 from braided.runtime.store import Store
 
 if TYPE_CHECKING:
+    from braided.join.theta import ThetaPredicate
     from braided.join.where import Predicate
 
 # New rows are sorted into runs of at most this size in memory before they probe and are stored.
@@ -59,6 +61,8 @@ class WindowJoin:
     columns: tuple[OutputColumn, ...]
     where: Predicate | None = None
     where_text: str | None = None
+    theta: ThetaPredicate | None = None
+    """The predicate of a join without keys."""
 
     @property
     def lateness(self) -> tuple[int, int]:
@@ -90,8 +94,14 @@ class WindowJoin:
         for name in self.keys[side]:
             if rows.column(name).null_count:
                 rows = rows.filter(rows.column(name).is_valid())
-        routes = route(table, side, self.hashes(side, rows), lambda at: content_hashes(rows.take(pa.array(at))))
-        return Admitted(rows, routes, self.times_of(side, rows), total - rows.num_rows)
+        hashes = self.hashes(side, rows)
+        routes = route(table, side, hashes, lambda at: content_hashes(rows.take(pa.array(at))))
+        keyed = hashes if self.keys[side] else None
+        return Admitted(rows, routes, self.times_of(side, rows), total - rows.num_rows, keyed)
+
+    def label(self, side: int, row: pa.RecordBatch) -> str:
+        """Return a row's key, its columns separated by commas."""
+        return ", ".join(str(row.column(name)[0].as_py()) for name in self.keys[side])
 
     def hashes(
         self, side: int, rows: pa.RecordBatch, tags: npt.NDArray[np.int32] | None = None
@@ -113,7 +123,12 @@ class WindowJoin:
         new = [self._new_runs(side, work.blocks, stored=True) for side in (0, 1)]
         probing = [self._new_runs(side, work.blocks, stored=False) for side in (0, 1)]
         late = [self._late(side, work.blocks, kept.clocks[side]) for side in (0, 1)]
-        emitter = Emitter(self)
+        tally = Tally() if work.watched else None
+        if tally is not None:
+            for side in (0, 1):
+                for run in (*new[side], *probing[side]):
+                    tally.rows(side, run.hashes, run.tags)
+        emitter = Emitter(self, tally)
         for left in new[0]:
             for right in (*kept.runs_for(left, 1), *new[1]):
                 yield from emitter.probe(0, left, right)
@@ -136,6 +151,7 @@ class WindowJoin:
         return Outcome(
             kept.to_json(),
             counts={"results": emitter.results, "late_left": late[0], "late_right": late[1]},
+            load={} if tally is None else tally.to_json(),
             levels=levels,
             streams=[{"clock": kept.clocks[side], "lateness": self.window.lateness[side]} for side in (0, 1)],
         )

@@ -29,6 +29,8 @@ class Admitted:
     routes: Routes
     times: npt.NDArray[np.int64]
     null_keys: int
+    hashes: npt.NDArray[np.uint64] | None = None
+    """Key hashes, for operators that have keys."""
 
 
 @dataclass(frozen=True)
@@ -67,11 +69,15 @@ class StreamTime:
 
 @dataclass
 class Work:
-    """Everything one worker gets in one batch; blocks are in an order that every re-run repeats."""
+    """Everything one worker gets in one batch; blocks are in an order that every re-run repeats.
+
+    Where `watched`, a controller wants to know the load in detail.
+    """
 
     worker: int
     blocks: Sequence[Block]
     streams: Sequence[StreamTime]
+    watched: bool = False
 
 
 @dataclass
@@ -110,6 +116,9 @@ class Operator(Protocol):
 
     def admit(self, side: int, rows: pa.RecordBatch, table: RoutingTable) -> Admitted:
         """Choose the rows to keep and where they go. Rows with a null time are gone already."""
+
+    def label(self, side: int, row: pa.RecordBatch) -> str:
+        """Return a row's key as people would write it."""
 
     def process(self, work: Work, state: Json | None, store: Store) -> Generator[pa.RecordBatch, None, Outcome]:
         """Yield results in pieces of bounded size, write runs to the store, return the new state."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from braided.order.clocks import MIN_TIME, late_in_task
 from braided.routing.routes import append_tags
+from braided.routing.sketch import HeavyHitters
 from braided.routing.table import RoutingTable
 from braided.runtime.operator import Admitted, Json, Operator, StreamTime
 from braided.version import __version__
@@ -24,6 +25,11 @@ from braided.version import __version__
 FORMAT = 2
 PIECE_BYTES = 8 << 20
 PIECE_ROWS = 1 << 18
+# A sketch of 128 keys finds every key that takes 1% of a task's rows; the 24 heaviest travel to the driver.
+_WATCHED_KEYS = 128
+_REPORTED_KEYS = 24
+_LABELS = 8
+_LABEL_LENGTH = 64
 
 
 @dataclass(frozen=True)
@@ -45,14 +51,25 @@ class Packet:
 PROBE, TAGGED = 1, 2
 
 
-@dataclass(frozen=True)
+@dataclass
 class RouterReport:
-    """What a router task tells the driver; it does not cross the shuffle."""
+    """What a router task tells the driver; it does not cross the shuffle. Watched, it names its heaviest keys."""
 
     side: int
     task: int
-    rows: int
-    cpu_ms: int
+    rows: int = 0
+    cpu_ms: int = 0
+    bytes: int = 0
+    copies: int = 0
+    keys: list[tuple[str, int]] = field(default_factory=list)
+    labels: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Watch:
+    """How closely routers watch their keys; redacted, they report hashes of keys and no values."""
+
+    redact: bool = False
 
 
 def route_task(
@@ -63,6 +80,7 @@ def route_task(
     task: int,
     workers: int,
     batches: Iterable[pa.RecordBatch],
+    watch: Watch | None = None,
 ) -> Iterator[list[Packet] | RouterReport]:
     """Turn one task's rows into packets, a list per piece of input; then summaries; then the report.
 
@@ -70,6 +88,8 @@ def route_task(
     """
     started = time.process_time()
     seen = StreamTime()
+    report = RouterReport(side, task)
+    heavy = HeavyHitters(capacity=_WATCHED_KEYS)
     running_max = MIN_TIME
     for seq, piece in enumerate(_pieces(batches, operator.inputs[side])):
         seen.rows += piece.num_rows
@@ -82,6 +102,12 @@ def route_task(
         admitted = operator.admit(side, timed, table)
         seen.null_keys += admitted.null_keys
         late, running_max = late_in_task(admitted.times, running_max, operator.lateness[side])
+        report.bytes += piece.nbytes
+        report.copies += len(admitted.routes.workers)
+        if watch is not None and admitted.hashes is not None:
+            heavy.update(admitted.hashes)
+            if not watch.redact:
+                _label(operator, side, admitted, heavy, report)
         packets = list(_pack(admitted, late, workers, (side, task, seq)))
         if packets:
             yield packets
@@ -95,7 +121,22 @@ def route_task(
     }
     note = json.dumps(header, separators=(",", ":"))
     yield [Packet(worker, side, task, -1, 0, 0, 0, note, None) for worker in range(workers)]
-    yield RouterReport(side, task, seen.rows, round(1000 * (time.process_time() - started)))
+    report.rows = seen.rows
+    report.cpu_ms = round(1000 * (time.process_time() - started))
+    report.keys = [(f"{key:016x}", weight) for key, weight in heavy.top(_REPORTED_KEYS)]
+    report.labels = {key: report.labels[key] for key, _ in report.keys if key in report.labels}
+    yield report
+
+
+def _label(operator: Operator, side: int, admitted: Admitted, heavy: HeavyHitters, report: RouterReport) -> None:
+    """Remember what the heaviest keys of a piece look like."""
+    assert admitted.hashes is not None
+    for key, weight in heavy.top(_LABELS):
+        text = f"{key:016x}"
+        if text not in report.labels and weight * _WATCHED_KEYS > heavy.total:
+            at = np.flatnonzero(admitted.hashes == np.uint64(key))
+            if len(at):
+                report.labels[text] = operator.label(side, admitted.rows.slice(int(at[0]), 1))[:_LABEL_LENGTH]
 
 
 def _pack(

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -138,7 +139,7 @@ class RouteTask:
             if isinstance(sent, list):
                 yield _packet_rows(sent, ids)
             else:
-                report = json.dumps([sent.side, sent.task, sent.rows, sent.cpu_ms], separators=(",", ":"))
+                report = json.dumps(asdict(sent), separators=(",", ":"))
                 yield pa.RecordBatch.from_pylist([{"worker": -1, "report": report}], schema=_PACKETS)
 
 

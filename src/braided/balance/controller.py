@@ -1,0 +1,343 @@
+"""The controller: turns each batch's reports into at most one new routing table, with the reasons.
+
+It has no clock and no files: whoever drives it (a listener on the driver, the local runtime, a simulation) feeds it
+observations in order and publishes its table. What it does not know after a restart only makes it slower to act.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from braided.balance.hot_keys import HotKeys
+from braided.balance.hot_spots import HotSpotRule
+from braided.balance.loads import LoadAverages, worker_loads
+from braided.balance.migrations import Migrations
+from braided.balance.moves import choose_moves
+from braided.balance.observation import Loads, Observation
+from braided.balance.scale import ScaleRule
+from braided.balance.shapes import (
+    Rates,
+    cheapest_grid,
+    expected_loads,
+    key_grid,
+    level_weights,
+    ssp_grid,
+    ssp_time,
+)
+from braided.order.clocks import Window
+from braided.routing.deaths import Deaths
+from braided.routing.edit import TableEdit
+from braided.routing.grid import Grid
+from braided.routing.table import BUCKETS, GRIDS, RoutingTable
+
+# Another shape must be a fifth cheaper, in so many batches in a row, before rows are copied to old and new.
+_GAIN = 0.8
+_SAMPLES = 3
+# A hot key's grid takes at most this share of a worker's load, so that weights have something to level with.
+_KEY_SHARE = 0.5
+# Weights change when the busiest worker of a grid exceeds the mean by a tenth, and then not for a few batches.
+_UNEVEN = 1.1
+_WEIGHTS_REST = 3
+
+
+@dataclass(frozen=True)
+class Event:
+    """One decision: what was done and why, with the table that carries it out."""
+
+    event: str
+    reason: str
+    batch: int
+    version: int
+    detail: dict[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        return {
+            "batch": self.batch, "version": self.version, "event": self.event, "reason": self.reason, **self.detail
+        }  # fmt: skip
+
+
+class Controller:
+    """Watches one join. `table` is the newest table; `step` replaces it.
+
+    scheme: ``auto`` (hash buckets, grids for hot keys, moves off hot workers), ``hash`` (nothing but requests to
+    scale), ``ssp`` (one stream split, the other copied), ``grid`` (one grid for everything).
+    slots: how many workers run at a time. measure: what a load is, ``cpu`` or, repeatably, ``work``.
+    """
+
+    def __init__(self, table: RoutingTable, window: Window, *, slots: int | None = None, measure: str = "cpu") -> None:
+        self.table = table
+        self.labels: dict[int, str] = {}
+        self._window = window
+        self._deaths = Deaths(window)
+        self._slots = slots or table.workers
+        self._measure = measure
+        self._averages = LoadAverages(table.workers)
+        self._hot_spots = HotSpotRule()
+        self._migrations = Migrations(BUCKETS)
+        self._scale = ScaleRule()
+        self._keys = HotKeys()
+        for key, demoted in zip(table.key_hashes.tolist(), table.key_demoted.tolist(), strict=True):
+            if not demoted:
+                self._keys.promoted(key)
+        self._rates: list[Rates] = []
+        self._clocks: list[tuple[int, int]] = []
+        self._better = 0
+        self._rest = 0
+
+    def step(self, seen: Observation, wanted: int | str | None = None) -> list[Event]:
+        """Take one batch; `wanted` is a request for a number of workers in use, or "auto"."""
+        self._deaths.observe(seen.batch, seen.version, seen.clocks)
+        self.labels.update(seen.labels)
+        self._averages.add(self._loads(seen))
+        edit = TableEdit(self.table)
+        edit.drop(self._deaths.dead(self.table))
+        self._forget_ended(edit)
+        events = list(self._decide(seen, edit, wanted))
+        self.table = edit.done()
+        return events
+
+    def _decide(self, seen: Observation, edit: TableEdit, wanted: int | str | None) -> Iterator[Event]:
+        yield from self._rescale(seen, edit, wanted)
+        if self.table.scheme == "auto":
+            yield from self._promote(seen, edit)
+            yield from self._weigh(seen, edit)
+            yield from self._move(seen, edit)
+        elif self.table.scheme in ("ssp", "grid"):
+            yield from self._reshape(seen, edit)
+            yield from self._weigh(seen, edit)
+
+    def _event(self, seen: Observation, event: str, reason: str, **detail: Any) -> Event:
+        return Event(event, reason, seen.batch, self.table.version + 1, detail)
+
+    def _loads(self, seen: Observation) -> Loads:
+        in_use = len(self.table.in_use)
+        if self._measure == "cpu":
+            return worker_loads(seen.cpu_ms, seen.batch_ms, self._slots, in_use)
+        return seen.work * in_use / max(1.0, float(seen.work.sum()))
+
+    def _forget_ended(self, edit: TableEdit) -> None:
+        """A migration has ended once no bucket lists an assignment that it replaced."""
+        alive = set(np.unique(edit.done().since[:BUCKETS, 1:]).tolist())
+        for version in self._migrations.under_way:
+            if version not in alive:
+                self._migrations.end(version)
+
+    # Scale in and out.
+
+    def _rescale(self, seen: Observation, edit: TableEdit, wanted: int | str | None) -> Iterator[Event]:
+        now = list(self.table.in_use)
+        count = len(now)
+        if wanted == "auto":
+            count = self._scale.judge(self._averages, now, self.table.workers)
+        elif isinstance(wanted, int):
+            count = max(1, min(wanted, self.table.workers))
+        target = tuple(range(count))
+        if target != self.table.in_use:
+            edit.in_use = target
+            yield self._event(seen, "scale", f"{len(now)} workers in use, {count} wanted", workers=count)
+        if self.table.scheme in ("ssp", "grid"):
+            return
+        owner = self.table.owner
+        outside = ~np.isin(owner, target) & (owner < GRIDS)
+        spread = len(target) > len(now)
+        if not outside.any() and not spread:
+            return
+        groups = np.arange(BUCKETS)
+        movable = edit.has_room(groups) & (owner < GRIDS)
+        plain = np.where(owner < GRIDS, owner, target[0]).astype(np.int32)
+        moves = choose_moves(
+            plain, self._bucket_loads(seen) + 1e-9, np.zeros(self.table.workers), list(target), movable
+        )
+        self._assign(edit, moves)
+        for key in self._grid_keys():
+            number = int(self.table.live[edit_group(self.table, key), 0])
+            grid = self.table.grids[number]
+            if not set(grid.workers) <= set(target) or spread:
+                self._lay(seen, edit, key, target)
+
+    # Hot keys.
+
+    def _grid_keys(self) -> list[int]:
+        table = self.table
+        keys = zip(table.key_hashes.tolist(), table.key_demoted.tolist(), strict=True)
+        return [key for key, demoted in keys if not demoted]
+
+    def _promote(self, seen: Observation, edit: TableEdit) -> Iterator[Event]:
+        total = float(seen.work.sum())
+        in_use = edit.in_use
+        if len(in_use) < 2 or not total:
+            return
+        fair = total / len(in_use)
+        hot, cold = self._keys.add(seen.keys, fair)
+        for key in cold:
+            group = edit.group_of_key(key)
+            if group is None or not edit.has_room(np.array([group])).all():
+                continue
+            share = sum(self._keys.counts(key)) / fair
+            edit.demote(key)
+            self._keys.demoted(key)
+            yield self._event(seen, "demote", f"{share:.2f} of a worker's fair share", key=f"{key:016x}")
+        for key in hot:
+            group = edit.group_of_key(key)
+            if not edit.has_room(np.array([key & (BUCKETS - 1) if group is None else group])).all():
+                continue
+            counts = self._keys.counts(key)
+            grid = self._lay(seen, edit, key, in_use)
+            self._keys.promoted(key)
+            reason = f"{sum(counts) / fair:.2f} of a worker's fair share: {counts[0]:.0f} left rows, " + (
+                f"{counts[1]:.0f} right rows and {counts[2]:.0f} results a batch"
+            )
+            yield self._event(seen, "promote", reason, key=f"{key:016x}", grid=grid.shape)
+
+    def _lay(self, seen: Observation, edit: TableEdit, key: int, in_use: tuple[int, ...]) -> Grid:
+        """Give a key a grid over the least loaded workers in use."""
+        counts = self._keys.counts(key)
+        others = self._bucket_work(seen)
+        home = int(self.table.owner[key & (BUCKETS - 1)])
+        if home < GRIDS:
+            others[home] = max(0.0, others[home] - sum(counts))
+        order = sorted(in_use, key=lambda worker: (others[worker], worker))
+        rates = Rates.of(counts[:2], seen.row_bytes, self._windows(seen), counts[2])
+        fair = float(seen.work.sum()) / len(in_use)
+        grid = key_grid(order, rates, _KEY_SHARE * fair)
+        grid = level_weights(grid, others, sum(counts))
+        edit.promote(key, grid)
+        return grid
+
+    # Weights: least loaded first.
+
+    def _weigh(self, seen: Observation, edit: TableEdit) -> Iterator[Event]:
+        self._rest = max(0, self._rest - 1)
+        if self._rest or seen.version < self.table.version:
+            return
+        workers = self.table.workers
+        newest = {int(number) for number in np.unique(self.table.live[:, 0]) if number >= GRIDS}
+        loads = {n: self._grid_load(seen, n) for n in newest if n in seen.grids}
+        buckets = self._bucket_work(seen)
+        buckets[list(set(range(workers)) - set(self.table.in_use))] = 0.0
+        if self.table.scheme != "auto":
+            buckets[:] = 0.0
+        for number in sorted(loads, key=lambda n: -float(loads[n].sum())):
+            grid = self.table.grids[number]
+            others = buckets + sum((loads[n] for n in loads if n != number), np.zeros(workers))
+            members = np.array(grid.workers)
+            now = (others + loads[number])[members]
+            if now.max() <= _UNEVEN * now.mean():
+                continue
+            weighed = level_weights(grid, others, float(loads[number].sum()))
+            if weighed == grid:
+                continue
+            edit.set_weights(number, weighed)
+            self._rest = _WEIGHTS_REST
+            ratio = now.max() / now.mean()
+            yield self._event(
+                seen, "weights", f"the busiest worker of grid {number - GRIDS} had {ratio:.2f} of the mean",
+                grid=grid.shape,
+            )  # fmt: skip
+            return
+
+    def _grid_load(self, seen: Observation, number: int) -> Loads:
+        grid = self.table.grids[number]
+        left, right, results = seen.grids[number]
+        copies = grid.copies
+        return expected_loads(grid, Rates(left / copies[0], right / copies[1], 0.0, 0.0, results), self.table.workers)
+
+    # Hot workers.
+
+    def _bucket_loads(self, seen: Observation) -> Loads:
+        return seen.buckets if len(seen.buckets) else np.zeros(BUCKETS)
+
+    def _bucket_work(self, seen: Observation) -> Loads:
+        """Return the rows and results of each worker's buckets."""
+        owner = self.table.owner
+        alone = owner < GRIDS
+        work: Loads = np.bincount(owner[alone], self._bucket_loads(seen)[alone], minlength=self.table.workers).astype(
+            np.float64
+        )
+        return work
+
+    def _move(self, seen: Observation, edit: TableEdit) -> Iterator[Event]:
+        hot = self._hot_spots.judge(self._averages, self.table.in_use)
+        if hot is None or self._migrations.busy or seen.version < self.table.version:
+            return
+        table = self.table
+        fixed = np.zeros(table.workers)
+        for number in np.unique(table.live[:, 0]).tolist():
+            if number >= GRIDS and number in seen.grids:
+                fixed += self._grid_load(seen, number)
+        buckets = self._bucket_loads(seen)
+        if self._measure == "cpu":
+            # Buckets are counted in rows and results; what a worker's cost it tells its CPU time.
+            scale = seen.cpu_ms / np.maximum(1.0, seen.work)
+            buckets, fixed = buckets * scale[table.owner % GRIDS % table.workers], fixed * scale
+        movable = edit.has_room(np.arange(BUCKETS)) & (table.owner < GRIDS)
+        barred = self._migrations.barred(table.owner % GRIDS, self._averages.over(1), self._averages.over(5))
+        moves = choose_moves(
+            (table.owner % GRIDS).astype(np.int32), buckets, fixed, list(table.in_use), movable, barred=barred
+        )
+        if not moves:
+            return
+        self._assign(edit, moves)
+        self._migrations.begin(table.version + 1, moves)
+        yield self._event(
+            seen, "move", hot.reason, buckets=len(moves),
+            workers=sorted({worker for _, *pair in moves for worker in pair}),
+        )  # fmt: skip
+
+    def _assign(self, edit: TableEdit, moves: list[tuple[int, int, int]]) -> None:
+        by_target: dict[int, list[int]] = {}
+        for bucket, _, target in moves:
+            by_target.setdefault(target, []).append(bucket)
+        for target, buckets in sorted(by_target.items()):
+            edit.assign(np.array(buckets), target)
+
+    # One grid for everything.
+
+    def _windows(self, seen: Observation) -> tuple[float, float]:
+        """Return how many batches each side's rows are kept, by how fast the clocks advance."""
+        clocks = [clock for clock in seen.clocks if clock is not None]
+        self._clocks = [*self._clocks, (seen.batch, max(clocks))][-16:] if clocks else self._clocks
+        if len(self._clocks) < 2 or self._clocks[-1][0] <= self._clocks[0][0]:
+            return 1.0, 1.0
+        pace = (self._clocks[-1][1] - self._clocks[0][1]) / (self._clocks[-1][0] - self._clocks[0][0])
+        left, right = (min(1e4, max(0, self._window.retention(side)) / max(1.0, pace)) for side in (0, 1))
+        return left, right
+
+    def _reshape(self, seen: Observation, edit: TableEdit) -> Iterator[Event]:
+        self._rates = [
+            *self._rates, Rates.of(seen.rows, seen.row_bytes, self._windows(seen), float(seen.results))
+        ][-_SAMPLES:]  # fmt: skip
+        names = ("left", "right", "left_cost", "right_cost", "results")
+        rates = Rates(*(float(np.mean([getattr(rate, name) for rate in self._rates])) for name in names))
+        current = self.table.grids[int(self.table.live[0, 0])]
+        in_use = edit.in_use
+        if self.table.scheme == "ssp":
+            best = ssp_grid(in_use, rates, self._slots)
+            gain = ssp_time(best, rates, self._slots) / max(1.0, ssp_time(current, rates, self._slots))
+        else:
+            best = cheapest_grid(in_use, rates)
+            gain = rates.cost(best) / max(1.0, rates.cost(current))
+        forced = set(current.workers) - set(in_use) or in_use != self.table.in_use
+        self._better = self._better + 1 if best.columns != current.columns and gain < _GAIN else 0
+        if not forced and (self._better < _SAMPLES or seen.version < self.table.version):
+            return
+        groups = np.arange(BUCKETS)
+        if best.columns == current.columns or not edit.has_room(groups).all():
+            return
+        edit.assign(groups, edit.add_grid(best))
+        self._better = 0
+        reason = f"{current.shape} to {best.shape} costs {gain:.2f} of it: {rates.left:.0f} left and " + (
+            f"{rates.right:.0f} right rows a batch, {rates.left_cost:.0f} and {rates.right_cost:.0f} bytes a copy"
+        )
+        event = "master" if self.table.scheme == "ssp" else "reshape"
+        yield self._event(seen, event, reason, grid=best.shape)
+
+
+def edit_group(table: RoutingTable, key: int) -> int:
+    """Return the group of a key that has one."""
+    return BUCKETS + int(np.searchsorted(table.key_hashes, np.uint64(key)))

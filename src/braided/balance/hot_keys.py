@@ -1,0 +1,72 @@
+"""Which keys are hot: a key that alone takes more than half a worker's fair share gets a grid of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+# Promoted above half a fair share: below that, moving other buckets away levels the load more cheaply.
+# Demoted below a quarter, so that a key at the border does not come and go.
+PROMOTE = 0.5
+DEMOTE = 0.25
+# One batch may be a burst: a key is promoted in its second hot batch and demoted in its fifth cold one.
+PROMOTE_AFTER = 2
+DEMOTE_AFTER = 5
+MOST = 64
+
+Counts = tuple[float, float, float]
+
+
+@dataclass
+class _Known:
+    counts: Counts
+    hot: int = 0
+    cold: int = 0
+
+
+class HotKeys:
+    """Follows the heavy keys of each batch: rows of both streams and results all count.
+
+    >>> keys = HotKeys()
+    >>> keys.add({7: (80.0, 1.0, 19.0)}, 50.0), keys.add({7: (80.0, 1.0, 19.0)}, 50.0)
+    (([], []), ([7], []))
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, _Known] = {}
+        self._promoted: set[int] = set()
+
+    def add(self, keys: dict[int, Counts], fair: float) -> tuple[list[int], list[int]]:
+        """Take one batch's keys and a worker's fair share; return the keys that became hot and cold."""
+        for key in {*keys, *self._known}:
+            now = keys.get(key, (0.0, 0.0, 0.0))
+            known = self._known.setdefault(key, _Known(now))
+            old = known.counts
+            known.counts = ((old[0] + now[0]) / 2, (old[1] + now[1]) / 2, (old[2] + now[2]) / 2)
+            known.hot = known.hot + 1 if sum(now) > PROMOTE * fair else 0
+            known.cold = known.cold + 1 if sum(now) < DEMOTE * fair else 0
+        hot = [
+            key
+            for key, known in self._known.items()
+            if key not in self._promoted and known.hot >= PROMOTE_AFTER and sum(known.counts) > PROMOTE * fair
+        ]
+        hot.sort(key=lambda key: (-sum(self._known[key].counts), key))
+        cold = sorted(key for key in self._promoted if self._known[key].cold >= DEMOTE_AFTER)
+        self._known = {
+            key: known
+            for key, known in self._known.items()
+            if key in self._promoted or sum(known.counts) > DEMOTE * DEMOTE * fair
+        }
+        return hot[: MOST - len(self._promoted)], cold
+
+    def promoted(self, key: int) -> None:
+        """Take note that a key has a grid."""
+        self._promoted.add(key)
+        self._known.setdefault(key, _Known((0.0, 0.0, 0.0)))
+
+    def demoted(self, key: int) -> None:
+        """Take note that a key went back to its bucket."""
+        self._promoted.discard(key)
+
+    def counts(self, key: int) -> Counts:
+        """Return a key's left rows, right rows and results per batch, averaged."""
+        return self._known[key].counts

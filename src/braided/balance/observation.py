@@ -1,0 +1,85 @@
+"""What the controller sees of one batch: the reports of all routers and workers, added up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from braided.routing.deaths import Clocks
+from braided.routing.tally import unpack
+
+Loads = npt.NDArray[np.float64]
+
+
+@dataclass
+class Observation:
+    """One batch. Work is counted in rows received plus results."""
+
+    batch: int
+    version: int
+    batch_ms: float
+    clocks: Clocks
+    cpu_ms: Loads
+    work: Loads
+    """Rows received and results, per worker."""
+    rows: tuple[int, int]
+    """Rows of the left and the right stream, before any copy."""
+    row_bytes: tuple[float, float]
+    """The mean size of a row of each stream."""
+    results: int
+    buckets: Loads
+    grids: dict[int, tuple[float, float, float]]
+    """Per grid: left rows stored or probing, right rows, results; summed over its workers."""
+    keys: dict[int, tuple[float, float, float]]
+    """Per heavy key: left rows, right rows, results, estimated from below."""
+    labels: dict[int, str] = field(default_factory=dict)
+    copies: int = 0
+
+
+def observe(
+    batch: int, batch_ms: float, workers: int, work: Iterable[dict[str, Any]], routed: Iterable[dict[str, Any]]
+) -> Observation | None:
+    """Add up the reports of a batch; None if no worker reported or the batch had no rows at all."""
+    by_worker = {report["worker"]: report for report in work if report.get("load")}
+    first = by_worker.get(0)
+    if first is None or first["table"] is None or len(by_worker) < workers:
+        return None
+    cpu, done, buckets = np.zeros(workers), np.zeros(workers), np.zeros(0)
+    grids: dict[int, list[float]] = {}
+    keys: dict[int, list[float]] = {}
+    results = 0
+    for worker, report in by_worker.items():
+        last, load = report["last"], report["load"]
+        cpu[worker] = last["cpu_ms"]
+        done[worker] = last["rows"] + last["results"]
+        results += last["results"]
+        mine = unpack(load["buckets"])
+        buckets = mine if not len(buckets) else buckets + mine
+        for grid, counts in load["grids"].items():
+            known = grids.setdefault(int(grid), [0.0, 0.0, 0.0])
+            for at, count in enumerate(counts):
+                known[at] += count
+        for key, weight in load["keys"]:
+            keys.setdefault(int(key, 16), [0.0, 0.0, 0.0])[2] += weight
+    rows, sizes, copies = [0, 0], [0, 0], 0
+    labels: dict[int, str] = {}
+    for report in routed:
+        side = report["side"]
+        rows[side] += report["rows"]
+        sizes[side] += report["bytes"]
+        copies += report["copies"]
+        for key, weight in report["keys"]:
+            keys.setdefault(int(key, 16), [0.0, 0.0, 0.0])[side] += weight
+        labels.update({int(key, 16): text for key, text in report["labels"].items()})
+    clocks = [stream["clock"] for stream in first["streams"]]
+    return Observation(
+        batch, first["table"][0], batch_ms, (clocks[0], clocks[1]), cpu, done,
+        (rows[0], rows[1]), (sizes[0] / max(1, rows[0]), sizes[1] / max(1, rows[1])), results, buckets,
+        {grid: (c[0], c[1], c[2]) for grid, c in grids.items()},
+        {key: (c[0], c[1], c[2]) for key, c in keys.items()},
+        labels, copies,
+    )  # fmt: skip
