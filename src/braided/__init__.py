@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 # Inside the project it is imported as `from braided.join.runs import Run`, which goes by the full name.
 import braided.join  # noqa: F401  # isort: skip
 
-from braided.api import join, report
+from braided.api import explain, join, report, scale
 from braided.errors import BraidedError
 from braided.version import __version__
 
 if TYPE_CHECKING:
     from braided import local
 
-__all__ = ["BraidedError", "__version__", "join", "local", "report"]
+__all__ = ["BraidedError", "__version__", "explain", "join", "local", "report", "scale"]
 
 
 def __getattr__(name: str) -> Any:

@@ -15,7 +15,7 @@ def join(
     left: DataFrame,
     right: DataFrame,
     *,
-    on: On,
+    on: On = None,
     time: str | tuple[str, str],
     within: Duration | tuple[Duration, Duration] | None = None,
     between: tuple[Duration, Duration] | None = None,
@@ -25,8 +25,11 @@ def join(
     suffixes: tuple[str, str] = ("", "_right"),
     how: str = "inner",
     name: str | None = None,
+    partition: str = "auto",
+    control: str | None = None,
+    redact: bool = False,
 ) -> DataFrame:
-    """Join two streaming DataFrames on equal keys within a window of time, exactly.
+    """Join two streaming DataFrames on equal keys, or by any predicate, within a window of time, exactly.
 
     Every pair of rows with equal keys and times within the window comes out once, as a nested loop would
     give them, as long as no row is more than `lateness` behind its stream's largest time. Later rows still
@@ -36,7 +39,8 @@ def join(
     Parameters
     ----------
     on:
-        ``"phone"``, ``["a", "b"]`` or ``[("caller", "phone"), ...]`` (left name, right name).
+        ``"phone"``, ``["a", "b"]`` or ``[("caller", "phone"), ...]`` (left name, right name). None: a theta join,
+        by `where` alone.
     time:
         The event-time column, or a pair of them. TIMESTAMP, or TIMESTAMP_NTZ on both sides.
     within, between:
@@ -55,6 +59,14 @@ def join(
         Appended to left and right column names that clash.
     name:
         What reports call this join.
+    partition:
+        ``"auto"`` hashes keys and gives hot ones a grid of workers of their own; a join without keys is one grid.
+        ``"hash"``, ``"ssp"`` (split one stream, copy the other) and ``"grid"`` force one scheme.
+    control:
+        A directory, or an fsspec URL, that the driver and all executors reach, for this join alone. With it the
+        routing adapts while the query runs; without it the routing is fixed. Results are the same either way.
+    redact:
+        Keep the values of hot keys out of reports and of the control directory; their hashes remain.
 
     Returns
     -------
@@ -79,7 +91,28 @@ def join(
         suffixes=suffixes,
         how=how,
         name=name,
+        partition=partition,
+        control=control,
+        redact=redact,
     )
+
+
+def explain(df: DataFrame) -> None:
+    """Print how the braided joins in a DataFrame lay their rows over workers."""
+    from braided.runtime.progress import explain_frame
+
+    print(explain_frame(df))
+
+
+def scale(control: str, workers: int | str) -> None:
+    """Ask the join that uses a control directory to use so many workers, or to choose by itself ("auto").
+
+    It changes with the next batches, without a restart and without moving state. At most as many workers as the query
+    has shuffle partitions are used.
+    """
+    from braided.runtime.progress import request_scale
+
+    request_scale(control, workers)
 
 
 def report(query: Any, name: str | None = None) -> Report:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from braided.balance.controller import Controller
 from braided.errors import BraidedError
 from braided.join.options import (
     DEFAULT_LATENESS,
@@ -18,11 +19,13 @@ from braided.join.options import (
     On,
     build_join,
     check_how,
+    check_theta,
     resolve_bounds,
     resolve_lateness,
     resolve_names,
 )
 from braided.order.clocks import Window
+from braided.routing.start import first_table
 from braided.runtime.local import LocalRuntime, record_batches
 from braided.runtime.report import Report
 from braided.runtime.router import conform
@@ -42,7 +45,7 @@ def join(
     left: Any,
     right: Any,
     *,
-    on: On,
+    on: On = None,
     time: str | tuple[str, str],
     within: Duration | tuple[Duration, Duration] | None = None,
     between: tuple[Duration, Duration] | None = None,
@@ -54,6 +57,7 @@ def join(
     name: str | None = None,
     arrival: str | tuple[str, str] | None = None,
     batch_rows: int = 100_000,
+    partition: str = "auto",
 ) -> LocalResult:
     """Join two Arrow streams in this process, batch by batch, exactly as `braided.join` does on Spark.
 
@@ -71,6 +75,7 @@ def join(
     'a'
     """
     check_how(how)
+    check_theta(on, where)
     if not isinstance(workers, int) or workers < 1:
         raise BraidedError(f"workers={workers!r}: write a number of 1 or more")
     if not isinstance(batch_rows, int) or batch_rows < 1:
@@ -95,7 +100,10 @@ def join(
 
         predicate = compile_where(where, *schemas)
     operator = build_join(names, schemas, window, suffixes, predicate, where)
-    runtime = LocalRuntime(operator, workers)
+    table = first_table(partition, workers, keyed=bool(names.keys[0]), version=1)
+    controller = Controller(table, window, measure="work") if workers > 1 else None
+    runtime = LocalRuntime(operator, workers, controller=controller)
+    runtime.table = table
     pieces: list[pa.RecordBatch] = []
     for batch in cut_into_batches(tables, _arrival(tables, arrival, names.times), batch_rows):
         pieces += runtime.run_batch(batch)

@@ -42,6 +42,8 @@ _KEY_SHARE = 0.5
 # Weights change when the busiest worker of a grid exceeds the mean by a tenth, and then not for a few batches.
 _UNEVEN = 1.1
 _WEIGHTS_REST = 3
+# Loads are judged again once old places of hot keys take less than this share of a worker's.
+_DRAINED = 0.1
 
 
 @dataclass(frozen=True)
@@ -213,7 +215,7 @@ class Controller:
 
     def _weigh(self, seen: Observation, edit: TableEdit) -> Iterator[Event]:
         self._rest = max(0, self._rest - 1)
-        if self._rest or seen.version < self.table.version:
+        if self._rest or seen.version < self.table.version or self._draining(seen):
             return
         workers = self.table.workers
         newest = {int(number) for number in np.unique(self.table.live[:, 0]) if number >= GRIDS}
@@ -252,6 +254,14 @@ class Controller:
     def _bucket_loads(self, seen: Observation) -> Loads:
         return seen.buckets if len(seen.buckets) else np.zeros(BUCKETS)
 
+    def _draining(self, seen: Observation) -> bool:
+        """Whether what hot keys left behind still weighs: it ends by itself, and moving more would be too much."""
+        table = self.table
+        moved = np.flatnonzero((table.live[BUCKETS:, 0] >= GRIDS) & (table.live[BUCKETS:, 1] >= 0))
+        homes = (table.key_hashes[moved] & np.uint64(BUCKETS - 1)).astype(np.int64)
+        fair = float(seen.work.sum()) / len(table.in_use)
+        return float(self._bucket_loads(seen)[np.unique(homes)].sum()) > _DRAINED * fair
+
     def _bucket_work(self, seen: Observation) -> Loads:
         """Return the rows and results of each worker's buckets."""
         owner = self.table.owner
@@ -263,7 +273,7 @@ class Controller:
 
     def _move(self, seen: Observation, edit: TableEdit) -> Iterator[Event]:
         hot = self._hot_spots.judge(self._averages, self.table.in_use)
-        if hot is None or self._migrations.busy or seen.version < self.table.version:
+        if hot is None or self._migrations.busy or seen.version < self.table.version or self._draining(seen):
             return
         table = self.table
         fixed = np.zeros(table.workers)

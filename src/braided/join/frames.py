@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import itertools
 import logging
+import os
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -21,6 +22,7 @@ from braided.join.options import (
     On,
     build_join,
     check_how,
+    check_theta,
     check_time_types,
     resolve_bounds,
     resolve_columns,
@@ -29,8 +31,11 @@ from braided.join.options import (
 )
 from braided.join.where import Predicate, Uncompilable, compile_where
 from braided.order.clocks import Window
+from braided.routing.control import ControlDir
 from braided.routing.keys import common_key_type
-from braided.runtime.spark import check_session, stateful
+from braided.routing.start import first_table
+from braided.runtime.driver import watch
+from braided.runtime.spark import Routing, check_session, stateful
 from braided.runtime.watermark import BEHIND, DELAY, WATERMARK, lengthen_watermark, metadata_of
 
 if TYPE_CHECKING:
@@ -55,9 +60,13 @@ def join_frames(
     suffixes: tuple[str, str] = ("", "_right"),
     how: str = "inner",
     name: str | None = None,
+    partition: str = "auto",
+    control: str | None = None,
+    redact: bool = False,
 ) -> DataFrame:
     """See `braided.join`."""
     check_how(how)
+    check_theta(on, where)
     session = _check_inputs(left, right)
     lo, hi = resolve_bounds(within, between)
     given = resolve_lateness(lateness)
@@ -71,7 +80,7 @@ def join_frames(
             common_key_type(schemas[0].field(pair[0]).type, schemas[1].field(pair[1]).type, pair)
         return _batch_join(left, right, names, (lo, hi), where, columns)
 
-    partitions = check_session(session, workers)
+    routing = _routing(check_session(session, workers), partition, control, redact, keyed=bool(names.keys[0]))
     frames = (left, right)
     window = Window(lo, hi, (_lateness(left, names, 0, given), _lateness(right, names, 1, given)))
     predicate = _compile(where, frames, schemas, session)
@@ -82,10 +91,40 @@ def join_frames(
         marks.append(mark)
     operator = build_join(names, schemas, window, suffixes, predicate, where)
     label = name or f"join-{next(_numbers)}"
+    watch(session, label, operator, routing)
     if where is None or predicate is not None:
         output = _spark_schema(operator.columns, names, frames, marks)
-        return stateful(operator, marked, output, name=label, workers=partitions)
-    return _filtered_by_spark(operator, where, names, frames, marked, marks, label, partitions)
+        return stateful(operator, marked, output, name=label, routing=routing)
+    if not names.keys[0]:
+        _log.warning("where=%r: only Spark can evaluate it, so every pair within the window is emitted first", where)
+    return _filtered_by_spark(operator, where, names, frames, marked, marks, label, routing)
+
+
+def _routing(workers: int, partition: str, control: str | None, redact: bool, *, keyed: bool) -> Routing:
+    """Return how router tasks find their table; open the control directory, with its first table if it has none."""
+    if control is None:
+        if partition == "auto" and keyed:
+            _log.info("no control=: the routing is fixed, so hot keys and hot workers stay where they are")
+        return Routing(first_table(partition, workers, keyed=keyed, version=0))
+    if not isinstance(control, (str, os.PathLike)) or not str(control):
+        raise BraidedError(f"control={control!r}: write a directory or an fsspec URL that all executors can reach")
+    first = first_table(partition, workers, keyed=keyed, version=1)
+    location = str(control)
+    directory = ControlDir(location if "://" in location else os.path.abspath(location))
+    directory.check()
+    if not directory.versions():
+        directory.publish(first)
+    newest = directory.newest()
+    if newest.workers != workers:
+        raise BraidedError(
+            f"control={location!r}: its tables are for {newest.workers} workers, this session has {workers}; set "
+            f"spark.sql.shuffle.partitions={newest.workers} or give another directory"
+        )
+    if newest.scheme != first.scheme:
+        raise BraidedError(
+            f"partition={partition!r}: control={location!r} was made for {newest.scheme!r}; give another directory"
+        )
+    return Routing(newest, directory, redact)
 
 
 def _check_inputs(left: Any, right: Any) -> SparkSession:
@@ -209,7 +248,7 @@ def _filtered_by_spark(
     marked: list[DataFrame],
     marks: list[dict[str, int]],
     label: str,
-    partitions: int,
+    routing: Routing,
 ) -> DataFrame:
     """Let Spark evaluate the predicate on whole pairs, then choose the result's columns."""
     whole = tuple(
@@ -228,7 +267,7 @@ def _filtered_by_spark(
         where,
     )
     schema = _spark_schema(whole, names, frames, marks)
-    pairs = stateful(wide, marked, schema, name=label, workers=partitions)
+    pairs = stateful(wide, marked, schema, name=label, routing=routing)
     sides = [
         F.struct(*(F.col(column.name).alias(column.source) for column in whole if column.side == side)).alias(letter)
         for side, letter in enumerate("lr")

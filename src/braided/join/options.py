@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from braided.join.where import Predicate
 
 Duration = str
-On = str | Sequence[str | tuple[str, str]]
+On = str | Sequence[str | tuple[str, str]] | None
 DEFAULT_LATENESS = 10_000_000
 
 
@@ -85,7 +85,10 @@ def resolve_names(on: On, time: str | tuple[str, str], left: Sequence[str], righ
         repeated = sorted({name for name in columns if list(columns).count(name) > 1})
         if repeated:
             raise BraidedError(f"{side}: more than one column is named {repeated[0]!r}; rename one")
-    if isinstance(on, str):
+    pairs: list[tuple[str, str]]
+    if on is None:
+        pairs = []
+    elif isinstance(on, str):
         pairs = [(on, on)]
     elif isinstance(on, Sequence) and on:
         pairs = [(key, key) if isinstance(key, str) else _pair(key, "on") for key in on]
@@ -158,6 +161,12 @@ def check_time_types(times: tuple[str, str], left: pa.Schema, right: pa.Schema) 
         )
 
 
+def check_theta(on: On, where: str | None) -> None:
+    """Refuse a join of everything with everything."""
+    if on is None and where is None:
+        raise BraidedError("on=None: a join without keys needs where=, such as where='l.price < r.price'")
+
+
 def check_how(how: str) -> None:
     """Refuse joins other than inner."""
     if how != "inner":
@@ -178,6 +187,11 @@ def build_join(
         common_key_type(schemas[0].field(a).type, schemas[1].field(b).type, (a, b))
         for a, b in zip(*names.keys, strict=True)
     )
+    theta = None
+    if where is not None and not names.keys[0]:
+        from braided.join.theta import ThetaPredicate
+
+        theta = ThetaPredicate.of(where)
     return WindowJoin(
         inputs=schemas,
         keys=names.keys,
@@ -187,4 +201,5 @@ def build_join(
         columns=resolve_columns(names, schemas[0].names, schemas[1].names, suffixes),
         where=where,
         where_text=where_text,
+        theta=theta,
     )

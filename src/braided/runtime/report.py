@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -25,9 +25,10 @@ class Report:
     query: Json
     streams: list[Json]
     workers: list[Json]
+    routing: Json | None = None
 
     @classmethod
-    def of_workers(cls, name: str, batch: int | None, reports: Iterable[Json]) -> Report:
+    def of_workers(cls, name: str, batch: int | None, reports: Iterable[Json], routing: Json | None = None) -> Report:
         """Assemble the reports that the workers of one operator made in one batch."""
         by_worker = {report["worker"]: report for report in reports}
         ordered = [by_worker[worker] for worker in sorted(by_worker)]
@@ -47,15 +48,16 @@ class Report:
         workers = [
             {
                 "worker": report["worker"],
+                "load": load,
                 **{span: {column: report[span].get(column, 0) for column in _COLUMNS} for span in ("last", "total")},
             }
-            for report in ordered
+            for report, load in zip(ordered, _loads(ordered), strict=True)
         ]
-        return cls(query, streams, workers)
+        return cls(query, streams, workers, routing)
 
     def to_dict(self) -> Json:
         """Return the report as plain JSON values."""
-        plain: Json = json.loads(json.dumps({"query": self.query, "streams": self.streams, "workers": self.workers}))
+        plain: Json = json.loads(json.dumps(asdict(self)))
         return plain
 
     def __str__(self) -> str:
@@ -76,10 +78,11 @@ class Report:
             ],
         )
         lines += _table(
-            ("worker", "rows", "results", "cpu ms", "last cpu ms", "stored rows", "stored bytes", "runs"),
+            ("worker", "load", "rows", "results", "cpu ms", "last cpu ms", "stored rows", "stored bytes", "runs"),
             [
                 (
                     str(worker["worker"]),
+                    f"{worker['load']:.2f}",
                     *(f"{worker['total'][name]:,}" for name in ("rows", "results", "cpu_ms")),
                     f"{worker['last']['cpu_ms']:,}",
                     *(f"{worker['last'][name]:,}" for name in ("stored_rows", "stored_bytes", "runs")),
@@ -87,10 +90,34 @@ class Report:
                 for worker in self.workers
             ],
         )
+        if self.routing is not None:
+            lines += routing_lines(self.routing)
         return "\n".join(lines)
 
     def __repr__(self) -> str:
         return str(self)
+
+
+def _loads(reports: list[Json]) -> list[float]:
+    """Return each worker's rows and results in the last batch, over the mean."""
+    work = [report["last"]["rows"] + report["last"]["results"] for report in reports]
+    mean = sum(work) / len(work) if work else 0
+    return [round(count / mean, 3) if mean else 0.0 for count in work]
+
+
+def routing_lines(routing: Json) -> list[str]:
+    """Return a routing as text: see `describe_routing`."""
+    lines = [
+        f"  routing {routing['scheme']}, table {routing['version']}: {routing['in_use']} of {routing['workers']} "
+        f"workers in use, {routing['alive']} assignments alive"
+        + (f", {routing['copies_per_row']:.2f} copies a row" if "copies_per_row" in routing else "")
+    ]
+    for grid in routing["grids"]:
+        lines.append(f"    {grid['what']}: grid {grid['shape']} on workers {', '.join(map(str, grid['workers']))}")
+    if routing["moving"]:
+        lines.append(f"    {routing['moving']} buckets still probe where they were")
+    lines += [f"    batch {e['batch']}: {e['event']}, {e['reason']}" for e in routing.get("decisions", [])[-5:]]
+    return lines
 
 
 def _clock(micros: int | None) -> str:

@@ -16,9 +16,10 @@ collects into the query's progress; nothing timed crosses the shuffle.
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -28,10 +29,11 @@ from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from braided.errors import BraidedError
+from braided.routing.control import ControlDir
 from braided.routing.table import RoutingTable, worker_ids
 from braided.runtime.cache import host_cache
 from braided.runtime.operator import Operator
-from braided.runtime.router import Packet, route_task
+from braided.runtime.router import Packet, Watch, route_task
 from braided.runtime.store import Cache
 from braided.runtime.worker import Place, fingerprint, run_worker
 from braided.version import __version__
@@ -64,6 +66,7 @@ _PACKETS_DDL = (
 )
 REPORT = "__braided_report"
 _BLOCK = "__braided_block"
+_BATCH = "__braided_batch"
 
 
 def check_session(spark: SparkSession, workers: int | None) -> int:
@@ -79,13 +82,44 @@ def check_session(spark: SparkSession, workers: int | None) -> int:
     return partitions
 
 
+@dataclass(frozen=True)
+class Routing:
+    """Where router tasks get the table from: a control directory, or one table for good."""
+
+    table: RoutingTable
+    control: ControlDir | None = None
+    redact: bool = False
+
+    @property
+    def workers(self) -> int:
+        """The number of workers there are."""
+        return self.table.workers
+
+    def table_of(self, batch: str, query: str, join: str) -> RoutingTable:
+        """Return the table of a batch."""
+        if self.control is None:
+            return self.table
+        self.control.claim(query, join)
+        table = self.control.pin(batch, query)
+        if table.workers != self.workers:
+            raise BraidedError(
+                f"control={self.control.location!r}: its tables are for {table.workers} workers, this query has "
+                f"{self.workers}; set {_PARTITIONS}={table.workers} or start anew"
+            )
+        return table
+
+
 def stateful(
-    operator: Operator, inputs: Iterable[DataFrame], output: StructType, *, name: str, workers: int
+    operator: Operator, inputs: Iterable[DataFrame], output: StructType, *, name: str, routing: Routing
 ) -> DataFrame:
     """Run an operator over streaming inputs and return its results as a streaming DataFrame."""
     routed = None
-    for side, frame in enumerate(inputs):
-        packets = frame.mapInArrow(RouteTask(operator, side, workers), _PACKETS_DDL)
+    for side, input_ in enumerate(inputs):
+        frame = input_
+        if routing.control is not None:
+            # Spark fixes it for a micro-batch and keeps it in the offset log: it names the batch.
+            frame = frame.withColumn(_BATCH, F.unix_micros(F.current_timestamp()))
+        packets = frame.mapInArrow(RouteTask(operator, side, routing), _PACKETS_DDL)
         routed = packets if routed is None else routed.unionAll(packets)
     assert routed is not None
     flat = all(not pa.types.is_nested(field.type) for field in operator.output)
@@ -97,7 +131,9 @@ def stateful(
         .where("report is null")
         .drop("report")
         .groupBy("worker")
-        .transformWithStateInPandas(Worker(operator, workers, flat), wire, "Append", "None")
+        .transformWithStateInPandas(
+            Worker(operator, routing.workers, flat, routing.control is not None), wire, "Append", "None"
+        )
         .observe(f"{METRIC}{name}:work", F.collect_list(REPORT).alias("reports"))
         .where(F.col(REPORT).isNull())
         .drop(REPORT)
@@ -115,32 +151,47 @@ def _check_version(version: str) -> None:
 class RouteTask:
     """ROUTE: rows of one input become packets and a report row."""
 
-    def __init__(self, operator: Operator, side: int, workers: int) -> None:
+    def __init__(self, operator: Operator, side: int, routing: Routing) -> None:
         self._operator = operator
         self._side = side
-        self._workers = workers
+        self._routing = routing
         self._version = __version__
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         _check_version(self._version)
         context = TaskContext.get()
         task = context.partitionId() if context is not None else 0
-        table = RoutingTable.hashed(self._workers)
-        ids = worker_ids(self._workers)
-        for sent in route_task(
-            self._operator,
-            fingerprint(self._operator.options),
-            table,
-            self._side,
-            task,
-            self._workers,
-            batches,
-        ):
+        options = fingerprint(self._operator.options)
+        table, batches = self._find_table(batches, options)
+        workers = self._routing.workers
+        ids = worker_ids(workers)
+        watch = None if self._routing.control is None else Watch(self._routing.redact)
+        for sent in route_task(self._operator, options, table, self._side, task, workers, batches, watch):
             if isinstance(sent, list):
                 yield _packet_rows(sent, ids)
             else:
                 report = json.dumps(asdict(sent), separators=(",", ":"))
                 yield pa.RecordBatch.from_pylist([{"worker": -1, "report": report}], schema=_PACKETS)
+
+    def _find_table(
+        self, batches: Iterable[pa.RecordBatch], options: str
+    ) -> tuple[RoutingTable | None, Iterable[pa.RecordBatch]]:
+        """Return the batch's table, None for a task without rows, and the rows without the mark of their batch."""
+        if self._routing.control is None:
+            return self._routing.table, batches
+        filled = (batch for batch in batches if batch.num_rows)
+        first = next(filled, None)
+        if first is None:
+            return None, ()
+        context = TaskContext.get()
+        number = context.getLocalProperty("streaming.sql.batchId") if context is not None else None
+        query = context.getLocalProperty("sql.streaming.queryId") if context is not None else None
+        if number is None or query is None:
+            raise BraidedError("control=: only a streaming query can use it; this plan runs outside of one")
+        stamp = first.column(first.num_columns - 1)[0].as_py()
+        table = self._routing.table_of(f"{int(number)}-{stamp}", query, options)
+        names = first.schema.names[:-1]
+        return table, (batch.select(names) for batch in itertools.chain([first], filled))
 
 
 def _packet_rows(packets: list[Packet], ids: tuple[int, ...]) -> pa.RecordBatch:
@@ -163,8 +214,9 @@ def _packet_rows(packets: list[Packet], ids: tuple[int, ...]) -> pa.RecordBatch:
 class Worker(StatefulProcessor):  # type: ignore[misc]
     """WORK: one worker's packets and state become result blocks and a report row."""
 
-    def __init__(self, operator: Operator, workers: int, flat: bool) -> None:
+    def __init__(self, operator: Operator, workers: int, flat: bool, watched: bool) -> None:
         self._operator = operator
+        self._watched = watched
         self._workers = workers
         self._flat = flat
         self._version = __version__
@@ -187,7 +239,7 @@ class Worker(StatefulProcessor):  # type: ignore[misc]
             numbers = (frame[name].tolist() for name in ("side", "task", "seq", "late", "copies", "kind"))
             for fields in zip(*numbers, frame["note"], frame["block"], strict=True):
                 packets.append(Packet(worker, *fields))
-        place = Place(worker, self._workers, fingerprint(self._operator.options))
+        place = Place(worker, self._workers, fingerprint(self._operator.options), self._watched)
         results = run_worker(self._operator, place, packets, SparkStore(self._book, self._blocks))
         del packets
         while True:

@@ -1,0 +1,185 @@
+"""The control directory: tables, the pin of each batch, the events. All of it is immutable but for the log of events.
+
+```
+ control/
+   owner.json            the query and the join that use it
+   tables/000000000001.json ...   complete, never changed
+   pins/<batch>-<timestamp>.json  which table a batch uses: the first router task to ask decides, for ever
+   wanted.json           a user's request for a number of workers
+   events.jsonl          every decision with its reason
+```
+
+A file appears whole or not at all, and only one of several writers of a name succeeds. Whatever is read may be
+damaged or forged: it is checked, and a doubt stops the query.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+from braided.errors import BraidedError
+from braided.routing.files import Files, files_at
+from braided.routing.table import RoutingTable
+
+_LARGEST = 16 << 20
+_FORMAT = 1
+
+
+class ControlDir:
+    """One join's control directory, by path or fsspec URL. Pickles as its location; every process opens its own."""
+
+    def __init__(self, location: str) -> None:
+        self.location = location
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ControlDir, (self.location,)
+
+    @property
+    def _files(self) -> Files:
+        return files_at(self.location)
+
+    def check(self) -> None:
+        """Raise if the file system cannot create a file exclusively: pins would only be a hope."""
+        self._files.check()
+
+    def claim(self, query: str, join: str) -> None:
+        """Make a query the owner, or raise if another one is."""
+        mine = {"format": _FORMAT, "query": query, "join": join}
+        if not self._files.create("owner.json", _bytes(mine)):
+            owner = self._json("owner.json")
+            if owner != mine:
+                raise BraidedError(
+                    f"control={self.location!r}: belongs to query {owner.get('query')!r} and its join; give every join "
+                    "of every query a directory of its own"
+                )
+
+    def owner(self) -> str | None:
+        """Return the id of the query that owns the directory."""
+        return str(self._json("owner.json")["query"]) if self._files.read("owner.json") is not None else None
+
+    def publish(self, table: RoutingTable) -> bool:
+        """Write a table; False if its version exists."""
+        return self._files.create(_table_name(table.version), table.to_bytes())
+
+    def versions(self) -> list[int]:
+        """Return the versions there are, ascending."""
+        names = [name.removesuffix(".json") for name in self._files.names("tables")]
+        return sorted(int(name) for name in names if name.isdigit())
+
+    def newest(self) -> RoutingTable:
+        """Return the newest table."""
+        versions = self.versions()
+        if not versions:
+            raise BraidedError(f"control={self.location!r}: has no routing table; restore it or start anew")
+        return self.table(versions[-1])
+
+    def table(self, version: int) -> RoutingTable:
+        """Return a table, checked."""
+        return _read_table(self.location, version)
+
+    def pin(self, batch: str, query: str) -> RoutingTable:
+        """Return the table of a batch: the one its pin names, and else the newest, pinned now."""
+        name = f"pins/{batch}.json"
+        content = self._files.read(name)
+        if content is None:
+            newest = self.newest()
+            mine = {"format": _FORMAT, "query": query, "version": newest.version, "digest": newest.digest}
+            if self._files.create(name, _bytes(mine)):
+                return newest
+        pin = self._json(name)
+        if pin.get("query") != query or type(pin.get("version")) is not int:
+            raise BraidedError(f"control={self.location!r}: {name} is damaged or belongs to another query; restore it")
+        table = self.table(pin["version"])
+        if table.digest != pin.get("digest"):
+            raise BraidedError(f"control={self.location!r}: table {table.version} is not the one that {name} names")
+        return table
+
+    def wanted(self) -> int | str | None:
+        """Return the number of workers that the user asked for, "auto", or None."""
+        if self._files.read("wanted.json") is None:
+            return None
+        value = self._json("wanted.json").get("workers")
+        if value == "auto" or (type(value) is int and value > 0):
+            return value
+        raise BraidedError(
+            f"control={self.location!r}: wanted.json asks for {value!r} workers; write a number or 'auto'"
+        )
+
+    def want(self, workers: int | str) -> None:
+        """Ask for a number of workers."""
+        self._files.replace("wanted.json", _bytes({"workers": workers}))
+
+    def log(self, events: Sequence[dict[str, Any]]) -> None:
+        """Append events."""
+        if events:
+            self._files.append("events.jsonl", b"".join(_bytes(event) + b"\n" for event in events))
+
+    def events(self, last: int = 50) -> list[dict[str, Any]]:
+        """Return the last events; a line cut short by a crash is left out."""
+        found = []
+        for line in (self._files.read("events.jsonl") or b"").splitlines()[-last:]:
+            try:
+                found.append(json.loads(line))
+            except ValueError:
+                continue
+        return found
+
+    def prune(self, oldest_batch: int, oldest_version: int) -> None:
+        """Delete pins and tables that no batch can ask for any more."""
+        for name in self._files.names("pins"):
+            batch = name.split("-")[0]
+            if batch.isdigit() and int(batch) < oldest_batch:
+                self._files.delete(f"pins/{name}")
+        for version in self.versions()[:-1]:
+            if version < oldest_version:
+                self._files.delete(_table_name(version))
+
+    def oldest_pinned(self, from_batch: int) -> int | None:
+        """Return the oldest version that a pin of this batch or a later one names."""
+        versions = []
+        for name in self._files.names("pins"):
+            batch = name.split("-")[0]
+            if batch.isdigit() and int(batch) >= from_batch:
+                versions.append(int(self._json(f"pins/{name}")["version"]))
+        return min(versions, default=None)
+
+    def _json(self, name: str) -> dict[str, Any]:
+        return _parse(self.location, name, self._files.read(name))
+
+
+def _table_name(version: int) -> str:
+    return f"tables/{version:012d}.json"
+
+
+@lru_cache(maxsize=16)
+def _read_table(location: str, version: int) -> RoutingTable:
+    name = _table_name(version)
+    content = files_at(location).read(name)
+    if content is None:
+        raise BraidedError(f"control={location!r}: {name} is missing; restore it from a copy")
+    if len(content) > _LARGEST:
+        raise BraidedError(f"control={location!r}: {name} has {len(content)} bytes, too many for a table")
+    try:
+        table = RoutingTable.from_bytes(content)
+    except BraidedError as error:
+        raise BraidedError(f"control={location!r}: {name} is damaged: {error}") from error
+    if table.version != version:
+        raise BraidedError(f"control={location!r}: {name} holds version {table.version}; restore it from a copy")
+    return table
+
+
+def _parse(location: str, name: str, content: bytes | None) -> dict[str, Any]:
+    try:
+        value = json.loads(content if content is not None and len(content) <= _LARGEST else b"")
+    except ValueError as error:
+        raise BraidedError(f"control={location!r}: {name} is damaged; restore it from a copy") from error
+    if not isinstance(value, dict):
+        raise BraidedError(f"control={location!r}: {name} is damaged; restore it from a copy")
+    return value
+
+
+def _bytes(value: dict[str, Any]) -> bytes:
+    return json.dumps(value, separators=(",", ":"), sort_keys=True).encode()

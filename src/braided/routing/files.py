@@ -1,0 +1,190 @@
+"""Files that appear whole and once: on a local file system by hard links, elsewhere by fsspec's exclusive create."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Protocol
+
+from braided.errors import BraidedError
+
+
+class Files(Protocol):
+    """The few operations that a control directory needs; names are relative, with slashes."""
+
+    def check(self) -> None:
+        """Raise unless `create` is exclusive here."""
+
+    def read(self, name: str) -> bytes | None:
+        """Return a file's content, None if there is none."""
+
+    def create(self, name: str, content: bytes) -> bool:
+        """Write a file whole; False, and nothing written, if it exists."""
+
+    def replace(self, name: str, content: bytes) -> None:
+        """Write a file whole, over any that exists."""
+
+    def append(self, name: str, content: bytes) -> None:
+        """Add to a file that one process writes."""
+
+    def names(self, folder: str) -> list[str]:
+        """Return the names in a folder, none if it is missing."""
+
+    def delete(self, name: str) -> None:
+        """Delete a file if it exists."""
+
+
+@lru_cache(maxsize=64)
+def files_at(location: str) -> Files:
+    """Return the files below a path or an fsspec URL."""
+    if "://" not in location:
+        return LocalFiles(Path(location))
+    if location.startswith("file://"):
+        return LocalFiles(Path(location.removeprefix("file://")))
+    try:
+        import fsspec
+    except ImportError:
+        raise BraidedError(f"control={location!r}: a URL needs fsspec; install braided[fsspec]") from None
+    try:
+        system, root = fsspec.core.url_to_fs(location)
+    except (ImportError, ValueError) as error:
+        raise BraidedError(f"control={location!r}: {error}") from error
+    return RemoteFiles(location, system, root)
+
+
+class LocalFiles:
+    """A finished temporary file is linked to its name, which fails if the name exists."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def check(self) -> None:
+        """See `Files`."""
+        name = f".check-{secrets.token_hex(8)}"
+        try:
+            exclusive = self.create(name, b"1") and not self.create(name, b"2")
+        except OSError as error:
+            raise BraidedError(
+                f"control={str(self._root)!r}: {error.strerror}; give a writable directory where hard links work"
+            ) from error
+        finally:
+            self.delete(name)
+        if not exclusive:
+            raise BraidedError(f"control={str(self._root)!r}: cannot create files exclusively; give another directory")
+
+    def read(self, name: str) -> bytes | None:
+        """See `Files`."""
+        try:
+            return (self._root / name).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def create(self, name: str, content: bytes) -> bool:
+        """See `Files`."""
+        path = self._root / name
+        temporary = self._write(path, content)
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            return False
+        finally:
+            temporary.unlink()
+        return True
+
+    def replace(self, name: str, content: bytes) -> None:
+        """See `Files`."""
+        path = self._root / name
+        self._write(path, content).rename(path)
+
+    def _write(self, path: Path, content: bytes) -> Path:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.parent / f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}"
+        with temporary.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        return temporary
+
+    def append(self, name: str, content: bytes) -> None:
+        """See `Files`."""
+        with (self._root / name).open("ab") as file:
+            file.write(content)
+
+    def names(self, folder: str) -> list[str]:
+        """See `Files`."""
+        try:
+            return [name for name in os.listdir(self._root / folder) if not name.startswith(".")]
+        except FileNotFoundError:
+            return []
+
+    def delete(self, name: str) -> None:
+        """See `Files`."""
+        with contextlib.suppress(FileNotFoundError):
+            (self._root / name).unlink()
+
+
+class RemoteFiles:
+    """Any fsspec file system whose `pipe_file` can create exclusively (mode "create")."""
+
+    def __init__(self, location: str, system: Any, root: str) -> None:
+        self._location = location
+        self._system = system
+        self._root = root.rstrip("/")
+
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{name}"
+
+    def check(self) -> None:
+        """See `Files`."""
+        name = f"check-{secrets.token_hex(8)}"
+        try:
+            exclusive = self.create(name, b"1") and not self.create(name, b"2") and self.read(name) == b"1"
+        except (TypeError, ValueError, NotImplementedError):
+            exclusive = False
+        finally:
+            self.delete(name)
+        if not exclusive:
+            raise BraidedError(
+                f"control={self._location!r}: this file system cannot create a file exclusively; give another"
+            )
+
+    def read(self, name: str) -> bytes | None:
+        """See `Files`."""
+        try:
+            return bytes(self._system.cat_file(self._path(name)))
+        except FileNotFoundError:
+            return None
+
+    def create(self, name: str, content: bytes) -> bool:
+        """See `Files`."""
+        path = self._path(name)
+        self._system.makedirs(path.rsplit("/", 1)[0], exist_ok=True)
+        try:
+            self._system.pipe_file(path, content, mode="create")
+        except FileExistsError:
+            return False
+        return True
+
+    def replace(self, name: str, content: bytes) -> None:
+        """See `Files`."""
+        self._system.pipe_file(self._path(name), content)
+
+    def append(self, name: str, content: bytes) -> None:
+        """See `Files`. Object stores cannot append, so the file is written again."""
+        self.replace(name, (self.read(name) or b"") + content)
+
+    def names(self, folder: str) -> list[str]:
+        """See `Files`."""
+        self._system.invalidate_cache()
+        try:
+            return [path.rstrip("/").rsplit("/", 1)[-1] for path in self._system.ls(self._path(folder), detail=False)]
+        except FileNotFoundError:
+            return []
+
+    def delete(self, name: str) -> None:
+        """See `Files`."""
+        with contextlib.suppress(FileNotFoundError):
+            self._system.rm_file(self._path(name))
