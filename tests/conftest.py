@@ -9,11 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import Phase, settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 sys.path.insert(0, str(Path(__file__).parent))
+
+# Mutations only need to be noticed, not explained: shrinking a failure takes minutes.
+settings.register_profile("mutations", phases=[Phase.explicit, Phase.generate], database=None)
 
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 

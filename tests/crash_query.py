@@ -16,13 +16,22 @@ DDL = "k long, ts timestamp, id long"
 
 
 def main(root: Path) -> None:
-    """Process what is there, one file a side and batch."""
+    """Process what is there, one file a side and batch; with a folder `control`, under ever new routings."""
     from pyspark.sql import SparkSession
+
+    control = None
+    if (root / "control").exists():
+        from routing_cases import RandomController
+
+        from braided.runtime import driver
+
+        driver.Controller = RandomController  # type: ignore[misc, assignment]
+        control = str(root / "control")
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     spark = (
         SparkSession.builder.master("local[2]")
-        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.shuffle.partitions", "2" if control is None else "4")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.streaming.stateStore.providerClass", ROCKSDB)
         .config("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true")
@@ -36,7 +45,7 @@ def main(root: Path) -> None:
         spark.readStream.schema(DDL).option("maxFilesPerTrigger", 1).parquet(str(root / side))
         for side in ("left", "right")
     ]
-    joined = braided.join(*sides, on="k", time="ts", within="10 seconds", lateness="5 seconds")
+    joined = braided.join(*sides, on="k", time="ts", within="10 seconds", lateness="5 seconds", control=control)
     query = (
         joined.writeStream.format("parquet")
         .option("checkpointLocation", str(root / "check"))

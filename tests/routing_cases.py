@@ -6,11 +6,13 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from hypothesis import strategies as st
 
 from braided.routing.deaths import Deaths
 from braided.routing.edit import Full, TableEdit
 from braided.routing.grid import Grid
+from braided.routing.keys import KeyHasher
 from braided.routing.table import BUCKETS, RoutingTable
 
 CHANGES = ("move", "promote", "demote", "reshape", "weights", "drop")
@@ -68,3 +70,40 @@ def apply(table: RoutingTable, wanted: list[dict[str, Any]], hashes: list[int], 
         except Full:
             continue
     return edit.done()
+
+
+def random_changes(rng: np.random.Generator, workers: int, keys: int) -> list[dict[str, Any]]:
+    """The same without Hypothesis, for runs on Spark."""
+    wanted = []
+    for _ in range(int(rng.integers(1, 4))):
+        chosen = rng.permutation(workers)[: int(rng.integers(1, workers + 1))].tolist()
+        cut = int(rng.integers(0, len(chosen)))
+        columns = tuple(tuple(part) for part in (chosen[:cut], chosen[cut:]) if part)
+        wanted.append(
+            {
+                "change": str(rng.choice(CHANGES)),
+                "key": int(rng.integers(0, keys)),
+                "worker": int(rng.integers(0, workers)),
+                "grid": Grid(columns),
+            }
+        )
+    return [*wanted, {"change": "drop", "key": 0, "worker": 0, "grid": Grid(((0,),))}]
+
+
+class RandomController:
+    """Changes the routing after every batch, with no judgement at all; stands in for `Controller`."""
+
+    keys = 100
+
+    def __init__(self, table: RoutingTable, window: Any, *, slots: int) -> None:
+        self.table = table
+        self.labels: dict[int, str] = {}
+        self._deaths = Deaths(window)
+
+    def step(self, seen: Any, _wanted: Any) -> list[Any]:
+        """Make a few changes and drop what is dead."""
+        self._deaths.observe(seen.batch, seen.version, seen.clocks)
+        hashes = KeyHasher((pa.int64(),)).hash([pa.array(range(self.keys))], self.keys).tolist()
+        rng = np.random.default_rng([seen.batch, self.table.version])
+        self.table = apply(self.table, random_changes(rng, self.table.workers, self.keys), hashes, self._deaths)
+        return []

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from braided.routing.control import ControlDir
+from braided.routing.edit import TableEdit
 from braided.routing.keys import KeyHasher
 from braided.routing.routes import route
+from braided.routing.start import first_table
 from braided.routing.table import RoutingTable, worker_ids
+from braided.runtime.spark import Routing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,3 +52,17 @@ def test_spark_puts_each_worker_on_its_own_partition(spark: SparkSession, worker
     frame = spark.createDataFrame([(group,) for group in worker_ids(workers)], "worker int")
     placed = frame.repartition(workers, "worker").select("worker", F.spark_partition_id().alias("at")).collect()
     assert {row["worker"]: row["at"] for row in placed} == {g: w for w, g in enumerate(worker_ids(workers))}
+
+
+def test_every_task_of_a_batch_uses_its_pinned_table(tmp_path: Path) -> None:
+    control = ControlDir(str(tmp_path))
+    first = first_table("auto", 4, keyed=True, version=1)
+    control.publish(first)
+    routing = Routing(first, control)
+    assert routing.table_of("0-17", "query", "join").version == 1
+    edit = TableEdit(first)
+    edit.assign(np.arange(10), 3)
+    control.publish(edit.done())
+    # A task that runs late, a retry, a replay after a restart: all read the pin. Only the next batch moves on.
+    assert Routing(first, ControlDir(str(tmp_path))).table_of("0-17", "query", "join").version == 1
+    assert routing.table_of("1-23", "query", "join").version == 2

@@ -1,0 +1,154 @@
+"""Break the routing on purpose, one way at a time, and see that the tests notice.
+
+    python scripts/mutations.py            every mutation, a few minutes
+    python scripts/mutations.py deaths     those whose name contains the word
+
+Each mutation is a replacement of text in a copy of the project. A mutation whose text is not found, or whose tests
+pass, fails the run.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """A way to break the code, and the tests that must turn red."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...] = ("tests/test_routing_exact.py",)
+
+
+MUTATIONS = (
+    Mutation(
+        "no probe-only copies to older assignments",
+        "routing/routes.py",
+        "for place in range(MAX_LIVE):",
+        "for place in range(1):",
+    ),
+    Mutation(
+        "one shared clock for both streams",
+        "join/operator.py",
+        "        for side in (0, 1):\n            kept.absorb(side, new[side])",
+        "        both = [clock for clock in kept.clocks if clock is not None]\n"
+        "        kept.clocks = (max(both, default=None),) * 2\n"
+        "        for side in (0, 1):\n            kept.absorb(side, new[side])",
+        ("tests/test_join_local.py",),
+    ),
+    Mutation(
+        "expiry before probing",
+        "join/operator.py",
+        "        for left in new[0]:\n            for right in (*kept.runs_for",
+        "        for side in (0, 1):\n"
+        "            kept.clocks = tuple(advance(c, s.last) for c, s in zip(kept.clocks, work.streams, strict=True))\n"
+        "            kept.absorb(side, [])\n"
+        "        for left in new[0]:\n            for right in (*kept.runs_for",
+        ("tests/test_join_local.py",),
+    ),
+    Mutation(
+        "an assignment declared dead one window early",
+        "routing/deaths.py",
+        "clock < self._window.horizon(side, now)",
+        "clock < self._window.horizon(side, now) + self._window.hi - self._window.lo",
+    ),
+    Mutation(
+        "routers that ignore the pin",
+        "runtime/spark.py",
+        "table = self.control.pin(batch, query)",
+        "table = self.control.newest()",
+        ("tests/test_routing.py",),
+    ),
+    Mutation(
+        "a probe meets rows of other assignments",
+        "join/operator.py",
+        "        if tags is not None:\n            salt(hashes, tags)",
+        "        if tags is not None and False:\n            salt(hashes, tags)",
+    ),
+    Mutation(
+        "new rows stored under every live assignment",
+        "routing/routes.py",
+        "        stored = place == 0\n",
+        "        stored = True\n",
+    ),
+    Mutation(
+        "a returning assignment keeps its old place",
+        "routing/edit.py",
+        "np.where(live == assignment, -1, live)",
+        "live",
+    ),
+    Mutation(
+        "a demoted key does not follow its bucket",
+        "routing/edit.py",
+        "follow = BUCKETS + np.flatnonzero(self._demoted & np.isin(home, buckets))",
+        "follow = np.zeros(0, np.int64)",
+        ("tests/test_table_edit.py",),
+    ),
+    Mutation(
+        "a promoted key forgets where its bucket stored it",
+        "routing/edit.py",
+        "        self.assign(np.array([group]), self.add_grid(grid))",
+        "        self.assign(np.array([group]), self.add_grid(grid))\n        self._live[group, 1:] = -1",
+    ),
+    Mutation(
+        "a left row in one column of a grid only",
+        "routing/grid.py",
+        "for column, bounds in zip(self.columns, self._row_bounds, strict=True):",
+        "for column, bounds in list(zip(self.columns, self._row_bounds, strict=True))[:1]:",
+    ),
+)
+
+
+def run(mutation: Mutation) -> str | None:
+    """Return what is wrong, None if the tests noticed the mutation."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder)
+        for name in ("src", "tests"):
+            shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copy(ROOT / "pyproject.toml", copy)
+        path = copy / "src" / "braided" / mutation.file
+        text = path.read_text()
+        if text.count(mutation.old) != 1:
+            return f"its text occurs {text.count(mutation.old)} times in {mutation.file}"
+        path.write_text(text.replace(mutation.old, mutation.new))
+        environment = {**os.environ, "PYTHONPATH": str(copy / "src"), "NUMBA_CACHE_DIR": str(copy / "numba")}
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", "not spark"]
+        command += ["-o", "addopts=", "--hypothesis-profile=mutations", *mutation.tests]
+        done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, check=False)
+        if done.returncode == 1 and "FAILED" in done.stdout:
+            return None
+        return "no test noticed" if done.returncode == 0 else done.stdout[-2000:] + done.stderr[-2000:]
+
+
+def main() -> int:
+    """Run the chosen mutations; return how many survived."""
+    wanted = sys.argv[1:]
+    chosen = [m for m in MUTATIONS if not wanted or any(word in m.name for word in wanted)]
+    survivors = 0
+    for mutation in chosen:
+        started = time.monotonic()
+        trouble = run(mutation)
+        survivors += trouble is not None
+        print(
+            f"{'ok  ' if trouble is None else 'FAIL'} {time.monotonic() - started:5.0f} s  {mutation.name}", flush=True
+        )
+        if trouble is not None:
+            print(f"     {trouble}", flush=True)
+    print(f"{len(chosen) - survivors} of {len(chosen)} mutations noticed")
+    return min(survivors, 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
