@@ -1,6 +1,6 @@
 """One measured run of one engine on one workload, in a JVM of its own.
 
-Every engine reads the same files in lock step (one file a side a batch), does its work in two
+Every engine reads the same files in lock step (one file a side a batch), does its work in the same number of
 partitions on two cores, and ends in the same sink: a count and a checksum of the result, then noop.
 """
 
@@ -22,7 +22,6 @@ SAME_FOR_ALL = {
     "spark.driver.memory": "6g",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.shuffle.partitions": "2",
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     # Spark keeps 100 by default; a run has more batches.
     "spark.sql.streaming.numRecentProgressUpdates": "100000",
@@ -39,6 +38,8 @@ JOIN_FORMAT = "spark.sql.streaming.join.stateFormatVersion"
 
 ENGINES: dict[str, dict[str, str]] = {
     "braided": ROCKSDB,
+    "braided_hash": ROCKSDB,
+    "braided_adaptive": ROCKSDB,
     "native_hdfs": {},
     # Legal versions are 1 to 4; 2 is the default, 3 and 4 need RocksDB. 4 evicts by a time index.
     "native_rocksdb_v4": ROCKSDB | {JOIN_FORMAT: "4"},
@@ -46,14 +47,13 @@ ENGINES: dict[str, dict[str, str]] = {
     "native_rocksdb_v2": ROCKSDB | {JOIN_FORMAT: "2"},
     "passthrough": {},
 }
-DEFAULT_ENGINES = ("braided", "native_hdfs", "native_rocksdb_v4", "passthrough")
 
 
 def run(engine: str, workload: Workload, data: Path, scratch: Path) -> dict[str, Any]:
     """Run the whole input through `engine` and return its batch times, result and state size."""
     from pyspark.sql import functions as F
 
-    spark = _session(engine, scratch)
+    spark = _session(engine, workload, scratch)
     left, right = (
         spark.readStream.schema("k long, ts timestamp, v long")
         .option("maxFilesPerTrigger", 1)
@@ -61,9 +61,12 @@ def run(engine: str, workload: Workload, data: Path, scratch: Path) -> dict[str,
         for side in ("left", "right")
     )
     if engine == "passthrough":
-        result, part = left.unionAll(right).repartition(2, "k"), "v"
+        result, part = left.unionAll(right).repartition(workload.partitions, "k"), "v"
     else:
-        result = (_braided if engine == "braided" else _native)(left, right, workload)
+        if engine.startswith("braided"):
+            result = _braided(left, right, workload, engine, scratch)
+        else:
+            result = _native(left, right, workload)
         part = checksum("v", "v_right", "k * 31 + unix_micros(ts) * 7 + unix_micros(ts_right) * 13")
     result = result.observe("benchmark", F.count(F.lit(1)).alias("count"), F.sum(F.expr(part)).alias("checksum"))
     started = time.perf_counter()
@@ -92,17 +95,21 @@ def run(engine: str, workload: Workload, data: Path, scratch: Path) -> dict[str,
         "last_duration_ms": dict(batches[-1]["durationMs"]),
         "spark": spark.version,
     }
-    if engine == "braided":
+    if engine.startswith("braided"):
         outcome |= _braided_state(query)
     spark.stop()
     return outcome
 
 
-def _session(engine: str, scratch: Path) -> SparkSession:
+def _session(engine: str, workload: Workload, scratch: Path) -> SparkSession:
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master("local[2]").appName(f"benchmark-{engine}")
-    for name, value in (SAME_FOR_ALL | ENGINES[engine] | {"spark.local.dir": str(scratch)}).items():
+    for name, value in (
+        SAME_FOR_ALL
+        | ENGINES[engine]
+        | {"spark.local.dir": str(scratch), "spark.sql.shuffle.partitions": str(workload.partitions)}
+    ).items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
@@ -122,13 +129,14 @@ def _native(left: DataFrame, right: DataFrame, workload: Workload) -> DataFrame:
     )
 
 
-def _braided(left: DataFrame, right: DataFrame, workload: Workload) -> DataFrame:
-    """The result must have the columns k, ts, v, ts_right, v_right: rename here if the API differs."""
+def _braided(left: DataFrame, right: DataFrame, workload: Workload, engine: str, scratch: Path) -> DataFrame:
     import braided
 
     joined = braided.join(
         left, right, on="k", time="ts",
         within=f"{workload.within_s} seconds", lateness=f"{workload.lateness_s} seconds",
+        partition="hash" if engine == "braided_hash" else "auto",
+        control=str(scratch / "control") if engine == "braided_adaptive" else None,
     )  # fmt: skip
     return joined.select("k", "ts", "v", "ts_right", "v_right")
 
@@ -136,12 +144,15 @@ def _braided(left: DataFrame, right: DataFrame, workload: Workload) -> DataFrame
 def _braided_state(query: StreamingQuery) -> dict[str, Any]:
     import braided
 
-    last = [worker["last"] for worker in braided.report(query).to_dict()["workers"]]
+    report = braided.report(query).to_dict()
+    last = [worker["last"] for worker in report["workers"]]
     rows, size = sum(w["stored_rows"] for w in last), sum(w["stored_bytes"] for w in last)
     return {
         "stored_rows": rows,
         "stored_bytes": size,
         "stored_over_arrow": round(size / rows / ARROW_ROW_BYTES, 3) if rows else None,
+        "largest_over_mean": max(worker["load"] for worker in report["workers"]),
+        "decisions": [f"batch {e['batch']}: {e['event']}" for e in report["routing"].get("decisions", [])],
     }
 
 

@@ -28,7 +28,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from engines import DEFAULT_ENGINES, ENGINES, SAME_FOR_ALL, run
+from engines import ENGINES, SAME_FOR_ALL, run
 from workloads import WORKLOADS, Workload, generate, oracle
 
 FIRST_BATCH_BAR_S = 10.0
@@ -70,10 +70,11 @@ def _compare(workload: Workload, options: argparse.Namespace, root: Path) -> dic
     generate(workload, data)
     truth = oracle(workload, data)
     _say(f"{workload.name}: the oracle finds {truth['count']:,} pairs")
-    runs: dict[str, list[dict[str, Any]]] = {engine: [] for engine in options.engines}
+    engines = options.engines or workload.engines
+    runs: dict[str, list[dict[str, Any]]] = {engine: [] for engine in engines}
     for turn in range(options.repeats):
-        for i in range(len(options.engines)):
-            engine = options.engines[(i + turn) % len(options.engines)]
+        for i in range(len(engines)):
+            engine = engines[(i + turn) % len(engines)]
             outcome = _measure(engine, workload, options, data, root)
             runs[engine].append(outcome)
             right = _is_right(outcome, truth)
@@ -129,24 +130,29 @@ def _reduce(workload: Workload, runs: dict[str, list[dict[str, Any]]], truth: di
             "first_batch_s": statistics.median(o["batch_s"][0] for o in outcomes),
             "state_disk_bytes": outcomes[-1]["state_disk_bytes"],
         }
-        for name in ("stored_rows", "stored_bytes", "stored_over_arrow"):
+        for name in ("stored_rows", "stored_bytes", "stored_over_arrow", "largest_over_mean", "decisions"):
             if name in outcomes[-1]:
                 engines[engine][name] = outcomes[-1][name]
     summary = {
         "spark": next(iter(runs.values()))[0]["spark"],
-        "shape": {k: v for k, v in asdict(workload).items() if k not in ("name", "bar", "aim")},
+        "shape": {k: v for k, v in asdict(workload).items() if k not in ("name", "bar", "aim", "rivals")},
         "oracle_count": truth["count"],
         "equal": all(_is_right(o, truth) for outcomes in runs.values() for o in outcomes),
         "engines": engines,
     }
+    subject = workload.subject
     natives = [engine for engine in engines if engine.startswith("native")]
-    if "braided" in engines and natives:
+    if subject in engines and natives:
         summary["speedup"] = _speedup(workload, engines, natives)
-    if "braided" in engines and "passthrough" in engines:
+    if subject in engines:
+        for rival, bar in workload.rivals:
+            if rival in engines:
+                summary[f"over_{rival}"] = _over_rival(engines[subject], engines[rival], bar)
+    if subject in engines and "passthrough" in engines:
         summary["braided_over_passthrough"] = round(
-            engines["braided"]["median_s"] / engines["passthrough"]["median_s"], 3
+            engines[subject]["median_s"] / engines["passthrough"]["median_s"], 3
         )
-    if "braided" in engines and not workload.catch_up:  # a catch-up batch is larger than a steady one
+    if subject == "braided" in engines and not workload.catch_up:  # a catch-up batch is larger than a steady one
         extra = engines["braided"]["first_batch_s"] - engines["braided"]["median_s"]
         summary["first_minus_steady_s"] = round(extra, 3)
         summary["first_batch_met"] = extra <= FIRST_BATCH_BAR_S
@@ -157,10 +163,11 @@ def _speedup(workload: Workload, engines: dict[str, Any], natives: Sequence[str]
     """Ratios of steady batch times: above 1, Braided is the faster."""
 
     def over(native: str, statistic: str) -> float:
-        return round(engines[native][statistic] / engines["braided"][statistic], 3)
+        return round(engines[native][statistic] / engines[workload.subject][statistic], 3)
 
     fastest = min(natives, key=lambda native: engines[native]["median_s"])
-    turns = range(len(engines["braided"]["runs_median_s"]))
+    subject = engines[workload.subject]
+    turns = range(len(subject["runs_median_s"]))
     return {
         **{f"over_{native}": over(native, "median_s") for native in natives},
         "fastest_native": fastest,
@@ -168,7 +175,7 @@ def _speedup(workload: Workload, engines: dict[str, Any], natives: Sequence[str]
         "over_fastest_by_mean": over(min(natives, key=lambda n: engines[n]["mean_s"]), "mean_s"),
         "over_fastest_by_round": [
             round(
-                min(engines[n]["runs_median_s"][i] for n in natives) / engines["braided"]["runs_median_s"][i],
+                min(engines[n]["runs_median_s"][i] for n in natives) / subject["runs_median_s"][i],
                 3,
             )
             for i in turns
@@ -177,6 +184,15 @@ def _speedup(workload: Workload, engines: dict[str, Any], natives: Sequence[str]
         "aim": workload.aim,
         "met": over(fastest, "median_s") >= workload.bar,
     }
+
+
+def _over_rival(subject: dict[str, Any], rival: dict[str, Any], bar: float) -> dict[str, Any]:
+    """The median, over alternating pairs of runs, of the rival's batch time over the subject's."""
+    pairs = [
+        round(theirs / ours, 3) for ours, theirs in zip(subject["runs_median_s"], rival["runs_median_s"], strict=True)
+    ]
+    ratio = statistics.median(pairs)
+    return {"ratio": round(ratio, 3), "by_round": pairs, "bar": bar, "met": ratio >= bar}
 
 
 def _workload(name: str, options: argparse.Namespace) -> Workload:
@@ -190,8 +206,8 @@ def _say(text: str) -> None:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("workloads", nargs="*", help=f"default: {', '.join(WORKLOADS)}")
-    parser.add_argument("--engines", default=",".join(DEFAULT_ENGINES), help=f"of {','.join(ENGINES)}")
+    parser.add_argument("workloads", nargs="*", help=f"of {', '.join(WORKLOADS)}; default: all")
+    parser.add_argument("--engines", help=f"of {','.join(ENGINES)}; default: by workload")
     parser.add_argument("--repeats", type=int, default=1, help="rounds over all engines")
     parser.add_argument("--quick", action="store_true", help="small and short; the times mean nothing")
     parser.add_argument("--disorder", type=float, default=0.0, help="seconds of disorder, below the lateness")
@@ -201,7 +217,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--scratch", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     options.workloads = options.workloads or list(WORKLOADS)
-    options.engines = options.engines.split(",")
+    options.engines = options.engines.split(",") if options.engines else []
     for what, chosen, known in (
         ("workload", options.workloads, WORKLOADS),
         ("--engines", options.engines, ENGINES),

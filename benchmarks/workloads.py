@@ -48,6 +48,23 @@ class Workload:
     disorder_s: float = 0.0
     """A row is up to this much older than its place in the file says; below `lateness_s`."""
     seed: int = 1
+    partitions: int = 2
+    hot: tuple[float, float] = (0.0, 0.0)
+    """The share of the left and of the right rows that have one and the same key."""
+    subject: str = "braided"
+    """The engine whose speed-up is measured."""
+    rivals: tuple[tuple[str, float], ...] = ()
+    """Further engines of ours to compare with, each with its bar."""
+
+    @property
+    def engines(self) -> tuple[str, ...]:
+        """The engines that take part by default."""
+        ours = (self.subject, *(name for name, _ in self.rivals))
+        return (
+            *ours,
+            *(() if self.bar == 0 else ("native_hdfs", "native_rocksdb_v4")),
+            *(() if self.rivals else ("passthrough",)),
+        )
 
     def batch_rows(self) -> list[int]:
         """Rows per side of every batch, in order."""
@@ -80,6 +97,17 @@ WORKLOADS = {
             "w100b_20k", 100, 1_000_000, 10_000, warm=115, measured=30, bar=2.0, aim=2.0,
             catch_up=12, catch_up_rows=100_000,
         ),
+        # One key is half of the left and a hundredth of the right stream: nearly all results are its own. The
+        # first warm batches are those in which the routing adapts.
+        Workload(
+            "skew", 1, 100_000, 50_000, warm=14, measured=14, bar=3.0, aim=3.0, partitions=8, hot=(0.5, 0.01),
+            lateness_s=1, subject="braided_adaptive", rivals=(("braided_hash", 1.3),),
+        ),
+        # What watching and steering costs where there is nothing to steer.
+        Workload(
+            "uniform8", 10, 100_000, 100_000, warm=12, measured=16, bar=0.0, aim=0.0, partitions=8,
+            subject="braided_adaptive", rivals=(("braided_hash", 0.95),),
+        ),
     )
 }  # fmt: skip
 
@@ -110,8 +138,11 @@ def _columns(workload: Workload, number: int) -> Iterator[tuple]:
         if workload.disorder_s:
             t = t - rng.integers(0, int(workload.disorder_s * 1_000), rows)
         start += rows
+        k = rng.integers(0, workload.keys, rows)
+        if workload.hot[number]:
+            k[rng.random(rows) < workload.hot[number]] = 7
         # v < 2^31: the checksum multiplies two of them.
-        yield rng.integers(0, workload.keys, rows), t * 1_000 + EPOCH_US, rng.integers(0, 1 << 31, rows)
+        yield k, t * 1_000 + EPOCH_US, rng.integers(0, 1 << 31, rows)
 
 
 def checksum(lv: str, rv: str, rest: str, *, modulo: str = "({}) % {}") -> str:

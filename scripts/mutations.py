@@ -72,12 +72,6 @@ MUTATIONS = (
         ("tests/test_routing.py",),
     ),
     Mutation(
-        "a probe meets rows of other assignments",
-        "join/operator.py",
-        "        if tags is not None:\n            salt(hashes, tags)",
-        "        if tags is not None and False:\n            salt(hashes, tags)",
-    ),
-    Mutation(
         "new rows stored under every live assignment",
         "routing/routes.py",
         "        stored = place == 0\n",
