@@ -9,8 +9,9 @@ from pathlib import Path
 from braided.version import __version__
 
 _DEMO = """\
-Generates two streams, call records and suspicious numbers, joins them live on a local Spark, shows rows,
-results and state while it runs, checks the result against DuckDB, and draws what happened (demo.html).
+Generates two streams, call records and suspicious numbers, and joins them live on a local Spark; one phone turns
+hot and the routing adapts. Then joins calls by a predicate alone, without a key. Shows rows, results and loads while
+it runs, checks both results against DuckDB, and draws what happened (demo.html).
 Takes about a minute on two cores. Needs Java 17 or later and the 'demo' extra: pip install 'braided[demo]'.
 """
 
@@ -18,7 +19,8 @@ Takes about a minute on two cores. Needs Java 17 or later and the 'demo' extra: 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 fine, 1 failed, 2 cannot start, 130 stopped by Ctrl-C."""
     arguments = _parser().parse_args(argv)
-    from braided.cli.demo import Plan, run_demo
+    from braided.cli.demo import run_demo
+    from braided.cli.plan import Plan
 
     plan = Plan(rows=arguments.rows, seconds=arguments.seconds)
     return run_demo(plan, arguments.out, color=arguments.color)
@@ -32,15 +34,15 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     demo = commands.add_parser(
         "demo",
-        help="join two generated streams on a local Spark and check the result",
+        help="join generated streams on a local Spark and check the results",
         description=_DEMO,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     demo.add_argument(
-        "--rows", type=_Count(10), default=2_500_000, metavar="N", help="rows of both streams together (%(default)s)"
+        "--rows", type=_Count(10), default=1_600_000, metavar="N", help="rows of both streams together (%(default)s)"
     )
     demo.add_argument(
-        "--seconds", type=_Count(4), default=100, metavar="S", help="event time the streams span (%(default)s)"
+        "--seconds", type=_Count(4), default=64, metavar="S", help="event time the streams span (%(default)s)"
     )
     demo.add_argument("--out", type=Path, metavar="DIR", help="where demo.html goes (a new temporary directory)")
     demo.add_argument("--no-color", dest="color", action="store_false", help="no colours, as with NO_COLOR=1")

@@ -1,10 +1,10 @@
-"""What the demo knows of each batch: the numbers that are shown, summed up and drawn."""
+"""What the demo knows of a run: the numbers of each batch and the routing's decisions, shown, summed up and drawn."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,9 +14,11 @@ from braided.runtime.operator import Json
 
 @dataclass(frozen=True)
 class WorkerLoad:
-    """One worker in one batch."""
+    """One worker in one batch; its load is its rows and results over the mean of all workers."""
 
     rows: int
+    results: int
+    load: float
     cpu_ms: int
     stored_rows: int
     stored_bytes: int
@@ -24,13 +26,15 @@ class WorkerLoad:
 
 @dataclass(frozen=True)
 class Batch:
-    """One batch with data: its rows and seconds, the totals after it, and its workers."""
+    """One batch with data: its rows and seconds, the totals after it, its routing table and its workers."""
 
+    number: int
     rows: int
     seconds: float
     results: int
     late: int
     clocks: tuple[int, int]
+    table: int
     workers: tuple[WorkerLoad, ...]
 
     @property
@@ -48,24 +52,109 @@ class Batch:
         """Bytes in state after this batch."""
         return sum(worker.stored_bytes for worker in self.workers)
 
+    @property
+    def imbalance(self) -> float:
+        """The load of the busiest worker: 1 if all do the same, as many as there are workers if one does all."""
+        return max(worker.load for worker in self.workers)
+
     def to_dict(self) -> Json:
         """Return plain JSON values."""
         return asdict(self)
 
 
-def read_batch(query: Any, progress: Any) -> Batch:
-    """Turn one progress event of a query into a batch, by way of the report that it carries."""
+@dataclass(frozen=True)
+class Decision:
+    """One change of the routing: the batch that caused it, the table that carries it out, and why."""
+
+    batch: int
+    table: int
+    event: str
+    what: str
+    reason: str
+
+    @classmethod
+    def of_event(cls, event: Json) -> Decision:
+        """Read a decision as `braided.report` has it.
+
+        >>> print(Decision.of_event({"batch": 8, "version": 2, "event": "promote", "reason": "1.6 of a worker's fair"
+        ...                          " share", "key": "00ff", "value": "555", "grid": "1x4"}))
+        batch 9: promote 555, grid 1x4; 1.6 of a worker's fair share
+        """
+        parts = [str(event[name]) for name in ("value", "key") if name in event][:1]
+        parts += [f"grid {event['grid']}"] if "grid" in event else []
+        parts += [f"{event['buckets']} buckets"] if "buckets" in event else []
+        return cls(event["batch"], event["version"], event["event"], ", ".join(parts), event["reason"])
+
+    def __str__(self) -> str:
+        return f"batch {self.batch + 1}: {' '.join(filter(None, (self.event, self.what)))}; {self.reason}"
+
+
+@dataclass
+class Run:
+    """A query as far as it is known."""
+
+    batches: list[Batch] = field(default_factory=list)
+    decisions: list[Decision] = field(default_factory=list)
+    elapsed: float = 0.0
+
+    @property
+    def rows(self) -> int:
+        """Rows of both streams."""
+        return sum(batch.rows for batch in self.batches)
+
+    @property
+    def results(self) -> int:
+        """Joined rows."""
+        return self.batches[-1].results if self.batches else 0
+
+    @property
+    def promotion(self) -> Decision | None:
+        """The first decision to spread a hot key over several workers."""
+        return next((decision for decision in self.decisions if decision.event == "promote"), None)
+
+    def before_and_after(self) -> tuple[Batch, Batch] | None:
+        """Return the batch that caused the promotion, and the last one; None if none used the new table."""
+        promotion = self.promotion
+        if promotion is None or self.batches[-1].table < promotion.table:
+            return None
+        before = next(batch for batch in self.batches if batch.number == promotion.batch)
+        return before, self.batches[-1]
+
+    def add(self, query: Any, progress: Any) -> None:
+        """Take a new progress event of the query, by way of the report that it carries."""
+        report = _report_of(query, progress)
+        self.batches.append(_batch_of(report, progress))
+        self._decide(report)
+
+    def add_decisions(self, query: Any, progress: Any) -> None:
+        """Look again: the controller listens beside us, and may decide on a batch after that was read."""
+        self._decide(_report_of(query, progress))
+
+    def _decide(self, report: Json) -> None:
+        decisions = [Decision.of_event(event) for event in report["routing"].get("decisions", ())]
+        self.decisions += [decision for decision in decisions if decision not in self.decisions]
+
+
+def _report_of(query: Any, progress: Any) -> Json:
     # `report` reads the newest event of a query; this is a query whose only event is the given one.
-    report = braided.report(SimpleNamespace(id=query.id, recentProgress=[progress])).to_dict()
+    return braided.report(SimpleNamespace(id=query.id, recentProgress=[progress])).to_dict()
+
+
+def _batch_of(report: Json, progress: Any) -> Batch:
     clocks = [stream.get("clock") or 0 for stream in report["streams"]]
     return Batch(
+        number=progress.batchId,
         rows=sum(stream["last_rows"] for stream in report["streams"]),
         seconds=max(progress.durationMs["triggerExecution"], 1) / 1000,
         results=report["query"]["results"],
         late=sum(stream["late"] for stream in report["streams"]),
         clocks=(clocks[0], clocks[1]),
+        table=report["routing"]["version"],
         workers=tuple(
-            WorkerLoad(**{name: worker["last"][name] for name in WorkerLoad.__dataclass_fields__})
+            WorkerLoad(
+                load=worker["load"],
+                **{name: worker["last"][name] for name in WorkerLoad.__dataclass_fields__ if name != "load"},
+            )
             for worker in report["workers"]
         ),
     )
@@ -74,8 +163,8 @@ def read_batch(query: Any, progress: Any) -> Batch:
 def share_of_rows(batches: Sequence[Batch]) -> list[float]:
     """Return each worker's share of the rows of some batches.
 
-    >>> loads = (WorkerLoad(30, 1, 0, 0), WorkerLoad(10, 1, 0, 0))
-    >>> share_of_rows([Batch(40, 1.0, 0, 0, (0, 0), loads)])
+    >>> loads = (WorkerLoad(30, 0, 1.5, 1, 0, 0), WorkerLoad(10, 0, 0.5, 1, 0, 0))
+    >>> share_of_rows([Batch(0, 40, 1.0, 0, 0, (0, 0), 1, loads)])
     [0.75, 0.25]
     """
     sums = [sum(loads) for loads in zip(*([w.rows for w in batch.workers] for batch in batches), strict=True)]

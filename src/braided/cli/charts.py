@@ -60,9 +60,7 @@ def draw_chart(
     top = max(step * math.ceil(most / step - 1e-9), step)
     parts = _draw_axes(frame, step, top, x_end, unit)
     if mark is not None:
-        at = frame.across(mark[0] / x_end)
-        parts.append(f'<path class="mark" d="M{at:.1f} {frame.top - 16}V{frame.down(0):.1f}"/>')
-        parts.append(f'<text class="tick" x="{at + 5:.1f}" y="{frame.top - 8}">{escape(mark[1])}</text>')
+        parts.append(draw_mark(*mark, x_end=x_end, frame=frame))
     ends = []
     for (name, values), style in zip(series.items(), classes, strict=False):
         points = [(frame.across(a / x_end), frame.down(b / top)) for a, b in zip(x, values, strict=True)]
@@ -78,6 +76,15 @@ def draw_chart(
     for y, name, style in spread_labels(ends, 15):
         parts.append(f'<text class="label {style}" x="{frame.across(1) + 8:.1f}" y="{y + 4:.1f}">{escape(name)}</text>')
     return "\n".join(parts)
+
+
+def draw_mark(second: float, word: str, *, x_end: float, frame: Frame, line: int = 0) -> str:
+    """Draw an upright line with a word at its top; of two marks close together, one has its word on a higher `line`."""
+    at, top = frame.across(second / x_end), frame.top - 16 - 15 * line
+    return (
+        f'<path class="mark" d="M{at:.1f} {top}V{frame.down(0):.1f}"/>\n'
+        f'<text class="tick" x="{at + 5:.1f}" y="{top + 8}">{escape(word)}</text>'
+    )
 
 
 def _draw_axes(frame: Frame, step: float, top: float, x_end: float, unit: str) -> list[str]:

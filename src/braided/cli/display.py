@@ -6,67 +6,83 @@ import os
 from collections.abc import Sequence
 from typing import Protocol, TextIO
 
-from braided.cli.batches import Batch
+from braided.cli.batches import Run
 
 GOOD, BAD = "1;32", "1;31"
+_DECISION = "1;33"
 _WORKER_COLORS = ("36", "33", "35", "32")
 _BAR = 28
+# The last few, so that the block stays on a small terminal.
+_MOST_DECISIONS = 4
 
 
 class Display(Protocol):
     """Where the demo writes: lines that stay, and the state of a run that goes on."""
 
+    def begin(self, expected: int) -> None:
+        """Get ready to show a run of so many batches."""
+
     def say(self, label: str, text: str, color: str = "") -> None:
         """Write a line that stays, in an ANSI colour where there are colours."""
 
-    def show(self, batches: Sequence[Batch], elapsed: float) -> None:
+    def show(self, run: Run) -> None:
         """Show how far the run is; called several times a batch."""
 
 
-def open_display(screen: TextIO, *, expected: int, origin: int, color: bool) -> Display:
+def open_display(screen: TextIO, *, origin: int, color: bool) -> Display:
     """Choose what the screen can do. NO_COLOR and TERM=dumb are respected."""
     color = color and "NO_COLOR" not in os.environ
     terminal = screen.isatty() and os.environ.get("TERM") != "dumb"
     if terminal:
-        return LiveDisplay(screen, expected=expected, origin=origin, color=color)
-    return LineDisplay(screen, expected=expected, origin=origin)
+        return LiveDisplay(screen, origin=origin, color=color)
+    return LineDisplay(screen, origin=origin)
 
 
 class LineDisplay:
-    """One line a batch, for files, pipes and CI."""
+    """One line a batch and a line a decision, for files, pipes and CI."""
 
-    def __init__(self, screen: TextIO, *, expected: int, origin: int) -> None:
+    def __init__(self, screen: TextIO, *, origin: int) -> None:
         self._screen = screen
-        self._expected = expected
         self._origin = origin
-        self._shown = 0
+        self.begin(0)
+
+    def begin(self, expected: int) -> None:
+        """See `Display`."""
+        self._expected = expected
+        self._shown = self._decided = 0
 
     def say(self, label: str, text: str, color: str = "") -> None:
         """See `Display`."""
         print(f"{label:<9} {text}", file=self._screen, flush=True)
 
-    def show(self, batches: Sequence[Batch], elapsed: float) -> None:
+    def show(self, run: Run) -> None:
         """See `Display`."""
-        for number, batch in enumerate(batches[self._shown :], self._shown + 1):
-            state = " + ".join(f"{worker.stored_rows:,}" for worker in batch.workers)
+        for number, batch in enumerate(run.batches[self._shown :], self._shown + 1):
+            loads = " ".join(f"{worker.load:.2f}" for worker in batch.workers)
             cpu = " + ".join(f"{worker.cpu_ms:,}" for worker in batch.workers)
             self.say(
                 "batch",
                 f"{number}/{self._expected}  {batch.rows:,} rows  {batch.rate:,.0f} rows/s  {batch.results:,} results  "
-                f"state {state} rows, {format_bytes(batch.stored_bytes)}  cpu {cpu} ms  "
+                f"load {loads}  state {batch.stored_rows:,} rows, {format_bytes(batch.stored_bytes)}  cpu {cpu} ms  "
                 f"clock {format_clock(min(batch.clocks) - self._origin)}  late {batch.late:,}",
             )
-        self._shown = len(batches)
+        for decision in run.decisions[self._decided :]:
+            self.say("adapts", str(decision))
+        self._shown, self._decided = len(run.batches), len(run.decisions)
 
 
 class LiveDisplay:
     """A block of lines on a terminal, redrawn in place."""
 
-    def __init__(self, screen: TextIO, *, expected: int, origin: int, color: bool) -> None:
+    def __init__(self, screen: TextIO, *, origin: int, color: bool) -> None:
         self._screen = screen
-        self._expected = expected
         self._origin = origin
         self._color = color
+        self.begin(0)
+
+    def begin(self, expected: int) -> None:
+        """See `Display`."""
+        self._expected = expected
         self._drawn = 0
 
     def say(self, label: str, text: str, color: str = "") -> None:
@@ -74,9 +90,9 @@ class LiveDisplay:
         self._drawn = 0
         print(self._line(label, self._paint(text, color)), file=self._screen, flush=True)
 
-    def show(self, batches: Sequence[Batch], elapsed: float) -> None:
+    def show(self, run: Run) -> None:
         """See `Display`."""
-        lines = self._block(batches, elapsed)
+        lines = self._block(run)
         up = f"\x1b[{self._drawn}A" if self._drawn else ""
         self._drawn = len(lines)
         # A line that wraps would count as two and break the redrawing, so wrapping is off meanwhile (DECAWM).
@@ -84,25 +100,27 @@ class LiveDisplay:
         self._screen.write(f"{up}\x1b[?7l{text}\x1b[?7h")
         self._screen.flush()
 
-    def _block(self, batches: Sequence[Batch], elapsed: float) -> list[str]:
-        last = batches[-1] if batches else None
+    def _block(self, run: Run) -> list[str]:
+        batches = run.batches
         done = bar(len(batches) / self._expected, _BAR)
-        lines = [self._line("batch", self._paint(done, "34"), f"{len(batches)} of {self._expected}   {elapsed:.0f} s")]
-        if last is None:
+        count = f"{len(batches)} of {self._expected}   {run.elapsed:.0f} s"
+        lines = [self._line("batch", self._paint(done, "34"), count)]
+        if not batches:
             return [*lines, self._line("", "waiting for the first batch: Spark starts its Python workers")]
+        last = batches[-1]
         rates = [batch.rate for batch in batches]
         lines += [
             self._line("rows/s", self._paint(f"{sparkline(rates[-_BAR:]):<{_BAR}}", "34"), f"{last.rate:,.0f}"),
-            self._line("rows", f"{sum(batch.rows for batch in batches):,} in, {last.results:,} joined"),
+            self._line("rows", f"{run.rows:,} in, {last.results:,} joined"),
             self._line("clock", f"{format_clock(min(last.clocks) - self._origin)}, {last.late:,} late rows"),
         ]
-        most = max(worker.stored_rows for batch in batches for worker in batch.workers)
+        most = max(batch.imbalance for batch in batches)
         for number, worker in enumerate(last.workers):
-            filled = self._paint(
-                bar(worker.stored_rows / max(most, 1), _BAR), _WORKER_COLORS[number % len(_WORKER_COLORS)]
-            )
+            filled = self._paint(bar(worker.load / max(most, 1), _BAR), _WORKER_COLORS[number % len(_WORKER_COLORS)])
             state = f"{worker.stored_rows:>9,} rows {format_bytes(worker.stored_bytes):>8} {worker.cpu_ms:>6,} cpu ms"
-            lines.append(self._line(f"worker {number}", filled, state))
+            lines.append(self._line(f"worker {number}", filled, f"load {worker.load:.2f}", state))
+        for decision in run.decisions[-_MOST_DECISIONS:]:
+            lines.append(self._line("adapts", self._paint(str(decision), _DECISION)))
         return lines
 
     def _line(self, label: str, *parts: str) -> str:

@@ -95,6 +95,7 @@ def local_session(folder: Path, workers: int) -> Iterator[SparkSession]:
         # DuckDB reads the default, INT96, as a time without a zone.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.session.timeZone": "UTC",
+        "spark.sql.streaming.numRecentProgressUpdates": "100000",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.local.dir": str(scratch),
         "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={scratch}",
@@ -103,7 +104,9 @@ def local_session(folder: Path, workers: int) -> Iterator[SparkSession]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
-    builder = SparkSession.builder.master(f"local[{workers}]").appName("braided demo")
+    # More workers than cores take turns: a Python process for each would only start more slowly.
+    slots = min(workers, os.cpu_count() or 1)
+    builder = SparkSession.builder.master(f"local[{slots}]").appName("braided demo")
     on_interrupt = signal.getsignal(signal.SIGINT)
     session = builder.config(map=settings).getOrCreate()
     signal.signal(signal.SIGINT, on_interrupt)  # PySpark's own handler calls the JVM, even once that is gone

@@ -1,0 +1,111 @@
+"""What the demo joins: its streams, their sizes, and the files that Spark reads them from."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from braided.workloads.calls import ORIGIN, call_records, suspicious_numbers
+
+WORKERS = 4
+WITHIN, LATENESS = "10 seconds", "5 seconds"
+HOT_SHARE = 0.5
+LEG_WITHIN, LEG_LATENESS = "2 seconds", "2 seconds"
+LEG_WHERE = "abs(l.duration - r.duration) <= 2 AND l.cell <> r.cell"
+_SECOND = 1_000_000
+_MOST_LEGS = 30_000
+
+
+@dataclass(frozen=True)
+class Streams:
+    """Two streams: rows of both together, over some seconds of event time, cut into batches."""
+
+    rows: int
+    seconds: int
+
+    batch_seconds = 4
+
+    @property
+    def batches(self) -> int:
+        """How many batches the streams are cut into."""
+        return -(-self.seconds // self.batch_seconds)
+
+    def generate(self) -> dict[str, pa.Table]:
+        """Return the streams by name, each in order of its column ``arrived``."""
+        raise NotImplementedError
+
+    def write(self, folder: Path) -> None:
+        """Generate the streams and write each into a folder of its name."""
+        for name, table in self.generate().items():
+            self._write_stream(folder / name, table)
+
+    def _write_stream(self, folder: Path, table: pa.Table) -> None:
+        """Write a stream as one Parquet file a batch, cut by arrival.
+
+        Spark's file source reads files in order of modification time, which is made to follow the number.
+        """
+        folder.mkdir()
+        edges = ORIGIN + np.arange(self.batches + 1) * self.batch_seconds * _SECOND
+        cuts = np.searchsorted(table["arrived"].cast(pa.int64()).to_numpy(), edges)
+        for number in range(self.batches):
+            start, end = int(cuts[number]), int(cuts[number + 1])
+            path = folder / f"{number:05d}.parquet"
+            pq.write_table(table.slice(start, end - start).drop_columns("arrived"), path)
+            os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
+
+
+@dataclass(frozen=True)
+class Plan(Streams):
+    """The size of the demo: calls and suspicious numbers, with a phone that turns hot; and the legs beside them."""
+
+    @property
+    def hot_from(self) -> int:
+        """The second from which one phone is hot: after a quarter, on the edge of a batch.
+
+        The rest is for the routing to adapt, and for what it replaced to leave the window.
+        """
+        return self.batches // 4 * self.batch_seconds
+
+    @property
+    def legs(self) -> Legs:
+        """The streams of the theta join, which are small: a row meets all rows in the window."""
+        return Legs(min(self.rows, _MOST_LEGS), 30)
+
+    def generate(self) -> dict[str, pa.Table]:
+        """Four calls to a sighting; as many phones as make two results a call in streams of two minutes."""
+        numbers = max(self.rows // 5, 1)
+        calls = self.rows - numbers
+        phones = max(self.rows // 60, 2)
+        return {
+            "calls": call_records(
+                rows=calls,
+                rate=calls / self.seconds,
+                phones=phones,
+                disorder=LATENESS,
+                hot_share=HOT_SHARE,
+                hot_from=f"{self.hot_from} seconds",
+            ),
+            "numbers": suspicious_numbers(rows=numbers, rate=numbers / self.seconds, phones=phones, disorder=LATENESS),
+        }
+
+
+@dataclass(frozen=True)
+class Legs(Streams):
+    """Calls that enter a network and calls that leave it: a relayed call is one of each, equally long."""
+
+    batch_seconds = 10
+
+    def generate(self) -> dict[str, pa.Table]:
+        """As many of the one as of the other."""
+        rows = self.rows // 2
+        return {
+            name: call_records(
+                rows=rows, rate=rows / self.seconds, phones=max(rows, 2), disorder=LEG_LATENESS, seed=seed
+            )
+            for name, seed in (("incoming", 2), ("outgoing", 3))
+        }

@@ -1,0 +1,88 @@
+"""The demo's two queries, and how they are followed."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import braided
+from braided.cli.batches import Run
+from braided.cli.plan import LATENESS, LEG_LATENESS, LEG_WHERE, LEG_WITHIN, WITHIN
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_CALLS_DDL = "caller long, callee long, start timestamp, duration int, cell int"
+_NUMBERS_DDL = "phone long, seen_at timestamp, reason string"
+
+
+def join_calls(spark: SparkSession, folder: Path) -> Any:
+    """Start the join of calls and suspicious numbers, whose routing adapts."""
+    joined = braided.join(
+        _read(spark, folder / "calls", _CALLS_DDL),
+        _read(spark, folder / "numbers", _NUMBERS_DDL),
+        on=[("caller", "phone")],
+        time=("start", "seen_at"),
+        within=WITHIN,
+        lateness=LATENESS,
+        name="calls",
+        control=str(folder / "control"),
+    )
+    return _start(joined, folder / "joined")
+
+
+def join_legs(spark: SparkSession, folder: Path) -> Any:
+    """Start the join of incoming and outgoing calls, which have no key in common."""
+    matched = braided.join(
+        _read(spark, folder / "incoming", _CALLS_DDL),
+        _read(spark, folder / "outgoing", _CALLS_DDL),
+        on=None,
+        time="start",
+        within=LEG_WITHIN,
+        where=LEG_WHERE,
+        lateness=LEG_LATENESS,
+        name="legs",
+    )
+    return _start(matched, folder / "matched")
+
+
+def _read(spark: SparkSession, folder: Path, schema: str) -> DataFrame:
+    return spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(folder))
+
+
+def _start(joined: DataFrame, folder: Path) -> Any:
+    return (
+        joined.writeStream.format("parquet")
+        .option("checkpointLocation", f"{folder}-checkpoint")
+        .trigger(availableNow=True)
+        .start(str(folder))
+    )
+
+
+def follow(start: Callable[[], Any], show: Callable[[Run], None], interrupted: threading.Event) -> Run:
+    """Start a query, show it until it ends, and return what was seen; an interrupt stops the query first."""
+    run = Run()
+    started = time.monotonic()
+    query = start()
+    seen = -1
+    ended = False
+    while not ended:
+        ended = query.awaitTermination(0.2)
+        run.elapsed = time.monotonic() - started
+        if interrupted.is_set():
+            query.stop()
+            raise KeyboardInterrupt
+        newest = query.lastProgress
+        if newest is not None and newest.batchId > seen:
+            fresh = [progress for progress in query.recentProgress if progress.batchId > seen]
+            for progress in fresh:
+                if progress.numInputRows:
+                    run.add(query, progress)
+            seen = fresh[-1].batchId
+        elif newest is not None and newest.numInputRows:
+            run.add_decisions(query, newest)
+        show(run)
+    return run

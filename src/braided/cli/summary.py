@@ -1,0 +1,97 @@
+"""What the demo says at its end, as lines, as bars and as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import braided
+from braided.cli.batches import Run, median_rate, share_of_rows
+from braided.cli.display import bar, format_bytes
+from braided.cli.oracle import Check
+from braided.cli.plan import HOT_SHARE, LATENESS, LEG_LATENESS, LEG_WHERE, LEG_WITHIN, WITHIN, WORKERS, Plan
+from braided.runtime.operator import Json
+
+_BAR = 20
+
+
+def summarize(plan: Plan, run: Run) -> dict[str, str]:
+    """Return the lines that close the first join: rates, state, lateness, the hot phone, the routing."""
+    batches = run.batches
+    peak = max(batches, key=lambda batch: batch.stored_rows)
+    return {
+        "joined": f"{run.rows:,} rows into {run.results:,} in {run.elapsed:.1f} s: "
+        f"{run.rows / run.elapsed:,.0f} rows/s, {median_rate(batches):,.0f} in the median batch",
+        "state": f"at most {peak.stored_rows:,} rows, {format_bytes(peak.stored_bytes)}; "
+        f"at the end {batches[-1].stored_rows:,} rows",
+        "lateness": f"{LATENESS} allowed, {batches[-1].late:,} rows later than that",
+        **_summarize_routing(plan, run),
+    }
+
+
+def _summarize_routing(plan: Plan, run: Run) -> dict[str, str]:
+    hot = f"one phone makes {HOT_SHARE:.0%} of the calls from {plan.hot_from} s on"
+    compared = run.before_and_after()
+    if run.promotion is None or compared is None:
+        return {"hot key": f"{hot}; the streams ended before the routing could adapt"}
+    before, after = compared
+    edge = plan.hot_from // plan.batch_seconds
+    calm = max(share_of_rows(run.batches[:edge]), default=1 / len(before.workers))
+    return {
+        "hot key": f"{hot}: its worker takes {max(share_of_rows([before])):.0%} of the rows, {calm:.0%} before",
+        "adapted": str(run.promotion),
+        "balance": f"largest load over mean {before.imbalance:.2f} in batch {before.number + 1}, "
+        f"{after.imbalance:.2f} in batch {after.number + 1}",
+    }
+
+
+def summarize_legs(run: Run) -> dict[str, str]:
+    """Return the line that closes the theta join."""
+    return {
+        "matched": f"{run.rows:,} rows into {run.results:,} pairs in {run.elapsed:.1f} s: "
+        f"{run.results / run.elapsed:,.0f} pairs/s, {median_rate(run.batches):,.0f} rows/s in the median batch"
+    }
+
+
+def draw_loads(run: Run) -> dict[str, str]:
+    """Return a pair of bars per worker: its load before the promotion and in the last batch, on one scale."""
+    compared = run.before_and_after()
+    if compared is None:
+        return {}
+    most = max(batch.imbalance for batch in compared)
+    heads = (f"before: batch {compared[0].number + 1}", f"after: batch {compared[1].number + 1}")
+    lines = {"load": f"{heads[0]:<{_BAR + 8}}{heads[1]}"}
+    for number, pair in enumerate(zip(*(batch.workers for batch in compared), strict=True)):
+        bars = [f"{bar(worker.load / most, _BAR)} {worker.load:.2f}" for worker in pair]
+        lines[f"worker {number}"] = "   ".join(bars)
+    return lines
+
+
+def describe_run(plan: Plan, run: Run, legs: Run, checks: dict[str, Check]) -> Json:
+    """Return both joins as plain JSON, enough to draw them again."""
+    import pyspark
+
+    compared = run.before_and_after()
+    return {
+        "versions": {"braided": braided.__version__, "pyspark": pyspark.__version__},
+        "join": {"within": WITHIN, "lateness": LATENESS, "workers": WORKERS},
+        "plan": {
+            "rows": plan.rows,
+            "seconds": plan.seconds,
+            "batch_seconds": plan.batch_seconds,
+            "hot_from": plan.hot_from,
+            "hot_share": HOT_SHARE,
+        },
+        "summary": {**summarize(plan, run), "checked": str(checks["joined"])},
+        "equal": all(check.equal for check in checks.values()),
+        "checks": {name: check.equal for name, check in checks.items()},
+        "elapsed": round(run.elapsed, 3),
+        "batches": [batch.to_dict() for batch in run.batches],
+        "decisions": [{**asdict(decision), "text": str(decision)} for decision in run.decisions],
+        "compared": None if compared is None else [run.batches.index(batch) for batch in compared],
+        "legs": {
+            "join": {"within": LEG_WITHIN, "lateness": LEG_LATENESS, "where": LEG_WHERE},
+            "summary": {**summarize_legs(legs), "checked": str(checks["matched"])},
+            "elapsed": round(legs.elapsed, 3),
+            "batches": [batch.to_dict() for batch in legs.batches],
+        },
+    }
