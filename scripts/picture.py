@@ -14,7 +14,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from braided.cli.batches import Batch, WorkerLoad, share_of_rows
+from braided.cli.batches import Batch, WorkerLoad
 from braided.cli.charts import Frame, draw_chart
 from braided.cli.display import format_bytes
 from braided.cli.page import by_worker
@@ -42,6 +42,8 @@ text { font-family: system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-se
 .line { fill: none; stroke-width: 2; stroke-linejoin: round } .point { display: none }
 .line.s0 { stroke: #2563eb } .label.s0 { fill: #2563eb }
 .line.s1 { stroke: #b4459c } .label.s1 { fill: #b4459c }
+.line.s2 { stroke: #c2761b } .label.s2 { fill: #c2761b }
+.line.s3 { stroke: #3f8f4f } .label.s3 { fill: #3f8f4f }
 """
 
 
@@ -107,12 +109,11 @@ def draw_terminal(run: dict[str, Any]) -> str:
     """The demo's own summary, without what depends on the machine."""
     plan, batches = run["plan"], read_batches(run)
     last, peak = batches[-1], max(batches, key=lambda batch: batch.stored_rows)
-    edge = plan["hot_from"] // plan["batch_seconds"]
-    hot = max(share_of_rows(batches[edge:]))
+    before, after = (max(worker.load for worker in batches[number].workers) for number in run["compared"])
     lines = {
         "joined": f"{plan['rows']:,} rows into {last.results:,}",
         "state": f"at most {peak.stored_rows:,} rows, {format_bytes(peak.stored_bytes)}",
-        "hot key": f"{plan['hot_share']:.0%} of calls; its worker has {hot:.0%} of rows",
+        "hot key": f"{plan['hot_share']:.0%} of calls; load {before:.2f}, then {after:.2f} of mean",
         "lateness": f"{run['join']['lateness']} allowed, {last.late:,} late rows",
         "checked": run["summary"]["checked"],
     }
@@ -126,18 +127,18 @@ def draw_terminal(run: dict[str, Any]) -> str:
 
 
 def draw_state(run: dict[str, Any]) -> str:
-    """The rows in state of each worker over the run."""
+    """The load of each worker over the run."""
     plan, batches = run["plan"], run["batches"]
     ends = [(number + 1) * plan["batch_seconds"] for number in range(len(batches))]
     chart = draw_chart(
         ends,
-        by_worker(batches, "stored_rows"),
+        by_worker(batches, "load"),
         x_end=plan["seconds"],
         mark=(plan["hot_from"], "one phone turns hot"),
         frame=Frame(width=426, height=176, left=44, right=68),
     )
     return (
-        f'<text class="title" x="0" y="12">Rows in state, per worker</text><g transform="translate(0 18)">{chart}</g>'
+        f'<text class="title" x="0" y="12">Load of each worker, over the mean</text><g transform="translate(0 18)">{chart}</g>'
     )
 
 
