@@ -36,12 +36,19 @@ from braided.routing.table import BUCKETS, GRIDS, RoutingTable
 
 # Another shape must be a fifth cheaper, in so many batches in a row, before rows are copied to old and new.
 _GAIN = 0.8
-_SAMPLES = 3
+_SAMPLES = 2
 # A hot key's grid takes at most this share of a worker's load, so that weights have something to level with.
 _KEY_SHARE = 0.5
+# A key outgrows its grid when its busiest worker has this many times that share, and another grid has a third less.
+_OUTGROWN = 1.5
+_RELAY = 0.67
 # Weights change when the busiest worker of a grid exceeds the mean by a tenth, and then not for a few batches.
 _UNEVEN = 1.1
 _WEIGHTS_REST = 3
+# A bucket's load is averaged over the batches that make a hot spot: the largest of one batch are large by chance.
+_BUCKET_SAMPLES = 3
+# CPU time of the first batches is that of starting processes and of compiling.
+_WARMING = 5
 # Loads are judged again once old places of hot keys take less than this share of a worker's.
 _DRAINED = 0.1
 
@@ -89,7 +96,11 @@ class Controller:
         self._rates: list[Rates] = []
         self._clocks: list[tuple[int, int]] = []
         self._better = 0
+        self._outgrown: dict[int, int] = {}
         self._rest = 0
+        self._moving = False
+        self._batches = 0
+        self._buckets: list[Loads] = []
 
     def step(self, seen: Observation, wanted: int | str | None = None) -> list[Event]:
         """Take one batch; `wanted` is a request for a number of workers in use, or "auto"."""
@@ -98,6 +109,8 @@ class Controller:
         self._averages.add(self._loads(seen))
         edit = TableEdit(self.table)
         edit.drop(self._deaths.dead(self.table))
+        self._buckets = [*self._buckets, self._bucket_loads(seen)][-_BUCKET_SAMPLES:]
+        self._moving = bool(self._migrations.busy)
         self._forget_ended(edit)
         events = list(self._decide(seen, edit, wanted))
         self.table = edit.done()
@@ -135,7 +148,7 @@ class Controller:
         now = list(self.table.in_use)
         count = len(now)
         if wanted == "auto":
-            count = self._scale.judge(self._averages, now, self.table.workers)
+            count = self._scale.judge(self._averages, now, self.table.workers, self._slots)
         elif isinstance(wanted, int):
             count = max(1, min(wanted, self.table.workers))
         target = tuple(range(count))
@@ -147,19 +160,22 @@ class Controller:
         owner = self.table.owner
         outside = ~np.isin(owner, target) & (owner < GRIDS)
         spread = len(target) > len(now)
-        if not outside.any() and not spread:
-            return
-        groups = np.arange(BUCKETS)
-        movable = edit.has_room(groups) & (owner < GRIDS)
-        plain = np.where(owner < GRIDS, owner, target[0]).astype(np.int32)
-        moves = choose_moves(
-            plain, self._bucket_loads(seen) + 1e-9, np.zeros(self.table.workers), list(target), movable
-        )
-        self._assign(edit, moves)
-        for key in self._grid_keys():
-            number = int(self.table.live[edit_group(self.table, key), 0])
-            grid = self.table.grids[number]
-            if not set(grid.workers) <= set(target) or spread:
+        laid_outside = [key for key in self._grid_keys() if not set(self._grid_of(key).workers) <= set(target)]
+        if outside.any() or spread:
+            groups = np.arange(BUCKETS)
+            movable = edit.has_room(groups) & (owner < GRIDS)
+            plain = np.where(owner < GRIDS, owner, target[0]).astype(np.int32)
+            loads = np.mean(self._buckets, axis=0) + 1e-9
+            if spread:
+                # No worker can take a bucket of more than a fair share; the others must not wait for it.
+                loads[(loads > loads.sum() / len(target)) & ~outside] = 0.0
+            moves = choose_moves(plain, loads, np.zeros(self.table.workers), list(target), movable)
+            self._assign(edit, moves)
+            self._migrations.begin(self.table.version + 1, moves)
+        for key in self._grid_keys() if spread else laid_outside:
+            group = edit.group_of_key(key)
+            # A key with too many live assignments waits until one is dead.
+            if group is not None and edit.has_room(np.array([group])).all():
                 self._lay(seen, edit, key, target)
 
     # Hot keys.
@@ -168,6 +184,9 @@ class Controller:
         table = self.table
         keys = zip(table.key_hashes.tolist(), table.key_demoted.tolist(), strict=True)
         return [key for key, demoted in keys if not demoted]
+
+    def _grid_of(self, key: int) -> Grid:
+        return self.table.grids[int(self.table.live[edit_group(self.table, key), 0])]
 
     def _promote(self, seen: Observation, edit: TableEdit) -> Iterator[Event]:
         total = float(seen.work.sum())
@@ -195,21 +214,53 @@ class Controller:
                 f"{counts[1]:.0f} right rows and {counts[2]:.0f} results a batch"
             )
             yield self._event(seen, "promote", reason, key=f"{key:016x}", grid=grid.shape)
+        yield from self._relay(seen, edit, fair)
+
+    def _relay(self, seen: Observation, edit: TableEdit, fair: float) -> Iterator[Event]:
+        """Give a key another grid once it has outgrown its own, or its rates have turned round."""
+        outgrown: dict[int, int] = {}
+        for key in self._grid_keys():
+            group = edit.group_of_key(key)
+            if group is None or edit.is_draining(group) or self._keys.is_cooling(key):
+                continue
+            counts, grid = self._keys.counts(key), self._grid_of(key)
+            rates = self._key_rates(seen, key)
+            best = self._key_grid(seen, key, edit.in_use)
+            busiest = [float(expected_loads(g, rates, self.table.workers).max()) for g in (grid, best)]
+            fits = busiest[1] <= _KEY_SHARE * fair
+            grown = busiest[0] > _OUTGROWN * _KEY_SHARE * fair and busiest[1] < _RELAY * busiest[0]
+            cheaper = fits and rates.cost(best) < _RELAY * rates.cost(grid)
+            if not grown and not cheaper:
+                continue
+            outgrown[key] = self._outgrown.get(key, 0) + 1
+            if outgrown[key] >= _SAMPLES:
+                edit.promote(key, best)
+                reason = (
+                    f"{sum(counts) / fair:.2f} of a worker's fair share, its busiest worker {busiest[0] / fair:.2f}"
+                )
+                yield self._event(seen, "reshape", reason, key=f"{key:016x}", grid=best.shape)
+        self._outgrown = outgrown
+
+    def _key_rates(self, seen: Observation, key: int) -> Rates:
+        counts = self._keys.counts(key)
+        return Rates.of(counts[:2], seen.row_bytes, self._windows(seen), counts[2])
 
     def _lay(self, seen: Observation, edit: TableEdit, key: int, in_use: tuple[int, ...]) -> Grid:
         """Give a key a grid over the least loaded workers in use."""
+        grid = self._key_grid(seen, key, in_use)
+        edit.promote(key, grid)
+        return grid
+
+    def _key_grid(self, seen: Observation, key: int, in_use: tuple[int, ...]) -> Grid:
         counts = self._keys.counts(key)
         others = self._bucket_work(seen)
         home = int(self.table.owner[key & (BUCKETS - 1)])
-        if home < GRIDS:
+        if home < GRIDS and key not in self._grid_keys():
             others[home] = max(0.0, others[home] - sum(counts))
         order = sorted(in_use, key=lambda worker: (others[worker], worker))
-        rates = Rates.of(counts[:2], seen.row_bytes, self._windows(seen), counts[2])
         fair = float(seen.work.sum()) / len(in_use)
-        grid = key_grid(order, rates, _KEY_SHARE * fair)
-        grid = level_weights(grid, others, sum(counts))
-        edit.promote(key, grid)
-        return grid
+        grid = key_grid(order, self._key_rates(seen, key), _KEY_SHARE * fair)
+        return level_weights(grid, others, sum(counts))
 
     # Weights: least loaded first.
 
@@ -272,15 +323,19 @@ class Controller:
         return work
 
     def _move(self, seen: Observation, edit: TableEdit) -> Iterator[Event]:
+        if self._moving or self._migrations.busy or seen.version < self.table.version or self._draining(seen):
+            # What was measured while old places were still probed is no reason to move more.
+            self._hot_spots = HotSpotRule()
+            return
         hot = self._hot_spots.judge(self._averages, self.table.in_use)
-        if hot is None or self._migrations.busy or seen.version < self.table.version or self._draining(seen):
+        if hot is None:
             return
         table = self.table
         fixed = np.zeros(table.workers)
         for number in np.unique(table.live[:, 0]).tolist():
             if number >= GRIDS and number in seen.grids:
                 fixed += self._grid_load(seen, number)
-        buckets = self._bucket_loads(seen)
+        buckets = np.mean(self._buckets, axis=0)
         if self._measure == "cpu":
             # Buckets are counted in rows and results; what a worker's cost it tells its CPU time.
             scale = seen.cpu_ms / np.maximum(1.0, seen.work)
@@ -332,7 +387,9 @@ class Controller:
         else:
             best = cheapest_grid(in_use, rates)
             gain = rates.cost(best) / max(1.0, rates.cost(current))
-        forced = set(current.workers) - set(in_use) or in_use != self.table.in_use
+        # A request to scale may have to wait for room. SSP may leave workers out by choice, a grid never does.
+        unused = set(in_use) - set(current.workers) if self.table.scheme == "grid" else set()
+        forced = set(current.workers) - set(in_use) or unused or in_use != self.table.in_use
         self._better = self._better + 1 if best.columns != current.columns and gain < _GAIN else 0
         if not forced and (self._better < _SAMPLES or seen.version < self.table.version):
             return

@@ -67,6 +67,10 @@ class HotKeys:
         """Take note that a key went back to its bucket."""
         self._promoted.discard(key)
 
+    def is_cooling(self, key: int) -> bool:
+        """Whether a promoted key was cold in the last batch."""
+        return self._known[key].cold > 0
+
     def counts(self, key: int) -> Counts:
         """Return a key's left rows, right rows and results per batch, averaged."""
         return self._known[key].counts

@@ -8,8 +8,8 @@ from braided.balance.loads import LoadAverages
 class ScaleRule:
     """Twice the workers when those in use are busy, half when they idle, by the longest average.
 
-    high, low : mean loads of the workers in use. 0.7 leaves room for a burst; 0.2 lies below half of it, so
-        that halving does not call for doubling.
+    high, low : mean loads of the workers in use, of what they could do. 0.7 leaves room for a burst; 0.2 lies below
+        half of it, so that halving does not call for doubling.
     patience : batches between two changes, as long as the average is.
 
     >>> averages, rule = LoadAverages(4), ScaleRule(patience=1)
@@ -22,13 +22,17 @@ class ScaleRule:
         self.high, self.low, self.patience = high, low, patience
         self._waited = 0
 
-    def judge(self, averages: LoadAverages, in_use: list[int], most: int) -> int:
-        """Take one report; return how many workers to use."""
+    def judge(self, averages: LoadAverages, in_use: list[int], most: int, slots: int = 0) -> int:
+        """Take one report; return how many workers to use.
+
+        slots: what the loads are shares of. Fewer workers than slots cannot use them all: then it counts how busy
+        those workers are, or one that is busy all the time would pass for idle.
+        """
         self._waited += 1
         now = len(in_use)
         if self._waited < self.patience:
             return now
-        mean = float(averages.over(15)[in_use].mean())
+        mean = float(averages.over(15)[in_use].mean()) * max(1.0, slots / now)
         wanted = min(most, 2 * now) if mean > self.high else max(1, now // 2) if mean < self.low else now
         if wanted != now:
             self._waited = 0

@@ -58,7 +58,7 @@ class ControlDir:
 
     def owner(self) -> str | None:
         """Return the id of the query that owns the directory."""
-        return str(self._json("owner.json")["query"]) if self._files.read("owner.json") is not None else None
+        return str(self._field("owner.json", "query", str)) if self._files.read("owner.json") is not None else None
 
     def publish(self, table: RoutingTable) -> bool:
         """Write a table; False if its version exists."""
@@ -78,7 +78,21 @@ class ControlDir:
 
     def table(self, version: int) -> RoutingTable:
         """Return a table, checked."""
-        return _read_table(self.location, version)
+        name = _table_name(version)
+        content = self._files.read(name)
+        if content is None:
+            raise BraidedError(f"control={self.location!r}: {name} is missing; restore it from a copy")
+        if len(content) > _LARGEST:
+            raise BraidedError(f"control={self.location!r}: {name} has {len(content)} bytes, too many for a table")
+        try:
+            table = _checked(content)
+        except BraidedError as error:
+            raise BraidedError(f"control={self.location!r}: {name} is damaged: {error}") from error
+        if table.version != version:
+            raise BraidedError(
+                f"control={self.location!r}: {name} holds version {table.version}; restore it from a copy"
+            )
+        return table
 
     def pin(self, batch: str, query: str) -> RoutingTable:
         """Return the table of a batch: the one its pin names, and else the newest, pinned now."""
@@ -143,11 +157,17 @@ class ControlDir:
         for name in self._files.names("pins"):
             batch = name.split("-")[0]
             if batch.isdigit() and int(batch) >= from_batch:
-                versions.append(int(self._json(f"pins/{name}")["version"]))
+                versions.append(int(self._field(f"pins/{name}", "version", int)))
         return min(versions, default=None)
 
     def _json(self, name: str) -> dict[str, Any]:
         return _parse(self.location, name, self._files.read(name))
+
+    def _field(self, name: str, field: str, kind: type) -> Any:
+        value = self._json(name).get(field)
+        if type(value) is not kind:
+            raise BraidedError(f"control={self.location!r}: {name} is damaged; restore it from a copy")
+        return value
 
 
 def _table_name(version: int) -> str:
@@ -155,26 +175,15 @@ def _table_name(version: int) -> str:
 
 
 @lru_cache(maxsize=16)
-def _read_table(location: str, version: int) -> RoutingTable:
-    name = _table_name(version)
-    content = files_at(location).read(name)
-    if content is None:
-        raise BraidedError(f"control={location!r}: {name} is missing; restore it from a copy")
-    if len(content) > _LARGEST:
-        raise BraidedError(f"control={location!r}: {name} has {len(content)} bytes, too many for a table")
-    try:
-        table = RoutingTable.from_bytes(content)
-    except BraidedError as error:
-        raise BraidedError(f"control={location!r}: {name} is damaged: {error}") from error
-    if table.version != version:
-        raise BraidedError(f"control={location!r}: {name} holds version {table.version}; restore it from a copy")
-    return table
+def _checked(content: bytes) -> RoutingTable:
+    """Known by content, not by place: a directory may be deleted and started anew while this process lives."""
+    return RoutingTable.from_bytes(content)
 
 
 def _parse(location: str, name: str, content: bytes | None) -> dict[str, Any]:
     try:
         value = json.loads(content if content is not None and len(content) <= _LARGEST else b"")
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BraidedError(f"control={location!r}: {name} is damaged; restore it from a copy") from error
     if not isinstance(value, dict):
         raise BraidedError(f"control={location!r}: {name} is damaged; restore it from a copy")

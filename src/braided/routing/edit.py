@@ -57,9 +57,11 @@ class TableEdit:
         self._changed = True
 
     def has_room(self, groups: Numbers) -> Mask:
-        """Return which groups may be assigned anew."""
-        room: Mask = self._live[groups, MAX_LIVE - 1] < 0
-        return room
+        """Return which groups may be assigned anew: a bucket only if the demoted keys that follow it may, too."""
+        room: Mask = self._live[:, MAX_LIVE - 1] < 0
+        full = self._demoted & ~room[BUCKETS:]
+        room[(self._keys[full] & np.uint64(BUCKETS - 1)).astype(np.int64)] = False
+        return np.asarray(room[groups], np.bool_)
 
     def assign(self, groups: Numbers, assignment: int) -> None:
         """Store new rows of these groups under an assignment. Keys that were demoted follow their bucket."""
@@ -83,6 +85,10 @@ class TableEdit:
         self._live[groups, 0] = assignment
         self._since[groups, 0] = 0
         self._changed = True
+
+    def is_draining(self, group: int) -> bool:
+        """Whether a group still probes where it was."""
+        return bool(self._live[group, 1] >= 0)
 
     def group_of_key(self, key: int) -> int | None:
         """Return the group of a hot key, None if it has none of its own."""

@@ -28,7 +28,7 @@ class Files(Protocol):
         """Write a file whole, over any that exists."""
 
     def append(self, name: str, content: bytes) -> None:
-        """Add to a file that one process writes."""
+        """Add lines to a file that one process writes; a last line that a crash cut short is ended first."""
 
     def names(self, folder: str) -> list[str]:
         """Return the names in a folder, none if it is missing."""
@@ -110,7 +110,10 @@ class LocalFiles:
 
     def append(self, name: str, content: bytes) -> None:
         """See `Files`."""
-        with (self._root / name).open("ab") as file:
+        with (self._root / name).open("a+b") as file:
+            if file.tell():
+                file.seek(-1, os.SEEK_END)
+                content = content if file.read(1) == b"\n" else b"\n" + content
             file.write(content)
 
     def names(self, folder: str) -> list[str]:
@@ -122,7 +125,7 @@ class LocalFiles:
 
     def delete(self, name: str) -> None:
         """See `Files`."""
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             (self._root / name).unlink()
 
 
@@ -174,7 +177,8 @@ class RemoteFiles:
 
     def append(self, name: str, content: bytes) -> None:
         """See `Files`. Object stores cannot append, so the file is written again."""
-        self.replace(name, (self.read(name) or b"") + content)
+        before = self.read(name) or b""
+        self.replace(name, before + (b"\n" if before and not before.endswith(b"\n") else b"") + content)
 
     def names(self, folder: str) -> list[str]:
         """See `Files`."""

@@ -134,7 +134,7 @@ class RoutingTable:
         """Read what `to_bytes` wrote and check all of it: it may come from a damaged or forged file."""
         try:
             table = _read(json.loads(content))
-        except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
             raise BraidedError(f"not a routing table ({type(error).__name__}: {error}); restore the file") from error
         if table.to_bytes() != content:
             raise BraidedError("not a routing table in the form it was written; restore the file")
