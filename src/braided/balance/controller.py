@@ -323,7 +323,9 @@ class Controller:
         return work
 
     def _move(self, seen: Observation, edit: TableEdit) -> Iterator[Event]:
-        if self._moving or self._migrations.busy or seen.version < self.table.version or self._draining(seen):
+        self._batches += 1
+        changing = self._moving or self._migrations.busy or seen.version < self.table.version
+        if changing or (self._measure == "cpu" and self._batches <= _WARMING) or self._draining(seen):
             # What was measured while old places were still probed is no reason to move more.
             self._hot_spots = HotSpotRule()
             return
