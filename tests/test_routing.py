@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,12 +10,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from braided.join.options import build_join, resolve_names
+from braided.order.clocks import Window
 from braided.routing.control import ControlDir
 from braided.routing.edit import TableEdit
 from braided.routing.keys import KeyHasher
-from braided.routing.routes import route
+from braided.routing.routes import route, tagged_schema
 from braided.routing.start import first_table
 from braided.routing.table import RoutingTable, worker_ids
+from braided.runtime import router
 from braided.runtime.spark import Routing
 
 if TYPE_CHECKING:
@@ -66,3 +70,31 @@ def test_every_task_of_a_batch_uses_its_pinned_table(tmp_path: Path) -> None:
     # A task that runs late, a retry, a replay after a restart: all read the pin. Only the next batch moves on.
     assert Routing(first, ControlDir(str(tmp_path))).table_of("0-17", "query", "join").version == 1
     assert routing.table_of("1-23", "query", "join").version == 2
+
+
+def test_the_copies_of_a_piece_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(router, "PIECE_ROWS", 1000)
+    schema = pa.schema([("k", pa.int64()), ("t", pa.timestamp("us"))])
+    names = resolve_names("k", "t", schema.names, schema.names)
+    join = build_join(names, (schema, schema), Window(0, 10, (0, 0)), ("", "_r"), None, None)
+    rows = pa.record_batch([np.arange(5000), pa.array(np.arange(5000), schema.field(1).type)], schema=schema)
+    for partition, side, copies in (("ssp", 1, 100), ("ssp", 0, 1), ("grid", 0, 10), ("hash", 0, 1)):
+        table = first_table(partition, 100, keyed=True, version=1)
+        assert pickle.loads(pickle.dumps(table)).digest == table.digest
+        assert table.most_copies[side] == copies
+        sent = list(router.route_task(join, "", table, side, 0, 100, [rows]))
+        report = sent[-1]
+        assert isinstance(report, router.RouterReport)
+        assert report.copies == 5000 * copies
+        pieces = [packets for packets in sent[:-2] if isinstance(packets, list)]
+        read = [
+            sum(
+                pa.ipc.read_record_batch(
+                    pa.py_buffer(p.block), schema if not p.kind & router.TAGGED else tagged_schema(schema)
+                ).num_rows
+                for p in packets
+            )
+            for packets in pieces
+        ]
+        assert sum(read) == 5000 * copies
+        assert max(read) <= 8 * 1000

@@ -76,6 +76,25 @@ class RoutingTable:
             GRIDS + 1, scheme,
         )  # fmt: skip
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A table travels with every task; a process reads equal ones once.
+        return _unpickled, (self.to_bytes(),)
+
+    @cached_property
+    def most_copies(self) -> tuple[int, int]:
+        """How many copies of one row there can be, left and right."""
+        if self.plain:
+            return 1, 1
+        of_grid = {
+            number: (len(grid.columns), max(len(column) for column in grid.columns))
+            for number, grid in self.grids.items()
+        }
+        lists = np.unique(self.live, axis=0).tolist()
+        left, right = (
+            max(sum(of_grid.get(a, (1, 1))[side] for a in row if a >= 0) for row in lists) for side in (0, 1)
+        )
+        return left, right
+
     @cached_property
     def digest(self) -> str:
         """A digest that tells two tables apart."""
@@ -194,6 +213,11 @@ def _whole(value: Any) -> int:
     if type(value) is not int or not 0 <= value < 1 << 62:
         raise ValueError(f"{value!r} is no whole number")
     return value
+
+
+@lru_cache(maxsize=4)
+def _unpickled(content: bytes) -> RoutingTable:
+    return RoutingTable.from_bytes(content)
 
 
 @lru_cache(maxsize=4)

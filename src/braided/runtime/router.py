@@ -25,6 +25,8 @@ from braided.version import __version__
 FORMAT = 2
 PIECE_BYTES = 8 << 20
 PIECE_ROWS = 1 << 18
+# Where rows may have more copies than this, pieces are smaller in proportion: the copies of a piece are in memory.
+_COPIES = 8
 # A sketch of 128 keys finds every key that takes 1% of a task's rows; the 24 heaviest travel to the driver.
 _WATCHED_KEYS = 128
 _REPORTED_KEYS = 24
@@ -91,7 +93,8 @@ def route_task(
     report = RouterReport(side, task)
     heavy = HeavyHitters(capacity=_WATCHED_KEYS)
     running_max = MIN_TIME
-    for seq, piece in enumerate(_pieces(batches, operator.inputs[side])):
+    shrink = 1 if table is None else -(-table.most_copies[side] // _COPIES)
+    for seq, piece in enumerate(_pieces(batches, operator.inputs[side], shrink)):
         seen.rows += piece.num_rows
         timed = _drop_null_times(piece, operator.times[side])
         seen.null_times += piece.num_rows - timed.num_rows
@@ -177,17 +180,18 @@ def _pack(
                 yield Packet(worker, side, task, seq, late_rows, copies, kind, None, block.serialize().to_pybytes())
 
 
-def _pieces(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _pieces(batches: Iterable[pa.RecordBatch], schema: pa.Schema, shrink: int) -> Iterator[pa.RecordBatch]:
     """Join small input batches, and cut large ones, into pieces of bounded size with the given schema."""
+    most_bytes, most_rows = max(1, PIECE_BYTES // shrink), max(1, PIECE_ROWS // shrink)
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
         conformed = conform(batch, schema)
-        parts = max(1, -(-conformed.nbytes // PIECE_BYTES), -(-conformed.num_rows // PIECE_ROWS))
+        parts = max(1, -(-conformed.nbytes // most_bytes), -(-conformed.num_rows // most_rows))
         step = max(1, -(-conformed.num_rows // parts))
         for start in range(0, conformed.num_rows, step):
             part = conformed.slice(start, step)
-            if waiting and (rows + part.num_rows > PIECE_ROWS or size + part.nbytes > PIECE_BYTES):
+            if waiting and (rows + part.num_rows > most_rows or size + part.nbytes > most_bytes):
                 yield pa.concat_batches(waiting)
                 waiting, rows, size = [], 0, 0
             waiting.append(part)
