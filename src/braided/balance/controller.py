@@ -18,25 +18,15 @@ from braided.balance.loads import LoadAverages, worker_loads
 from braided.balance.migrations import Migrations
 from braided.balance.moves import choose_moves
 from braided.balance.observation import Loads, Observation
+from braided.balance.reshape import SAMPLES, ReshapeRule, Windows
 from braided.balance.scale import ScaleRule
-from braided.balance.shapes import (
-    Rates,
-    cheapest_grid,
-    expected_loads,
-    key_grid,
-    level_weights,
-    ssp_grid,
-    ssp_time,
-)
+from braided.balance.shapes import Rates, expected_loads, key_grid, level_weights
 from braided.order.clocks import Window
 from braided.routing.deaths import Deaths
 from braided.routing.edit import TableEdit
 from braided.routing.grid import Grid
 from braided.routing.table import BUCKETS, GRIDS, RoutingTable
 
-# Another shape must be a fifth cheaper, in so many batches in a row, before rows are copied to old and new.
-_GAIN = 0.8
-_SAMPLES = 2
 # A hot key's grid takes at most this share of a worker's load, so that weights have something to level with.
 _KEY_SHARE = 0.5
 # A key outgrows its grid when its busiest worker has this many times that share, and another grid has a third less.
@@ -81,7 +71,6 @@ class Controller:
     def __init__(self, table: RoutingTable, window: Window, *, slots: int | None = None, measure: str = "cpu") -> None:
         self.table = table
         self.labels: dict[int, str] = {}
-        self._window = window
         self._deaths = Deaths(window)
         self._slots = slots or table.workers
         self._measure = measure
@@ -93,9 +82,8 @@ class Controller:
         for key, demoted in zip(table.key_hashes.tolist(), table.key_demoted.tolist(), strict=True):
             if not demoted:
                 self._keys.promoted(key)
-        self._rates: list[Rates] = []
-        self._clocks: list[tuple[int, int]] = []
-        self._better = 0
+        self._windows = Windows(window)
+        self._shape = ReshapeRule(self._slots)
         self._outgrown: dict[int, int] = {}
         self._rest = 0
         self._moving = False
@@ -105,6 +93,7 @@ class Controller:
     def step(self, seen: Observation, wanted: int | str | None = None) -> list[Event]:
         """Take one batch; `wanted` is a request for a number of workers in use, or "auto"."""
         self._deaths.observe(seen.batch, seen.version, seen.clocks)
+        self._windows.add(seen)
         self.labels.update(seen.labels)
         self._averages.add(self._loads(seen))
         edit = TableEdit(self.table)
@@ -233,7 +222,7 @@ class Controller:
             if not grown and not cheaper:
                 continue
             outgrown[key] = self._outgrown.get(key, 0) + 1
-            if outgrown[key] >= _SAMPLES:
+            if outgrown[key] >= SAMPLES:
                 edit.promote(key, best)
                 reason = (
                     f"{sum(counts) / fair:.2f} of a worker's fair share, its busiest worker {busiest[0] / fair:.2f}"
@@ -243,7 +232,7 @@ class Controller:
 
     def _key_rates(self, seen: Observation, key: int) -> Rates:
         counts = self._keys.counts(key)
-        return Rates.of(counts[:2], seen.row_bytes, self._windows(seen), counts[2])
+        return Rates.of(counts[:2], seen.row_bytes, self._windows.batches(), counts[2])
 
     def _lay(self, seen: Observation, edit: TableEdit, key: int, in_use: tuple[int, ...]) -> Grid:
         """Give a key a grid over the least loaded workers in use."""
@@ -365,46 +354,15 @@ class Controller:
 
     # One grid for everything.
 
-    def _windows(self, seen: Observation) -> tuple[float, float]:
-        """Return how many batches each side's rows are kept, by how fast the clocks advance."""
-        clocks = [clock for clock in seen.clocks if clock is not None]
-        self._clocks = [*self._clocks, (seen.batch, max(clocks))][-16:] if clocks else self._clocks
-        if len(self._clocks) < 2 or self._clocks[-1][0] <= self._clocks[0][0]:
-            return 1.0, 1.0
-        pace = (self._clocks[-1][1] - self._clocks[0][1]) / (self._clocks[-1][0] - self._clocks[0][0])
-        left, right = (min(1e4, max(0, self._window.retention(side)) / max(1.0, pace)) for side in (0, 1))
-        return left, right
-
     def _reshape(self, seen: Observation, edit: TableEdit) -> Iterator[Event]:
-        self._rates = [
-            *self._rates, Rates.of(seen.rows, seen.row_bytes, self._windows(seen), float(seen.results))
-        ][-_SAMPLES:]  # fmt: skip
-        names = ("left", "right", "left_cost", "right_cost", "results")
-        rates = Rates(*(float(np.mean([getattr(rate, name) for rate in self._rates])) for name in names))
-        current = self.table.grids[int(self.table.live[0, 0])]
-        in_use = edit.in_use
-        if self.table.scheme == "ssp":
-            best = ssp_grid(in_use, rates, self._slots)
-            gain = ssp_time(best, rates, self._slots) / max(1.0, ssp_time(current, rates, self._slots))
-        else:
-            best = cheapest_grid(in_use, rates)
-            gain = rates.cost(best) / max(1.0, rates.cost(current))
-        # A request to scale may have to wait for room. SSP may leave workers out by choice, a grid never does.
-        unused = set(in_use) - set(current.workers) if self.table.scheme == "grid" else set()
-        forced = set(current.workers) - set(in_use) or unused or in_use != self.table.in_use
-        self._better = self._better + 1 if best.columns != current.columns and gain < _GAIN else 0
-        if not forced and (self._better < _SAMPLES or seen.version < self.table.version):
-            return
+        wanted = self._shape.judge(seen, self._windows.batches(), self.table, edit.in_use)
         groups = np.arange(BUCKETS)
-        if best.columns == current.columns or not edit.has_room(groups).all():
+        if wanted is None or not edit.has_room(groups).all():
             return
-        edit.assign(groups, edit.add_grid(best))
-        self._better = 0
-        reason = f"{current.shape} to {best.shape} costs {gain:.2f} of it: {rates.left:.0f} left and " + (
-            f"{rates.right:.0f} right rows a batch, {rates.left_cost:.0f} and {rates.right_cost:.0f} bytes a copy"
-        )
-        event = "master" if self.table.scheme == "ssp" else "reshape"
-        yield self._event(seen, event, reason, grid=best.shape)
+        grid, reason = wanted
+        edit.assign(groups, edit.add_grid(grid))
+        self._shape.changed()
+        yield self._event(seen, "master" if self.table.scheme == "ssp" else "reshape", reason, grid=grid.shape)
 
 
 def edit_group(table: RoutingTable, key: int) -> int:

@@ -1,0 +1,81 @@
+"""When one grid for everything should have another shape: SSP's switch of master, the shape of a theta join's grid."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from braided.balance.observation import Observation
+from braided.balance.shapes import Rates, cheapest_grid, ssp_grid, ssp_time
+from braided.order.clocks import Window
+from braided.routing.grid import Grid
+from braided.routing.table import RoutingTable
+
+# Another shape must be a fifth cheaper, in so many batches in a row, before rows are copied to old and new.
+GAIN = 0.8
+SAMPLES = 2
+_CLOCKS = 16
+_MOST_BATCHES = 1e4
+
+
+class Windows:
+    """How many batches each side's rows are kept, by how fast the clocks advance."""
+
+    def __init__(self, window: Window) -> None:
+        self._window = window
+        self._clocks: list[tuple[int, int]] = []
+
+    def add(self, seen: Observation) -> None:
+        """Take a batch."""
+        clocks = [clock for clock in seen.clocks if clock is not None]
+        if clocks:
+            self._clocks = [*self._clocks, (seen.batch, max(clocks))][-_CLOCKS:]
+
+    def batches(self) -> tuple[float, float]:
+        """Return the number for the left and the right side, 1 as long as nothing is known."""
+        if len(self._clocks) < 2 or self._clocks[-1][0] <= self._clocks[0][0]:
+            return 1.0, 1.0
+        pace = (self._clocks[-1][1] - self._clocks[0][1]) / (self._clocks[-1][0] - self._clocks[0][0])
+        left, right = (min(_MOST_BATCHES, max(0, self._window.retention(side)) / max(1.0, pace)) for side in (0, 1))
+        return left, right
+
+
+class ReshapeRule:
+    """Samples both rates over a period and asks for another grid once it has been a fifth cheaper for as long."""
+
+    def __init__(self, slots: int) -> None:
+        self._slots = slots
+        self._rates: list[Rates] = []
+        self._better = 0
+
+    def judge(
+        self, seen: Observation, windows: tuple[float, float], table: RoutingTable, in_use: Sequence[int]
+    ) -> tuple[Grid, str] | None:
+        """Take one batch; return the grid to change to and why."""
+        now = Rates.of(seen.rows, seen.row_bytes, windows, float(seen.results))
+        self._rates = [*self._rates, now][-SAMPLES:]
+        names = ("left", "right", "left_cost", "right_cost", "results")
+        rates = Rates(*(float(np.mean([getattr(rate, name) for rate in self._rates])) for name in names))
+        current = table.grids[int(table.live[0, 0])]
+        if table.scheme == "ssp":
+            best = ssp_grid(in_use, rates, self._slots)
+            gain = ssp_time(best, rates, self._slots) / max(1.0, ssp_time(current, rates, self._slots))
+        else:
+            best = cheapest_grid(in_use, rates)
+            gain = rates.cost(best) / max(1.0, rates.cost(current))
+        # A request to scale may have to wait for room. SSP may leave workers out by choice, a grid never does.
+        unused = set(in_use) - set(current.workers) if table.scheme == "grid" else set()
+        forced = set(current.workers) - set(in_use) or unused or tuple(in_use) != table.in_use
+        self._better = self._better + 1 if best.columns != current.columns and gain < GAIN else 0
+        if best.columns == current.columns:
+            return None
+        if not forced and (self._better < SAMPLES or seen.version < table.version):
+            return None
+        return best, f"{current.shape} to {best.shape} costs {gain:.2f} of it: {rates.left:.0f} left and " + (
+            f"{rates.right:.0f} right rows a batch, {rates.left_cost:.0f} and {rates.right_cost:.0f} bytes a copy"
+        )
+
+    def changed(self) -> None:
+        """Take note that the grid was changed."""
+        self._better = 0
