@@ -232,10 +232,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="small; CPU figures mean nothing")
     options = parser.parse_args()
-    rows = 4_000 if options.quick else 40_000
+    rows = 12_000 if options.quick else 40_000
     found: dict[str, Any] = {}
     for name, make in (
-        ("skew", lambda: skew(rows, 36)),
+        ("skew", lambda: skew(rows // 4, 36)),
         ("ssp", lambda: ssp(rows // 20, 6)),
         ("move", lambda: move(rows)),
     ):

@@ -100,7 +100,7 @@ WORKLOADS = {
         # One key is half of the left and a hundredth of the right stream: nearly all results are its own. The
         # first warm batches are those in which the routing adapts.
         Workload(
-            "skew", 1, 100_000, 50_000, warm=14, measured=14, bar=3.0, aim=3.0, partitions=8, hot=(0.5, 0.01),
+            "skew", 2, 100_000, 100_000, warm=7, measured=8, bar=3.0, aim=3.0, partitions=8, hot=(0.5, 0.01),
             lateness_s=1, subject="braided_adaptive", rivals=(("braided_hash", 1.3),),
         ),
         # What watching and steering costs where there is nothing to steer.

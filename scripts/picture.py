@@ -137,9 +137,8 @@ def draw_state(run: dict[str, Any]) -> str:
         mark=(plan["hot_from"], "one phone turns hot"),
         frame=Frame(width=426, height=176, left=44, right=68),
     )
-    return (
-        f'<text class="title" x="0" y="12">Load of each worker, over the mean</text><g transform="translate(0 18)">{chart}</g>'
-    )
+    title = '<text class="title" x="0" y="12">Load of each worker, over the mean</text>'
+    return f'{title}<g transform="translate(0 18)">{chart}</g>'
 
 
 def read_batches(run: dict[str, Any]) -> list[Batch]:

@@ -14,8 +14,9 @@ from braided.version import __version__
 
 if TYPE_CHECKING:
     from braided import local
+    from braided.buffers.gdj import Gdj as GDJ
 
-__all__ = ["BraidedError", "__version__", "explain", "join", "local", "report", "scale"]
+__all__ = ["GDJ", "BraidedError", "__version__", "explain", "join", "local", "report", "scale"]
 
 
 def __getattr__(name: str) -> Any:
@@ -23,4 +24,8 @@ def __getattr__(name: str) -> Any:
         import importlib
 
         return importlib.import_module("braided.local")
+    if name == "GDJ":
+        from braided.buffers.gdj import Gdj
+
+        return Gdj
     raise AttributeError(f"module 'braided' has no attribute {name!r}")

@@ -28,6 +28,9 @@ def join(
     partition: str = "auto",
     control: str | None = None,
     redact: bool = False,
+    memory: int | str | None = None,
+    evict: Any = "auto",
+    share: str = "unified",
 ) -> DataFrame:
     """Join two streaming DataFrames on equal keys, or by any predicate, within a window of time, exactly.
 
@@ -67,6 +70,14 @@ def join(
         routing adapts while the query runs; without it the routing is fixed. Results are the same either way.
     redact:
         Keep the values of hot keys out of reports and of the control directory; their hashes remain.
+    memory:
+        A budget per worker over both sides: a number of rows, or ``"256 MB"`` (credits and indexes included; only
+        where rows are of one size). The join then gives as much of the exact result as the rows it keeps allow. Rows
+        are put in order first, so results come later by the lateness. Not together with `control`.
+    evict, share:
+        Which row gives way: ``"auto"`` (whichever policy finds most on a sample of keys), ``"gdj"``, ``"prob"``,
+        ``"age"``, ``"fifo"``, ``"random"``, or a policy with parameters such as ``braided.GDJ(initial=0.3)``.
+        ``share="unified"`` lets both streams compete for the budget, ``"proportional"`` divides it by their rates.
 
     Returns
     -------
@@ -94,6 +105,9 @@ def join(
         partition=partition,
         control=control,
         redact=redact,
+        memory=memory,
+        evict=evict,
+        share=share,
     )
 
 

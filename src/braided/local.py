@@ -27,6 +27,7 @@ from braided.join.options import (
 from braided.order.clocks import Window
 from braided.routing.start import first_table
 from braided.runtime.local import LocalRuntime, record_batches
+from braided.runtime.operator import Operator
 from braided.runtime.report import Report
 from braided.runtime.router import conform
 
@@ -58,6 +59,9 @@ def join(
     arrival: str | tuple[str, str] | None = None,
     batch_rows: int = 100_000,
     partition: str = "auto",
+    memory: int | str | None = None,
+    evict: Any = "auto",
+    share: str = "unified",
 ) -> LocalResult:
     """Join two Arrow streams in this process, batch by batch, exactly as `braided.join` does on Spark.
 
@@ -101,12 +105,19 @@ def join(
         predicate = compile_where(where, *schemas)
     operator = build_join(names, schemas, window, suffixes, predicate, where)
     table = first_table(partition, workers, keyed=bool(names.keys[0]), version=1)
-    controller = Controller(table, window, measure="work") if workers > 1 else None
-    runtime = LocalRuntime(operator, workers, controller=controller)
+    controller = Controller(table, window, measure="work") if workers > 1 and memory is None else None
+    bounded: Operator = operator
+    if memory is not None:
+        from braided.join.budget import bound
+
+        bounded = bound(operator, memory, evict, share)
+    runtime = LocalRuntime(bounded, workers, controller=controller)
     runtime.table = table
     pieces: list[pa.RecordBatch] = []
     for batch in cut_into_batches(tables, _arrival(tables, arrival, names.times), batch_rows):
         pieces += runtime.run_batch(batch)
+    if memory is not None:
+        pieces += runtime.run_batch([(0, [])], final=True)
     report = runtime.report()
     if name is not None:
         report.query["name"] = name

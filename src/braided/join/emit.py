@@ -80,7 +80,7 @@ class Emitter:
             expand_pairs(rows, starts, ends, at, mine, theirs)
             left, right = (probe, stored) if side == 0 else (stored, probe)
             pairs = (mine, theirs) if side == 0 else (theirs, mine)
-            yield from self._emit(left, right, *pairs)
+            yield from self.emit(left, right, *pairs)
 
     def _probe_theta(
         self, side: int, probe: Run, stored: Run, rows: Index, first: Index, past: Index
@@ -93,7 +93,7 @@ class Emitter:
             positions = at if whole else rows[at]
             left, right = (probe, stored) if side == 0 else (stored, probe)
             pairs = (positions, theirs) if side == 0 else (theirs, positions)
-            yield from self._emit(left, right, *pairs)
+            yield from self.emit(left, right, *pairs)
 
     def flush(self) -> Iterator[pa.RecordBatch]:
         """Yield what is left."""
@@ -107,7 +107,8 @@ class Emitter:
         self.results += piece.num_rows
         yield piece
 
-    def _emit(self, left_run: Run, right_run: Run, i: Index, j: Index) -> Iterator[pa.RecordBatch]:
+    def emit(self, left_run: Run, right_run: Run, i: Index, j: Index) -> Iterator[pa.RecordBatch]:
+        """Take pairs of positions; yield full pieces of those that are results."""
         if left_run.tags is not None or right_run.tags is not None:
             # Hashes of different grids may collide too, however rarely.
             same = _tags_at(left_run, i) == _tags_at(right_run, j)

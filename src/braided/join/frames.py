@@ -6,6 +6,7 @@ import datetime
 import itertools
 import logging
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -35,6 +36,7 @@ from braided.routing.control import ControlDir
 from braided.routing.keys import common_key_type
 from braided.routing.start import first_table
 from braided.runtime.driver import watch
+from braided.runtime.operator import Operator
 from braided.runtime.spark import Routing, check_session, stateful
 from braided.runtime.watermark import BEHIND, DELAY, WATERMARK, lengthen_watermark, metadata_of
 
@@ -63,6 +65,9 @@ def join_frames(
     partition: str = "auto",
     control: str | None = None,
     redact: bool = False,
+    memory: int | str | None = None,
+    evict: Any = "auto",
+    share: str = "unified",
 ) -> DataFrame:
     """See `braided.join`."""
     check_how(how)
@@ -91,13 +96,28 @@ def join_frames(
         marks.append(mark)
     operator = build_join(names, schemas, window, suffixes, predicate, where)
     label = name or f"join-{next(_numbers)}"
+    limited = _limit(memory, evict, share, control)
+    limited(operator)  # a bad budget is told before anything else happens
     watch(session, label, operator, routing)
     if where is None or predicate is not None:
         output = _spark_schema(operator.columns, names, frames, marks)
-        return stateful(operator, marked, output, name=label, routing=routing)
+        return stateful(limited(operator), marked, output, name=label, routing=routing)
     if not names.keys[0]:
         _log.warning("where=%r: only Spark can evaluate it, so every pair within the window is emitted first", where)
-    return _filtered_by_spark(operator, where, names, frames, marked, marks, label, routing)
+    return _filtered_by_spark(operator, where, names, frames, marked, marks, label, routing, limited)
+
+
+def _limit(memory: int | str | None, evict: Any, share: str, control: str | None) -> Callable[[WindowJoin], Operator]:
+    """Return what gives a join its budget."""
+    if memory is None:
+        return lambda join: join
+    if control is not None:
+        raise BraidedError(
+            "memory=: routing that changes while the query runs is not supported yet; leave out control="
+        )
+    from braided.join.budget import bound
+
+    return lambda join: bound(join, memory, evict, share)
 
 
 def _routing(workers: int, partition: str, control: str | None, redact: bool, *, keyed: bool) -> Routing:
@@ -249,6 +269,7 @@ def _filtered_by_spark(
     marks: list[dict[str, int]],
     label: str,
     routing: Routing,
+    limited: Callable[[WindowJoin], Operator],
 ) -> DataFrame:
     """Let Spark evaluate the predicate on whole pairs, then choose the result's columns."""
     whole = tuple(
@@ -267,7 +288,7 @@ def _filtered_by_spark(
         where,
     )
     schema = _spark_schema(whole, names, frames, marks)
-    pairs = stateful(wide, marked, schema, name=label, routing=routing)
+    pairs = stateful(limited(wide), marked, schema, name=label, routing=routing)
     sides = [
         F.struct(*(F.col(column.name).alias(column.source) for column in whole if column.side == side)).alias(letter)
         for side, letter in enumerate("lr")

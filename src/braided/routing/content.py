@@ -24,6 +24,11 @@ def content_hashes(rows: pa.RecordBatch) -> Words:
     >>> len(set(content_hashes(rows).tolist()))
     3
     """
+    return with_ordinals(row_hashes(rows))
+
+
+def row_hashes(rows: pa.RecordBatch) -> Words:
+    """Return one 64-bit hash per row, equal for identical rows."""
     hashes = np.zeros(rows.num_rows, np.uint64)
     for column in rows.columns:
         kind = column.type
@@ -36,7 +41,7 @@ def content_hashes(rows: pa.RecordBatch) -> Words:
             hash_bytes(offsets, data, hashes)
         elif kind.bit_width in (1, 8, 16, 32, 64, 128):
             hash_words(fixed_words(column), hashes)
-    return with_ordinals(hashes)
+    return hashes
 
 
 def _has_offsets(kind: pa.DataType) -> bool:

@@ -48,7 +48,9 @@ class ControlDir:
     def claim(self, query: str, join: str) -> None:
         """Make a query the owner, or raise if another one is."""
         mine = {"format": _FORMAT, "query": query, "join": join}
-        if not self._files.create("owner.json", _bytes(mine)):
+        # Every task asks, and almost always it is there: reading costs less than failing to create.
+        known = self._files.read("owner.json") is not None
+        if known or not self._files.create("owner.json", _bytes(mine)):
             owner = self._json("owner.json")
             if owner != mine:
                 raise BraidedError(

@@ -44,8 +44,13 @@ class LocalRuntime:
         self._fingerprint = fingerprint(operator.options)
         self.reports: list[Json] = []
 
-    def run_batch(self, tasks: Sequence[tuple[int, Sequence[pa.RecordBatch]]]) -> Iterator[pa.RecordBatch]:
-        """Yield the results of one batch under `table`; the state is committed when the last one has been taken."""
+    def run_batch(
+        self, tasks: Sequence[tuple[int, Sequence[pa.RecordBatch]]], *, final: bool = False
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the results of one batch under `table`; the state is committed when the last one has been taken.
+
+        A final batch lets go what operators hold back until they know that nothing earlier can come.
+        """
         workers = len(self.stores)
         watch = None if self.controller is None else Watch()
         started = time.perf_counter()
@@ -61,7 +66,7 @@ class LocalRuntime:
         reports = []
         for worker, packets in enumerate(inbox):
             if packets:
-                place = Place(worker, workers, self._fingerprint, watch is not None)
+                place = Place(worker, workers, self._fingerprint, watch is not None, final)
                 reports.append((yield from run_worker(self.operator, place, packets, self.stores[worker])))
         self.reports = reports or self.reports
         self._control(reports, 1000 * (time.perf_counter() - started))

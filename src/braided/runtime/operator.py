@@ -71,13 +71,14 @@ class StreamTime:
 class Work:
     """Everything one worker gets in one batch; blocks are in an order that every re-run repeats.
 
-    Where `watched`, a controller wants to know the load in detail.
+    Where `watched`, a controller wants to know the load in detail. Where `final`, nothing comes after it.
     """
 
     worker: int
     blocks: Sequence[Block]
     streams: Sequence[StreamTime]
     watched: bool = False
+    final: bool = False
 
 
 @dataclass

@@ -31,12 +31,13 @@ def fingerprint(options: Json) -> str:
 
 @dataclass(frozen=True)
 class Place:
-    """Which worker this is, of how many, the fingerprint of the operator it runs, and whether it is watched."""
+    """Which worker this is, of how many, the operator's fingerprint, whether it is watched and this is the end."""
 
     worker: int
     workers: int
     options: str
     watched: bool = False
+    final: bool = False
 
 
 def run_worker(
@@ -49,7 +50,9 @@ def run_worker(
     book = _load_book(store, operator, place)
     _check_table(book, table)
     streams = _sum_streams(headers, len(operator.inputs))
-    outcome = yield from operator.process(Work(place.worker, blocks, streams, place.watched), book["state"], store)
+    outcome = yield from operator.process(
+        Work(place.worker, blocks, streams, place.watched, place.final), book["state"], store
+    )
     counts = {
         "rows": sum(block.rows.num_rows for block in blocks),
         "cpu_ms": round(1000 * (time.process_time() - started)),

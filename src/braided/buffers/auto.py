@@ -1,0 +1,48 @@
+"""AUTO: follow whichever policy finds most, as small shadow buffers tell (ours; the paper only proposes feedback)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from braided.buffers.gdj import Gdj
+from braided.buffers.policy import Plan, Policy, check_seed
+from braided.errors import BraidedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Auto:
+    """Try GDJ at several initial credits, PROB, AGE, FIFO and RAND on a sample of keys, and follow the best.
+
+    It needs an `AdaptiveBuffer` (see `make_buffer`).
+
+    sample : one key in so many is tried out; smaller sees more and costs more.
+    seed : RAND's.
+
+    >>> Auto(sample=0)
+    Traceback (most recent call last):
+        ...
+    braided.errors.BraidedError: sample=0: write a whole number above 0; one key in so many is tried out
+    """
+
+    sample: int = 4
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if isinstance(self.sample, bool) or not isinstance(self.sample, int) or self.sample < 1:
+            raise BraidedError(f"sample={self.sample!r}: write a whole number above 0; one key in so many is tried out")
+        check_seed(self.seed)
+
+    def plan(self) -> Plan:
+        """Return the plan that it starts with, GDJ's."""
+        return Gdj().plan()
+
+
+@dataclass(frozen=True)
+class Followed:
+    """A policy that may give way to PROB later, so that keys are counted for it."""
+
+    policy: Policy
+
+    def plan(self) -> Plan:
+        """Return the policy's plan, with counts."""
+        return replace(self.policy.plan(), counting=True)

@@ -1,0 +1,204 @@
+"""A buffer as bytes: a JSON header, then the stored rows, oldest first, and what the policy has learned.
+
+Only what cannot be computed again is saved: 33 bytes a row. Heap, index and chains are built anew, and since
+equal credits are told apart by age alone, a buffer that was saved goes on as if it had not been::
+
+    "BRDB" | crc32 of the rest | length of header | header | sections of plain little-endian numbers
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from braided.buffers.counts import place_of
+from braided.buffers.policy import Plan
+from braided.buffers.rows import insert_row
+from braided.buffers.state import GAIN_RANK, NONE, PROB, Bytes, Ints, Links, Reals, Records, State, Words
+from braided.compiled import compiled
+from braided.errors import BraidedError
+
+_MAGIC = b"BRDB"
+_VERSION = 1
+_PREFIX = struct.Struct("<4sIQ")
+_KEPT_TOTALS = ("events", "phase", "unit", "unit_seen", "pairs", "expired", "evicted", "refused", "at_stream")
+_KEPT_POOL = ("decayed", "added", "initial")
+_KEPT_STREAM = ("arrived", "keep")
+
+
+def save(state: State, plan: Plan, options: dict[str, Any]) -> bytes:
+    """Return the state as bytes; `options` are whatever the buffer needs to be made again, as JSON."""
+    slots = slots_by_age(state)
+    rows = state.rows[slots]
+    gained = state.chains["gained"][rows["entry"], rows["stream"]]
+    counted = np.flatnonzero(state.counts.any(axis=1))
+    counted = counted[np.argsort(state.count_key[counted], kind="stable")]
+    cursor = NONE
+    if state.totals["at_stream"][0] != NONE:  # stopped among the matches of an event
+        cursor = int(np.flatnonzero(slots == state.totals["at_slot"][0])[0])
+    sections: list[np.ndarray[Any, Any]] = [
+        rows["key"],
+        rows["time"],
+        rows["stream"].astype(np.int8),
+        rows["row"],
+        rows["credit"] + gained,
+        state.count_key[counted],
+        state.counts[counted],
+        state.sketch,
+        state.age_matches,
+        state.age_exits,
+        *(state.snapshot[p, :n] for p, n in enumerate(state.pools["snapshot"] if plan.gain == GAIN_RANK else ())),
+    ]
+    header = {
+        "version": _VERSION,
+        "options": options,
+        "plan": asdict(plan),
+        "percentile": float(state.settings["percentile"][0]),
+        "room": int(state.settings["room"][0]),
+        "totals": {name: int(state.totals[name][0]) for name in _KEPT_TOTALS},
+        "cursor": cursor,
+        "pools": [[float(pool[name]) for name in _KEPT_POOL] for pool in state.pools],
+        "streams": [[int(stream[name]) for name in _KEPT_STREAM] for stream in state.streams],
+        "snapshots": [int(n) for n in state.pools["snapshot"]],
+        "lengths": [a.size for a in sections],
+    }
+    text = json.dumps(header, sort_keys=True).encode()
+    body = text + b"".join(np.ascontiguousarray(a).tobytes() for a in sections)
+    return _PREFIX.pack(_MAGIC, zlib.crc32(body), len(text)) + body
+
+
+def slots_by_age(state: State) -> Ints:
+    """Return the slots of the stored rows, oldest first."""
+    parts = [state.heap[p, : pool["rows"]]["slot"] for p, pool in enumerate(state.pools)]
+    slots = np.concatenate(parts)
+    return slots[np.argsort(state.rows["seq"][slots])]
+
+
+def read_header(data: bytes) -> tuple[dict[str, Any], int]:
+    """Return the header and where the sections start, or say what is wrong."""
+    if len(data) < _PREFIX.size or data[:4] != _MAGIC:
+        raise BraidedError("buffer: these bytes are not a saved buffer")
+    _, crc, length = _PREFIX.unpack_from(data)
+    if zlib.crc32(data[_PREFIX.size :]) != crc:
+        raise BraidedError("buffer: the saved bytes are damaged (their checksum differs)")
+    try:
+        header = json.loads(data[_PREFIX.size : _PREFIX.size + length])
+        version = header["version"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise BraidedError("buffer: the saved header is damaged") from error
+    if version != _VERSION:
+        raise BraidedError(f"buffer: saved as version {version!r}; this version of Braided reads {_VERSION}")
+    return header, _PREFIX.size + length
+
+
+def load(state: State, plan: Plan, header: dict[str, Any], data: bytes, at: int) -> None:
+    """Fill an empty state from a header and the sections that start at `at`."""
+    try:
+        if header["plan"] != json.loads(json.dumps(asdict(plan))):
+            raise BraidedError(f"policy: the buffer was saved with another one, {header['plan']}")
+        _load(state, plan, header, data, at)
+    except (KeyError, TypeError, IndexError, OverflowError) as error:
+        raise BraidedError("buffer: the saved header is damaged") from error
+
+
+def _load(state: State, plan: Plan, header: dict[str, Any], data: bytes, at: int) -> None:
+    n_streams = len(state.streams)
+    lengths = header["lengths"]
+    kinds = [np.uint64, np.int64, np.int8, np.int64, np.float64, np.uint64, np.int64, np.int64, np.float64, np.float64]
+    kinds += [np.float64] * (len(lengths) - len(kinds))
+    arrays = []
+    for kind, n in zip(kinds, lengths, strict=True):
+        size = n * np.dtype(kind).itemsize
+        if n < 0 or at + size > len(data):
+            raise BraidedError("buffer: the saved bytes end too early")
+        arrays.append(np.frombuffer(data, kind, n, at))
+        at += size
+    key, time, stream, row, credit, count_key, counts, sketch, matches, exits, *snapshots = arrays
+    n = len(key)
+    _require(at == len(data), "bytes follow its end")
+    _require(n <= len(state.rows) and len({len(a) for a in (key, time, stream, row, credit)}) == 1, "too many rows")
+    _require(n == 0 or bool(stream.min() >= 0 and stream.max() < n_streams), "a row of no stream")
+    _require(bool((time[1:] >= time[:-1]).all() and np.isfinite(credit).all()), "rows out of order")
+    _require(counts.size == len(count_key) * n_streams and 2 * len(count_key) <= len(state.count_key), "its counts")
+    _require(sketch.size == state.sketch.size and matches.size == exits.size == state.age_matches.size, "its counts")
+    _require(len(header["pools"]) == len(state.pools) and len(header["streams"]) == n_streams, "its streams")
+    for name in _KEPT_TOTALS:
+        state.totals[name] = int(header["totals"][name])
+    _require(0 <= state.totals["phase"][0] <= 3 and NONE <= state.totals["at_stream"][0] < n_streams, "its place")
+    for p, values in enumerate(header["pools"]):
+        for name, value in zip(_KEPT_POOL, values, strict=True):
+            state.pools[name][p] = float(value)
+    for s, values in enumerate(header["streams"]):
+        for name, value in zip(_KEPT_STREAM, values, strict=True):
+            state.streams[name][s] = int(value)
+    state.settings["percentile"] = float(header["percentile"])
+    state.settings["room"] = int(header["room"])
+    _require(1 <= state.settings["room"][0] <= len(state.rows), "its room")
+    state.pools["snapshot"] = header["snapshots"]
+    for p, values in enumerate(snapshots):
+        _require(len(values) == state.pools["snapshot"][p] <= state.snapshot.shape[1], "its snapshot")
+        state.snapshot[p, : len(values)] = values
+    state.sketch[:] = sketch.reshape(state.sketch.shape)
+    state.age_matches[:] = matches.reshape(state.age_matches.shape)
+    state.age_exits[:] = exits.reshape(state.age_exits.shape)
+    _restore_counts(state.count_key, state.counts, count_key, counts.reshape(-1, n_streams))
+    state.totals["counted_keys"] = len(count_key)
+    fill(state, plan, key, time, stream, row, credit)
+    cursor = int(header["cursor"])
+    _require(NONE <= cursor < n, "its place")
+    # Slots were handed out in order, so the n-th row is in slot n.
+    state.totals["at_slot"] = cursor
+
+
+def fill(state: State, plan: Plan, key: Words, time: Ints, stream: Bytes, row: Ints, credit: Reals) -> None:
+    """Put rows, oldest first, with their credits into an empty state."""
+    in_chain = plan.code == PROB
+    _fill(*state[1:10], key, time, stream, row, credit, in_chain)
+
+
+def _require(true: bool, what: str) -> None:
+    if not true:
+        raise BraidedError(f"buffer: the saved bytes are damaged: {what}")
+
+
+@compiled
+def _restore_counts(count_key: Words, counts: Ints, keys: Words, values: Ints) -> None:
+    for i in range(len(keys)):
+        at = place_of(count_key, counts, keys[i])
+        count_key[at] = keys[i]
+        for s in range(counts.shape[1]):
+            counts[at, s] = values[i, s]
+
+
+@compiled
+def _fill(
+    totals: Records,
+    pools: Records,
+    streams: Records,
+    rows: Records,
+    heap: Records,
+    heap_at: Links,
+    table: Links,
+    entries: Records,
+    chains: Records,
+    keys: Words,
+    times: Ints,
+    row_streams: Bytes,
+    ids: Ints,
+    credits: Reals,
+    in_chain: bool,
+) -> None:
+    for i in range(len(keys)):
+        s = int(row_streams[i])
+        key, time, id_, credit = keys[i], times[i], ids[i], credits[i]
+        slot = insert_row(
+            totals, pools, streams, rows, heap, heap_at, table, entries, chains, key, time, s, id_, credit
+        )
+        if in_chain:
+            rows[slot].credit = 0.0
+            chains[rows[slot].entry, s].gained = credits[i]

@@ -1,0 +1,160 @@
+"""The state of a bounded buffer as plain record arrays: what the kernels of this package read and write.
+
+One slot per stored row, `capacity` of them; every other array has a size that follows from the capacity::
+
+    rows      key time stream row credit seq      a slot per stored row, of whichever stream
+    chains    (entry, stream) -> first, last       the slots of one key and stream, oldest first
+    heap      (pool, place) -> credit, slot         the smallest credit on top
+    table     hash of key -> entry                  open addressing
+
+A *pool* is what a newcomer competes in: one for all streams (share="unified") or one per stream.
+
+No credit is touched because others rise or time passes. What all rows of one key and stream gain is added to
+their chain once, and what all rows of a pool lose is added to the pool's `decayed`; a row's credit is::
+
+    rows.credit + chains.gained - pools.decayed
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+Links = npt.NDArray[np.int32]
+Words = npt.NDArray[np.uint64]
+Reals = npt.NDArray[np.float64]
+Bytes = npt.NDArray[np.int8]
+Records = npt.NDArray[Any]
+
+NONE = -1
+AGE_BINS = 128
+SKETCH_ROWS = 4
+
+# Policies, gains, decays: the codes that kernels branch on.
+RANDOM, FIFO, PROB, AGE, GDJ, CLAIRVOYANT = range(6)
+GAIN_ONE, GAIN_RANK, GAIN_NONE, GAIN_RESET = range(4)
+DECAY_NONE, DECAY_ONE, DECAY_MEAN = range(3)
+
+_i8, _i4, _f8, _u8 = np.int64, np.int32, np.float64, np.uint64
+
+SETTINGS = np.dtype(
+    [
+        ("policy", _i8),
+        ("gain", _i8),
+        ("decay", _i8),
+        ("unit", _i8),
+        ("by_percentile", _i8),
+        ("period", _i8),
+        ("refresh", _i8),
+        ("room", _i8),
+        ("seed", _u8),
+        ("hinted", _i8),
+        ("explore", _u8),
+        ("percentile", _f8),
+        ("constant", _f8),
+    ]
+)
+TOTALS = np.dtype(
+    [
+        ("rows", _i8),
+        ("free_row", _i8),
+        ("free_entry", _i8),
+        ("seq", _i8),
+        ("events", _i8),
+        ("phase", _i8),
+        ("at_stream", _i8),
+        ("at_slot", _i8),
+        ("unit", _i8),
+        ("unit_seen", _i8),
+        ("counted_keys", _i8),
+        ("pairs", _i8),
+        ("expired", _i8),
+        ("evicted", _i8),
+        ("refused", _i8),
+    ]
+)
+POOL = np.dtype([("rows", _i8), ("decayed", _f8), ("added", _f8), ("initial", _f8), ("snapshot", _i8)])
+STREAM = np.dtype(
+    [("soonest", _i8), ("retention", _i8), ("first", _i8), ("last", _i8), ("arrived", _i8), ("keep", _i8)]
+)
+ROW = np.dtype(
+    [
+        ("key", _u8),
+        ("time", _i8),
+        ("row", _i8),
+        ("seq", _i8),
+        ("credit", _f8),
+        ("stream", _i4),
+        ("entry", _i4),
+        ("before", _i4),
+        ("after", _i4),
+        ("older", _i4),
+        ("newer", _i4),
+    ]
+)
+HEAP = np.dtype([("credit", _f8), ("seq", _i8), ("slot", _i8)])
+CHAIN = np.dtype([("gained", _f8), ("first", _i4), ("last", _i4), ("rows", _i8)])
+ENTRY = np.dtype([("key", _u8), ("rows", _i8)])
+
+
+class State(NamedTuple):
+    """Everything a buffer remembers; sizes follow from the capacity, the streams and the policy."""
+
+    settings: Records
+    totals: Records
+    pools: Records
+    streams: Records
+    rows: Records
+    heap: Records
+    heap_at: Links
+    table: Links
+    entries: Records
+    chains: Records
+    snapshot: Reals
+    count_key: Words
+    counts: Ints
+    sketch: Ints
+    age_matches: Reals
+    age_exits: Reals
+
+
+def power_of_two(least: int) -> int:
+    """Return the smallest power of two that is at least the argument."""
+    return 1 << max(0, int(least - 1).bit_length())
+
+
+def allocate(
+    capacity: int, streams: int, pools: int, *, percentiles: bool, ages: bool, count_keys: int, sketch_width: int
+) -> State:
+    """Return an empty state; arrays that the policy does not use have no rows."""
+    count_places = power_of_two(2 * count_keys) if count_keys else 0
+    state = State(
+        settings=np.zeros(1, SETTINGS),
+        totals=np.zeros(1, TOTALS),
+        pools=np.zeros(pools, POOL),
+        streams=np.zeros(streams, STREAM),
+        rows=np.zeros(capacity, ROW),
+        heap=np.zeros((pools, capacity), HEAP),
+        heap_at=np.full(capacity, NONE, np.int32),
+        table=np.full(power_of_two(2 * capacity), NONE, np.int32),
+        entries=np.zeros(capacity, ENTRY),
+        chains=np.zeros((capacity, streams), CHAIN),
+        snapshot=np.zeros((pools, capacity if percentiles else 0), np.float64),
+        count_key=np.zeros(count_places, np.uint64),
+        counts=np.zeros((count_places, streams), np.int64),
+        sketch=np.zeros((streams, SKETCH_ROWS, sketch_width), np.int64),
+        age_matches=np.zeros((streams, AGE_BINS if ages else 0), np.float64),
+        age_exits=np.zeros((streams, AGE_BINS if ages else 0), np.float64),
+    )
+    state.totals["at_stream"] = state.totals["at_slot"] = NONE
+    state.streams["first"] = state.streams["last"] = NONE
+    state.chains["first"] = state.chains["last"] = NONE
+    # Free places name the next free one.
+    state.rows["newer"] = np.arange(1, capacity + 1)
+    state.rows["newer"][-1] = NONE
+    state.entries["rows"] = np.arange(1, capacity + 1)
+    state.entries["rows"][-1] = NONE
+    return state

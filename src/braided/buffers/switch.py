@@ -1,0 +1,70 @@
+"""A buffer goes on under another policy: the same rows, with the credits that the new policy would give them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from braided.buffers.buffer import Buffer
+from braided.buffers.counts import others_count
+from braided.buffers.percentiles import percentile_index
+from braided.buffers.policy import Policy
+from braided.buffers.saved import fill, slots_by_age
+from braided.buffers.state import AGE, GDJ, PROB, RANDOM, Ints, Reals, Records, Words
+from braided.compiled import compiled
+from braided.routing.kernels import mix
+
+_MOVED = ("events", "unit", "unit_seen", "counted_keys", "pairs", "expired", "evicted", "refused")
+
+
+def switched(old: Buffer, policy: Policy, *, keep: Ints, since: int, now: int) -> Buffer:
+    """Return a buffer with the rows, counts and totals of `old`, which must have counted keys.
+
+    GDJ gives a row the matches that it should have found by now, from the frequency of its key; AGE starts
+    with what `keep` says; RAND draws from the key and time of a row.
+    """
+    new = Buffer(old.capacity, policy, window=old.window, streams=len(old.state.streams), share=old.share)
+    before, after, plan = old.state, new.state, new.plan
+    for name in _MOVED:
+        after.totals[name] = before.totals[name]
+    after.streams["arrived"] = before.streams["arrived"]
+    after.streams["keep"] = keep
+    after.settings["room"] = before.settings["room"]
+    after.count_key[:] = before.count_key
+    after.counts[:] = before.counts
+    rows = before.rows[slots_by_age(before)]
+    credit = np.zeros(len(rows))
+    if plan.code == PROB:
+        credit = _seen(before.count_key, before.counts, before.sketch, rows)
+    elif plan.code == GDJ:
+        seen = _seen(before.count_key, before.counts, before.sketch, rows)
+        credit = np.floor(seen * (now - rows["time"]) / max(1, now - since))
+    elif plan.code == AGE:
+        credit = rows["time"] + keep[rows["stream"]].astype(np.float64)
+    elif plan.code == RANDOM:
+        credit = _drawn(rows["key"].copy(), rows["time"].copy())
+    stream = rows["stream"].astype(np.int8)
+    fill(after, plan, rows["key"].copy(), rows["time"].copy(), stream, rows["row"].copy(), credit)
+    if plan.code == GDJ:
+        pool = stream if len(after.pools) > 1 else np.zeros(len(rows), np.int8)
+        for p in range(len(after.pools)):
+            credits = np.sort(credit[pool == p])
+            if len(credits):
+                after.pools["initial"][p] = credits[percentile_index(plan.percentile or 0.0, len(credits))]
+    new.last_time = old.last_time
+    return new
+
+
+@compiled
+def _seen(count_key: Words, counts: Ints, sketch: Ints, rows: Records) -> Reals:
+    out = np.empty(len(rows), np.float64)
+    for i in range(len(rows)):
+        out[i] = others_count(count_key, counts, sketch, rows[i].key, rows[i].stream)
+    return out
+
+
+@compiled
+def _drawn(keys: Words, times: Ints) -> Reals:
+    out = np.empty(len(keys), np.float64)
+    for i in range(len(keys)):
+        out[i] = float(mix(keys[i] ^ mix(np.uint64(times[i]))) >> np.uint64(11))
+    return out

@@ -1,0 +1,76 @@
+"""Reading a join's budget: what the user wrote becomes a number of rows and a policy, or an error that helps."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pyarrow as pa
+
+from braided.buffers.age import Age
+from braided.buffers.auto import Auto
+from braided.buffers.fifo import Fifo
+from braided.buffers.gdj import Gdj
+from braided.buffers.policy import Policy
+from braided.buffers.prob import Prob
+from braided.buffers.random import Random
+from braided.errors import BraidedError
+from braided.join.bounded import BoundedJoin
+from braided.join.emit import fixed_row_bytes
+from braided.join.operator import WindowJoin
+
+_UNITS = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*", re.IGNORECASE)
+# Bytes of a kept row beside the row itself: its tag and number, and what the policy's buffer has for it, as measured
+# per row of capacity. Tuning has shadow buffers too.
+_ROW_BYTES = 12
+_POLICY_BYTES = {Auto: 1900, Gdj: 600, Prob: 490, Age: 180, Fifo: 180, Random: 180}
+_POLICIES = {"auto": Auto, "gdj": Gdj, "prob": Prob, "age": Age, "fifo": Fifo, "random": Random}
+
+
+def resolve_memory(memory: Any, policy: Policy, schemas: tuple[pa.Schema, pa.Schema]) -> int:
+    """Return the number of rows that a worker may keep.
+
+    >>> row = pa.schema([("k", pa.int64()), ("ts", pa.timestamp("us"))])
+    >>> resolve_memory(20_000, Fifo(), (row, row)), resolve_memory("1 MB", Fifo(), (row, row))
+    (20000, 4761)
+    """
+    if isinstance(memory, int) and not isinstance(memory, bool):
+        if memory < 1:
+            raise BraidedError(f"memory={memory!r}: no row fits; write a number of rows of 1 or more, or '256 MB'")
+        return memory
+    match = _SIZE.fullmatch(memory) if isinstance(memory, str) else None
+    if match is None or match[2].lower() not in _UNITS:
+        raise BraidedError(f"memory={memory!r}: write a number of rows, or a size with its unit, such as '256 MB'")
+    sizes = [fixed_row_bytes(schema) for schema in schemas]
+    if any(size is None for size in sizes):
+        raise BraidedError(f"memory={memory!r}: rows differ in size here; write a number of rows instead")
+    overhead = _ROW_BYTES + _POLICY_BYTES.get(type(policy), max(_POLICY_BYTES.values()))
+    row = max(int(size[0]) for size in sizes if size is not None) + overhead
+    rows = int(float(match[1]) * _UNITS[match[2].lower()]) // row
+    if rows < 1:
+        raise BraidedError(f"memory={memory!r}: less than one row, which takes {row} bytes with its credit and indexes")
+    return rows
+
+
+def bound(join: WindowJoin, memory: Any, evict: Any, share: str) -> BoundedJoin:
+    """Return the join with a budget."""
+    if join.theta is not None or not join.keys[0]:
+        raise BraidedError("memory=: a join without keys cannot have a budget; join on a key")
+    if share not in ("unified", "proportional"):
+        raise BraidedError(f"share={share!r}: write 'unified' or 'proportional'")
+    policy = resolve_evict(evict)
+    return BoundedJoin(join, resolve_memory(memory, policy, join.inputs), policy, share)  # type: ignore[arg-type]
+
+
+def resolve_evict(evict: Any) -> Policy:
+    """Return the policy of a name, or the policy given."""
+    if isinstance(evict, str):
+        if evict not in _POLICIES:
+            raise BraidedError(f"evict={evict!r}: write one of {', '.join(map(repr, _POLICIES))}, or a policy")
+        policy: Policy = _POLICIES[evict]()
+        return policy
+    if not hasattr(evict, "plan"):
+        raise BraidedError(f"evict={evict!r}: write one of {', '.join(map(repr, _POLICIES))}, or a policy")
+    given: Policy = evict
+    return given

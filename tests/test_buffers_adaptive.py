@@ -1,0 +1,125 @@
+"""Buffers that tune themselves: they follow the best candidate, and neither cuts nor restarts change anything."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from braided.buffers.adaptive import AdaptiveBuffer, buffer_from_bytes, make_buffer
+from braided.buffers.age import Age
+from braided.buffers.auto import Auto, Followed
+from braided.buffers.buffer import Buffer, Events, sorted_events
+from braided.buffers.fifo import Fifo
+from braided.buffers.gdj import Gdj
+from braided.buffers.prob import Prob
+from braided.buffers.random import Random
+from braided.buffers.switch import switched
+from braided.errors import BraidedError
+from braided.routing.kernels import mix
+from braided.workloads.zipf_pareto import zipf_pareto
+
+
+def events_of(rows, domain, pareto, seed=1):
+    table = zipf_pareto(rows=rows, rate=1000, domain=domain, pareto=pareto, streams=2, seed=seed)
+    with np.errstate(over="ignore"):
+        keys = mix.py_func(table["key"].to_numpy().astype(np.uint64) + np.uint64(1))
+    contents = np.random.default_rng(seed).permutation(rows).astype(np.uint64)
+    return sorted_events(
+        Events(keys, table["time"].cast("int64").to_numpy(), table["stream"].to_numpy(), contents, np.arange(rows))
+    )
+
+
+def exact_count(events, window):
+    return Buffer(len(events.keys), Fifo(), window=window).count(events)
+
+
+WINDOW = (-4_000_000, 4_000_000)
+
+
+@pytest.mark.parametrize("pareto", [None, 0.6])
+def test_a_tuned_initial_credit_is_near_the_best_fixed_one(pareto):
+    events = events_of(60_000, 1000, pareto)
+    fixed = [Buffer(800, Gdj(initial=p), window=WINDOW).count(events) for p in (0.0, 0.1, 0.2, 0.5, 0.9, 0.99)]
+    tuned = make_buffer(800, Gdj(initial="auto"), window=WINDOW).count(events)
+    assert tuned >= 0.93 * max(fixed)
+    assert min(fixed) < 0.8 * max(fixed)  # there was something to tune
+
+
+@pytest.mark.parametrize("pareto", [None, 0.6])
+def test_auto_is_near_the_best_policy(pareto):
+    events = events_of(60_000, 1000, pareto)
+    single = [Buffer(800, p, window=WINDOW).count(events) for p in (Gdj(initial=0.2), Prob(), Age(), Fifo(), Random())]
+    auto = AdaptiveBuffer(800, Auto(), window=WINDOW)
+    assert auto.count(events) >= 0.93 * max(single)
+    assert auto.rows <= 800
+
+
+@pytest.mark.parametrize("policy", [Gdj(), Auto(sample=2)], ids=str)
+@pytest.mark.parametrize("share", ["unified", "proportional"])
+@settings(max_examples=8, deadline=None)
+@given(cuts=st.lists(st.integers(0, 9000), max_size=6), restart=st.integers(0, 6), room=st.integers(3, 400))
+def test_cuts_and_restarts_change_nothing(policy, share, cuts, restart, room):
+    events = events_of(9000, 60, 0.7)
+    whole = AdaptiveBuffer(100, policy, window=(-500_000, 500_000), share=share)
+    expected = whole.run(events)
+    buffer = AdaptiveBuffer(100, policy, window=(-500_000, 500_000), share=share)
+    edges = sorted({0, 9000, *cuts})
+    rows, gone = [], []
+    for i, (start, end) in enumerate(itertools.pairwise(edges)):
+        result = buffer.run(events.part(start, end), room=room)
+        rows += list(zip((result.pair_event + start).tolist(), result.pair_row.tolist(), strict=True))
+        gone += result.gone_row.tolist()
+        if i == restart:
+            buffer = buffer_from_bytes(buffer.to_bytes(), policy)
+    assert rows == list(zip(expected.pair_event.tolist(), expected.pair_row.tolist(), strict=True))
+    assert gone == expected.gone_row.tolist()
+    assert buffer.to_bytes() == whole.to_bytes()
+
+
+POLICIES = [Random(), Fifo(), Prob(), Age(), Gdj(initial=0.5)]
+
+
+@pytest.mark.parametrize("first", POLICIES, ids=str)
+@pytest.mark.parametrize("second", POLICIES, ids=str)
+def test_a_switch_keeps_rows_and_totals_and_never_a_wrong_pair(first, second):
+    events = events_of(3000, 60, 0.7)
+    window = (-500_000, 500_000)
+    before = Buffer(100, Followed(first), window=window)
+    result = before.run(events.part(0, 1500))
+    keep = np.array([300_000, 300_000])
+    after = switched(before, Followed(second), keep=keep, since=0, now=int(events.times[1499]))
+    assert after.rows == before.rows
+    assert after.counts == before.counts
+    later = after.run(events.part(1500, 3000))
+    pairs = list(zip(result.pair_event.tolist(), result.pair_row.tolist(), strict=True))
+    pairs += list(zip((later.pair_event + 1500).tolist(), later.pair_row.tolist(), strict=True))
+    assert len(set(pairs)) == len(pairs)
+    at = {int(row): i for i, row in enumerate(events.rows)}
+    for event, row in pairs:
+        stored = at[row]
+        assert stored < event
+        assert events.keys[stored] == events.keys[event]
+        assert events.streams[stored] != events.streams[event]
+        assert events.times[event] - events.times[stored] <= 500_000
+    assert after.rows <= 100
+
+
+def test_damaged_bytes_are_refused():
+    buffer = AdaptiveBuffer(50, Auto(), window=(-500_000, 500_000))
+    buffer.count(events_of(1000, 60, 0.7))
+    saved = buffer.to_bytes()
+    for at in range(0, len(saved), 97):
+        damaged = saved[:at] + bytes([saved[at] ^ 1]) + saved[at + 1 :]
+        with pytest.raises(BraidedError, match="buffer: "):
+            AdaptiveBuffer.from_bytes(damaged, Auto())
+        with pytest.raises(BraidedError, match="buffer: "):
+            AdaptiveBuffer.from_bytes(saved[:at], Auto())
+
+
+def test_a_policy_with_nothing_to_tune_needs_no_adaptive_buffer():
+    with pytest.raises(BraidedError, match="has nothing to tune; use Buffer"):
+        AdaptiveBuffer(10, Fifo(), window=(-1, 1))
