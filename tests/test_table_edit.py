@@ -317,7 +317,7 @@ def _could_match(window: Window, side: int, time: int, clocks: Clocks) -> bool:
     )
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(stories())
 def test_nothing_is_declared_dead_while_a_stored_row_could_match(story: dict[str, Any]) -> None:
     window, table, deaths = story["window"], START, Deaths(story["window"])

@@ -158,7 +158,7 @@ def bands(draw: st.DrawFn) -> str:
 
 
 @pytest.mark.usefixtures("way", "interpreted")
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(bands(), st.integers(0, 1 << 30))
 def test_random_bands(text: str, seed: int) -> None:
     check(text, seed)

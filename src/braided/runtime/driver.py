@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
+import weakref
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -105,7 +106,7 @@ class ControlListener(StreamingQueryListener):  # type: ignore[misc]
                 _log.exception("join %r: the controller failed on a batch; the routing stays as it is", watched.name)
 
 
-_LISTENERS: dict[int, ControlListener] = {}
+_LISTENERS: weakref.WeakKeyDictionary[SparkSession, ControlListener] = weakref.WeakKeyDictionary()
 _JOINS: dict[str, Watched] = {}
 
 
@@ -115,10 +116,9 @@ def watch(session: SparkSession, name: str, operator: WindowJoin, routing: Routi
     _JOINS[name] = Watched(name, operator, routing, slots)
     if routing.control is None:
         return
-    # Sessions of one JVM share their stream manager's listeners only if they are the same session.
-    listener = _LISTENERS.get(id(session))
+    listener = _LISTENERS.get(session)
     if listener is None:
-        listener = _LISTENERS[id(session)] = ControlListener()
+        listener = _LISTENERS[session] = ControlListener()
         session.streams.addListener(listener)
     listener.joins[name] = _JOINS[name]
 
