@@ -1,4 +1,4 @@
-"""Shared fixtures: one tuned Spark session for all tests that need a JVM."""
+"""Shared fixtures: one tuned Spark session for the tests of a module."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(tmp_path_factory.mktemp("cache"))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory, cache_dir: str) -> Iterator[SparkSession]:
     """A local session. `local[2,4]` retries failed tasks, which plain `local[2]` never does."""
     from pyspark.sql import SparkSession
@@ -59,3 +59,16 @@ def spark(tmp_path_factory: pytest.TempPathFactory, cache_dir: str) -> Iterator[
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
+    _end_jvm()
+
+
+def _end_jvm() -> None:
+    """End the JVM, so that the next module starts its own: one for all tests ended by itself after ten minutes."""
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway
+    SparkContext._gateway = SparkContext._jvm = None
+    if gateway is not None:
+        gateway.shutdown()
+        gateway.proc.stdin.close()
+        gateway.proc.wait(timeout=60)
