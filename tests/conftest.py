@@ -46,7 +46,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory, cache_dir: str) -> Iterator[
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.memory", "5g")
-        # Hundreds of queries run in this one JVM; what Spark remembers of ended ones for its UI fills the heap.
+        # Many queries run in one JVM; Spark need not remember ended ones for its UI.
         .config("spark.sql.ui.retainedExecutions", "5")
         .config("spark.ui.retainedJobs", "20")
         .config("spark.ui.retainedStages", "20")
@@ -63,7 +63,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory, cache_dir: str) -> Iterator[
 
 
 def _end_jvm() -> None:
-    """End the JVM, so that the next module starts its own: one for all tests ended by itself after ten minutes."""
+    """End the JVM, so that the next module starts its own: one for all tests, with a heap of 2 GB, once ended itself."""
     from pyspark import SparkContext
 
     gateway = SparkContext._gateway
