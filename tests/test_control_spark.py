@@ -108,6 +108,8 @@ def test_a_controller_that_fails_between_any_two_of_its_steps_is_harmless(
     calls = []
 
     def failing(self: ControlDir, *arguments: Any) -> Any:
+        if self.location != str(tmp_path / "control"):  # an earlier query whose last events are still on their way
+            return honest(self, *arguments)
         calls.append(step)
         # The first table is the join's own, not the controller's.
         if len(calls) % 2 == (1 if step == "publish" else 0):

@@ -19,7 +19,7 @@ from where_reference import Predicate as Meaning
 
 from braided.errors import BraidedError
 from braided.join import theta as module
-from braided.join import theta_band, theta_codegen
+from braided.join import theta_band, theta_loop
 from braided.join.theta import ThetaPredicate
 from braided.join.where import Predicate, compile_where
 
@@ -93,8 +93,8 @@ def way(request: Any, monkeypatch: pytest.MonkeyPatch) -> str:
 @pytest.fixture
 def interpreted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Run generated loops as Python, since compiling takes half a second each."""
-    make = theta_codegen.loop_of.__wrapped__
-    monkeypatch.setattr(theta_codegen, "_stored_source", lambda *_: None)
+    make = theta_loop.loop_of.__wrapped__
+    monkeypatch.setattr(theta_loop, "_stored_source", lambda *_: None)
     monkeypatch.setattr(module, "loop_of", lambda *given: make(*given).py_func)
     with np.errstate(all="ignore"):
         yield
@@ -283,10 +283,10 @@ def test_nothing_in_the_window() -> None:
 
 def test_a_generated_loop_lies_in_a_private_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
-    path = theta_codegen._stored_source("one", "x = 1")
+    path = theta_loop._stored_source("one", "x = 1")
     assert path is not None
     assert Path(path).read_text() == "x = 1"
     (tmp_path / "braided-theta").chmod(0o777)
-    assert theta_codegen._stored_source("one", "x = 1") is None
+    assert theta_loop._stored_source("one", "x = 1") is None
     monkeypatch.setenv("NUMBA_CACHE_DIR", "/proc/nowhere")
-    assert theta_codegen._stored_source("one", "x = 1") is None
+    assert theta_loop._stored_source("one", "x = 1") is None

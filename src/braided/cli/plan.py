@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +23,7 @@ _MOST_LEGS = 30_000
 
 
 @dataclass(frozen=True)
-class Streams:
+class Streams(ABC):
     """Two streams: rows of both together, over some seconds of event time, cut into batches."""
 
     rows: int
@@ -35,9 +36,9 @@ class Streams:
         """How many batches the streams are cut into."""
         return -(-self.seconds // self.batch_seconds)
 
+    @abstractmethod
     def generate(self) -> dict[str, pa.Table]:
         """Return the streams by name, each in order of its column ``arrived``."""
-        raise NotImplementedError
 
     def write(self, folder: Path) -> None:
         """Generate the streams and write each into a folder of its name."""

@@ -99,7 +99,7 @@ class BoundedJoin:
         """Put in order what can be, join it with the buffer, and keep what the policy keeps."""
         window = self.exact.window
         old: Json = state or {
-            "clocks": [None, None], "horizon": MIN_TIME, "row": 0, "block": 0, "buffer": None, "late": 0,
+            "clocks": [None, None], "horizon": MIN_TIME, "row": 0, "block": 0, "buffer": None,
             "kept": [[], []], "waiting": [None, None],
         }  # fmt: skip
         clocks = [advance(c, s.last) for c, s in zip(old["clocks"], work.streams, strict=True)]
@@ -135,9 +135,7 @@ class BoundedJoin:
         old |= {"clocks": clocks, "horizon": until, "row": old["row"] + len(events.rows), "block": blocks.next}
         return Outcome(
             old,
-            counts={
-                "results": results, "late_left": late[0], "late_right": late[1],
-            },
+            counts={"results": results, "late_left": late[0], "late_right": late[1]},
             levels={
                 "stored_rows": buffer.rows,
                 "stored_bytes": sum(sizes) + len(saved),

@@ -38,7 +38,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from braided.join.theta_band import PIECE, STRIP, bounds_of, nested, ordered, piece_size, sampled_share, zoned
-from braided.join.theta_codegen import Plan, Unlowered, loop_of, plan_of
+from braided.join.theta_codegen import Plan, Unlowered, plan_of
+from braided.join.theta_loop import loop_of
 from braided.join.where import Predicate
 from braided.join.where_eval import Block, Mask, Vector
 from braided.join.where_tree import Every
