@@ -121,7 +121,7 @@ class BoundedJoin:
             kept.append([store_read(store, number, self._kept_schemas[side]) for number, _ in old["kept"][side]])
         buffer = self._buffer(store, old["buffer"])
         events, numbered = self._sequence(arriving, old["row"])
-        sides = [pa.concat_batches([*kept[side], numbered[side]]) if kept[side] else numbered[side] for side in (0, 1)]
+        sides = [_by_id(pa.concat_batches([*kept[side], numbered[side]])) for side in (0, 1)]
         results = yield from self._join(buffer, events, sides)
 
         alive = np.sort(_row_ids(buffer))
@@ -216,8 +216,7 @@ class BoundedJoin:
         loose.append(new.filter(pa.array(_among(new.column(_ID).to_numpy(), alive))))
         together = pa.concat_batches(loose)
         if together.num_rows:
-            order = np.argsort(together.column(_ID).to_numpy(), kind="stable")
-            content = together.take(pa.array(order)).serialize().to_pybytes()
+            content = together.serialize().to_pybytes()
             out.append([blocks.put(content), len(content)])
         return out
 
@@ -253,6 +252,12 @@ def _tagged(block: Block, schema: pa.Schema) -> pa.RecordBatch:
     tags = np.zeros(block.rows.num_rows, np.int32) if block.tags is None else block.tags
     ids = np.full(block.rows.num_rows, -1, np.int64)
     return pa.RecordBatch.from_arrays([*block.rows.columns, pa.array(tags), pa.array(ids)], schema=schema)
+
+
+def _by_id(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return rows in the order of their numbers; blocks that were written again hold old and new ones."""
+    ids = rows.column(_ID).to_numpy()
+    return rows if (ids[1:] > ids[:-1]).all() else rows.take(pa.array(np.argsort(ids)))
 
 
 def _as_run(rows: pa.RecordBatch) -> Run:
