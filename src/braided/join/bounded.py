@@ -31,6 +31,7 @@ from braided.join.emit import Emitter
 from braided.join.operator import WindowJoin
 from braided.join.runs import Run
 from braided.order.clocks import MAX_TIME, MIN_TIME, advance
+from braided.order.lateness import Lateness
 from braided.routing.content import row_hashes
 from braided.routing.routes import TAG
 from braided.routing.table import RoutingTable
@@ -68,9 +69,14 @@ class BoundedJoin:
         return self.exact.times
 
     @property
-    def lateness(self) -> tuple[int, ...]:
+    def lateness(self) -> tuple[int | Lateness, ...]:
         """Each input's lateness."""
         return self.exact.lateness
+
+    @property
+    def idle(self) -> int | None:
+        """After how much silence a stream holds the other back no longer."""
+        return self.exact.idle
 
     @property
     def output(self) -> pa.Schema:

@@ -7,7 +7,7 @@ right row probes the stored left runs only. State expires after the whole batch 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,9 @@ import pyarrow as pa
 from braided.join.emit import Emitter
 from braided.join.runs import Run, sorted_run
 from braided.join.state import JoinState
-from braided.order.clocks import Window, advance
+from braided.order.clocks import Window
+from braided.order.lateness import Lateness
+from braided.order.stream_clock import update_all
 from braided.routing.content import content_hashes
 from braided.routing.kernels import salt
 from braided.routing.keys import KeyHasher
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
 # New rows are sorted into runs of at most this size in memory before they probe and are stored.
 _NEW_RUN_BYTES = 64 << 20
+_SIDES = ("left", "right")
 
 
 @dataclass(frozen=True)
@@ -63,11 +66,14 @@ class WindowJoin:
     where_text: str | None = None
     theta: ThetaPredicate | None = None
     """The predicate of a join without keys."""
+    learned: tuple[Lateness | None, Lateness | None] = (None, None)
+    """How each stream's lateness is learned; where it is, the window has the least that it may be."""
+    idle: int | None = None
 
     @property
-    def lateness(self) -> tuple[int, int]:
-        """Each input's lateness."""
-        return self.window.lateness
+    def lateness(self) -> tuple[int | Lateness, ...]:
+        """Each input's lateness, or how it is learned."""
+        return tuple(k if rule is None else rule for k, rule in zip(self.window.lateness, self.learned, strict=True))
 
     @cached_property
     def output(self) -> pa.Schema:
@@ -82,7 +88,8 @@ class WindowJoin:
             "on": [list(names) for names in self.keys],
             "time": list(self.times),
             "between": [self.window.lo, self.window.hi],
-            "lateness": list(self.window.lateness),
+            "lateness": [k if isinstance(k, int) else asdict(k) for k in self.lateness],
+            "idle": self.idle,
             "where": self.where_text,
             "left": [f"{field.name} {field.type}" for field in self.inputs[0]],
             "right": [f"{field.name} {field.type}" for field in self.inputs[1]],
@@ -122,7 +129,7 @@ class WindowJoin:
         kept = JoinState.restore(self, state, store)
         new = [self._new_runs(side, work.blocks, stored=True) for side in (0, 1)]
         probing = [self._new_runs(side, work.blocks, stored=False) for side in (0, 1)]
-        late = [self._late(side, work.blocks, kept.clocks[side]) for side in (0, 1)]
+        late = [self._late(side, work.blocks, kept.streams[side].safe) for side in (0, 1)]
         tally = Tally() if work.watched else None
         if tally is not None:
             for side in (0, 1):
@@ -142,18 +149,20 @@ class WindowJoin:
                     yield from emitter.probe(side, probe, stored)
         yield from emitter.flush()
 
-        kept.clocks = tuple(  # type: ignore[assignment]
-            advance(clock, stream.last) for clock, stream in zip(kept.clocks, work.streams, strict=True)
-        )
+        update_all(kept.streams, work.streams, work.stamp)
         for side in (0, 1):
             kept.absorb(side, new[side])
         levels = kept.levels()
         return Outcome(
             kept.to_json(),
-            counts={"results": emitter.results, "late_left": late[0], "late_right": late[1]},
+            counts={
+                "results": emitter.results,
+                **{f"late_{name}": late[side] for side, name in enumerate(_SIDES)},
+                **{f"given_up_{name}": kept.given_up[side] for side, name in enumerate(_SIDES)},
+            },
             load={} if tally is None else tally.to_json(),
-            levels=levels,
-            streams=[{"clock": kept.clocks[side], "lateness": self.window.lateness[side]} for side in (0, 1)],
+            levels=levels | {f"quarantined_{name}": kept.quarantined(side) for side, name in enumerate(_SIDES)},
+            streams=[stream.report() for stream in kept.streams],
         )
 
     def _new_runs(self, side: int, blocks: Sequence[Block], *, stored: bool) -> list[Run]:
@@ -169,15 +178,14 @@ class WindowJoin:
             runs.append(sorted_run(rows, self.hashes(side, rows, tags), self.times_of(side, rows), tags))
         return runs
 
-    def _late(self, side: int, blocks: Sequence[Block], clock: int | None) -> int:
+    def _late(self, side: int, blocks: Sequence[Block], safe: int) -> int:
         """Count rows late against the committed clock or, at the end of a block, within their router task."""
         count = 0
         for block in blocks:
             if block.side == side:
                 count += block.late
-                if clock is not None:
-                    on_time = self.times_of(side, block.rows)[: block.on_time]
-                    count += int(np.count_nonzero(on_time < clock - self.window.lateness[side]))
+                on_time = self.times_of(side, block.rows)[: block.on_time]
+                count += int(np.count_nonzero(on_time < safe))
         return count
 
 

@@ -1,17 +1,24 @@
-"""The join's state: which runs are stored, how they are merged, what expires."""
+"""The join's state: which runs are stored, how they are merged, what expires.
+
+Rows whose time is quarantined (`braided.order.trust`) lie apart: they are met like all others, but leave when their
+own stream has gone on for as long as a row stays, and join the others should either stream get to their time.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from braided.errors import BraidedError
 from braided.join.runs import Run, RunInfo, describe, digest_of, encode_runs, merge_runs
-from braided.order.clocks import MAX_TIME
+from braided.order.clocks import MAX_TIME, MIN_TIME, Window
+from braided.order.stream_clock import StreamClock
 from braided.routing.routes import split_tags, tagged_schema
 from braided.runtime.operator import Json
 from braided.runtime.store import Store
@@ -35,14 +42,18 @@ Sequence_ = list[RunInfo]
 
 
 class JoinState:
-    """The stored runs of both sides and the clocks, between load and save of one batch."""
+    """The stored runs of both sides and the streams' clocks, between load and save of one batch."""
 
     def __init__(self, join: WindowJoin, store: Store) -> None:
         self._join = join
         self._store = store
         self._next = 0
-        self.clocks: tuple[int | None, int | None] = (None, None)
+        window = join.window
+        self.streams = [StreamClock(lateness, window.hi - window.lo, join.idle) for lateness in join.lateness]
         self.sides: list[list[Sequence_]] = [[], []]
+        self.apart: list[list[tuple[int, Sequence_]]] = [[], []]
+        """Quarantined runs, each group with its stream's clock when it came."""
+        self.given_up = [0, 0]
 
     @classmethod
     def restore(cls, join: WindowJoin, state: Json | None, store: Store) -> JoinState:
@@ -50,26 +61,53 @@ class JoinState:
         self = cls(join, store)
         if state is not None:
             self._next = state["next"]
-            self.clocks = (state["clocks"][0], state["clocks"][1])
-            self.sides = [[[RunInfo(*info) for info in sequence] for sequence in side] for side in state["sides"]]
+            for stream, known in zip(self.streams, state["streams"], strict=True):
+                stream.restore(known)
+            self.sides = [[_infos(sequence) for sequence in side] for side in state["sides"]]
+            self.apart = [[(since, _infos(infos)) for since, infos in side] for side in state["apart"]]
         return self
 
     def to_json(self) -> Json:
         """Return the bookkeeping: small, whatever the state's size."""
         return {
             "next": self._next,
-            "clocks": list(self.clocks),
+            "streams": [stream.to_json() for stream in self.streams],
             "sides": self.sides,
+            "apart": self.apart,
         }
+
+    @property
+    def window(self) -> Window:
+        """The join's window with the lateness of the moment."""
+        return replace(self._join.window, lateness=(self.streams[0].lateness, self.streams[1].lateness))
+
+    @property
+    def clocks(self) -> tuple[int | None, int | None]:
+        """How far each stream has come; one that is idle has come as far as the other."""
+        left, right = (stream.clock for stream in self.streams)
+        furthest = max((clock for clock in (left, right) if clock is not None), default=None)
+        return (furthest if self.streams[0].idle else left), (furthest if self.streams[1].idle else right)
+
+    @property
+    def _limit(self) -> int:
+        """The last time that either stream vouches for."""
+        return max((stream.limit for stream in self.streams if stream.clock is not None), default=MAX_TIME)
 
     def levels(self) -> dict[str, int]:
         """Return how much is stored."""
-        infos = [info for side in self.sides for sequence in side for info in sequence]
+        infos = [info for side in (0, 1) for info in self._infos(side)]
         return {
             "stored_rows": sum(info.rows for info in infos),
             "stored_bytes": sum(info.bytes for info in infos),
             "runs": len(infos),
         }
+
+    def quarantined(self, side: int) -> int:
+        """Return how many rows lie apart."""
+        return sum(info.rows for _, infos in self.apart[side] for info in infos)
+
+    def _infos(self, side: int) -> Iterator[RunInfo]:
+        return chain(*self.sides[side], *(infos for _, infos in self.apart[side]))
 
     def runs_for(self, probe: Run, side: int) -> Iterator[Run]:
         """Yield the stored runs of one side that rows of the other side could match, one at a time."""
@@ -78,19 +116,18 @@ class JoinState:
         low, high = self._join.window.reach(1 - side)
         first, last = int(probe.times.min()) + low, int(probe.times.max()) + high
         low_hash, high_hash = int(probe.hashes[0]), int(probe.hashes[-1])
-        for sequence in self.sides[side]:
-            for info in sequence:
-                if (
-                    info.first_time <= last
-                    and info.last_time >= first
-                    and info.first_hash <= high_hash
-                    and info.last_hash >= low_hash
-                ):
-                    yield self._load(side, info)
+        for info in self._infos(side):
+            if (
+                info.first_time <= last
+                and info.last_time >= first
+                and info.first_hash <= high_hash
+                and info.last_hash >= low_hash
+            ):
+                yield self._load(side, info)
 
     def absorb(self, side: int, new: Sequence[Run]) -> None:
         """Store the new rows that can still match, drop what has expired, merge what belongs together."""
-        horizon = self._join.window.horizon(side, self.clocks)
+        horizon = self.window.horizon(side, self.clocks)
         kept: list[Sequence_] = []
         for sequence in self.sides[side]:
             for info in sequence:
@@ -99,12 +136,41 @@ class JoinState:
             live = [info for info in sequence if info.last_time >= horizon]
             if live:
                 kept.append(live)
-        fresh = [run for piece in new for run in self._slices(side, merge_runs([piece], horizon))]
+        trusted = [merge_runs([piece], horizon) for piece in self._quarantine(side, new)]
+        fresh = [run for piece in trusted for run in self._slices(side, piece)]
         self.sides[side] = self._merge(side, kept, fresh, horizon)
         self._compact(side, horizon)
 
+    def _quarantine(self, side: int, new: Sequence[Run]) -> list[Run]:
+        """Put rows apart whose time nobody vouches for; return the others, and those vouched for by now."""
+        limit, window = self._limit, self.window
+        clock = self.streams[side].clock
+        now = MIN_TIME if clock is None else clock
+        if not self.apart[side] and all(int(run.times.max(initial=limit)) <= limit for run in new):
+            return list(new)
+        trusted, width = [], self._width(side, 0)
+        doubtful: dict[int, tuple[int, list[Run]]] = {}
+        for since, infos in self.apart[side]:
+            runs = [self._load(side, info) for info in infos]
+            for info in infos:
+                self._delete(info)
+            if now - since > window.retention(side) + window.lateness[side]:
+                self.given_up[side] += sum(info.rows for info in infos)
+            else:
+                doubtful.setdefault(since // width, (since, []))[1].extend(runs)
+        doubtful.setdefault(now // width, (now, []))[1].extend(new)
+        self.apart[side] = []
+        for since, runs in doubtful.values():
+            together = merge_runs(runs, MIN_TIME) if runs else None
+            if together is not None:
+                late = together.times > limit
+                trusted.append(together if not late.any() else together.take(np.flatnonzero(~late)))
+                if late.any():
+                    self.apart[side].append((since, self._write(together.take(np.flatnonzero(late)))))
+        return trusted
+
     def _width(self, side: int, span: int) -> int:
-        return max(self._join.window.retention(side) // _SLICES, span // _MOST_CUTS, 1)
+        return max(self.window.retention(side) // _SLICES, span // _MOST_CUTS, 1)
 
     def _slices(self, side: int, run: Run) -> Iterator[Run]:
         """Cut new rows at slice borders; a few stragglers of an older slice stay with the next."""
@@ -143,7 +209,7 @@ class JoinState:
         for (_, last), item in zip(times, items, strict=True):
             groups.setdefault(last // width, []).append(item)
         clock = self.clocks[side]
-        late = self._join.window.lateness[side]
+        late = self.streams[side].lateness
         merged: list[Sequence_] = []
         for number in sorted(groups):
             closed = clock is not None and (number + 1) * width <= clock - late
@@ -238,6 +304,10 @@ class JoinState:
             hashes, directory, filter_ = (np.frombuffer(buffer, kind) for buffer, kind in index)
             run = Run(rows, hashes, times, directory, filter_, tags)
         return run
+
+
+def _infos(stored: list[list[Any]]) -> Sequence_:
+    return [RunInfo(*info) for info in stored]
 
 
 def _buffers(content: bytes, run: Run) -> list[pa.Buffer]:

@@ -69,14 +69,18 @@ def advance(clock: int | None, seen: int | None) -> int | None:
     return max(clock, seen)
 
 
-def late_in_task(times: Times, running_max: int, lateness: int) -> tuple[npt.NDArray[np.bool_] | None, int]:
-    """Return which rows are more than `lateness` behind the running maximum, and the new maximum.
+def late_in_task(
+    times: Times, running_max: int, lateness: int, top: int = MAX_TIME
+) -> tuple[npt.NDArray[np.bool_] | None, int]:
+    """Return which rows are more than `lateness` behind the running maximum of times up to `top`, and that maximum.
 
     None stands for no row at all, the usual case.
     """
     if not len(times):
         return None, running_max
-    seen = np.maximum.accumulate(np.maximum(times, running_max))
+    trusted = times if int(times.max()) <= top else np.where(times <= top, times, MIN_TIME)
+    seen = np.maximum.accumulate(np.maximum(trusted, running_max))
+    times = np.minimum(times, seen)
     late = seen.astype(np.float64) - times > lateness if _wide(seen, times) else seen - times > lateness
     return (late if late.any() else None), int(seen[-1])
 

@@ -45,11 +45,16 @@ class LocalRuntime:
         self.reports: list[Json] = []
 
     def run_batch(
-        self, tasks: Sequence[tuple[int, Sequence[pa.RecordBatch]]], *, final: bool = False
+        self,
+        tasks: Sequence[tuple[int, Sequence[pa.RecordBatch]]],
+        *,
+        final: bool = False,
+        stamp: int | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the results of one batch under `table`; the state is committed when the last one has been taken.
 
-        A final batch lets go what operators hold back until they know that nothing earlier can come.
+        A final batch lets go what operators hold back until they know that nothing earlier can come. `stamp` is the
+        batch's moment in microseconds, for operators that notice idle streams.
         """
         workers = len(self.stores)
         watch = None if self.controller is None else Watch()
@@ -57,7 +62,9 @@ class LocalRuntime:
         self.routed = []
         inbox: list[list[Packet]] = [[] for _ in range(workers)]
         for number, (side, batches) in enumerate(tasks):
-            for sent in route_task(self.operator, self._fingerprint, self.table, side, number, workers, batches, watch):
+            for sent in route_task(
+                self.operator, self._fingerprint, self.table, side, number, workers, batches, watch, stamp
+            ):
                 if isinstance(sent, list):
                     for packet in sent:
                         inbox[packet.worker].append(packet)

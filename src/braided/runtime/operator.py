@@ -14,11 +14,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from braided.order.lateness import Lateness
+from braided.order.stream_clock import StreamTime
 from braided.routing.routes import Routes
 from braided.routing.table import RoutingTable
 from braided.runtime.store import Store
 
 Json = dict[str, Any]
+
+__all__ = ["Admitted", "Block", "Json", "Operator", "Outcome", "StreamTime", "Work"]
 
 
 @dataclass
@@ -58,20 +62,11 @@ class Block:
 
 
 @dataclass
-class StreamTime:
-    """What all router tasks of a batch together saw of one input."""
-
-    rows: int = 0
-    null_times: int = 0
-    null_keys: int = 0
-    last: int | None = None
-
-
-@dataclass
 class Work:
     """Everything one worker gets in one batch; blocks are in an order that every re-run repeats.
 
-    Where `watched`, a controller wants to know the load in detail. Where `final`, nothing comes after it.
+    Where `watched`, a controller wants to know the load in detail. Where `final`, nothing comes after it. `stamp` is
+    the moment of the batch in microseconds, the same for every re-run, where the operator asks for it.
     """
 
     worker: int
@@ -79,6 +74,7 @@ class Work:
     streams: Sequence[StreamTime]
     watched: bool = False
     final: bool = False
+    stamp: int | None = None
 
 
 @dataclass
@@ -104,8 +100,12 @@ class Operator(Protocol):
         """The event-time column of each input."""
 
     @property
-    def lateness(self) -> tuple[int, ...]:
-        """Each input's lateness in microseconds."""
+    def lateness(self) -> tuple[int | Lateness, ...]:
+        """Each input's lateness in microseconds, or how it is learned."""
+
+    @property
+    def idle(self) -> int | None:
+        """After how many microseconds of silence an input holds the others back no longer; None: never."""
 
     @property
     def output(self) -> pa.Schema:

@@ -32,13 +32,8 @@ class Report:
         """Assemble the reports that the workers of one operator made in one batch."""
         by_worker = {report["worker"]: report for report in reports}
         ordered = [by_worker[worker] for worker in sorted(by_worker)]
-        streams = []
-        for side, label in enumerate(("left", "right")):
-            known = ordered[0].get("streams") if ordered else None
-            stream = {"name": label, **(known[side] if known else {})}
-            stream["late"] = sum(report["total"].get(f"late_{label}", 0) for report in ordered)
-            stream["last_rows"] = ordered[0]["last_streams"][side] if known else 0
-            streams.append(stream)
+        known = (ordered[0].get("streams") if ordered else None) or [{}, {}]
+        streams = [_stream(side, stream, ordered) for side, stream in enumerate(known)]
         query = {
             "name": name,
             "batch": batch,
@@ -63,7 +58,7 @@ class Report:
     def __str__(self) -> str:
         lines = [f"{self.query['name']}: {self.query['results']:,} results in {self.query['batches']} batches"]
         lines += _table(
-            ("stream", "rows", "late", "null time", "null key", "clock", "lateness"),
+            ("stream", "rows", "late", "null time", "null key", "quarantined", "clock", "lateness"),
             [
                 (
                     stream["name"],
@@ -71,6 +66,7 @@ class Report:
                     f"{stream['late']:,}",
                     f"{stream.get('null_times', 0):,}",
                     f"{stream.get('null_keys', 0):,}",
+                    f"{stream.get('quarantined', 0) + stream.get('given_up', 0):,}",
                     _clock(stream.get("clock")),
                     format_duration(stream.get("lateness", 0)),
                 )
@@ -96,6 +92,22 @@ class Report:
 
     def __repr__(self) -> str:
         return str(self)
+
+
+def _stream(side: int, known: Json, reports: list[Json]) -> Json:
+    """Return what all workers together say of one input."""
+    label = known.get("name") or ("left", "right")[side]
+    totals = [report["total"] for report in reports]
+    late = sum(total.get(f"late_{label}", 0) for total in totals)
+    stream = {"name": label, **known, "late": late}
+    stream["last_rows"] = reports[0]["last_streams"][side] if known else 0
+    if f"late_us_{label}" in (totals[0] if totals else {}):
+        by = sum(total[f"late_us_{label}"] for total in totals)
+        stream |= {"late_by_mean": by // max(1, late), "late_by_most": max(t[f"most_late_{label}"] for t in totals)}
+    for name in ("quarantined", "given_up"):
+        if totals and f"{name}_{label}" in totals[0]:
+            stream[name] = sum(total[f"{name}_{label}"] for total in totals)
+    return stream
 
 
 def _loads(reports: list[Json]) -> list[float]:

@@ -9,20 +9,23 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from braided.order.clocks import MIN_TIME, late_in_task
+from braided.order.delays import Delays
+from braided.order.stream_clock import jump_of
+from braided.order.trust import Cluster, clusters_of, in_largest, largest, merge_clusters
 from braided.routing.routes import append_tags
 from braided.routing.sketch import HeavyHitters
 from braided.routing.table import RoutingTable
-from braided.runtime.operator import Admitted, Json, Operator, StreamTime
+from braided.runtime.operator import Admitted, Json, Operator
 from braided.version import __version__
 
-FORMAT = 2
+FORMAT = 3
 PIECE_BYTES = 8 << 20
 PIECE_ROWS = 1 << 18
 # Where rows may have more copies than this, pieces are smaller in proportion: the copies of a piece are in memory.
@@ -83,13 +86,14 @@ def route_task(
     workers: int,
     batches: Iterable[pa.RecordBatch],
     watch: Watch | None = None,
+    stamp: int | None = None,
 ) -> Iterator[list[Packet] | RouterReport]:
     """Turn one task's rows into packets, a list per piece of input; then summaries; then the report.
 
     The table may be None for a task without rows.
     """
     started = time.process_time()
-    seen = StreamTime()
+    seen = _Seen.of(operator, side)
     report = RouterReport(side, task)
     heavy = HeavyHitters(capacity=_WATCHED_KEYS)
     running_max = MIN_TIME
@@ -98,13 +102,13 @@ def route_task(
         seen.rows += piece.num_rows
         timed = _drop_null_times(piece, operator.times[side])
         seen.null_times += piece.num_rows - timed.num_rows
-        if timed.num_rows:
-            last = int(_times(timed, operator.times[side]).max())
-            seen.last = last if seen.last is None else max(seen.last, last)
+        top = seen.times(_times(timed, operator.times[side]))
         assert table is not None
         admitted = operator.admit(side, timed, table)
         seen.null_keys += admitted.null_keys
-        late, running_max = late_in_task(admitted.times, running_max, operator.lateness[side])
+        late = None
+        if seen.fixed is not None:
+            late, running_max = late_in_task(admitted.times, running_max, seen.fixed, top)
         report.bytes += piece.nbytes
         report.copies += len(admitted.routes.workers)
         if watch is not None and admitted.hashes is not None:
@@ -120,7 +124,8 @@ def route_task(
         "workers": workers,
         "options": fingerprint,
         "table": None if table is None else [table.version, table.digest],
-        **asdict(seen),
+        "stamp": stamp,
+        **seen.to_json(),
     }
     note = json.dumps(header, separators=(",", ":"))
     yield [Packet(worker, side, task, -1, 0, 0, 0, note, None) for worker in range(workers)]
@@ -129,6 +134,44 @@ def route_task(
     report.keys = [(f"{key:016x}", weight) for key, weight in heavy.top(_REPORTED_KEYS)]
     report.labels = {key: report.labels[key] for key, _ in report.keys if key in report.labels}
     yield report
+
+
+@dataclass
+class _Seen:
+    """What a task saw of its input: how many rows, and when."""
+
+    jump: int
+    fixed: int | None
+    """The lateness, where it is not learned."""
+    delays: Delays | None
+    rows: int = 0
+    null_times: int = 0
+    null_keys: int = 0
+    clusters: list[Cluster] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, operator: Operator, side: int) -> _Seen:
+        lateness = operator.lateness[side]
+        if isinstance(lateness, int):
+            return cls(jump_of(lateness), lateness, None)
+        return cls(jump_of(lateness), None, Delays(lateness.ceiling_us))
+
+    def times(self, times: npt.NDArray[np.int64]) -> int:
+        """Take note of the times of a piece; return the last one that the crowd of its rows vouches for."""
+        found = clusters_of(times, self.jump)
+        self.clusters = merge_clusters([*self.clusters, *found], self.jump)
+        if self.delays is not None:
+            self.delays.add(in_largest(times, found))
+        return largest(found).last if found else MIN_TIME
+
+    def to_json(self) -> Json:
+        return {
+            "rows": self.rows,
+            "null_times": self.null_times,
+            "null_keys": self.null_keys,
+            "clusters": self.clusters,
+            "delays": None if self.delays is None else self.delays.to_json(),
+        }
 
 
 def _label(operator: Operator, side: int, admitted: Admitted, heavy: HeavyHitters, report: RouterReport) -> None:

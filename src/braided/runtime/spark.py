@@ -116,8 +116,8 @@ def stateful(
     routed = None
     for side, input_ in enumerate(inputs):
         frame = input_
-        if routing.control is not None:
-            # Spark fixes it for a micro-batch and keeps it in the offset log: it names the batch.
+        if routing.control is not None or operator.idle is not None:
+            # Spark fixes it for a micro-batch and keeps it in the offset log: it names the batch and its moment.
             frame = frame.withColumn(_BATCH, F.unix_micros(F.current_timestamp()))
         packets = frame.mapInArrow(RouteTask(operator, side, routing), _PACKETS_DDL)
         routed = packets if routed is None else routed.unionAll(packets)
@@ -162,36 +162,42 @@ class RouteTask:
         context = TaskContext.get()
         task = context.partitionId() if context is not None else 0
         options = fingerprint(self._operator.options)
-        table, batches = self._find_table(batches, options)
+        stamp, batches = self._find_stamp(batches)
+        table = self._find_table(stamp, options)
         workers = self._routing.workers
         ids = worker_ids(workers)
         watch = None if self._routing.control is None else Watch(self._routing.redact)
-        for sent in route_task(self._operator, options, table, self._side, task, workers, batches, watch):
+        for sent in route_task(self._operator, options, table, self._side, task, workers, batches, watch, stamp):
             if isinstance(sent, list):
                 yield _packet_rows(sent, ids)
             else:
                 report = json.dumps(asdict(sent), separators=(",", ":"))
                 yield pa.RecordBatch.from_pylist([{"worker": -1, "report": report}], schema=_PACKETS)
 
-    def _find_table(
-        self, batches: Iterable[pa.RecordBatch], options: str
-    ) -> tuple[RoutingTable | None, Iterable[pa.RecordBatch]]:
-        """Return the batch's table, None for a task without rows, and the rows without the mark of their batch."""
-        if self._routing.control is None:
-            return self._routing.table, batches
+    def _find_stamp(self, batches: Iterable[pa.RecordBatch]) -> tuple[int | None, Iterable[pa.RecordBatch]]:
+        """Return the batch's moment, None for a task without rows, and the rows without it."""
+        if self._routing.control is None and self._operator.idle is None:
+            return None, batches
         filled = (batch for batch in batches if batch.num_rows)
         first = next(filled, None)
         if first is None:
             return None, ()
+        names = first.schema.names[:-1]
+        stamp = int(first.column(first.num_columns - 1)[0].as_py())
+        return stamp, (batch.select(names) for batch in itertools.chain([first], filled))
+
+    def _find_table(self, stamp: int | None, options: str) -> RoutingTable | None:
+        """Return the batch's table; None for a task without rows whose table may change."""
+        if self._routing.control is None:
+            return self._routing.table
+        if stamp is None:
+            return None
         context = TaskContext.get()
         number = context.getLocalProperty("streaming.sql.batchId") if context is not None else None
         query = context.getLocalProperty("sql.streaming.queryId") if context is not None else None
         if number is None or query is None:
             raise BraidedError("control=: only a streaming query can use it; this plan runs outside of one")
-        stamp = first.column(first.num_columns - 1)[0].as_py()
-        table = self._routing.table_of(f"{int(number)}-{stamp}", query, options)
-        names = first.schema.names[:-1]
-        return table, (batch.select(names) for batch in itertools.chain([first], filled))
+        return self._routing.table_of(f"{int(number)}-{stamp}", query, options)
 
 
 def _packet_rows(packets: list[Packet], ids: tuple[int, ...]) -> pa.RecordBatch:

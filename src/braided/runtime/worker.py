@@ -16,6 +16,9 @@ from typing import Any
 import pyarrow as pa
 
 from braided.errors import BraidedError
+from braided.order.delays import Delays
+from braided.order.stream_clock import jump_of
+from braided.order.trust import Cluster, merge_clusters
 from braided.routing.routes import split_tags, tagged_schema
 from braided.runtime.operator import Block, Json, Operator, StreamTime, Work
 from braided.runtime.router import FORMAT, PROBE, TAGGED, Packet, read_header
@@ -49,9 +52,10 @@ def run_worker(
     table = _check_headers(headers, place)
     book = _load_book(store, operator, place)
     _check_table(book, table)
-    streams = _sum_streams(headers, len(operator.inputs))
+    streams = _sum_streams(headers, operator)
+    stamp = next((header["stamp"] for _, header in headers if header["stamp"] is not None), None)
     outcome = yield from operator.process(
-        Work(place.worker, blocks, streams, place.watched, place.final), book["state"], store
+        Work(place.worker, blocks, streams, place.watched, place.final, stamp), book["state"], store
     )
     counts = {
         "rows": sum(block.rows.num_rows for block in blocks),
@@ -174,13 +178,17 @@ def _short(value: Any) -> str:
     return text if len(text) <= 200 else text[:197] + "..."
 
 
-def _sum_streams(headers: list[tuple[int, Json]], sides: int) -> list[StreamTime]:
-    streams = [StreamTime() for _ in range(sides)]
+def _sum_streams(headers: list[tuple[int, Json]], operator: Operator) -> list[StreamTime]:
+    streams = [StreamTime() for _ in operator.inputs]
+    clusters: list[list[Cluster]] = [[] for _ in streams]
     for side, header in headers:
         stream = streams[side]
         stream.rows += header["rows"]
         stream.null_times += header["null_times"]
         stream.null_keys += header["null_keys"]
-        if header["last"] is not None:
-            stream.last = header["last"] if stream.last is None else max(stream.last, header["last"])
+        clusters[side] += [Cluster(*cluster) for cluster in header["clusters"]]
+        if header["delays"] is not None and header["clusters"]:
+            stream.delays.append(Delays.from_json(header["delays"]))
+    for stream, found, lateness in zip(streams, clusters, operator.lateness, strict=True):
+        stream.clusters = merge_clusters(found, jump_of(lateness))
     return streams

@@ -1,0 +1,50 @@
+"""Checking the DataFrames that a user gives to an operator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from braided.errors import BraidedError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def check_frames(frames: Mapping[str, Any]) -> SparkSession:
+    """Refuse what is no DataFrame of a classic session, and streams mixed with tables; return the session."""
+    for label, frame in frames.items():
+        if not isinstance(frame, DataFrame):
+            raise BraidedError(
+                f"{label}: {type(frame).__name__} is not a Spark DataFrame; for Arrow data use braided.local"
+            )
+        if type(frame).__module__.startswith("pyspark.sql.connect"):
+            raise BraidedError(f"{label}: Spark Connect is not supported yet; use a classic SparkSession")
+    streaming = [label for label, frame in frames.items() if frame.isStreaming]
+    tables = [label for label in frames if label not in streaming]
+    if streaming and tables:
+        raise BraidedError(
+            f"{streaming[0]} is streaming and {tables[0]} is not; give streams or batch DataFrames, not both "
+            "(Spark's own join does a stream with a table)"
+        )
+    session: SparkSession = next(iter(frames.values())).sparkSession
+    return session
+
+
+def arrow_schema(frame: DataFrame, label: str) -> pa.Schema:
+    """Return the Arrow schema of a frame's rows, or refuse a column that Arrow cannot carry."""
+    fields = []
+    for field in frame.schema.fields:
+        try:
+            fields += list(to_arrow_schema(StructType([field]), timezone="UTC"))
+        except Exception as error:
+            raise BraidedError(
+                f"{label}: column {field.name!r} of type {field.dataType.simpleString()} cannot be carried in Arrow; "
+                "drop or cast it"
+            ) from error
+    return pa.schema([field.remove_metadata() for field in fields])
