@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,14 +25,17 @@ from braided.join.options import (
     resolve_lateness,
     resolve_names,
 )
-from braided.order.clocks import Window
+from braided.order.clocks import Span, Window
 from braided.routing.start import first_table
 from braided.runtime.local import LocalRuntime, record_batches
-from braided.runtime.operator import Operator
+from braided.runtime.operator import Operator, stream_labels
 from braided.runtime.report import Report
 from braided.runtime.router import conform
 
-__all__ = ["LocalResult", "join"]
+if TYPE_CHECKING:
+    from braided.join.multi_options import MultiOn
+
+__all__ = ["LocalResult", "join", "multijoin"]
 
 
 @dataclass(frozen=True)
@@ -80,10 +84,7 @@ def join(
     """
     check_how(how)
     check_theta(on, where)
-    if not isinstance(workers, int) or workers < 1:
-        raise BraidedError(f"workers={workers!r}: write a number of 1 or more")
-    if not isinstance(batch_rows, int) or batch_rows < 1:
-        raise BraidedError(f"batch_rows={batch_rows!r}: write a number of 1 or more")
+    _check_counts(workers, batch_rows)
     lo, hi = resolve_bounds(within, between)
     given = resolve_lateness(lateness)
     tables = (_read(left, "left"), _read(right, "right"))
@@ -113,15 +114,75 @@ def join(
         bounded = bound(operator, memory, evict, share)
     runtime = LocalRuntime(bounded, workers, controller=controller)
     runtime.table = table
+    order = _arrival(tables, arrival, names.times)
+    return _run(runtime, tables, order, batch_rows, name, waits=memory is not None)
+
+
+def multijoin(
+    streams: Sequence[Any],
+    *,
+    on: MultiOn,
+    time: str | Sequence[str],
+    within: Duration,
+    lateness: Duration | Sequence[Duration] | None = None,
+    workers: int = 1,
+    suffixes: Sequence[str] | None = None,
+    name: str | None = None,
+    arrival: str | Sequence[str] | None = None,
+    batch_rows: int = 100_000,
+) -> LocalResult:
+    """Join 2 to 8 Arrow streams in this process, batch by batch, exactly as `braided.multijoin` does on Spark.
+
+    `arrival` and `batch_rows` are those of `braided.local.join`, the rest is as in `braided.multijoin`.
+
+    Cost: see `MultiJoin`. The result is held in memory.
+
+    >>> import pyarrow as pa
+    >>> us = pa.timestamp("us")
+    >>> rows = [pa.table({"k": [1, 2], "ts": pa.array([second, 9_000_000], us)}) for second in (0, 1, 2)]
+    >>> multijoin(rows, on="k", time="ts", within="1 second").table.column_names
+    ['k', 'ts', 'ts_2', 'ts_3']
+    """
+    from braided.join import multi_options as options
+
+    options.check_streams(streams)
+    _check_counts(workers, batch_rows)
+    given = options.resolve_multi_lateness(lateness, len(streams))
+    tables = [_read(stream, f"streams[{number}]") for number, stream in enumerate(streams)]
+    names = options.resolve_multi_names(on, time, [table.column_names for table in tables])
+    tables = [_in_microseconds(table, column) for table, column in zip(tables, names.times, strict=True)]
+    window = Span(options.resolve_span(within), tuple(DEFAULT_LATENESS if late is None else late for late in given))
+    operator = options.build_multijoin(names, [table.schema for table in tables], window, suffixes)
+    runtime = LocalRuntime(operator, workers)
+    return _run(runtime, tables, _arrival(tables, arrival, names.times), batch_rows, name, waits=False)
+
+
+def _check_counts(workers: int, batch_rows: int) -> None:
+    if not isinstance(workers, int) or workers < 1:
+        raise BraidedError(f"workers={workers!r}: write a number of 1 or more")
+    if not isinstance(batch_rows, int) or batch_rows < 1:
+        raise BraidedError(f"batch_rows={batch_rows!r}: write a number of 1 or more")
+
+
+def _run(
+    runtime: LocalRuntime,
+    tables: Sequence[pa.Table],
+    order: npt.NDArray[np.int64],
+    batch_rows: int,
+    name: str | None,
+    *,
+    waits: bool,
+) -> LocalResult:
+    """Run all batches and, where rows wait to be put in order, a last one that lets them go."""
     pieces: list[pa.RecordBatch] = []
-    for batch in cut_into_batches(tables, _arrival(tables, arrival, names.times), batch_rows):
+    for batch in cut_into_batches(tables, order, batch_rows):
         pieces += runtime.run_batch(batch)
-    if memory is not None:
+    if waits:
         pieces += runtime.run_batch([(0, [])], final=True)
     report = runtime.report()
     if name is not None:
         report.query["name"] = name
-    return LocalResult(pa.Table.from_batches(pieces, operator.output), report)
+    return LocalResult(pa.Table.from_batches(pieces, runtime.operator.output), report)
 
 
 def _read(data: Any, side: str) -> pa.Table:
@@ -168,31 +229,35 @@ def _in_microseconds(table: pa.Table, column: str) -> pa.Table:
 
 
 def _arrival(
-    tables: tuple[pa.Table, pa.Table], arrival: str | tuple[str, str] | None, times: tuple[str, str]
+    tables: Sequence[pa.Table], arrival: str | Sequence[str] | None, times: Sequence[str]
 ) -> npt.NDArray[np.int64]:
-    """Return the order of arrival over the rows of both tables, the left ones numbered first."""
-    columns = times if arrival is None else (arrival, arrival) if isinstance(arrival, str) else arrival
-    for side, table, column in zip(("left", "right"), tables, columns, strict=True):
+    """Return the order of arrival over the rows of all tables, those of the first numbered first."""
+    columns = times if arrival is None else (arrival,) * len(tables) if isinstance(arrival, str) else arrival
+    labels = stream_labels(len(tables))
+    for side, table, column in zip(labels, tables, columns, strict=True):
         if column not in table.column_names:
             raise BraidedError(
                 f"arrival={column!r}: the {side} input has no such column; it has {', '.join(table.column_names)}"
             )
-    first, second = (table.column(column) for table, column in zip(tables, columns, strict=True))
-    if first.type != second.type:
-        raise BraidedError(f"arrival={columns!r}: {first.type} on the left, {second.type} on the right; cast one")
-    both = pa.chunked_array([*first.chunks, *second.chunks], first.type)
-    order: npt.NDArray[np.int64] = pc.sort_indices(both).to_numpy().astype(np.int64)
+    found = [table.column(column) for table, column in zip(tables, columns, strict=True)]
+    for side, column in zip(labels, found, strict=True):
+        if column.type != found[0].type:
+            raise BraidedError(
+                f"arrival={columns!r}: {found[0].type} on the {labels[0]}, {column.type} on the {side}; cast one"
+            )
+    together = pa.chunked_array([chunk for column in found for chunk in column.chunks], found[0].type)
+    order: npt.NDArray[np.int64] = pc.sort_indices(together).to_numpy().astype(np.int64)
     return order
 
 
 def cut_into_batches(
-    tables: tuple[pa.Table, pa.Table], order: npt.NDArray[np.int64], batch_rows: int
+    tables: Sequence[pa.Table], order: npt.NDArray[np.int64], batch_rows: int
 ) -> Iterator[list[tuple[int, list[pa.RecordBatch]]]]:
     """Yield batches of `batch_rows` rows in order of arrival, as one task per side."""
-    split = tables[0].num_rows
+    bounds = np.cumsum([0, *(table.num_rows for table in tables)]).tolist()
     for start in range(0, len(order), batch_rows):
         part = order[start : start + batch_rows]
-        picks = (part[part < split], part[part >= split] - split)
+        picks = [part[(part >= low) & (part < high)] - low for low, high in pairwise(bounds)]
         yield [
             (side, [conform(batch, table.schema) for batch in table.take(pa.array(pick)).to_batches()])
             for side, (table, pick) in enumerate(zip(tables, picks, strict=True))

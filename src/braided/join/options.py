@@ -112,13 +112,17 @@ def _pair(value: object, option: str) -> tuple[str, str]:
 
 
 def _column(name: object, columns: Sequence[str], option: str, side: str) -> str:
+    return find_column(name, columns, f"{option}={name!r}: the {side} input has no such column")
+
+
+def find_column(name: object, columns: Sequence[str], missing: str) -> str:
     """Find a column as Spark does: exactly, or else without regard to case."""
     if name in columns:
         return str(name)
     folded = [column for column in columns if column.lower() == str(name).lower()]
     if len(folded) == 1:
         return folded[0]
-    raise BraidedError(f"{option}={name!r}: the {side} input has no such column; it has {', '.join(columns)}")
+    raise BraidedError(f"{missing}; it has {', '.join(columns)}")
 
 
 def resolve_columns(

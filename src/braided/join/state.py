@@ -1,12 +1,13 @@
-"""The join's state: which runs are stored, how they are merged, what expires."""
+"""A join's state: which runs of each stream are stored, how they are merged, what expires."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from braided.errors import BraidedError
@@ -15,9 +16,6 @@ from braided.order.clocks import MAX_TIME
 from braided.routing.routes import split_tags, tagged_schema
 from braided.runtime.operator import Json
 from braided.runtime.store import Store
-
-if TYPE_CHECKING:
-    from braided.join.operator import WindowJoin
 
 # A slice is a sixth of the time a row stays, so that at most about a sixth of what is kept can be
 # expired rows waiting for their slice; a sixteenth of the span bounds the cuts of one batch.
@@ -34,23 +32,60 @@ _MERGE_BYTES = 64 << 20
 Sequence_ = list[RunInfo]
 
 
-class JoinState:
-    """The stored runs of both sides and the clocks, between load and save of one batch."""
+class StoredWindow(Protocol):
+    """What is asked of a time condition: `Window` of two streams, `Span` of many."""
 
-    def __init__(self, join: WindowJoin, store: Store) -> None:
+    @property
+    def lateness(self) -> tuple[int, ...]:
+        """Each stream's lateness."""
+
+    def meets(self, side: int) -> tuple[int, int]:
+        """Return how far from a probe's time stored rows of this side may be."""
+
+    def retention(self, side: int) -> int:
+        """Return how far behind other clocks a stored row of this side may be."""
+
+    def horizon(self, side: int, clocks: tuple[int | None, ...]) -> int:
+        """Return the oldest time at which a stored row of this side can still match."""
+
+
+class StoredStreams(Protocol):
+    """What is asked of an operator whose rows are stored."""
+
+    @property
+    def inputs(self) -> tuple[pa.Schema, ...]:
+        """The schema of each stream's stored rows."""
+
+    @property
+    def window(self) -> StoredWindow:
+        """The time condition."""
+
+    def times_of(self, side: int, rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
+        """Return the event time of each row."""
+
+    def hashes(
+        self, side: int, rows: pa.RecordBatch, tags: npt.NDArray[np.int32] | None = None
+    ) -> npt.NDArray[np.uint64]:
+        """Return the key hash of each row."""
+
+
+class JoinState:
+    """The stored runs of all streams and the clocks, between load and save of one batch."""
+
+    def __init__(self, join: StoredStreams, store: Store) -> None:
         self._join = join
         self._store = store
         self._next = 0
-        self.clocks: tuple[int | None, int | None] = (None, None)
-        self.sides: list[list[Sequence_]] = [[], []]
+        self.clocks: tuple[int | None, ...] = (None,) * len(join.inputs)
+        self.sides: list[list[Sequence_]] = [[] for _ in join.inputs]
 
     @classmethod
-    def restore(cls, join: WindowJoin, state: Json | None, store: Store) -> JoinState:
+    def restore(cls, join: StoredStreams, state: Json | None, store: Store) -> JoinState:
         """Read the state as `to_json` left it."""
         self = cls(join, store)
         if state is not None:
             self._next = state["next"]
-            self.clocks = (state["clocks"][0], state["clocks"][1])
+            self.clocks = tuple(state["clocks"])
             self.sides = [[[RunInfo(*info) for info in sequence] for sequence in side] for side in state["sides"]]
         return self
 
@@ -64,7 +99,7 @@ class JoinState:
 
     def levels(self) -> dict[str, int]:
         """Return how much is stored."""
-        infos = [info for side in self.sides for sequence in side for info in sequence]
+        infos = [info for side in range(len(self.sides)) for info in self.infos(side)]
         return {
             "stored_rows": sum(info.rows for info in infos),
             "stored_bytes": sum(info.bytes for info in infos),
@@ -75,18 +110,15 @@ class JoinState:
         """Yield the stored runs of one side that rows of the other side could match, one at a time."""
         if not len(probe.times):
             return
-        low, high = self._join.window.reach(1 - side)
-        first, last = int(probe.times.min()) + low, int(probe.times.max()) + high
-        low_hash, high_hash = int(probe.hashes[0]), int(probe.hashes[-1])
-        for sequence in self.sides[side]:
-            for info in sequence:
-                if (
-                    info.first_time <= last
-                    and info.last_time >= first
-                    and info.first_hash <= high_hash
-                    and info.last_hash >= low_hash
-                ):
-                    yield self._load(side, info)
+        low, high = self._join.window.meets(side)
+        times = int(probe.times.min()) + low, int(probe.times.max()) + high
+        for info in self.infos(side):
+            if info.overlaps(times, (int(probe.hashes[0]), int(probe.hashes[-1]))):
+                yield self.load(side, info)
+
+    def infos(self, side: int) -> list[RunInfo]:
+        """Return what is known of the stored runs of one side."""
+        return [info for sequence in self.sides[side] for info in sequence]
 
     def absorb(self, side: int, new: Sequence[Run]) -> None:
         """Store the new rows that can still match, drop what has expired, merge what belongs together."""
@@ -164,7 +196,7 @@ class JoinState:
             runs = []
             for item in group:
                 if isinstance(item, list):
-                    runs += [self._load(side, info) for info in item]
+                    runs += [self.load(side, info) for info in item]
                 else:
                     runs.append(item)
             written = self._write(merge_runs(runs, horizon))
@@ -178,7 +210,7 @@ class JoinState:
 
     def _compact(self, side: int, horizon: int) -> None:
         """Rewrite runs that straddle the horizon once expired rows exceed a quarter of the live ones."""
-        infos = [info for sequence in self.sides[side] for info in sequence]
+        infos = self.infos(side)
         total = sum(info.rows for info in infos)
         straddling = sum(info.rows for info in infos if info.first_time < horizon)
         if straddling * 4 <= total - straddling:
@@ -187,7 +219,7 @@ class JoinState:
         for sequence in self.sides[side]:
             for info in sequence:
                 if info.first_time < horizon:
-                    expired[info.id] = int(np.count_nonzero(self._load(side, info).times < horizon))
+                    expired[info.id] = int(np.count_nonzero(self.load(side, info).times < horizon))
         dead = sum(expired.values())
         if dead * 4 <= total - dead:
             return
@@ -196,7 +228,7 @@ class JoinState:
             infos = []
             for info in sequence:
                 if expired.get(info.id):
-                    infos += self._write(merge_runs([self._load(side, info)], horizon))
+                    infos += self._write(merge_runs([self.load(side, info)], horizon))
                     self._delete(info)
                 else:
                     infos.append(info)
@@ -218,7 +250,7 @@ class JoinState:
         self._store.delete(info.id)
         self._store.cache.drop(info.digest)
 
-    def _load(self, side: int, info: RunInfo) -> Run:
+    def load(self, side: int, info: RunInfo) -> Run:
         """Return a stored run, from the host's cache or else from the state store."""
         schema = self._join.inputs[side]
         buffers = self._store.cache.get(info.digest)

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from braided.durations import format_duration
-from braided.runtime.operator import Json
+from braided.runtime.operator import Json, stream_labels
 
 _COLUMNS = ("rows", "results", "cpu_ms", "stored_rows", "stored_bytes", "runs")
 
@@ -33,8 +33,8 @@ class Report:
         by_worker = {report["worker"]: report for report in reports}
         ordered = [by_worker[worker] for worker in sorted(by_worker)]
         streams = []
-        for side, label in enumerate(("left", "right")):
-            known = ordered[0].get("streams") if ordered else None
+        known = ordered[0].get("streams") if ordered else None
+        for side, label in enumerate(stream_labels(len(known) if known else 2)):
             stream = {"name": label, **(known[side] if known else {})}
             stream["late"] = sum(report["total"].get(f"late_{label}", 0) for report in ordered)
             stream["last_rows"] = ordered[0]["last_streams"][side] if known else 0

@@ -93,7 +93,7 @@ def route_task(
     report = RouterReport(side, task)
     heavy = HeavyHitters(capacity=_WATCHED_KEYS)
     running_max = MIN_TIME
-    shrink = 1 if table is None else -(-table.most_copies[side] // _COPIES)
+    shrink = 1 if table is None else -(-table.most_copies[min(side, 1)] // _COPIES)
     for seq, piece in enumerate(_pieces(batches, operator.inputs[side], shrink)):
         seen.rows += piece.num_rows
         timed = _drop_null_times(piece, operator.times[side])
