@@ -553,7 +553,7 @@ def test_the_auto_rule_doubles_when_busy_and_halves_when_idle_and_waits_in_betwe
 def _observed(batch: int, table: RoutingTable, cpu: Sequence[float]) -> Observation:
     time = batch * SECOND
     return Observation(
-        batch, table.version, 1000.0, (time, time), np.array(cpu), np.array(cpu) * 10, (100, 100), (24.0, 24.0),
+        batch, table.version, 1000.0, (time, time), (0, 0), np.array(cpu), np.array(cpu) * 10, (100, 100), (24.0, 24.0),
         100, np.ones(BUCKETS), {}, {},
     )  # fmt: skip
 

@@ -4,19 +4,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-# The package `braided.join` is loaded before the function of the same name takes its place here.
-# Inside the project it is imported as `from braided.join.runs import Run`, which goes by the full name.
-import braided.join  # noqa: F401  # isort: skip
+# The packages `braided.join` and `braided.order` are loaded before the functions of the same names take their places
+# here. Inside the project they are imported as `from braided.join.runs import Run`, which goes by the full name.
+import braided.join  # isort: skip
+import braided.order  # noqa: F401  # isort: skip
 
-from braided.api import explain, join, report, scale
+from braided.api import explain, join, merge, order, report, scale
 from braided.errors import BraidedError
 from braided.version import __version__
 
 if TYPE_CHECKING:
     from braided import local
     from braided.buffers.gdj import Gdj as GDJ
+    from braided.order.lateness import Lateness
 
-__all__ = ["GDJ", "BraidedError", "__version__", "explain", "join", "local", "report", "scale"]
+__all__ = [
+    "GDJ",
+    "BraidedError",
+    "Lateness",
+    "__version__",
+    "explain",
+    "join",
+    "local",
+    "merge",
+    "order",
+    "report",
+    "scale",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -28,4 +42,8 @@ def __getattr__(name: str) -> Any:
         from braided.buffers.gdj import Gdj
 
         return Gdj
+    if name == "Lateness":
+        from braided.order.lateness import Lateness
+
+        return Lateness
     raise AttributeError(f"module 'braided' has no attribute {name!r}")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark.sql import DataFrame
 
     from braided.join.options import Duration, On
@@ -20,7 +22,8 @@ def join(
     within: Duration | tuple[Duration, Duration] | None = None,
     between: tuple[Duration, Duration] | None = None,
     where: str | None = None,
-    lateness: Duration | tuple[Duration, Duration] | None = None,
+    lateness: Any = None,
+    idle: Duration | None = None,
     workers: int | None = None,
     suffixes: tuple[str, str] = ("", "_right"),
     how: str = "inner",
@@ -54,8 +57,12 @@ def join(
         A further SQL predicate over ``l.`` and ``r.`` columns. What docs/where.md lists runs vectorised
         inside the join, anything else in Spark after it.
     lateness:
-        One duration, or a pair. Default: the delay of the input's own `withWatermark`, else 10 seconds. The
-        result of another braided join brings its own, to which a given one is added.
+        One duration, or a pair. ``"auto"`` or a `braided.Lateness` learns it from the stream's own delays, and never
+        goes below 10 seconds (`Lateness.floor`). Default: the delay of the input's own `withWatermark`, else
+        ``"auto"``. The result of another braided join brings its own, to which a given one is added.
+    idle:
+        A stream that has been silent for so long, judged by the batches' timestamps, no longer keeps the other's rows
+        from expiring; should it return with older rows, they are late. Default: it always does.
     workers:
         Must equal spark.sql.shuffle.partitions, the default.
     suffixes:
@@ -98,6 +105,7 @@ def join(
         between=between,
         where=where,
         lateness=lateness,
+        idle=idle,
         workers=workers,
         suffixes=suffixes,
         how=how,
@@ -109,6 +117,68 @@ def join(
         evict=evict,
         share=share,
     )
+
+
+def order(
+    df: DataFrame,
+    *,
+    time: str,
+    key: str | Sequence[str] | None = None,
+    lateness: Any = "auto",
+    late: str = "flag",
+    idle: Duration | None = "30 seconds",
+    workers: int | None = None,
+    name: str | None = None,
+) -> Any:
+    """Put a stream in order of event time, with no larger delay than the stream itself shows to be enough.
+
+    Rows leave in event-time order per key. With ``key=None`` the whole stream is put in order, on one worker, and gets
+    a gap-free column ``seq``, since sinks keep no order. Ties break by the rows' content. A row leaves once its time is
+    more than K behind the largest time seen; what waits when a stream falls silent leaves with its next rows, and
+    `braided.report` tells how much it is. Batch DataFrames are sorted by Spark.
+
+    Parameters
+    ----------
+    lateness:
+        K. ``"auto"`` learns it from the delays that the stream shows. ``"5 seconds"`` fixes it. A `braided.Lateness`
+        says how to learn it, for example with a target: ``Lateness(recall=0.999, floor="0 seconds")``.
+    late:
+        What happens to a row that comes after later ones have left: ``"flag"`` sends it on at once with ``late=True``
+        in a further column, ``"drop"`` counts and drops it, ``"side"`` makes the result a pair of DataFrames, the
+        ordered rows and the late ones. (Two queries over the pair read the source twice; to write both from one
+        query, use ``"flag"`` and split in `foreachBatch`.)
+    idle:
+        With several inputs (`braided.merge`): one that has been silent for so long holds the others back no longer.
+
+    A time more than an hour (`Lateness.ceiling`) ahead of all others is quarantined: its row waits until other rows
+    get there, and if the stream goes on for as long without getting there it leaves marked as late.
+
+    Cost: one shuffle, a sort of each batch, one write and read of rows that wait. State: the rows that wait.
+    """
+    from braided.order.frames import merge_frames
+
+    return merge_frames([df], time=time, key=key, lateness=lateness, late=late, idle=idle, workers=workers, name=name)
+
+
+def merge(
+    inputs: Sequence[DataFrame],
+    *,
+    time: str,
+    key: str | Sequence[str] | None = None,
+    lateness: Any = "auto",
+    late: str = "flag",
+    idle: Duration | None = "30 seconds",
+    workers: int | None = None,
+    name: str | None = None,
+) -> Any:
+    """Merge streams of the same columns into one in order of event time: what a single machine would have seen.
+
+    As `braided.order`, over several inputs: a row leaves once its time is more than K behind the largest time of
+    *every* input that is not idle, each with a K of its own. Ties break by (time, input, content).
+    """
+    from braided.order.frames import merge_frames
+
+    return merge_frames(inputs, time=time, key=key, lateness=lateness, late=late, idle=idle, workers=workers, name=name)
 
 
 def explain(df: DataFrame) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,32 +15,37 @@ import pyarrow.compute as pc
 from braided.balance.controller import Controller
 from braided.errors import BraidedError
 from braided.join.options import (
-    DEFAULT_LATENESS,
     Duration,
     On,
     build_join,
     check_how,
     check_theta,
     resolve_bounds,
-    resolve_lateness,
     resolve_names,
 )
-from braided.order.clocks import Window
+from braided.order.clocks import Span, Window
+from braided.order.lateness import Lateness
+from braided.order.operator import LATE
+from braided.order.resolve import JOIN_FLOOR, how_learned, least, resolve_idle, resolve_rule, resolve_rules
 from braided.routing.start import first_table
 from braided.runtime.local import LocalRuntime, record_batches
-from braided.runtime.operator import Operator
+from braided.runtime.operator import Operator, stream_labels
 from braided.runtime.report import Report
 from braided.runtime.router import conform
 
-__all__ = ["LocalResult", "join"]
+if TYPE_CHECKING:
+    from braided.join.multi_options import MultiOn
+
+__all__ = ["LocalResult", "join", "merge", "multijoin", "order"]
 
 
 @dataclass(frozen=True)
 class LocalResult:
-    """The joined rows as a pyarrow table, and the report."""
+    """The results as a pyarrow table, the report and, where asked for, the late rows."""
 
     table: pa.Table
     report: Report
+    late: pa.Table | None = None
 
 
 def join(
@@ -51,7 +57,8 @@ def join(
     within: Duration | tuple[Duration, Duration] | None = None,
     between: tuple[Duration, Duration] | None = None,
     where: str | None = None,
-    lateness: Duration | tuple[Duration, Duration] | None = None,
+    lateness: Any = None,
+    idle: Duration | None = None,
     workers: int = 1,
     suffixes: tuple[str, str] = ("", "_right"),
     how: str = "inner",
@@ -80,30 +87,22 @@ def join(
     """
     check_how(how)
     check_theta(on, where)
-    if not isinstance(workers, int) or workers < 1:
-        raise BraidedError(f"workers={workers!r}: write a number of 1 or more")
-    if not isinstance(batch_rows, int) or batch_rows < 1:
-        raise BraidedError(f"batch_rows={batch_rows!r}: write a number of 1 or more")
+    _check_counts(workers, batch_rows)
     lo, hi = resolve_bounds(within, between)
-    given = resolve_lateness(lateness)
+    rules = _rules(lateness, 2)
     tables = (_read(left, "left"), _read(right, "right"))
     names = resolve_names(on, time, tables[0].column_names, tables[1].column_names)
     tables = (_in_microseconds(tables[0], names.times[0]), _in_microseconds(tables[1], names.times[1]))
     schemas = (tables[0].schema, tables[1].schema)
-    window = Window(
-        lo,
-        hi,
-        (
-            DEFAULT_LATENESS if given[0] is None else given[0],
-            DEFAULT_LATENESS if given[1] is None else given[1],
-        ),
-    )
+    window = Window(lo, hi, tuple(map(least, rules)))
     predicate = None
     if where is not None:
         from braided.join.where import compile_where
 
         predicate = compile_where(where, *schemas)
-    operator = build_join(names, schemas, window, suffixes, predicate, where)
+    operator = build_join(
+        names, schemas, window, suffixes, predicate, where, learned=how_learned(rules), idle=resolve_idle(idle)
+    )
     table = first_table(partition, workers, keyed=bool(names.keys[0]), version=1)
     controller = Controller(table, window, measure="work") if workers > 1 and memory is None else None
     bounded: Operator = operator
@@ -113,15 +112,171 @@ def join(
         bounded = bound(operator, memory, evict, share)
     runtime = LocalRuntime(bounded, workers, controller=controller)
     runtime.table = table
+    order = _arrival(tables, arrival, names.times)
+    return _run(runtime, tables, order, batch_rows, name, waits=memory is not None)
+
+
+def multijoin(
+    streams: Sequence[Any],
+    *,
+    on: MultiOn,
+    time: str | Sequence[str],
+    within: Duration,
+    lateness: Duration | Sequence[Duration] | None = None,
+    workers: int = 1,
+    suffixes: Sequence[str] | None = None,
+    name: str | None = None,
+    arrival: str | Sequence[str] | None = None,
+    batch_rows: int = 100_000,
+) -> LocalResult:
+    """Join 2 to 8 Arrow streams in this process, batch by batch, exactly as `braided.multijoin` does on Spark.
+
+    `arrival` and `batch_rows` are those of `braided.local.join`, the rest is as in `braided.multijoin`.
+
+    Cost: see `MultiJoin`. The result is held in memory.
+
+    >>> import pyarrow as pa
+    >>> us = pa.timestamp("us")
+    >>> rows = [pa.table({"k": [1, 2], "ts": pa.array([second, 9_000_000], us)}) for second in (0, 1, 2)]
+    >>> multijoin(rows, on="k", time="ts", within="1 second").table.column_names
+    ['k', 'ts', 'ts_2', 'ts_3']
+    """
+    from braided.join import multi_options as options
+
+    options.check_streams(streams)
+    _check_counts(workers, batch_rows)
+    rules = _rules(lateness, len(streams))
+    tables = [_read(stream, f"streams[{number}]") for number, stream in enumerate(streams)]
+    names = options.resolve_multi_names(on, time, [table.column_names for table in tables])
+    tables = [_in_microseconds(table, column) for table, column in zip(tables, names.times, strict=True)]
+    window = Span(options.resolve_span(within), tuple(map(least, rules)))
+    operator = options.build_multijoin(names, [table.schema for table in tables], window, suffixes, how_learned(rules))
+    runtime = LocalRuntime(operator, workers)
+    return _run(runtime, tables, _arrival(tables, arrival, names.times), batch_rows, name, waits=False)
+
+
+def order(
+    data: Any,
+    *,
+    time: str,
+    key: str | Sequence[str] | None = None,
+    lateness: Any = "auto",
+    late: str = "flag",
+    idle: Duration | None = "30 seconds",
+    workers: int = 1,
+    arrival: str | None = None,
+    batch_rows: int = 100_000,
+    name: str | None = None,
+) -> LocalResult:
+    """Put an Arrow stream in order of event time in this process, batch by batch, as `braided.order` does on Spark.
+
+    Rows arrive in the order of the `arrival` column, else as they are given. All of them leave: the end flushes. With
+    ``late="side"`` the late rows are in `late`, apart from the table.
+
+    >>> import pyarrow as pa
+    >>> times = pa.array([0, 2_000_000, 1_000_000], pa.timestamp("us"))
+    >>> order(pa.table({"ts": times}), time="ts", lateness="1 second").table["seq"].to_pylist()
+    [0, 1, 2]
+    """
+    return merge(
+        [data], time=time, key=key, lateness=lateness, late=late, idle=idle, workers=workers, arrival=arrival,
+        batch_rows=batch_rows, name=name,
+    )  # fmt: skip
+
+
+def merge(
+    inputs: Sequence[Any],
+    *,
+    time: str,
+    key: str | Sequence[str] | None = None,
+    lateness: Any = "auto",
+    late: str = "flag",
+    idle: Duration | None = "30 seconds",
+    workers: int = 1,
+    arrival: str | None = None,
+    batch_rows: int = 100_000,
+    name: str | None = None,
+) -> LocalResult:
+    """Merge Arrow streams of one schema into one in order of event time, as `braided.merge` does on Spark.
+
+    Rows arrive in the order of the `arrival` column, else of their times (one input: as they are given). Where that
+    column is a timestamp, it tells how long an input has been silent.
+    """
+    from braided.order.options import build_ordering
+
+    _check_counts(workers, batch_rows)
+    if not isinstance(inputs, (list, tuple)) or not inputs:
+        raise BraidedError("inputs: give a list of one or more tables")
+    tables = [_read(data, f"input {number}") for number, data in enumerate(inputs)]
+    tables = [_in_microseconds(table, time) if time in table.column_names else table for table in tables]
+    rules = [resolve_rule(lateness, 0)] * len(tables)
+    operator = build_ordering([table.schema for table in tables], time, key, rules, late, idle)
+    if arrival is None and len(tables) == 1:
+        arrived = np.arange(tables[0].num_rows)
+    else:
+        arrived = _arrival(tables, arrival, (time,) * len(tables))
+    result = _run(
+        LocalRuntime(operator, workers),
+        tables,
+        arrived,
+        batch_rows,
+        name,
+        waits=True,
+        moments=_moments(tables, arrival),
+    )
+    if late != "side":
+        return result
+    marks = result.table.column(LATE)
+    rows = result.table.drop_columns([LATE])
+    return LocalResult(rows.filter(pc.invert(marks)), result.report, rows.filter(marks))
+
+
+def _moments(tables: Sequence[pa.Table], arrival: str | None) -> npt.NDArray[np.int64] | None:
+    """Return when rows arrived in microseconds, None where the column does not say."""
+    columns = [table.column(arrival) for table in tables] if arrival is not None else []
+    if not columns or not all(pa.types.is_timestamp(column.type) for column in columns):
+        return None
+    parts = [column.cast(pa.timestamp("us"), safe=False).cast(pa.int64()).to_numpy() for column in columns]
+    return np.concatenate(parts)
+
+
+def _rules(lateness: Any, streams: int) -> list[int | Lateness]:
+    """Return the lateness of a join's streams; what is left open is learned."""
+    auto = resolve_rule("auto", JOIN_FLOOR)
+    return [auto if rule is None else rule for rule in resolve_rules(lateness, streams)]
+
+
+def _check_counts(workers: int, batch_rows: int) -> None:
+    if not isinstance(workers, int) or workers < 1:
+        raise BraidedError(f"workers={workers!r}: write a number of 1 or more")
+    if not isinstance(batch_rows, int) or batch_rows < 1:
+        raise BraidedError(f"batch_rows={batch_rows!r}: write a number of 1 or more")
+
+
+def _run(
+    runtime: LocalRuntime,
+    tables: Sequence[pa.Table],
+    order: npt.NDArray[np.int64],
+    batch_rows: int,
+    name: str | None,
+    *,
+    waits: bool,
+    moments: npt.NDArray[np.int64] | None = None,
+) -> LocalResult:
+    """Run all batches and, where rows wait to be put in order, a last one that lets them go.
+
+    `moments` are when the rows arrived, where that is known.
+    """
     pieces: list[pa.RecordBatch] = []
-    for batch in cut_into_batches(tables, _arrival(tables, arrival, names.times), batch_rows):
-        pieces += runtime.run_batch(batch)
-    if memory is not None:
+    for number, batch in enumerate(cut_into_batches(tables, order, batch_rows)):
+        last = order[min(len(order), (number + 1) * batch_rows) - 1]
+        pieces += runtime.run_batch(batch, stamp=None if moments is None else int(moments[last]))
+    if waits:
         pieces += runtime.run_batch([(0, [])], final=True)
     report = runtime.report()
     if name is not None:
         report.query["name"] = name
-    return LocalResult(pa.Table.from_batches(pieces, operator.output), report)
+    return LocalResult(pa.Table.from_batches(pieces, runtime.operator.output), report)
 
 
 def _read(data: Any, side: str) -> pa.Table:
@@ -168,31 +323,35 @@ def _in_microseconds(table: pa.Table, column: str) -> pa.Table:
 
 
 def _arrival(
-    tables: tuple[pa.Table, pa.Table], arrival: str | tuple[str, str] | None, times: tuple[str, str]
+    tables: Sequence[pa.Table], arrival: str | Sequence[str] | None, times: Sequence[str]
 ) -> npt.NDArray[np.int64]:
-    """Return the order of arrival over the rows of both tables, the left ones numbered first."""
-    columns = times if arrival is None else (arrival, arrival) if isinstance(arrival, str) else arrival
-    for side, table, column in zip(("left", "right"), tables, columns, strict=True):
+    """Return the order of arrival over the rows of all tables, those of the first numbered first."""
+    columns = times if arrival is None else (arrival,) * len(tables) if isinstance(arrival, str) else arrival
+    labels = stream_labels(len(tables))
+    for side, table, column in zip(labels, tables, columns, strict=True):
         if column not in table.column_names:
             raise BraidedError(
                 f"arrival={column!r}: the {side} input has no such column; it has {', '.join(table.column_names)}"
             )
-    first, second = (table.column(column) for table, column in zip(tables, columns, strict=True))
-    if first.type != second.type:
-        raise BraidedError(f"arrival={columns!r}: {first.type} on the left, {second.type} on the right; cast one")
-    both = pa.chunked_array([*first.chunks, *second.chunks], first.type)
-    order: npt.NDArray[np.int64] = pc.sort_indices(both).to_numpy().astype(np.int64)
+    found = [table.column(column) for table, column in zip(tables, columns, strict=True)]
+    for side, column in zip(labels, found, strict=True):
+        if column.type != found[0].type:
+            raise BraidedError(
+                f"arrival={columns!r}: {found[0].type} on the {labels[0]}, {column.type} on the {side}; cast one"
+            )
+    together = pa.chunked_array([chunk for column in found for chunk in column.chunks], found[0].type)
+    order: npt.NDArray[np.int64] = pc.sort_indices(together).to_numpy().astype(np.int64)
     return order
 
 
 def cut_into_batches(
-    tables: tuple[pa.Table, pa.Table], order: npt.NDArray[np.int64], batch_rows: int
+    tables: Sequence[pa.Table], order: npt.NDArray[np.int64], batch_rows: int
 ) -> Iterator[list[tuple[int, list[pa.RecordBatch]]]]:
     """Yield batches of `batch_rows` rows in order of arrival, as one task per side."""
-    split = tables[0].num_rows
+    bounds = np.cumsum([0, *(table.num_rows for table in tables)]).tolist()
     for start in range(0, len(order), batch_rows):
         part = order[start : start + batch_rows]
-        picks = (part[part < split], part[part >= split] - split)
+        picks = [part[(part >= low) & (part < high)] - low for low, high in pairwise(bounds)]
         yield [
             (side, [conform(batch, table.schema) for batch in table.take(pa.array(pick)).to_batches()])
             for side, (table, pick) in enumerate(zip(tables, picks, strict=True))

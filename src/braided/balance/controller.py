@@ -7,7 +7,7 @@ observations in order and publishes its table. What it does not know after a res
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -71,6 +71,7 @@ class Controller:
     def __init__(self, table: RoutingTable, window: Window, *, slots: int | None = None, measure: str = "cpu") -> None:
         self.table = table
         self.labels: dict[int, str] = {}
+        self._window = window
         self._deaths = Deaths(window)
         self._slots = slots or table.workers
         self._measure = measure
@@ -92,6 +93,7 @@ class Controller:
 
     def step(self, seen: Observation, wanted: int | str | None = None) -> list[Event]:
         """Take one batch; `wanted` is a request for a number of workers in use, or "auto"."""
+        self._deaths.window = self._windows.window = replace(self._window, lateness=seen.lateness)
         self._deaths.observe(seen.batch, seen.version, seen.clocks)
         self._windows.add(seen)
         self.labels.update(seen.labels)

@@ -23,6 +23,7 @@ class Observation:
     version: int
     batch_ms: float
     clocks: Clocks
+    lateness: tuple[int, ...]
     cpu_ms: Loads
     work: Loads
     """Rows received and results, per worker."""
@@ -77,7 +78,8 @@ def observe(
         labels.update({int(key, 16): text for key, text in report["labels"].items()})
     clocks = [stream["clock"] for stream in first["streams"]]
     return Observation(
-        batch, first["table"][0], batch_ms, (clocks[0], clocks[1]), cpu, done,
+        batch, first["table"][0], batch_ms, (clocks[0], clocks[1]), tuple(s["lateness"] for s in first["streams"]),
+        cpu, done,
         (rows[0], rows[1]), (sizes[0] / max(1, rows[0]), sizes[1] / max(1, rows[1])), results, buckets,
         {grid: (c[0], c[1], c[2]) for grid, c in grids.items()},
         {key: (c[0], c[1], c[2]) for key, c in keys.items()},

@@ -23,7 +23,7 @@ class Windows:
     """How many batches each side's rows are kept, by how fast the clocks advance."""
 
     def __init__(self, window: Window) -> None:
-        self._window = window
+        self.window = window
         self._clocks: list[tuple[int, int]] = []
 
     def add(self, seen: Observation) -> None:
@@ -37,7 +37,7 @@ class Windows:
         if len(self._clocks) < 2 or self._clocks[-1][0] <= self._clocks[0][0]:
             return 1.0, 1.0
         pace = (self._clocks[-1][1] - self._clocks[0][1]) / (self._clocks[-1][0] - self._clocks[0][0])
-        left, right = (min(_MOST_BATCHES, max(0, self._window.retention(side)) / max(1.0, pace)) for side in (0, 1))
+        left, right = (min(_MOST_BATCHES, max(0, self.window.retention(side)) / max(1.0, pace)) for side in (0, 1))
         return left, right
 
 

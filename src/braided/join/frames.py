@@ -7,6 +7,7 @@ import itertools
 import logging
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -17,7 +18,6 @@ from pyspark.sql.types import DataType, StringType, StructField, StructType, Tim
 from braided.errors import BraidedError
 from braided.join.operator import OutputColumn, WindowJoin
 from braided.join.options import (
-    DEFAULT_LATENESS,
     Duration,
     JoinNames,
     On,
@@ -27,11 +27,12 @@ from braided.join.options import (
     check_time_types,
     resolve_bounds,
     resolve_columns,
-    resolve_lateness,
     resolve_names,
 )
 from braided.join.where import Predicate, Uncompilable, compile_where
 from braided.order.clocks import Window
+from braided.order.lateness import Lateness
+from braided.order.resolve import how_learned, learned_above, least, resolve_idle, resolve_rules
 from braided.routing.control import ControlDir
 from braided.routing.keys import common_key_type
 from braided.routing.start import first_table
@@ -57,7 +58,8 @@ def join_frames(
     within: Duration | tuple[Duration, Duration] | None = None,
     between: tuple[Duration, Duration] | None = None,
     where: str | None = None,
-    lateness: Duration | tuple[Duration, Duration] | None = None,
+    lateness: Any = None,
+    idle: Duration | None = None,
     workers: int | None = None,
     suffixes: tuple[str, str] = ("", "_right"),
     how: str = "inner",
@@ -74,7 +76,7 @@ def join_frames(
     check_theta(on, where)
     session = _check_inputs(left, right)
     lo, hi = resolve_bounds(within, between)
-    given = resolve_lateness(lateness)
+    given = resolve_rules(lateness, 2)
     names = resolve_names(on, time, left.columns, right.columns)
     _check_keys(names, (left, right))
     schemas = (_arrow_schema(left, "left"), _arrow_schema(right, "right"))
@@ -87,14 +89,17 @@ def join_frames(
 
     routing = _routing(check_session(session, workers), partition, control, redact, keyed=bool(names.keys[0]))
     frames = (left, right)
-    window = Window(lo, hi, (_lateness(left, names, 0, given), _lateness(right, names, 1, given)))
+    rules = [_lateness(frame, names, side, given) for side, frame in enumerate(frames)]
+    window = Window(lo, hi, tuple(map(least, rules)))
     predicate = _compile(where, frames, schemas, session)
     marked, marks = [], []
     for side, frame in enumerate(frames):
         changed, mark = _mark(frame, names.times[side], window, side)
         marked.append(changed)
         marks.append(mark)
-    operator = build_join(names, schemas, window, suffixes, predicate, where)
+    operator = build_join(
+        names, schemas, window, suffixes, predicate, where, learned=how_learned(rules), idle=resolve_idle(idle)
+    )
     label = name or f"join-{next(_numbers)}"
     limited = _limit(memory, evict, share, control)
     limited(operator)  # a bad budget is told before anything else happens
@@ -191,14 +196,20 @@ def _check_keys(names: JoinNames, frames: tuple[DataFrame, DataFrame]) -> None:
                 )
 
 
-def _lateness(frame: DataFrame, names: JoinNames, side: int, given: tuple[int | None, int | None]) -> int:
+def _lateness(
+    frame: DataFrame, names: JoinNames, side: int, given: tuple[int | Lateness | None, ...]
+) -> int | Lateness:
+    """Return a stream's lateness: as given, else of its watermark, else learned. What is learned hands its K on.
+
+    A result of another braided operator brings the bound of its delay, as far as that is known beforehand.
+    """
     metadata = metadata_of(frame, names.times[side])
-    chosen = given[side]
-    if DELAY in metadata:
-        return int(metadata[DELAY]) + (chosen or 0)
-    if chosen is not None:
-        return chosen
-    return int(metadata[WATERMARK]) * 1000 if WATERMARK in metadata else DEFAULT_LATENESS
+    chosen, behind = given[side], int(metadata.get(DELAY, 0))
+    if isinstance(chosen, int):
+        return behind + chosen
+    if chosen is None and DELAY not in metadata and WATERMARK in metadata:
+        return int(metadata[WATERMARK]) * 1000
+    return learned_above(Lateness() if chosen is None else chosen, behind)
 
 
 def _mark(frame: DataFrame, column: str, window: Window, side: int) -> tuple[DataFrame, dict[str, int]]:
@@ -277,16 +288,7 @@ def _filtered_by_spark(
         for side, frame in enumerate(frames)
         for number, source in enumerate(frame.columns)
     )
-    wide = WindowJoin(
-        operator.inputs,
-        operator.keys,
-        operator.times,
-        operator.window,
-        operator.hasher,
-        whole,
-        None,
-        where,
-    )
+    wide = replace(operator, columns=whole, where=None, where_text=where, theta=None)
     schema = _spark_schema(whole, names, frames, marks)
     pairs = stateful(limited(wide), marked, schema, name=label, routing=routing)
     sides = [

@@ -15,6 +15,7 @@ from braided.durations import format_duration, parse_duration
 from braided.errors import BraidedError
 from braided.join.operator import OutputColumn, WindowJoin
 from braided.order.clocks import Window
+from braided.order.lateness import Lateness
 from braided.routing.keys import KeyHasher, common_key_type
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 Duration = str
 On = str | Sequence[str | tuple[str, str]] | None
-DEFAULT_LATENESS = 10_000_000
 
 
 @dataclass(frozen=True)
@@ -66,19 +66,6 @@ def resolve_bounds(
     return lo, hi
 
 
-def resolve_lateness(lateness: Duration | tuple[Duration, Duration] | None) -> tuple[int | None, int | None]:
-    """Return each side's lateness in microseconds, None where the user left it open."""
-    if lateness is None:
-        return None, None
-    parts = tuple(lateness) if isinstance(lateness, (tuple, list)) else (lateness, lateness)
-    if len(parts) != 2:
-        raise BraidedError(f"lateness={lateness!r}: write one duration or a pair (left, right)")
-    parsed = tuple(parse_duration(part, "lateness") for part in parts)
-    if min(parsed) < 0:
-        raise BraidedError(f"lateness={lateness!r}: negative; write '0 seconds' or more")
-    return parsed[0], parsed[1]
-
-
 def resolve_names(on: On, time: str | tuple[str, str], left: Sequence[str], right: Sequence[str]) -> JoinNames:
     """Find the key and time columns on both sides."""
     for side, columns in (("left", left), ("right", right)):
@@ -112,13 +99,17 @@ def _pair(value: object, option: str) -> tuple[str, str]:
 
 
 def _column(name: object, columns: Sequence[str], option: str, side: str) -> str:
+    return find_column(name, columns, f"{option}={name!r}: the {side} input has no such column")
+
+
+def find_column(name: object, columns: Sequence[str], missing: str) -> str:
     """Find a column as Spark does: exactly, or else without regard to case."""
     if name in columns:
         return str(name)
     folded = [column for column in columns if column.lower() == str(name).lower()]
     if len(folded) == 1:
         return folded[0]
-    raise BraidedError(f"{option}={name!r}: the {side} input has no such column; it has {', '.join(columns)}")
+    raise BraidedError(f"{missing}; it has {', '.join(columns)}")
 
 
 def resolve_columns(
@@ -180,6 +171,8 @@ def build_join(
     suffixes: tuple[str, str],
     where: Predicate | None,
     where_text: str | None,
+    learned: tuple[Lateness | None, ...] = (None, None),
+    idle: int | None = None,
 ) -> WindowJoin:
     """Assemble the operator."""
     check_time_types(names.times, *schemas)
@@ -202,4 +195,6 @@ def build_join(
         where=where,
         where_text=where_text,
         theta=theta,
+        learned=learned,
+        idle=idle,
     )

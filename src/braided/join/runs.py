@@ -117,6 +117,15 @@ class RunInfo(NamedTuple):
     last_hash: int
     tagged: bool
 
+    def overlaps(self, times: tuple[int, int], hashes: tuple[int, int]) -> bool:
+        """Whether rows within these times (first, last) and hashes (first, last) may be in the run."""
+        return (
+            self.first_time <= times[1]
+            and self.last_time >= times[0]
+            and self.first_hash <= hashes[1]
+            and self.last_hash >= hashes[0]
+        )
+
 
 def encode_runs(run: Run) -> list[tuple[Run, bytes]]:
     """Cut a sorted run into pieces of at most about RUN_BYTES, each with its stored bytes."""

@@ -1,7 +1,7 @@
-"""The join's state: which runs are stored, how they are merged, what expires.
+"""A join's state: which runs of each stream are stored, how they are merged, what expires.
 
 Rows whose time is quarantined (`braided.order.trust`) lie apart: they are met like all others, but leave when their
-own stream has gone on for as long as a row stays, and join the others should either stream get to their time.
+own stream has gone on for as long as a row stays, and join the others should any stream get to their time.
 """
 
 from __future__ import annotations
@@ -9,22 +9,20 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from braided.errors import BraidedError
 from braided.join.runs import Run, RunInfo, describe, digest_of, encode_runs, merge_runs
-from braided.order.clocks import MAX_TIME, MIN_TIME, Window
-from braided.order.stream_clock import StreamClock
+from braided.order.clocks import MAX_TIME, MIN_TIME
+from braided.order.lateness import Lateness
+from braided.order.stream_clock import StreamClock, update_all
 from braided.routing.routes import split_tags, tagged_schema
-from braided.runtime.operator import Json
+from braided.runtime.operator import Json, Work, stream_labels
 from braided.runtime.store import Store
-
-if TYPE_CHECKING:
-    from braided.join.operator import WindowJoin
 
 # A slice is a sixth of the time a row stays, so that at most about a sixth of what is kept can be
 # expired rows waiting for their slice; a sixteenth of the span bounds the cuts of one batch.
@@ -41,22 +39,71 @@ _MERGE_BYTES = 64 << 20
 Sequence_ = list[RunInfo]
 
 
-class JoinState:
-    """The stored runs of both sides and the streams' clocks, between load and save of one batch."""
+class StoredWindow(Protocol):
+    """What is asked of a time condition: `Window` of two streams, `Span` of many."""
 
-    def __init__(self, join: WindowJoin, store: Store) -> None:
+    @property
+    def lateness(self) -> tuple[int, ...]:
+        """Each stream's lateness."""
+
+    @property
+    def span(self) -> int:
+        """How far apart the times may be that one row meets."""
+
+    def meets(self, side: int) -> tuple[int, int]:
+        """Return how far from a probe's time stored rows of this side may be."""
+
+    def retention(self, side: int) -> int:
+        """Return how far behind other clocks a stored row of this side may be."""
+
+    def horizon(self, side: int, clocks: tuple[int | None, ...]) -> int:
+        """Return the oldest time at which a stored row of this side can still match."""
+
+
+class StoredStreams(Protocol):
+    """What is asked of an operator whose rows are stored."""
+
+    @property
+    def inputs(self) -> tuple[pa.Schema, ...]:
+        """The schema of each stream's stored rows."""
+
+    @property
+    def window(self) -> StoredWindow:
+        """The time condition."""
+
+    @property
+    def lateness(self) -> tuple[int | Lateness, ...]:
+        """Each stream's lateness, or how it is learned."""
+
+    @property
+    def idle(self) -> int | None:
+        """After how much silence a stream holds the others back no longer."""
+
+    def times_of(self, side: int, rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
+        """Return the event time of each row."""
+
+    def hashes(
+        self, side: int, rows: pa.RecordBatch, tags: npt.NDArray[np.int32] | None = None
+    ) -> npt.NDArray[np.uint64]:
+        """Return the key hash of each row."""
+
+
+class JoinState:
+    """The stored runs of all streams and the clocks, between load and save of one batch."""
+
+    def __init__(self, join: StoredStreams, store: Store) -> None:
         self._join = join
         self._store = store
         self._next = 0
-        window = join.window
-        self.streams = [StreamClock(lateness, window.hi - window.lo, join.idle) for lateness in join.lateness]
-        self.sides: list[list[Sequence_]] = [[], []]
-        self.apart: list[list[tuple[int, Sequence_]]] = [[], []]
+        span = join.window.span
+        self.streams = [StreamClock(lateness, span, join.idle) for lateness in join.lateness]
+        self.sides: list[list[Sequence_]] = [[] for _ in join.inputs]
+        self.apart: list[list[tuple[int, Sequence_]]] = [[] for _ in join.inputs]
         """Quarantined runs, each group with its stream's clock when it came."""
-        self.given_up = [0, 0]
+        self._given_up = [0 for _ in join.inputs]
 
     @classmethod
-    def restore(cls, join: WindowJoin, state: Json | None, store: Store) -> JoinState:
+    def restore(cls, join: StoredStreams, state: Json | None, store: Store) -> JoinState:
         """Read the state as `to_json` left it."""
         self = cls(join, store)
         if state is not None:
@@ -77,53 +124,63 @@ class JoinState:
         }
 
     @property
-    def window(self) -> Window:
+    def window(self) -> StoredWindow:
         """The join's window with the lateness of the moment."""
-        return replace(self._join.window, lateness=(self.streams[0].lateness, self.streams[1].lateness))
+        window: StoredWindow = replace(
+            self._join.window,  # type: ignore[type-var]
+            lateness=tuple(stream.lateness for stream in self.streams),
+        )
+        return window
 
     @property
-    def clocks(self) -> tuple[int | None, int | None]:
-        """How far each stream has come; one that is idle has come as far as the other."""
-        left, right = (stream.clock for stream in self.streams)
-        furthest = max((clock for clock in (left, right) if clock is not None), default=None)
-        return (furthest if self.streams[0].idle else left), (furthest if self.streams[1].idle else right)
+    def clocks(self) -> tuple[int | None, ...]:
+        """How far each stream has come; one that is idle has come as far as the furthest."""
+        furthest = max((stream.clock for stream in self.streams if stream.clock is not None), default=None)
+        return tuple(furthest if stream.idle else stream.clock for stream in self.streams)
+
+    def advance(self, work: Work) -> None:
+        """Move the clocks, after the batch has probed."""
+        update_all(self.streams, work.streams, work.stamp)
 
     @property
     def _limit(self) -> int:
-        """The last time that either stream vouches for."""
+        """The last time that some stream vouches for."""
         return max((stream.limit for stream in self.streams if stream.clock is not None), default=MAX_TIME)
 
     def levels(self) -> dict[str, int]:
         """Return how much is stored."""
-        infos = [info for side in (0, 1) for info in self._infos(side)]
+        infos = [info for side in range(len(self.sides)) for info in self.infos(side)]
+        labels = stream_labels(len(self.sides))
+        apart = [sum(info.rows for _, group in side for info in group) for side in self.apart]
         return {
             "stored_rows": sum(info.rows for info in infos),
             "stored_bytes": sum(info.bytes for info in infos),
             "runs": len(infos),
+            **{f"quarantined_{label}": rows for label, rows in zip(labels, apart, strict=True)},
         }
 
-    def quarantined(self, side: int) -> int:
-        """Return how many rows lie apart."""
-        return sum(info.rows for _, infos in self.apart[side] for info in infos)
-
-    def _infos(self, side: int) -> Iterator[RunInfo]:
-        return chain(*self.sides[side], *(infos for _, infos in self.apart[side]))
+    def counts(self, late: list[int]) -> dict[str, int]:
+        """Return what a batch counts of each stream: late rows as given, and quarantined ones given up."""
+        labels = stream_labels(len(self.sides))
+        return {
+            **{f"late_{label}": rows for label, rows in zip(labels, late, strict=True)},
+            **{f"given_up_{label}": rows for label, rows in zip(labels, self._given_up, strict=True)},
+        }
 
     def runs_for(self, probe: Run, side: int) -> Iterator[Run]:
         """Yield the stored runs of one side that rows of the other side could match, one at a time."""
         if not len(probe.times):
             return
-        low, high = self._join.window.reach(1 - side)
-        first, last = int(probe.times.min()) + low, int(probe.times.max()) + high
-        low_hash, high_hash = int(probe.hashes[0]), int(probe.hashes[-1])
-        for info in self._infos(side):
-            if (
-                info.first_time <= last
-                and info.last_time >= first
-                and info.first_hash <= high_hash
-                and info.last_hash >= low_hash
-            ):
-                yield self._load(side, info)
+        low, high = self._join.window.meets(side)
+        times = int(probe.times.min()) + low, int(probe.times.max()) + high
+        for info in self.infos(side):
+            if info.overlaps(times, (int(probe.hashes[0]), int(probe.hashes[-1]))):
+                yield self.load(side, info)
+
+    def infos(self, side: int) -> list[RunInfo]:
+        """Return what is known of the stored runs of one side."""
+        groups = [*self.sides[side], *(infos for _, infos in self.apart[side])]
+        return [info for group in groups for info in group]
 
     def absorb(self, side: int, new: Sequence[Run]) -> None:
         """Store the new rows that can still match, drop what has expired, merge what belongs together."""
@@ -151,11 +208,11 @@ class JoinState:
         trusted, width = [], self._width(side, 0)
         doubtful: dict[int, tuple[int, list[Run]]] = {}
         for since, infos in self.apart[side]:
-            runs = [self._load(side, info) for info in infos]
+            runs = [self.load(side, info) for info in infos]
             for info in infos:
                 self._delete(info)
             if now - since > window.retention(side) + window.lateness[side]:
-                self.given_up[side] += sum(info.rows for info in infos)
+                self._given_up[side] += sum(info.rows for info in infos)
             else:
                 doubtful.setdefault(since // width, (since, []))[1].extend(runs)
         doubtful.setdefault(now // width, (now, []))[1].extend(new)
@@ -230,7 +287,7 @@ class JoinState:
             runs = []
             for item in group:
                 if isinstance(item, list):
-                    runs += [self._load(side, info) for info in item]
+                    runs += [self.load(side, info) for info in item]
                 else:
                     runs.append(item)
             written = self._write(merge_runs(runs, horizon))
@@ -244,7 +301,7 @@ class JoinState:
 
     def _compact(self, side: int, horizon: int) -> None:
         """Rewrite runs that straddle the horizon once expired rows exceed a quarter of the live ones."""
-        infos = [info for sequence in self.sides[side] for info in sequence]
+        infos = self.infos(side)
         total = sum(info.rows for info in infos)
         straddling = sum(info.rows for info in infos if info.first_time < horizon)
         if straddling * 4 <= total - straddling:
@@ -253,7 +310,7 @@ class JoinState:
         for sequence in self.sides[side]:
             for info in sequence:
                 if info.first_time < horizon:
-                    expired[info.id] = int(np.count_nonzero(self._load(side, info).times < horizon))
+                    expired[info.id] = int(np.count_nonzero(self.load(side, info).times < horizon))
         dead = sum(expired.values())
         if dead * 4 <= total - dead:
             return
@@ -262,7 +319,7 @@ class JoinState:
             infos = []
             for info in sequence:
                 if expired.get(info.id):
-                    infos += self._write(merge_runs([self._load(side, info)], horizon))
+                    infos += self._write(merge_runs([self.load(side, info)], horizon))
                     self._delete(info)
                 else:
                     infos.append(info)
@@ -284,7 +341,7 @@ class JoinState:
         self._store.delete(info.id)
         self._store.cache.drop(info.digest)
 
-    def _load(self, side: int, info: RunInfo) -> Run:
+    def load(self, side: int, info: RunInfo) -> Run:
         """Return a stored run, from the host's cache or else from the state store."""
         schema = self._join.inputs[side]
         buffers = self._store.cache.get(info.digest)

@@ -28,17 +28,26 @@ class Window:
 
     lo: int
     hi: int
-    lateness: tuple[int, int]
+    lateness: tuple[int, ...]
+
+    @property
+    def span(self) -> int:
+        """How far apart the times may be that one row meets."""
+        return self.hi - self.lo
 
     def reach(self, probe: int) -> tuple[int, int]:
         """Return (low, high): a probe row of that side at t meets stored rows from t + low to t + high."""
         return (self.lo, self.hi) if probe == 0 else (-self.hi, -self.lo)
 
+    def meets(self, side: int) -> tuple[int, int]:
+        """Return (low, high): stored rows of this side from t + low to t + high meet a probe at t."""
+        return self.reach(1 - side)
+
     def retention(self, side: int) -> int:
         """How far behind the other stream's clock a stored row of this side may be and still match."""
         return self.reach(side)[1] + self.lateness[1 - side]
 
-    def horizon(self, side: int, clocks: tuple[int | None, int | None]) -> int:
+    def horizon(self, side: int, clocks: tuple[int | None, ...]) -> int:
         """Return the oldest time at which a row of this side can still match a row that is not late."""
         other = clocks[1 - side]
         return MIN_TIME if other is None else clamp(other - self.retention(side))
@@ -55,6 +64,54 @@ class Window:
     def watermark_reach(self, side: int) -> int:
         """How much older than a newly arrived row of this side the other row of a result may be."""
         return max(0, -self.reach(side)[0])
+
+
+@dataclass(frozen=True)
+class Span:
+    """The time condition of a join of n streams, max(t) - min(t) <= within, and each stream's lateness K.
+
+    A stored row x can be part of a new result as long as some *other* stream j can still bring a row that is not
+    late, at clock_j - K_j or after, within reach of it. So x leaves when that holds for none of them::
+
+        x.t + within < clock_j - K_j   for every other stream j
+    """
+
+    within: int
+    lateness: tuple[int, ...]
+
+    @property
+    def span(self) -> int:
+        """How far apart the times may be that one row meets."""
+        return 2 * self.within
+
+    def meets(self, side: int) -> tuple[int, int]:
+        """Return (low, high): stored rows of this side from t + low to t + high may meet a probe at t."""
+        return -self.within, self.within
+
+    def retention(self, side: int) -> int:
+        """How far behind the slowest other stream's clock a stored row of this side may be and still match."""
+        return self.within + max(self._others(side))
+
+    def horizon(self, side: int, clocks: tuple[int | None, ...]) -> int:
+        """Return the oldest time at which a row of this side can still match a row that is not late."""
+        oldest = MAX_TIME
+        for other, clock in enumerate(clocks):
+            if other != side:
+                if clock is None:
+                    return MIN_TIME
+                oldest = min(oldest, clock - self.lateness[other])
+        return clamp(oldest - self.within)
+
+    def result_delay(self, side: int) -> int:
+        """How far behind the largest result time seen a result's time of this side may be: as `Window`'s."""
+        return max(self.lateness[side], max(self._others(side)) + 2 * self.within)
+
+    def watermark_reach(self, side: int) -> int:
+        """How much older than a newly arrived row of this side another row of a result may be."""
+        return self.within
+
+    def _others(self, side: int) -> list[int]:
+        return [late for other, late in enumerate(self.lateness) if other != side]
 
 
 def clamp(time: int) -> int:

@@ -14,7 +14,8 @@ from pyspark.sql.types import BooleanType, LongType, StructField, StructType
 
 from braided.errors import BraidedError
 from braided.order.operator import LATE, SEQ, Ordering
-from braided.order.options import build_ordering, resolve_rule
+from braided.order.options import build_ordering
+from braided.order.resolve import learned_above, least, resolve_rule
 from braided.routing.start import first_table
 from braided.runtime.inputs import arrow_schema, check_frames
 from braided.runtime.spark import Routing, check_session, stateful
@@ -49,7 +50,8 @@ def merge_frames(
         return _aside(_ordered_batch(inputs, operator), late)
     workers = check_session(session, workers)
     routing = Routing(first_table("hash", workers, keyed=True, version=0))
-    marked, mark = [], {}
+    marked: list[DataFrame] = []
+    mark: dict[str, int] = {}
     for frame, rule in zip(inputs, rules, strict=True):
         changed, mark = _mark(frame, time, rule)
         marked.append(changed)
@@ -68,16 +70,15 @@ def _rule(frame: DataFrame, time: str, lateness: Any) -> Any:
     """Return the lateness of an input; one that a braided join made brings a bound below which K need not learn."""
     known = metadata_of(frame, time).get(DELAY, 0) if time in frame.columns else 0
     if lateness == "auto":
-        return resolve_rule("auto", f"{int(known)} us")
-    rule = resolve_rule(lateness, "0 seconds")
-    return rule + int(known) if isinstance(rule, int) else rule
+        return resolve_rule("auto", int(known))
+    rule = resolve_rule(lateness, 0)
+    return rule + int(known) if isinstance(rule, int) else learned_above(rule, int(known))
 
 
 def _mark(frame: DataFrame, time: str, rule: Any) -> tuple[DataFrame, dict[str, int]]:
     """Lengthen the input's watermark by how long rows wait; return it and the marks of the result's time column."""
     metadata = metadata_of(frame, time)
-    waits = rule if isinstance(rule, int) else rule.floor_us
-    behind = max(int(metadata.get(BEHIND, 0)), waits)
+    behind = max(int(metadata.get(BEHIND, 0)), least(rule))
     marks = {BEHIND: behind}
     if WATERMARK in metadata:
         frame, marks[WATERMARK] = lengthen_watermark(frame, time, behind)

@@ -13,15 +13,16 @@ is before the clock minus K of every input that is not idle.
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from braided.order.clocks import MAX_TIME, MIN_TIME
 from braided.order.lateness import Lateness
-from braided.order.stream_clock import StreamClock, all_safe, update_all
+from braided.order.stream_clock import StreamClock, all_safe, lateness_options, update_all
 from braided.order.waiting import INPUT, Waiting, in_order
 from braided.routing.keys import KeyHasher
 from braided.routing.routes import route
@@ -83,7 +84,7 @@ class Ordering:
             "inputs": self.streams,
             "time": self.time,
             "key": list(self.key),
-            "lateness": [k if isinstance(k, int) else asdict(k) for k in self.lateness],
+            "lateness": lateness_options(self.lateness),
             "flagged": self.flagged,
             "idle": self.idle,
             "rows": [f"{field.name} {field.type}" for field in self.schema],
@@ -109,27 +110,29 @@ class Ordering:
     def process(self, work: Work, state: Json | None, store: Store) -> Generator[pa.RecordBatch, None, Outcome]:
         """Order one batch."""
         old: Json = state or {
-            "horizon": MIN_TIME, "block": 0, "seq": 0, "waiting": [], "apart": [], "streams": None, "most_late": None,
+            "horizon": MIN_TIME, "last": MIN_TIME, "block": 0, "seq": 0,
+            "waiting": [], "apart": [], "streams": None, "most_late": None,
         }  # fmt: skip
         clocks = [StreamClock(lateness, idle=self.idle) for lateness in self.lateness]
         if old["streams"] is not None:
             for clock, known in zip(clocks, old["streams"], strict=True):
                 clock.restore(known)
-        horizon = old["horizon"]
+        last = old["last"]
         update_all(clocks, work.streams, work.stamp)
-        until = MAX_TIME if work.final else max(horizon, all_safe(clocks))
+        until = MAX_TIME if work.final else max(old["horizon"], all_safe(clocks))
         waiting = Waiting(self._kept, self.time, store, old["waiting"], old["block"])
-        late, fresh, doubtful = self._sort(work, horizon, MAX_TIME if work.final else _limit(clocks))
+        late, fresh, doubtful = self._sort(work, last, MAX_TIME if work.final else _limit(clocks))
         apart = Waiting(self._kept, self.time, store, old["apart"], waiting.next_block)
         given_up = self._apart(apart, doubtful, clocks, fresh, final=work.final)
         waiting.next_block = apart.next_block
 
         out = _Numbering(self, old["seq"])
-        late_counts, most = self._late(late, horizon, old["most_late"])
+        late_counts, most = self._late(late, last, old["most_late"])
         for rows in (*late, *given_up):
             if self.flagged:
                 yield out.add(rows, late=True)
         for rows in waiting.release(fresh, until):
+            last = int(_times(rows, self.time)[-1])
             yield out.add(rows, late=False)
         runs = [*waiting.runs, *apart.runs]
         levels = {
@@ -141,6 +144,7 @@ class Ordering:
         }
         new = {
             "horizon": until,
+            "last": last,
             "block": waiting.next_block,
             "seq": out.next,
             "waiting": waiting.to_json(),
@@ -159,29 +163,27 @@ class Ordering:
             streams=[{"name": name, **clock.report()} for name, clock in zip(self.names, clocks, strict=True)],
         )
 
-    def _late(
-        self, late: list[pa.RecordBatch], horizon: int, most: list[int] | None
-    ) -> tuple[dict[str, int], list[int]]:
+    def _late(self, late: list[pa.RecordBatch], last: int, most: list[int] | None) -> tuple[dict[str, int], list[int]]:
         """Count the late rows of each input and by how much they were late; return also the most so far."""
         counts: dict[str, int] = {}
         most = most or [0] * self.streams
         for at, name in enumerate(self.names):
-            by = [horizon - _times(rows, self.time)[_inputs(rows) == at] for rows in late]
+            by = [last - _times(rows, self.time)[_inputs(rows) == at] for rows in late]
             counts[f"late_{name}"] = sum(map(len, by))
             counts[f"late_us_{name}"] = sum(int(delays.sum()) for delays in by)
             most[at] = max([most[at], *(int(delays.max(initial=0)) for delays in by)])
         return counts, most
 
     def _sort(
-        self, work: Work, horizon: int, limit: int
+        self, work: Work, earliest: int, limit: int
     ) -> tuple[list[pa.RecordBatch], list[pa.RecordBatch], list[pa.RecordBatch]]:
         """Return a batch's rows, in order: those too late, those in time, those far ahead."""
         if not work.blocks:
             return [], [], []
         rows = pa.concat_batches([self._marked(block) for block in work.blocks])
         rows, times = in_order(rows, _times(rows, self.time))
-        first, last = np.searchsorted(times, horizon), np.searchsorted(times, limit, side="right")
-        parts = (rows.slice(0, first), rows.slice(first, last - first), rows.slice(last))
+        first, end = np.searchsorted(times, earliest), np.searchsorted(times, limit, side="right")
+        parts = (rows.slice(0, first), rows.slice(first, end - first), rows.slice(end))
         late, fresh, doubtful = ([part] if part.num_rows else [] for part in parts)
         return late, fresh, doubtful
 

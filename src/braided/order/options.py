@@ -7,39 +7,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from braided.durations import parse_duration
 from braided.errors import BraidedError
 from braided.order.lateness import Lateness
 from braided.order.operator import LATE, SEQ, Ordering
+from braided.order.resolve import resolve_idle
 from braided.routing.keys import KeyHasher, common_key_type
 
 LATE_WAYS = ("flag", "drop", "side")
-
-
-def resolve_rule(lateness: Any, floor: str) -> int | Lateness:
-    """Return a stream's lateness in microseconds, or how it is learned; ``"auto"`` learns it, never below a floor.
-
-    >>> resolve_rule("5 seconds", "0 seconds"), resolve_rule("auto", "0 seconds").floor
-    (5000000, '0 seconds')
-    """
-    if lateness == "auto":
-        return Lateness(floor=floor)
-    if isinstance(lateness, Lateness):
-        return lateness
-    micros = parse_duration(lateness, "lateness")
-    if micros < 0:
-        raise BraidedError(f"lateness={lateness!r}: negative; write a duration of 0 or more, or 'auto'")
-    return micros
-
-
-def resolve_idle(idle: Any) -> int | None:
-    """Return after how many microseconds a silent stream counts as idle; None for never."""
-    if idle is None:
-        return None
-    micros = parse_duration(idle, "idle")
-    if micros <= 0:
-        raise BraidedError(f"idle={idle!r}: write a duration above 0, or None for streams that never count as idle")
-    return micros
 
 
 def build_ordering(

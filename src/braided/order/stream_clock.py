@@ -6,7 +6,7 @@ All router tasks tell all workers the same, so every worker computes the same.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from braided.order.clocks import MIN_TIME, clamp
@@ -35,6 +35,13 @@ class StreamTime:
         return self.clusters[-1].last if self.clusters else None
 
 
+def lateness_options(lateness: Sequence[int | Lateness]) -> list[Any]:
+    """Return what an operator's options say of its streams' lateness."""
+    plain = [asdict(replace(k, clock_rows=None)) if isinstance(k, Lateness) else k for k in lateness]
+    marks = [isinstance(k, Lateness) and k.clock_rows is not None for k in lateness]
+    return [k | {"clock_rows": mark} if isinstance(k, dict) else k for k, mark in zip(plain, marks, strict=True)]
+
+
 def jump_of(lateness: int | Lateness) -> int:
     """Return how far ahead of its stream's clock a time must be to be quarantined."""
     return max(JUMP, lateness) if isinstance(lateness, int) else lateness.ceiling_us
@@ -51,7 +58,7 @@ class StreamClock:
     def __init__(self, lateness: int | Lateness, reach: int | None = None, idle: int | None = None) -> None:
         self._fixed = lateness if isinstance(lateness, int) else None
         self._learner = None if isinstance(lateness, int) else Learner(lateness, reach)
-        self._idle_after = idle
+        self._reach, self._idle_after = reach, idle
         self.jump = jump_of(lateness)
         self.trust = Trust()
         self.silent = 0
@@ -88,23 +95,30 @@ class StreamClock:
 
     def update(self, seen: StreamTime, stamp: int | None = None, others: int | None = None) -> None:
         """Take what a batch showed; `stamp` is its moment, where known, and `others` the largest clock beside."""
-        if self._learner is not None and seen.delays:
-            before = self._learner.lateness
-            self._learner.update(self.clock, seen.delays)
-            if self._learner.lateness != before or not self._history:
-                self._history = [*self._history, [self.clock, self._learner.lateness]][-_HISTORY:]
+        before = self.clock
         self.trust.update(seen.clusters, self.jump, others)
+        self._learn(before, seen.delays)
         if stamp is not None:
             if seen.clusters or self._heard is None:
                 self._heard = stamp
             self.silent = max(0, stamp - self._heard)
+
+    def _learn(self, before: int | None, tasks: list[Delays]) -> None:
+        """Learn K from tasks whose times are near the clock."""
+        tasks = [task for task in tasks if task.largest <= self.limit]
+        if self._learner is None or not tasks:
+            return
+        known = self._learner.lateness
+        self._learner.update(before, tasks)
+        if self._learner.lateness != known or not self._history:
+            self._history = [*self._history, [self.clock, self._learner.lateness]][-_HISTORY:]
 
     def restore(self, state: dict[str, Any]) -> None:
         """Take the state as `to_json` left it."""
         self.trust = Trust(**state["trust"])
         self._heard, self.silent, self._history = state["heard"], state["silent"], state["history"]
         if self._learner is not None:
-            self._learner.restore(state["learner"])
+            self._learner = Learner.from_json(state["learner"], self._learner.spec, self._reach)
 
     def to_json(self) -> dict[str, Any]:
         """Return the state, a few kilobytes at most, as plain JSON."""

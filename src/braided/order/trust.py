@@ -153,10 +153,9 @@ class Trust:
         return asdict(self)
 
 
-def in_largest(times: Times, clusters: list[Cluster]) -> Times:
-    """Return the times of the largest cluster, in their order: what a task may measure delays on."""
+def in_largest(times: Times, clusters: list[Cluster]) -> npt.NDArray[np.bool_] | slice:
+    """Return which rows belong to the largest cluster: those on which a task may measure delays."""
     if len(clusters) <= 1:
-        return times
+        return slice(None)
     main = largest(clusters)
-    return times[(times >= main.first) & (times <= main.last)]
-
+    return (times >= main.first) & (times <= main.last)

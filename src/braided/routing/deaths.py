@@ -33,7 +33,7 @@ class Deaths:
     """
 
     def __init__(self, window: Horizons) -> None:
-        self._window = window
+        self.window = window
         self._ends: dict[int, Clocks] = {}  # a version -> clocks that bound the rows stored before it
         self._last: tuple[int, int, Clocks] | None = None
 
@@ -66,4 +66,4 @@ class Deaths:
 
     def _passed(self, end: Clocks, now: Clocks) -> bool:
         """Whether no row up to `end`, of either side, can match a row that is not late any more."""
-        return all(clock is None or clock < self._window.horizon(side, now) for side, clock in enumerate(end))
+        return all(clock is None or clock < self.window.horizon(side, now) for side, clock in enumerate(end))

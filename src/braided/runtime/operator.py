@@ -25,6 +25,11 @@ Json = dict[str, Any]
 __all__ = ["Admitted", "Block", "Json", "Operator", "Outcome", "StreamTime", "Work"]
 
 
+def stream_labels(inputs: int) -> tuple[str, ...]:
+    """Return what reports call the inputs of an operator."""
+    return ("left", "right") if inputs == 2 else tuple(f"stream {number + 1}" for number in range(inputs))
+
+
 @dataclass
 class Admitted:
     """The rows of a piece of input that the operator wants, where they go, and the time of each."""

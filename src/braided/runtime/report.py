@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from braided.durations import format_duration
-from braided.runtime.operator import Json
+from braided.runtime.operator import Json, stream_labels
 
 _COLUMNS = ("rows", "results", "cpu_ms", "stored_rows", "stored_bytes", "runs")
 
@@ -33,7 +33,8 @@ class Report:
         by_worker = {report["worker"]: report for report in reports}
         ordered = [by_worker[worker] for worker in sorted(by_worker)]
         known = (ordered[0].get("streams") if ordered else None) or [{}, {}]
-        streams = [_stream(side, stream, ordered) for side, stream in enumerate(known)]
+        labels = [stream.get("name", label) for stream, label in zip(known, stream_labels(len(known)), strict=True)]
+        streams = [_stream(side, label, known[side], ordered) for side, label in enumerate(labels)]
         query = {
             "name": name,
             "batch": batch,
@@ -94,9 +95,8 @@ class Report:
         return str(self)
 
 
-def _stream(side: int, known: Json, reports: list[Json]) -> Json:
+def _stream(side: int, label: str, known: Json, reports: list[Json]) -> Json:
     """Return what all workers together say of one input."""
-    label = known.get("name") or ("left", "right")[side]
     totals = [report["total"] for report in reports]
     late = sum(total.get(f"late_{label}", 0) for total in totals)
     stream = {"name": label, **known, "late": late}

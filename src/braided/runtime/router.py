@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -97,12 +97,12 @@ def route_task(
     report = RouterReport(side, task)
     heavy = HeavyHitters(capacity=_WATCHED_KEYS)
     running_max = MIN_TIME
-    shrink = 1 if table is None else -(-table.most_copies[side] // _COPIES)
+    shrink = 1 if table is None else -(-table.most_copies[min(side, 1)] // _COPIES)
     for seq, piece in enumerate(_pieces(batches, operator.inputs[side], shrink)):
         seen.rows += piece.num_rows
         timed = _drop_null_times(piece, operator.times[side])
         seen.null_times += piece.num_rows - timed.num_rows
-        top = seen.times(_times(timed, operator.times[side]))
+        top = seen.times(timed, _times(timed, operator.times[side]))
         assert table is not None
         admitted = operator.admit(side, timed, table)
         seen.null_keys += admitted.null_keys
@@ -144,6 +144,8 @@ class _Seen:
     fixed: int | None
     """The lateness, where it is not learned."""
     delays: Delays | None
+    clock_rows: Callable[[pa.RecordBatch], npt.NDArray[np.bool_]] | None = None
+    """Which rows set the clock; None: all."""
     rows: int = 0
     null_times: int = 0
     null_keys: int = 0
@@ -154,14 +156,17 @@ class _Seen:
         lateness = operator.lateness[side]
         if isinstance(lateness, int):
             return cls(jump_of(lateness), lateness, None)
-        return cls(jump_of(lateness), None, Delays(lateness.ceiling_us))
+        return cls(jump_of(lateness), None, Delays(), lateness.clock_rows)
 
-    def times(self, times: npt.NDArray[np.int64]) -> int:
+    def times(self, rows: pa.RecordBatch, times: npt.NDArray[np.int64]) -> int:
         """Take note of the times of a piece; return the last one that the crowd of its rows vouches for."""
         found = clusters_of(times, self.jump)
-        self.clusters = merge_clusters([*self.clusters, *found], self.jump)
-        if self.delays is not None:
-            self.delays.add(in_largest(times, found))
+        setting = None if self.clock_rows is None else np.asarray(self.clock_rows(rows), np.bool_)
+        moving = found if setting is None else clusters_of(times[setting], self.jump)
+        self.clusters = merge_clusters([*self.clusters, *moving], self.jump)
+        if self.delays is not None and found:
+            crowd = in_largest(times, found)
+            self.delays.add(times[crowd], None if setting is None else setting[crowd])
         return largest(found).last if found else MIN_TIME
 
     def to_json(self) -> Json:

@@ -1,0 +1,224 @@
+"""Putting streams in order, in one process: against a plain sort, for every cut into batches."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import braided
+from braided.order.options import build_ordering
+from braided.order.resolve import resolve_rule
+from braided.order.stream_clock import jump_of
+from braided.runtime.local import LocalRuntime
+
+SECOND = 1_000_000
+YEAR = 365 * 86_400 * SECOND
+NOW = 1_700_000_000 * SECOND
+SCHEMA = pa.schema([("k", pa.int64()), ("ts", pa.timestamp("us")), ("id", pa.int64())])
+Row = tuple[int | None, int | None, int]
+
+
+def rows_of(rows: list[Row]) -> pa.RecordBatch:
+    columns = list(zip(*rows, strict=True)) or [(), (), ()]
+    arrays = [pa.array(list(column), field.type) for column, field in zip(columns, SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+
+@st.composite
+def arrivals(draw: Any) -> dict[str, Any]:
+    """Rows of one to three inputs in order of arrival, each a time and a delay, and where they are cut."""
+    inputs = draw(st.integers(1, 3))
+    events = draw(
+        st.lists(
+            st.tuples(
+                st.integers(0, inputs - 1),
+                st.none() | st.integers(0, 3),
+                st.integers(0, 4),  # how far this row's stream goes on
+                st.integers(0, 30),  # how late the row is
+                st.integers(0, 2),  # content: ties in time and content happen
+            ),
+            max_size=40,
+        )
+    )
+    clocks = [0] * inputs
+    rows: list[tuple[int, Row]] = []
+    for side, key, step, delay, content in events:
+        clocks[side] += step
+        rows.append((side, (key, NOW + clocks[side] - delay, content)))
+    cuts = sorted(draw(st.sets(st.integers(1, max(1, len(rows))), max_size=6)))
+    return {"inputs": inputs, "rows": rows, "cuts": [0, *cuts, len(rows)], "restart": draw(st.booleans())}
+
+
+def run(case: dict[str, Any], lateness: Any, key: str | None = None, workers: int = 1, late: str = "flag") -> Any:
+    rules = [resolve_rule(lateness, 0)] * case["inputs"]
+    operator = build_ordering([SCHEMA] * case["inputs"], "ts", key, rules, late, None)
+    runtime = LocalRuntime(operator, workers)
+    out: list[list[dict[str, Any]]] = []
+    for start, stop in [*zip(case["cuts"], case["cuts"][1:], strict=False), (None, None)]:
+        tasks = [(0, [])] if start is None else []
+        for side in range(case["inputs"]):
+            part = [row for at, row in case["rows"][start:stop] if at == side] if start is not None else []
+            tasks += [(side, [rows_of(part)])] if part else []
+        pieces = runtime.run_batch(tasks, final=start is None)
+        out.append([row for piece in pieces for row in piece.to_pylist()])
+        if case["restart"]:
+            runtime = LocalRuntime(operator, stores=pickle.loads(pickle.dumps(runtime.stores)))
+    return out
+
+
+def micros(row: dict[str, Any]) -> int:
+    return int(pa.scalar(row["ts"], pa.timestamp("us")).value)
+
+
+@settings(max_examples=300, deadline=None)
+@given(arrivals())
+def test_with_enough_lateness_the_output_is_the_sorted_input(case: dict[str, Any]) -> None:
+    rows = [row for batch in run(case, "100 us") for row in batch]
+    assert [row["seq"] for row in rows] == list(range(len(case["rows"])))
+    assert not any(row["late"] for row in rows)
+    assert [micros(row) for row in rows] == sorted(row[1] for _, row in case["rows"])
+    expected = [(row[1], side, row[0], row[2]) for side, row in case["rows"]]
+    assert sorted((micros(r), r["k"] is None, r["k"], r["id"]) for r in rows if r["k"] is not None) == sorted(
+        (time, False, k, i) for time, _, k, i in expected if k is not None
+    )
+    # Ties leave by input: within a time, what comes from input 0 is before what comes from input 1.
+    again = [row for batch in run({**case, "cuts": [0, len(case["rows"])]}, "100 us") for row in batch]
+    assert again == rows, "the order depends on how the stream is cut"
+
+
+@settings(max_examples=300, deadline=None)
+@given(arrivals(), st.sampled_from(["0 seconds", "7 us", "auto"]), st.sampled_from([None, "k"]), st.integers(1, 3))
+def test_nothing_is_lost_or_doubled_and_each_key_is_in_order(
+    case: dict[str, Any], lateness: str, key: str | None, workers: int
+) -> None:
+    rows = [row for batch in run(case, lateness, key, workers) for row in batch]
+    content = sorted((row[1], -1 if row[0] is None else row[0], row[2]) for _, row in case["rows"])
+    assert sorted((micros(r), -1 if r["k"] is None else r["k"], r["id"]) for r in rows) == content
+    if key is None:
+        assert [row["seq"] for row in rows] == list(range(len(rows)))
+    last: dict[Any, int] = {}
+    for row in rows:
+        group = row["k"] if key else None
+        if not row["late"]:
+            assert micros(row) >= last.get(group, 0)
+            last[group] = micros(row)
+        else:
+            assert micros(row) < max(last.values())
+
+
+@settings(max_examples=100, deadline=None)
+@given(arrivals())
+def test_dropped_and_flagged_rows_are_the_same(case: dict[str, Any]) -> None:
+    flagged = [row for batch in run(case, "3 us") for row in batch]
+    dropped = [row for batch in run(case, "3 us", late="drop") for row in batch]
+    kept = [(row["k"], row["ts"], row["id"]) for row in flagged if not row["late"]]
+    assert [(row["k"], row["ts"], row["id"]) for row in dropped] == kept
+
+
+def test_learned_lateness_puts_the_papers_delays_in_order() -> None:
+    rng = np.random.default_rng(5)
+    times = NOW + np.arange(20_000) * 1000
+    arrival = times + rng.integers(5_000, 45_000, len(times))
+    by_arrival = np.argsort(arrival, kind="stable")
+    table = pa.table({"ts": pa.array(times[by_arrival], pa.timestamp("us"))})
+    result = braided.local.order(table, time="ts", batch_rows=100)
+    late = np.array(result.table["late"].to_pylist())
+    assert late.sum() < 100
+    assert not late[2000:].any()
+    stream = result.report.to_dict()["streams"][0]
+    assert 30_000 < stream["lateness"] < 80_000
+    assert stream["lateness_history"][-1][1] == stream["lateness"]
+    assert stream["late"] == late.sum()
+
+
+@pytest.mark.parametrize("years", [3, -3])
+@pytest.mark.parametrize("batch_rows", [1, 50, 1000])
+def test_a_gateway_years_off_neither_stalls_the_output_nor_is_lost(years: int, batch_rows: int) -> None:
+    times = [NOW + i * SECOND for i in range(3000)]
+    broken = {i for i in range(3000) if i % 20 == 19}
+    sent = [time + years * YEAR if i in broken else time for i, time in enumerate(times)]
+    schema = pa.schema([("ts", pa.timestamp("us")), ("id", pa.int64())])
+    table = pa.table([pa.array(sent, pa.timestamp("us")), list(range(3000))], schema=schema)
+    operator = build_ordering([schema], "ts", None, [resolve_rule("auto", 0)], "flag", None)
+    runtime = LocalRuntime(operator)
+    most_waiting, good = 0, []
+    for start in range(0, 3000, batch_rows):
+        for piece in runtime.run_batch([(0, table.slice(start, batch_rows).to_batches())]):
+            good += [row for row in piece.to_pylist() if row["id"] not in broken]
+        most_waiting = max(most_waiting, runtime.reports[0]["last"]["stored_rows"])
+    assert [row["id"] for row in good] == [i for i in range(3000) if i not in broken][: len(good)]
+    assert not any(row["late"] for row in good)
+    assert len(good) >= 2850 - batch_rows
+    hour = jump_of(operator.lateness[0]) // SECOND
+    assert most_waiting < batch_rows + hour // 20 + 50, "quarantined rows pile up"
+    rest = [row for piece in runtime.run_batch([(0, [])], final=True) for row in piece.to_pylist()]
+    total = runtime.reports[0]["total"]
+    assert total["results"] == 3000
+    assert len(good) + sum(row["id"] not in broken for row in rest) == 2850
+
+
+def test_an_idle_input_stops_holding_the_other_back() -> None:
+    schema = pa.schema([("ts", pa.timestamp("us"))])
+    operator = build_ordering([schema, schema], "ts", None, [0, 0], "flag", "30 seconds")
+    runtime = LocalRuntime(operator)
+
+    def batch(stamp: int, **sides: list[int]) -> tuple[list[int], bool]:
+        tasks = []
+        for side, times in sides.items():
+            tasks.append((int(side[1]), [pa.record_batch([pa.array(times, pa.timestamp("us"))], schema=schema)]))
+        rows = [row for piece in runtime.run_batch(tasks, stamp=stamp * SECOND) for row in piece.to_pylist()]
+        return [micros(row) for row in rows], any(row["late"] for row in rows)
+
+    assert batch(0, s0=[10, 20], s1=[10]) == ([], False)
+    assert batch(1, s0=[30]) == ([], False)
+    assert batch(29, s0=[40]) == ([], False)
+    assert batch(31, s0=[50]) == ([10, 10, 20, 30, 40], False)
+    assert runtime.report().streams[1]["idle"]
+    # It returns: what is behind the other is late, what is not is in order.
+    assert batch(32, s1=[35]) == ([35], True)
+    assert batch(33, s0=[60], s1=[55]) == ([50], False)
+    assert not runtime.report().streams[1]["idle"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"time": "tz"}, "time='tz': the input has no such column; it has ts, seq2"),
+        ({"time": "seq2"}, "time='seq2': has type int64, not a timestamp"),
+        ({"key": "q"}, "key='q': the input has no such column"),
+        ({"late": "skip"}, "late='skip': write 'flag', 'drop' or 'side'"),
+        ({"lateness": "-1 second"}, "lateness='-1 second': negative"),
+        ({"lateness": "soon"}, "lateness='soon': not a duration"),
+        ({"idle": "0 seconds"}, "idle='0 seconds': write a duration above 0, or None"),
+    ],
+)
+def test_bad_options_are_refused(options: dict[str, Any], message: str) -> None:
+    table = pa.table({"ts": pa.array([0], pa.timestamp("us")), "seq2": [1]})
+    with pytest.raises(braided.BraidedError, match=message):
+        braided.local.order(table, **{"time": "ts", **options})
+
+
+def test_clashing_columns_and_schemas_are_refused() -> None:
+    table = pa.table({"ts": pa.array([0], pa.timestamp("us")), "seq": [1]})
+    with pytest.raises(braided.BraidedError, match="column 'seq': the result has one of that name; rename it"):
+        braided.local.order(table, time="ts")
+    with pytest.raises(braided.BraidedError, match="inputs: number 1 has columns ts timestamp"):
+        braided.local.merge([table, table.drop_columns(["seq"])], time="ts", key="seq")
+
+
+def test_late_rows_go_aside() -> None:
+    times = pa.array([0, 5 * SECOND, 10 * SECOND, SECOND, 11 * SECOND], pa.timestamp("us"))
+    result = braided.local.order(
+        pa.table({"ts": times, "id": range(5)}), time="ts", lateness="1 second", late="side", batch_rows=1
+    )
+    assert result.table["id"].to_pylist() == [0, 1, 2, 4]
+    assert result.late is not None
+    assert result.late["id"].to_pylist() == [3]
+    stream = result.report.to_dict()["streams"][0]
+    assert (stream["late"], stream["late_by_most"]) == (1, 4 * SECOND)

@@ -1,0 +1,139 @@
+"""Putting streams in order on Spark: the same operator, restarts, batch inputs, a join with learned lateness."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from streams import UTC, file_stream, run_to_end, write_batch
+
+import braided
+
+pytestmark = pytest.mark.spark
+SECOND = 1_000_000
+START = 1_700_000_000 * SECOND
+DDL = "k long, ts timestamp, id long"
+
+
+def write_disordered(folder: Path, *, files: int, rows: int, seed: int) -> pa.Table:
+    """Write rows in order of arrival, each up to 3 s late, a file per batch; return them all."""
+    rng = np.random.default_rng(seed)
+    count = files * rows
+    times = START + np.arange(count) * (SECOND // 100)
+    arrival = np.argsort(times + rng.integers(0, 3 * SECOND, count), kind="stable")
+    moments = times[arrival]
+    table = pa.table({"k": rng.integers(0, 5, count), "ts": pa.array(moments, UTC), "id": np.arange(count)})
+    for number in range(files):
+        write_batch(folder, number, table.slice(number * rows, rows))
+    return table
+
+
+def read(spark: SparkSession, root: Path) -> list[dict[str, object]]:
+    return [row.asDict() for row in spark.read.parquet(str(root / "out")).collect()]
+
+
+def test_a_whole_stream_comes_out_numbered_in_order(spark: SparkSession, tmp_path: Path) -> None:
+    table = write_disordered(tmp_path / "in", files=8, rows=300, seed=1)
+    hidden = sorted((tmp_path / "in").iterdir())[4:]
+    for path in hidden:
+        path.rename(tmp_path / path.name)
+
+    def ordered() -> DataFrame:
+        return braided.order(file_stream(spark, tmp_path / "in", DDL), time="ts", name="all")  # type: ignore[no-any-return]
+
+    run_to_end(ordered(), tmp_path / "check", tmp_path / "out")
+    for path in hidden:
+        (tmp_path / path.name).rename(path)
+    query = run_to_end(ordered(), tmp_path / "check", tmp_path / "out")
+    rows = sorted(read(spark, tmp_path), key=lambda row: int(str(row["seq"])))
+    assert [row["seq"] for row in rows] == list(range(len(rows)))
+    on_time = [row["ts"] for row in rows if not row["late"]]
+    assert on_time == sorted(on_time)
+    report = braided.report(query, "all").to_dict()
+    waiting = sum(worker["last"]["stored_rows"] for worker in report["workers"])
+    assert len(rows) + waiting == table.num_rows
+    assert report["streams"][0]["late"] == sum(bool(row["late"]) for row in rows) < 20
+    assert 2 * SECOND < report["streams"][0]["lateness"] < 6 * SECOND
+    assert waiting > 0
+
+
+def test_keys_and_several_inputs(spark: SparkSession, tmp_path: Path) -> None:
+    tables = [write_disordered(tmp_path / side, files=4, rows=300, seed=seed) for seed, side in enumerate("ab")]
+    streams = [file_stream(spark, tmp_path / side, DDL) for side in "ab"]
+    merged = braided.merge(streams, time="ts", key="k", lateness="3 seconds", late="drop")
+    seen: list[tuple[int, list[tuple[int, object, int]]]] = []
+
+    def note(batch: DataFrame, number: int) -> None:
+        seen.append((number, [(row["k"], row["ts"], row["id"]) for row in batch.collect()]))
+
+    query = merged.writeStream.foreachBatch(note).option("checkpointLocation", str(tmp_path / "c"))
+    query.trigger(availableNow=True).start().awaitTermination()
+    last: dict[int, object] = {}
+    everything: Counter[tuple[int, object, int]] = Counter()
+    for _, rows in sorted(seen):
+        by_key: dict[int, list[object]] = {}
+        for k, ts, row_id in rows:
+            by_key.setdefault(k, []).append(ts)
+            everything[k, ts, row_id] += 1
+        for k, times in by_key.items():
+            assert times == sorted(times)
+            assert k not in last or last[k] <= times[0]  # type: ignore[operator]
+            last[k] = times[-1]
+    assert not everything - Counter(
+        (row["k"], row["ts"].replace(tzinfo=None), row["id"]) for table in tables for row in table.to_pylist()
+    )
+    assert sum(everything.values()) > 1500
+
+
+def test_batch_inputs_are_sorted_at_once(spark: SparkSession, tmp_path: Path) -> None:
+    table = write_disordered(tmp_path / "in", files=2, rows=100, seed=4)
+    rows = braided.order(spark.read.parquet(str(tmp_path / "in")), time="ts").collect()
+    assert [row["ts"] for row in rows] == sorted(row["ts"] for row in rows)
+    assert [row["seq"] for row in rows] == list(range(table.num_rows))
+
+
+def test_a_join_learns_its_lateness_and_ignores_a_broken_clock(spark: SparkSession, tmp_path: Path) -> None:
+    """Rows up to 25 s late: the default floor of 10 s would lose pairs; a hundredth of rows are a year ahead."""
+    rng = np.random.default_rng(9)
+    tables = []
+    for side in ("left", "right"):
+        count = 12 * 400
+        times = START + np.arange(count) * (SECOND // 20)
+        arrival = np.argsort(times + rng.integers(0, 25 * SECOND, count), kind="stable")
+        moments = times[arrival]
+        wrong = rng.random(count) < 0.01
+        wrong[:400] = False
+        moments = np.where(wrong, moments + 40_000_000 * SECOND, moments)
+        table = pa.table({"k": rng.integers(0, 40, count), "ts": pa.array(moments, UTC), "id": np.arange(count)})
+        for number in range(12):
+            write_batch(tmp_path / side, number, table.slice(number * 400, 400))
+        tables.append(table)
+    left, right = (file_stream(spark, tmp_path / side, DDL) for side in ("left", "right"))
+    joined = braided.join(left, right, on="k", time="ts", within="2 seconds", name="learns")
+    query = run_to_end(joined, tmp_path / "check", tmp_path / "out")
+    streams = braided.report(query, "learns").to_dict()["streams"]
+    assert all(stream["lateness"] > 20 * SECOND for stream in streams)
+    assert all(stream["clock"] < START + 400 * SECOND for stream in streams)
+    assert all(stream["quarantined"] + stream["given_up"] > 20 for stream in streams)
+    pairs = Counter((row["id"], row["id_right"]) for row in spark.read.parquet(str(tmp_path / "out")).collect())
+    expected = _nested_loop(*tables)
+    assert not pairs - expected, "a wrong or double row"
+    assert sum(pairs.values()) >= 0.999 * sum(expected.values())
+    stored = sum(worker["last"]["stored_rows"] for worker in braided.report(query, "learns").to_dict()["workers"])
+    assert stored < 3000
+
+
+def _nested_loop(left: pa.Table, right: pa.Table) -> Counter[tuple[int, int]]:
+    import duckdb
+
+    with duckdb.connect() as db:
+        db.register("l", left)
+        db.register("r", right)
+        rows = db.execute(
+            "select l.id, r.id from l join r on l.k = r.k and abs(epoch_us(l.ts) - epoch_us(r.ts)) <= 2000000"
+        ).fetchall()
+    return Counter(rows)
