@@ -133,7 +133,7 @@ def build_multijoin(
     schemas: Sequence[pa.Schema],
     window: Span,
     suffixes: Sequence[str] | None,
-    learned: tuple[Lateness | None, ...],
+    learned: tuple[Lateness | None, ...] | None = None,
 ) -> MultiJoin:
     """Assemble the operator."""
     for schema, time in zip(schemas[1:], names.times[1:], strict=True):
@@ -145,5 +145,5 @@ def build_multijoin(
         window=window,
         hasher=KeyHasher(key_types(names, schemas)),
         columns=resolve_multi_columns(names, [schema.names for schema in schemas], suffixes),
-        learned=learned,
+        learned=learned or (None,) * len(schemas),
     )

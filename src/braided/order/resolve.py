@@ -34,8 +34,8 @@ def resolve_rules(lateness: Any, streams: int) -> tuple[int | Lateness | None, .
     """Return the lateness of each stream of a join, None where the user left it open."""
     parts = tuple(lateness) if isinstance(lateness, (tuple, list)) else (lateness,) * streams
     if len(parts) != streams:
-        wanted = "a pair (left, right)" if streams == 2 else f"one for each of {streams} streams"
-        raise BraidedError(f"lateness={lateness!r}: write one duration or {wanted}")
+        wanted = " or a pair (left, right)" if streams == 2 else f", or one for each of {streams} streams"
+        raise BraidedError(f"lateness={lateness!r}: write one duration{wanted}")
     return tuple(None if part is None else resolve_rule(part, JOIN_FLOOR) for part in parts)
 
 
