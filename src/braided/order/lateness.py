@@ -1,0 +1,80 @@
+"""What a user may say about learned lateness: `Lateness`, checked where it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+from braided.durations import parse_duration
+from braided.errors import BraidedError
+
+
+@dataclass(frozen=True)
+class Lateness:
+    """How K, the lateness of a stream, is learned from the delays of its rows.
+
+    Without `recall`, K is the largest delay of the last `memory` of event time plus `margin` standard deviations
+    of the delays: up at once, down slowly. With `recall`, K is the smallest that keeps this share of the results
+    (of the rows in order, for `order`). K stays between `floor` and `ceiling`; a row later than `ceiling` has a
+    broken clock: it is counted and not learned from.
+
+    `measure="arrival"` takes a row's delay when it arrives; `"next"` takes it at the next row that sets the
+    clock, as in "Dynamic Low-Latency Distributed Event Processing", section 4.1. `clock_rows` says which rows
+    set the clock: a predicate that gives a mask of a batch.
+
+    >>> Lateness(margin=0, floor="0 seconds").memory_us
+    300000000
+    >>> Lateness(recall=1)
+    Traceback (most recent call last):
+        ...
+    braided.errors.BraidedError: recall=1: not a share between 0 and 1; write 0.99
+    """
+
+    margin: float = 0.5
+    recall: float | None = None
+    floor: str = "10 seconds"
+    memory: str = "5 minutes"
+    ceiling: str = "1 hour"
+    measure: Literal["arrival", "next"] = "arrival"
+    clock_rows: Callable[..., Any] | None = None
+
+    def __post_init__(self) -> None:
+        if not _is_number(self.margin) or not 0 <= self.margin < 1e6:
+            raise BraidedError(f"margin={self.margin!r}: not a number of standard deviations; write 0 or more")
+        if self.recall is not None and (not _is_number(self.recall) or not 0 < self.recall < 1):
+            raise BraidedError(f"recall={self.recall!r}: not a share between 0 and 1; write 0.99")
+        if self.floor_us < 0:
+            raise BraidedError(f"floor={self.floor!r}: negative; write '0 seconds' or more")
+        if self.memory_us <= 0:
+            raise BraidedError(f"memory={self.memory!r}: nothing would be remembered; write '5 minutes'")
+        if self.ceiling_us < max(1, self.floor_us):
+            raise BraidedError(f"ceiling={self.ceiling!r}: below floor={self.floor!r}; write a longer one")
+        if self.measure not in ("arrival", "next"):
+            raise BraidedError(f"measure={self.measure!r}: write 'arrival' or 'next'")
+        if self.measure == "next" and self.recall is not None:
+            raise BraidedError("measure='next': has no recall target; leave out recall= or write measure='arrival'")
+        if self.measure == "arrival" and self.clock_rows is not None:
+            raise BraidedError("clock_rows=: only measure='next' uses it; write measure='next' or leave it out")
+        if self.clock_rows is not None and not callable(self.clock_rows):
+            raise BraidedError(f"clock_rows={self.clock_rows!r}: not a predicate; write a function of a batch")
+
+    @cached_property
+    def floor_us(self) -> int:
+        """The smallest K, in microseconds."""
+        return parse_duration(self.floor, "floor")
+
+    @cached_property
+    def memory_us(self) -> int:
+        """How long a delay is remembered, in microseconds of event time."""
+        return parse_duration(self.memory, "memory")
+
+    @cached_property
+    def ceiling_us(self) -> int:
+        """The largest K, and the largest delay that is learned from, in microseconds."""
+        return parse_duration(self.ceiling, "ceiling")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

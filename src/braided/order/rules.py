@@ -1,0 +1,224 @@
+"""The rules by which K follows the delays: one compiled step, the same for a batch and for a single row.
+
+The memory is cut into slices of event time; a slice also lasts for a least number of rows, so that a gap in the
+stream forgets nothing:
+
+```
+ maxima   | slice 0 | slice 1 | ... | slice 8 |     largest delay of each; the oldest is overwritten
+ counts   delays by bucket; each new slice takes 1/8 off
+```
+
+Without a recall target, K is the largest of the maxima plus margin standard deviations, and falls by at most 1/8
+a slice. With a target, K is the smallest that keeps the share of losses in `counts` below an allowed one. That
+share is corrected by what was lost so far, as in adaptive conformal inference: all losses are counted against
+the target, and the allowed share is the target's times the losses left to spend over a reserve for chance.
+Integers and plain float64 sums only, so that every machine computes the same K.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from braided.compiled import compiled
+from braided.order.buckets import BUCKETS, MOST, Ints, bucket_lower, bucket_of, bucket_upper, gap
+
+SLICES = 8
+SLICE_ROWS = 64
+PRIME_ROWS = 256
+"""Until so many rows are seen nothing is let go: K is at least the time the clock has moved."""
+
+ROW = 64
+"""One row in `counts`; fractions of a row are left when most of it is forgotten."""
+
+LEARNED = np.dtype(
+    [
+        ("rows", np.int64),  # learned from
+        ("beyond", np.int64),  # later than the ceiling
+        ("lateness", np.int64),  # K
+        ("lag", np.int64),  # how far the horizon is behind the clock: K, or more after K has grown
+        ("clock", np.int64),
+        ("first_clock", np.int64),
+        ("slice_start", np.int64),
+        ("slice_rows", np.int64),
+        ("slice", np.int64),
+        ("weight", np.int64),  # the sum of `counts`
+        ("held", np.float64),  # K may not fall below this yet
+        ("moment0", np.float64),  # sums of the delays' powers, with forgetting
+        ("moment1", np.float64),
+        ("moment2", np.float64),
+        ("lost", np.float64),  # rows, or parts of their results, lost so far
+        ("losing", np.float64),  # the same of the batch at hand
+        ("pending", np.int64),  # rows seen since the clock was set, for measure="next"
+        ("pending_first", np.int64),  # the time of the first, and the smallest
+        ("pending_smallest", np.int64),
+        ("pending1", np.float64),  # sums of the powers of first - time
+        ("pending2", np.float64),
+    ]
+)
+Learned = npt.NDArray[Any]
+
+
+class Rule(NamedTuple):
+    """A `Lateness` as numbers for the kernels; `loss` is 1 - recall, or 0 without a target."""
+
+    margin: float
+    loss: float
+    floor: int
+    ceiling: int
+    slice: int
+    reach: int
+    prime: int
+
+
+def new_learned() -> tuple[Learned, Ints, Ints, Ints]:
+    """Return (state, maxima, hints, counts) of a stream of which no row was seen."""
+    state = np.zeros(1, LEARNED)
+    state[0]["lag"] = MOST
+    return state, np.zeros(SLICES + 1, np.int64), np.zeros(SLICES + 1, np.int64), np.zeros(BUCKETS, np.int64)
+
+
+@compiled
+def take_delay(state: Learned, counts: Ints, rule: Rule, bucket: int, rows: int) -> None:
+    """Learn from rows whose delay is in one bucket."""
+    now = state[0]
+    lower, upper = bucket_lower(bucket), bucket_upper(bucket)
+    middle = lower + (upper - lower) // 2
+    now.rows += rows
+    now.slice_rows += rows
+    now.moment0 += rows
+    now.moment1 += rows * float(middle)
+    now.moment2 += rows * float(middle) * float(middle)
+    if rule.loss > 0.0:
+        counts[bucket] += rows * ROW
+        now.weight += rows * ROW
+        if lower > now.lag:
+            now.losing += rows * (min(1.0, (float(middle) - now.lag) / rule.reach) if rule.reach > 0 else 1.0)
+
+
+@compiled
+def take_pending(state: Learned, rule: Rule, before: int, time: int, rows: int) -> None:
+    """Keep rows until the clock is next set, which is when `measure="next"` takes their delay."""
+    now = state[0]
+    if gap(before, time) > rule.ceiling:
+        now.beyond += rows
+        return
+    if now.pending == 0:
+        now.pending_first = now.pending_smallest = time
+        now.pending1 = now.pending2 = 0.0
+    offset = float(now.pending_first) - float(time)
+    now.pending += rows
+    now.pending_smallest = min(now.pending_smallest, time)
+    now.pending1 += rows * offset
+    now.pending2 += rows * offset * offset
+
+
+@compiled
+def measure_pending(state: Learned, clock: int) -> int:
+    """Learn from the rows kept, now that the clock is set, and return their largest delay."""
+    now = state[0]
+    if now.pending == 0:
+        return 0
+    rows, delay = now.pending, float(clock) - float(now.pending_first)
+    now.rows += rows
+    now.slice_rows += rows
+    now.moment0 += rows
+    now.moment1 += rows * delay + now.pending1
+    now.moment2 += rows * delay * delay + 2.0 * delay * now.pending1 + now.pending2
+    now.pending = 0
+    return gap(clock, now.pending_smallest)
+
+
+@compiled
+def settle(state: Learned, maxima: Ints, hints: Ints, counts: Ints, rule: Rule, clock: int, largest: int) -> None:
+    """End a batch: `clock` is the clock after it, `largest` its largest delay."""
+    now = state[0]
+    if now.lag == MOST:
+        now.first_clock = now.slice_start = now.clock = clock
+    maxima[now.slice] = max(maxima[now.slice], largest)
+    now.lost += now.losing
+    now.losing = 0.0
+    if now.slice_rows >= SLICE_ROWS and gap(clock, now.slice_start) >= rule.slice:
+        _next_slice(state, maxima, hints, counts)
+        now.slice_start = clock
+    wanted = _kept_share(state, counts, rule) if rule.loss > 0.0 else _kept_largest(state, maxima, rule)
+    wanted = max(wanted, hints.max())
+    if now.rows < rule.prime:
+        wanted = max(wanted, gap(clock, now.first_clock))
+    now.lateness = min(rule.ceiling, max(rule.floor, wanted))
+    moved = gap(clock, now.clock)
+    now.clock = max(now.clock, clock)
+    now.lag = now.lateness if now.lag > MOST - moved else min(now.lateness, now.lag + moved)
+
+
+@compiled
+def _next_slice(state: Learned, maxima: Ints, hints: Ints, counts: Ints) -> None:
+    now = state[0]
+    now.slice = (now.slice + 1) % (SLICES + 1)
+    now.slice_rows = 0
+    maxima[now.slice] = hints[now.slice] = 0
+    keep = 1.0 - 1.0 / SLICES
+    now.held *= keep
+    now.moment0 *= keep
+    now.moment1 *= keep
+    now.moment2 *= keep
+    if now.weight > 0:
+        now.weight = 0
+        for bucket in range(len(counts)):
+            counts[bucket] -= (counts[bucket] + SLICES - 1) // SLICES
+            now.weight += counts[bucket]
+
+
+@compiled
+def _kept_largest(state: Learned, maxima: Ints, rule: Rule) -> int:
+    """Return the largest delay remembered plus the margin, not far below the K before."""
+    now = state[0]
+    mean = now.moment1 / max(now.moment0, 1.0)
+    spread = np.sqrt(max(now.moment2 / max(now.moment0, 1.0) - mean * mean, 0.0))
+    wanted = min(float(rule.ceiling), float(maxima.max()) + rule.margin * spread)
+    now.held = max(now.held, wanted)
+    return int(now.held)
+
+
+@compiled
+def _allowed(state: Learned, rule: Rule) -> float:
+    """Return the share of losses to allow from now on."""
+    now = state[0]
+    due = rule.loss * now.rows
+    left = due - now.lost
+    reserve = 1.0 + np.sqrt(due)
+    return float(min(0.5, rule.loss * max(0.0, min(4.0, left / reserve))))
+
+
+@compiled
+def _kept_share(state: Learned, counts: Ints, rule: Rule) -> int:
+    """Return the smallest upper end of a bucket as K for which losses in `counts` are within the allowed share.
+
+    Going down from the largest delay: `whole` is the weight of the rows at least `reach` later than K, which
+    lose everything, `part` that of the others later than K and `sum` their delays.
+    """
+    left = _allowed(state, rule) * state[0].weight
+    top = bucket_of(rule.ceiling)
+    while top > 0 and counts[top] == 0:
+        top -= 1
+    full = top
+    whole = part = total = 0.0
+    for bucket in range(top, 0, -1):
+        lateness = bucket_upper(bucket - 1)
+        if rule.reach > 0:
+            part += counts[bucket]
+            total += counts[bucket] * float(bucket_upper(bucket))
+            while full >= bucket and bucket_upper(full) >= lateness + rule.reach:
+                whole += counts[full]
+                part -= counts[full]
+                total -= counts[full] * float(bucket_upper(full))
+                full -= 1
+            lost = whole + (total - part * float(lateness)) / rule.reach
+        else:
+            whole += counts[bucket]
+            lost = whole
+        if lost > left:
+            return bucket_upper(bucket)
+    return 0
