@@ -16,7 +16,10 @@ from braided.order.lateness import Lateness
 from braided.order.rules import (
     LEARNED,
     PRIME_ROWS,
+    SLICE_ROWS,
     SLICES,
+    TARGET_PRIME_ROWS,
+    TARGET_SLICE_ROWS,
     Rule,
     measure_pending,
     new_learned,
@@ -35,9 +38,10 @@ def rule_of(spec: Lateness, reach: int | None) -> Rule:
         floor=spec.floor_us,
         ceiling=spec.ceiling_us,
         slice=max(1, spec.memory_us // SLICES),
+        slice_rows=SLICE_ROWS if spec.recall is None else max(SLICE_ROWS, int(TARGET_SLICE_ROWS / loss)),
         reach=max(0, reach or 0),
         # The paper's own measure starts with K = 0.
-        prime=0 if spec.measure == "next" else PRIME_ROWS,
+        prime=0 if spec.measure == "next" else PRIME_ROWS if spec.recall is None else TARGET_PRIME_ROWS,
     )
 
 
