@@ -145,7 +145,7 @@ def test_a_large_batch_is_sorted_by_time_and_rank(step):
 
 
 def test_many_rows_of_one_time_are_left_to_a_general_sort():
-    times = np.zeros(1000, np.int64)
-    ranks = np.random.default_rng(1).permutation(1000)
-    assert not sorting._order_ties(times, ranks, np.arange(1000))
+    times = np.zeros(5000, np.int64)
+    ranks = np.random.default_rng(1).permutation(5000)
+    assert not sorting._order_ties(times, ranks, np.arange(5000))
     assert (sorted_order(times, ranks) == np.argsort(ranks)).all()
