@@ -16,7 +16,10 @@ from braided.order.lateness import Lateness
 from braided.order.rules import (
     LEARNED,
     PRIME_ROWS,
+    SLICE_ROWS,
     SLICES,
+    TARGET_PRIME_ROWS,
+    TARGET_SLICE_ROWS,
     Rule,
     measure_pending,
     new_learned,
@@ -35,9 +38,10 @@ def rule_of(spec: Lateness, reach: int | None) -> Rule:
         floor=spec.floor_us,
         ceiling=spec.ceiling_us,
         slice=max(1, spec.memory_us // SLICES),
+        slice_rows=SLICE_ROWS if spec.recall is None else max(SLICE_ROWS, int(TARGET_SLICE_ROWS / loss)),
         reach=max(0, reach or 0),
         # The paper's own measure starts with K = 0.
-        prime=0 if spec.measure == "next" else PRIME_ROWS,
+        prime=0 if spec.measure == "next" else PRIME_ROWS if spec.recall is None else TARGET_PRIME_ROWS,
     )
 
 
@@ -48,9 +52,10 @@ class Learner:
     min(1, (d - K) / reach) of its results. None is for `order`, where a row later than K is lost to the order.
     State: below 6 KB as JSON with a recall target, below 1 KB without.
 
+    >>> import numpy
     >>> learner = Learner(Lateness(margin=0, floor="0 seconds"))
     >>> task = Delays()
-    >>> task.add(np.array([0, 5_000_000, 3_000_000]))
+    >>> task.add(numpy.array([0, 5_000_000, 3_000_000]))
     >>> learner.update(None, [task])
     >>> learner.lateness
     2000000
@@ -97,8 +102,7 @@ class Learner:
         else:
             largest = self._take_arrived(clock, tasks, missed)
         if after is not None and largest is not None:
-            before = after if clock is None else clock
-            settle(self._state, self._maxima, self._hints, self._counts, self._rule, before, after, largest)
+            settle(self._state, self._maxima, self._hints, self._counts, self._rule, after, largest)
 
     def _take_arrived(self, clock: int | None, tasks: Sequence[Delays], missed: int | None) -> int:
         batch = batch_delays(tasks, clock, self._rule.ceiling)
@@ -134,7 +138,7 @@ class Learner:
             learner._maxima[:] = value["maxima"]
             learner._hints[:] = value["hints"]
             learner._counts = decode_counts(value["counts"], BUCKETS)
-            if len(value["state"]) != len(LEARNED):
+            if len(value["state"]) != len(LEARNED.names or ()):
                 raise ValueError("another number of fields")
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise BraidedError("lateness: damaged state; it is not what this version writes") from error

@@ -10,8 +10,14 @@ stream forgets nothing:
 
 Without a recall target, K is the largest of the maxima plus margin standard deviations, and falls by at most 1/8
 a slice. With a target, K is the smallest that keeps the share of losses in `counts` below an allowed one. That
-share is corrected by what was lost so far, as in adaptive conformal inference: all losses are counted against
-the target, and the allowed share is the target's times the losses left to spend over a reserve for chance.
+share is corrected by what was lost, as in adaptive conformal inference (Gibbs and Candes, 2021): with x the
+losses left to spend until now over what chance alone may take, it is the target's times
+
+```
+ x * x, at most 10        where x >= 1: more was kept than asked for
+ 1 / (1 + 3 * (1 - x))    below: stricter, but never so strict that one bad hour is paid for with K at its largest
+```
+
 Integers and plain float64 sums only, so that every machine computes the same K.
 """
 
@@ -28,7 +34,18 @@ from braided.order.buckets import BUCKETS, MOST, Ints, bucket_lower, bucket_of, 
 SLICES = 8
 SLICE_ROWS = 64
 PRIME_ROWS = 256
+TARGET_PRIME_ROWS = 32
 """Until so many rows are seen nothing is let go: K is at least the time the clock has moved."""
+
+TARGET_SLICE_ROWS = 1.0
+"""With a recall target, a slice lasts for at least this many rows that may be lost."""
+
+CREDIT_ROWS, CREDIT_LOSSES, CREDIT_END = 3200.0, 32.0, 16000.0
+"""Losses allowed in advance, those of so many rows and at most so many, and by which row they are paid back:
+streams start worse than they go on."""
+
+BEYOND_SEEN = 1.1
+"""K over the largest delay remembered, where the target asks for more than that has shown."""
 
 ROW = 64
 """One row in `counts`; fractions of a row are left when most of it is forgotten."""
@@ -39,6 +56,7 @@ LEARNED = np.dtype(
         ("beyond", np.int64),  # later than the ceiling
         ("lateness", np.int64),  # K
         ("lag", np.int64),  # how far the horizon is behind the clock: K, or more after K has grown
+        ("clock", np.int64),
         ("first_clock", np.int64),
         ("slice_start", np.int64),
         ("slice_rows", np.int64),
@@ -50,6 +68,7 @@ LEARNED = np.dtype(
         ("moment2", np.float64),
         ("lost", np.float64),  # rows, or parts of their results, lost so far
         ("losing", np.float64),  # the same of the batch at hand
+        ("batch_rows", np.int64),
         ("pending", np.int64),  # rows seen since the clock was set, for measure="next"
         ("pending_first", np.int64),  # the time of the first, and the smallest
         ("pending_smallest", np.int64),
@@ -68,6 +87,7 @@ class Rule(NamedTuple):
     floor: int
     ceiling: int
     slice: int
+    slice_rows: int
     reach: int
     prime: int
 
@@ -87,6 +107,7 @@ def take_delay(state: Learned, counts: Ints, rule: Rule, bucket: int, rows: int)
     middle = lower + (upper - lower) // 2
     now.rows += rows
     now.slice_rows += rows
+    now.batch_rows += rows
     now.moment0 += rows
     now.moment1 += rows * float(middle)
     now.moment2 += rows * float(middle) * float(middle)
@@ -131,25 +152,25 @@ def measure_pending(state: Learned, clock: int) -> int:
 
 
 @compiled
-def settle(
-    state: Learned, maxima: Ints, hints: Ints, counts: Ints, rule: Rule, before: int, clock: int, largest: int
-) -> None:
-    """End a batch: `before` and `clock` are the clock before and after it, `largest` its largest delay."""
+def settle(state: Learned, maxima: Ints, hints: Ints, counts: Ints, rule: Rule, clock: int, largest: int) -> None:
+    """End a batch: `clock` is the clock after it, `largest` its largest delay."""
     now = state[0]
     if now.lag == MOST:
-        now.first_clock = now.slice_start = before = clock
+        now.first_clock = now.slice_start = now.clock = clock
     maxima[now.slice] = max(maxima[now.slice], largest)
     now.lost += now.losing
     now.losing = 0.0
-    if now.slice_rows >= SLICE_ROWS and gap(clock, now.slice_start) >= rule.slice:
+    if now.slice_rows >= rule.slice_rows and gap(clock, now.slice_start) >= rule.slice:
         _next_slice(state, maxima, hints, counts)
         now.slice_start = clock
     wanted = _kept_share(state, counts, rule) if rule.loss > 0.0 else _kept_largest(state, maxima, rule)
+    now.batch_rows = 0
     wanted = max(wanted, hints.max())
     if now.rows < rule.prime:
         wanted = max(wanted, gap(clock, now.first_clock))
     now.lateness = min(rule.ceiling, max(rule.floor, wanted))
-    moved = gap(clock, before)
+    moved = gap(clock, now.clock)
+    now.clock = max(now.clock, clock)
     now.lag = now.lateness if now.lag > MOST - moved else min(now.lateness, now.lag + moved)
 
 
@@ -186,10 +207,12 @@ def _kept_largest(state: Learned, maxima: Ints, rule: Rule) -> int:
 def _allowed(state: Learned, rule: Rule) -> float:
     """Return the share of losses to allow from now on."""
     now = state[0]
-    due = rule.loss * now.rows
-    left = due - now.lost
-    reserve = 1.0 + np.sqrt(due)
-    return min(0.5, rule.loss * max(0.0, min(4.0, left / reserve)))
+    credit = min(CREDIT_LOSSES, rule.loss * CREDIT_ROWS) * max(0.0, 1.0 - now.rows / CREDIT_END)
+    left = rule.loss * now.rows + credit - now.lost
+    x = left / (1.0 + np.sqrt(rule.loss * now.rows))
+    share = rule.loss * (min(10.0, x * x) if x >= 1.0 else 1.0 / (4.0 - 3.0 * x))
+    # The next batch goes by this share to its end: it may not spend all that is left.
+    return float(min(0.5, share, rule.loss + max(0.0, left) / (4.0 * max(1, now.batch_rows))))
 
 
 @compiled
@@ -220,5 +243,5 @@ def _kept_share(state: Learned, counts: Ints, rule: Rule) -> int:
             whole += counts[bucket]
             lost = whole
         if lost > left:
-            return bucket_upper(bucket)
+            return bucket_upper(bucket) if bucket < top else int(BEYOND_SEEN * bucket_upper(bucket))
     return 0

@@ -100,7 +100,7 @@ def _run(
         if next_clock:
             take_pending(state, rule, before, time, 1)
             if sets:
-                settle(state, maxima, hints, counts, rule, before, clock, measure_pending(state, clock))
+                settle(state, maxima, hints, counts, rule, clock, measure_pending(state, clock))
         elif fixed < 0:
             delay = gap(before, time)
             if bucket_of(delay) > top:
@@ -108,8 +108,9 @@ def _run(
                 delay = 0
             else:
                 take_delay(state, counts, rule, bucket_of(delay), 1)
-                now.losing = 0.0 if in_order[row] else 1.0
-            settle(state, maxima, hints, counts, rule, before, clock, delay)
+                if rule.reach == 0:
+                    now.losing = 0.0 if in_order[row] else 1.0
+            settle(state, maxima, hints, counts, rule, clock, delay)
         lateness[row] = now.lateness
         if started and clock >= MIN_TIME + now.lateness:
             horizon = max(horizon, clock - now.lateness)
