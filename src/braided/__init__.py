@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 # Inside the project it is imported as `from braided.join.runs import Run`, which goes by the full name.
 import braided.join  # noqa: F401  # isort: skip
 
-from braided.api import explain, join, report, scale
+from braided.api import explain, join, multijoin, report, scale
 from braided.errors import BraidedError
 from braided.version import __version__
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from braided import local
     from braided.buffers.gdj import Gdj as GDJ
 
-__all__ = ["GDJ", "BraidedError", "__version__", "explain", "join", "local", "report", "scale"]
+__all__ = ["GDJ", "BraidedError", "__version__", "explain", "join", "local", "multijoin", "report", "scale"]
 
 
 def __getattr__(name: str) -> Any:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark.sql import DataFrame
 
+    from braided.join.multi_options import MultiOn
     from braided.join.options import Duration, On
     from braided.runtime.report import Report
 
@@ -108,6 +111,65 @@ def join(
         memory=memory,
         evict=evict,
         share=share,
+    )
+
+
+def multijoin(
+    streams: Sequence[DataFrame],
+    *,
+    on: MultiOn,
+    time: str | Sequence[str],
+    within: Duration,
+    lateness: Duration | Sequence[Duration] | None = None,
+    workers: int | None = None,
+    suffixes: Sequence[str] | None = None,
+    name: str | None = None,
+    partition: str = "auto",
+) -> DataFrame:
+    """Join 2 to 8 streaming DataFrames on a common key within a window of time, exactly.
+
+    Every combination of one row from each stream with equal keys and ``max(time) - min(time) <= within`` comes out
+    once, as a nested loop would give them, as long as no row is more than `lateness` behind its stream's largest time.
+    Duplicates multiply; null keys never match; rows with a null time are counted and dropped. Two streams give what
+    `braided.join` gives. Batch DataFrames become Spark's own joins with the same columns.
+
+    Parameters
+    ----------
+    on:
+        ``"phone"``, ``["a", "b"]``, or with a name for each stream ``[("caller", "phone", "number"), "b"]``.
+    time:
+        The event-time column, or one for each stream. TIMESTAMP everywhere, or TIMESTAMP_NTZ everywhere.
+    within:
+        How far apart the earliest and the latest row of a combination may be, ``"10 seconds"``.
+    lateness:
+        One duration, or one for each stream. Default: the delay of the stream's own `withWatermark`, else 10 seconds.
+    workers, name:
+        As in `braided.join`.
+    suffixes:
+        Appended to column names that clash, one for each stream. Default: ``("", "_2", "_3", ...)``.
+    partition:
+        ``"auto"`` and ``"hash"`` hash keys over workers.
+
+    Returns
+    -------
+    DataFrame
+        Key columns once (as in the first stream), then the other columns of each stream in order.
+
+    Cost: one shuffle. State: every row that can still be part of a result, once. The slowest stream decides what that
+    is: a row stays until all other streams have passed it. Not supported: outer joins, predicates, Spark Connect.
+    """
+    from braided.join.multi_frames import multijoin_frames
+
+    return multijoin_frames(
+        streams,
+        on=on,
+        time=time,
+        within=within,
+        lateness=lateness,
+        workers=workers,
+        suffixes=suffixes,
+        name=name,
+        partition=partition,
     )
 
 

@@ -21,7 +21,7 @@ from braided.balance.observation import Loads, Observation
 from braided.balance.reshape import SAMPLES, ReshapeRule, Windows
 from braided.balance.scale import ScaleRule
 from braided.balance.shapes import Rates, expected_loads, key_grid, level_weights
-from braided.order.clocks import Window
+from braided.order.clocks import Span, Window
 from braided.routing.deaths import Deaths
 from braided.routing.edit import TableEdit
 from braided.routing.grid import Grid
@@ -68,7 +68,9 @@ class Controller:
     slots: how many workers run at a time. measure: what a load is, ``cpu`` or, repeatably, ``work``.
     """
 
-    def __init__(self, table: RoutingTable, window: Window, *, slots: int | None = None, measure: str = "cpu") -> None:
+    def __init__(
+        self, table: RoutingTable, window: Window | Span, *, slots: int | None = None, measure: str = "cpu"
+    ) -> None:
         self.table = table
         self.labels: dict[int, str] = {}
         self._deaths = Deaths(window)
