@@ -125,6 +125,9 @@ def multijoin(
     suffixes: Sequence[str] | None = None,
     name: str | None = None,
     partition: str = "auto",
+    memory: int | str | None = None,
+    evict: Any = "auto",
+    share: str = "unified",
 ) -> DataFrame:
     """Join 2 to 8 streaming DataFrames on a common key within a window of time, exactly.
 
@@ -149,6 +152,9 @@ def multijoin(
         Appended to column names that clash, one for each stream. Default: ``("", "_2", "_3", ...)``.
     partition:
         ``"auto"`` and ``"hash"`` hash keys over workers.
+    memory, evict, share:
+        A budget per worker over all streams together, and which row gives way, as in `braided.join`. Rows are put in
+        order first, so results come later by the lateness.
 
     Returns
     -------
@@ -170,6 +176,9 @@ def multijoin(
         suffixes=suffixes,
         name=name,
         partition=partition,
+        memory=memory,
+        evict=evict,
+        share=share,
     )
 
 

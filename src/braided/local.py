@@ -130,6 +130,9 @@ def multijoin(
     name: str | None = None,
     arrival: str | Sequence[str] | None = None,
     batch_rows: int = 100_000,
+    memory: int | str | None = None,
+    evict: Any = "auto",
+    share: str = "unified",
 ) -> LocalResult:
     """Join 2 to 8 Arrow streams in this process, batch by batch, exactly as `braided.multijoin` does on Spark.
 
@@ -153,8 +156,9 @@ def multijoin(
     tables = [_in_microseconds(table, column) for table, column in zip(tables, names.times, strict=True)]
     window = Span(options.resolve_span(within), tuple(DEFAULT_LATENESS if late is None else late for late in given))
     operator = options.build_multijoin(names, [table.schema for table in tables], window, suffixes)
-    runtime = LocalRuntime(operator, workers)
-    return _run(runtime, tables, _arrival(tables, arrival, names.times), batch_rows, name, waits=False)
+    runtime = LocalRuntime(options.bound_multijoin(operator, memory, evict, share), workers)
+    order = _arrival(tables, arrival, names.times)
+    return _run(runtime, tables, order, batch_rows, name, waits=memory is not None)
 
 
 def _check_counts(workers: int, batch_rows: int) -> None:

@@ -16,6 +16,7 @@ from braided.join.frames import _arrow_schema, _is_collated, _lateness, _mark, _
 from braided.join.multi_options import (
     MultiNames,
     MultiOn,
+    bound_multijoin,
     build_multijoin,
     check_streams,
     resolve_multi_lateness,
@@ -45,6 +46,9 @@ def multijoin_frames(
     suffixes: Sequence[str] | None = None,
     name: str | None = None,
     partition: str = "auto",
+    memory: int | str | None = None,
+    evict: Any = "auto",
+    share: str = "unified",
 ) -> DataFrame:
     """See `braided.multijoin`."""
     check_streams(streams)
@@ -67,10 +71,11 @@ def multijoin_frames(
         changed, mark = _mark(frame, names.times[side], window, side)  # type: ignore[arg-type]
         marked.append(changed)
         marks.append(mark)
+    limited = bound_multijoin(operator, memory, evict, share)
     label = name or f"multijoin-{next(_numbers)}"
     watch(session, label, operator, routing)
     output = _spark_schema(operator.columns, names, tuple(streams), marks)  # type: ignore[arg-type]
-    return stateful(operator, marked, output, name=label, routing=routing)
+    return stateful(limited, marked, output, name=label, routing=routing)
 
 
 def check_frames(frames: Sequence[Any]) -> SparkSession:

@@ -15,6 +15,7 @@ from braided.join.operator import OutputColumn
 from braided.join.options import Duration, check_time_types, find_column
 from braided.order.clocks import Span
 from braided.routing.keys import KeyHasher, common_key_type
+from braided.runtime.operator import Operator
 
 MOST_STREAMS = 8
 MultiOn = str | Sequence[str | tuple[str, ...]]
@@ -138,6 +139,22 @@ def key_types(names: MultiNames, schemas: Sequence[pa.Schema]) -> tuple[pa.DataT
             kind = common_key_type(kind, schema.field(name).type, (key[0], name))
         kinds.append(kind)
     return tuple(kinds)
+
+
+def bound_multijoin(join: MultiJoin, memory: Any, evict: Any, share: str) -> Operator:
+    """Return the join with a budget, or as it is without one."""
+    if memory is None:
+        return join
+    from braided.join.budget import resolve_evict, resolve_memory
+    from braided.join.multi_bounded import BoundedMultiJoin
+
+    if share not in ("unified", "proportional"):
+        raise BraidedError(f"share={share!r}: write 'unified' or 'proportional'")
+    policy = resolve_evict(evict)
+    capacity = resolve_memory(memory, policy, join.inputs)
+    if share == "proportional" and capacity < len(join.inputs):
+        raise BraidedError(f"memory={memory!r}: too small to share among {len(join.inputs)} streams")
+    return BoundedMultiJoin(join, capacity, policy, share)  # type: ignore[arg-type]
 
 
 def build_multijoin(
