@@ -8,15 +8,28 @@ from typing import TYPE_CHECKING, Any
 # Inside the project it is imported as `from braided.join.runs import Run`, which goes by the full name.
 import braided.join  # noqa: F401  # isort: skip
 
-from braided.api import explain, join, multijoin, report, scale
+from braided.api import explain, join, join_group, multijoin, report, scale
 from braided.errors import BraidedError
 from braided.version import __version__
 
 if TYPE_CHECKING:
     from braided import local
     from braided.buffers.gdj import Gdj as GDJ
+    from braided.join.group_options import Join
 
-__all__ = ["GDJ", "BraidedError", "__version__", "explain", "join", "local", "multijoin", "report", "scale"]
+__all__ = [
+    "GDJ",
+    "BraidedError",
+    "Join",
+    "__version__",
+    "explain",
+    "join",
+    "join_group",
+    "local",
+    "multijoin",
+    "report",
+    "scale",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -28,4 +41,8 @@ def __getattr__(name: str) -> Any:
         from braided.buffers.gdj import Gdj
 
         return Gdj
+    if name == "Join":
+        from braided.join.group_options import Join
+
+        return Join
     raise AttributeError(f"module 'braided' has no attribute {name!r}")

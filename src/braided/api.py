@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import DataFrame
 
+    from braided.join.group_options import Join
     from braided.join.multi_options import MultiOn
     from braided.join.options import Duration, On
     from braided.runtime.report import Report
@@ -179,6 +180,61 @@ def multijoin(
         memory=memory,
         evict=evict,
         share=share,
+    )
+
+
+def join_group(
+    joins: Sequence[Join],
+    *,
+    streams: Mapping[str, DataFrame],
+    time: str | Mapping[str, str],
+    memory: int,
+    evict: Any = "gdj",
+    lateness: Duration | Mapping[str, Duration] | None = None,
+    workers: int | None = None,
+    name: str | None = None,
+) -> DataFrame:
+    """Run several joins, over several attributes, of the same streams under one budget.
+
+    A row is kept once for all joins that it serves, its credit sums over them, and a row of one stream or join can
+    displace one of another. Every row that comes out is a row of the exact join, once; only some are missing.
+
+    Parameters
+    ----------
+    joins:
+        A list of ``braided.Join("by_phone", left="calls", right="cells", on="phone", within="10 seconds")``.
+    streams:
+        The streaming DataFrames by the names that the joins use.
+    time, lateness:
+        As in `braided.join`: one for all streams, or a dict with one for each.
+    memory:
+        Rows kept at most by a worker, of all streams for all joins.
+    evict:
+        ``"gdj"``, ``"prob"``, ``"fifo"``, ``"random"``, or a policy such as ``braided.GDJ(initial=0.3)``.
+    workers, name:
+        As in `braided.join`.
+
+    Returns
+    -------
+    DataFrame
+        A column ``join`` that names the join of a row, and for each join a struct of its columns, null in the rows of
+        the others: ``df.where("join = 'by_phone'").select("by_phone.*")``. One DataFrame, because two sinks would be
+        two queries with a budget each.
+
+    Rows are put in order first, so results come later by the lateness. A budget cannot span workers: where a stream
+    has different keys in different joins, one worker does all the work.
+    """
+    from braided.join.group_frames import group_frames
+
+    return group_frames(
+        joins,
+        streams=streams,
+        time=time,
+        memory=memory,
+        evict=evict,
+        lateness=lateness,
+        workers=workers,
+        name=name,
     )
 
 

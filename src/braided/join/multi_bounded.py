@@ -27,9 +27,8 @@ from braided.buffers.policy import Policy
 from braided.buffers.saved import slots_by_age
 from braided.join.emit import PIECE_ROWS
 from braided.join.multi import MultiJoin
-from braided.join.multi_emit import MultiEmitter, Places
+from braided.join.multi_emit import MultiEmitter, OneRun, Places
 from braided.join.ordered import Entering, Ids, Numbered, OrderedRows
-from braided.join.runs import Run
 from braided.routing.table import RoutingTable
 from braided.runtime.operator import Admitted, Json, Outcome, Work, stream_labels
 from braided.runtime.store import Store
@@ -127,7 +126,7 @@ class BoundedMultiJoin:
         keys = entering.in_order([self.exact.hashes(side, new.rows) for side, new in enumerate(entering.rows)])
         numbers = np.arange(entering.first, entering.first + len(entering))
         events = Events(keys, entering.times, entering.streams, entering.contents, numbers)
-        emitter = MultiEmitter(self.exact, [_OneRun(stream.rows) for stream in streams])
+        emitter = MultiEmitter(self.exact, [OneRun(stream.rows) for stream in streams])
         places = _Places(streams)
         pair_event, pair_row = np.empty(_ROOM, np.int64), np.empty(_ROOM, np.int64)
         # The pairs of an event may come in several steps; its combinations need them all.
@@ -192,17 +191,6 @@ class _Places:
                 places.append(np.where(own[event] == stream, own_at[event], self._at[found[pair]]))
                 rest = rest // here
             yield places
-
-
-@dataclass(frozen=True)
-class _OneRun:
-    """All rows of a stream as the run of number 0; nothing searches it."""
-
-    rows: pa.RecordBatch
-
-    def run(self, number: int) -> Run:
-        none = np.zeros(0, np.uint64)
-        return Run(self.rows, none, none.view(np.int64), none.view(np.int32), none.view(np.uint8))
 
 
 def _kept_ids(buffer: Buffer | AdaptiveBuffer) -> Ids:

@@ -6,6 +6,7 @@ A row is named by a *place*: the number of its run in the stream's `RunList`, an
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -17,6 +18,7 @@ from braided.join.runs import Run
 
 if TYPE_CHECKING:
     from braided.join.multi import MultiJoin
+    from braided.join.operator import WindowJoin
 
 Places = npt.NDArray[np.int64]
 _POSITION_BITS = 32
@@ -35,10 +37,22 @@ class RunList(Protocol):
         """Return a run."""
 
 
+@dataclass(frozen=True)
+class OneRun:
+    """All rows of a stream as the run of number 0; nothing searches it."""
+
+    rows: pa.RecordBatch
+
+    def run(self, number: int) -> Run:
+        """Return the run."""
+        none = np.zeros(0, np.uint64)
+        return Run(self.rows, none, none.view(np.int64), none.view(np.int32), none.view(np.uint8))
+
+
 class MultiEmitter:
     """Collects combinations of one batch and lets them go in pieces."""
 
-    def __init__(self, join: MultiJoin, runs: Sequence[RunList]) -> None:
+    def __init__(self, join: MultiJoin | WindowJoin, runs: Sequence[RunList]) -> None:
         self._join = join
         self._runs = runs
         self._fixed = [fixed_row_bytes(schema) for schema in join.inputs]
