@@ -98,3 +98,46 @@ def test_a_native_aggregation_after_it_loses_nothing(spark: SparkSession, tmp_pa
     total = sum(row[0] for row in read_rows(spark, tmp_path / "out"))
     wanted = oracle(rows, 6 * SECOND).total()
     assert total == wanted > 0
+
+
+def test_budgets_give_what_the_local_runtime_gives(spark: SparkSession, tmp_path: Path) -> None:
+    rows = [make_rows(seed, 150, 6, 4) for seed in (4, 5, 6)]
+    arrow = {name: pa.Table.from_pylist(stream, SCHEMA) for name, stream in zip(NAMES, rows, strict=True)}
+    for name, table in arrow.items():
+        write_batch(tmp_path / name, 0, table.slice(0, 80))
+        write_batch(tmp_path / name, 1, table.slice(80))
+    streams = dict(zip(NAMES, open_streams(spark, tmp_path), strict=True))
+    budget: dict[str, Any] = {"memory": 20, "evict": "prob"}
+    run_to_end(braided.multijoin(list(streams.values()), **OPTIONS, **budget), tmp_path / "c1", tmp_path / "o1")
+    here = braided.local.multijoin(list(arrow.values()), **OPTIONS, **budget, workers=2).table
+    local = Counter(zip(*(here[name].to_pylist() for name in ("id", "id_2", "id_3")), strict=True))
+    part = found(spark, tmp_path / "o1")
+    # What still waits at the end comes out only locally.
+    assert not part - local
+    assert part.total() > 0.7 * local.total() > 0
+
+    joins = [
+        braided.Join("ab", left="a", right="b", on="k", within="6 seconds"),
+        braided.Join("bc", left="b", right="c", on="id", within="9 seconds"),
+    ]
+    options: dict[str, Any] = {"time": "ts", "lateness": "5 seconds", **budget}
+    result = braided.join_group(joins, streams=streams, **options, name="group")
+    assert result.columns == ["join", "ab", "bc"]
+    query = run_to_end(result, tmp_path / "c2", tmp_path / "o2")
+    tables = braided.local.join_group(joins, streams=arrow, **options).tables
+    output = spark.read.parquet(str(tmp_path / "o2"))
+    for name, table in tables.items():
+        wanted = Counter(
+            zip(
+                table["id"].to_pylist() if name == "ab" else table["ts"].to_pylist(),
+                table["ts_right"].to_pylist(),
+                strict=True,
+            )
+        )
+        rows_ = output.where(f"join = '{name}'").select(f"{name}.*").collect()
+        got = Counter(
+            (row["id"] if name == "ab" else row["ts"].astimezone(), row["ts_right"].astimezone()) for row in rows_
+        )
+        assert not got - wanted
+        assert got.total() > 0.7 * wanted.total() > 0
+    assert all(worker["last"]["stored_rows"] <= 20 for worker in braided.report(query, "group").workers)
