@@ -95,7 +95,7 @@ class RandomController:
 
     keys = 100
 
-    def __init__(self, table: RoutingTable, window: Any, *, slots: int) -> None:
+    def __init__(self, table: RoutingTable, window: Any, *, slots: int, most_columns: int | None = None) -> None:
         self.table = table
         self.labels: dict[int, str] = {}
         self._deaths = Deaths(window)

@@ -156,8 +156,13 @@ def multijoin(
     names = options.resolve_multi_names(on, time, [table.column_names for table in tables])
     tables = [_in_microseconds(table, column) for table, column in zip(tables, names.times, strict=True)]
     window = Span(options.resolve_span(within), tuple(DEFAULT_LATENESS if late is None else late for late in given))
-    operator = options.build_multijoin(names, [table.schema for table in tables], window, suffixes)
-    runtime = LocalRuntime(options.bound_multijoin(operator, memory, evict, share), workers)
+    adaptive = workers > 1 and memory is None
+    schemas = [table.schema for table in tables]
+    operator = options.build_multijoin(names, schemas, window, suffixes, adaptive=adaptive)
+    table = first_table("auto", workers, keyed=True, version=1)
+    controller = Controller(table, window, measure="work", most_columns=operator.most_columns) if adaptive else None
+    bounded = options.bound_multijoin(operator, memory, evict, share)
+    runtime = LocalRuntime(bounded, workers, controller=controller)
     order = _arrival(tables, arrival, names.times)
     return _run(runtime, tables, order, batch_rows, name, waits=memory is not None)
 

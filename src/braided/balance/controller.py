@@ -69,13 +69,20 @@ class Controller:
     """
 
     def __init__(
-        self, table: RoutingTable, window: Window | Span, *, slots: int | None = None, measure: str = "cpu"
+        self,
+        table: RoutingTable,
+        window: Window | Span,
+        *,
+        slots: int | None = None,
+        measure: str = "cpu",
+        most_columns: int | None = None,
     ) -> None:
         self.table = table
         self.labels: dict[int, str] = {}
         self._deaths = Deaths(window)
         self._slots = slots or table.workers
         self._measure = measure
+        self._most_columns = most_columns
         self._averages = LoadAverages(table.workers)
         self._hot_spots = HotSpotRule()
         self._migrations = Migrations(BUCKETS)
@@ -250,7 +257,7 @@ class Controller:
             others[home] = max(0.0, others[home] - sum(counts))
         order = sorted(in_use, key=lambda worker: (others[worker], worker))
         fair = float(seen.work.sum()) / len(in_use)
-        grid = key_grid(order, self._key_rates(seen, key), _KEY_SHARE * fair)
+        grid = key_grid(order, self._key_rates(seen, key), _KEY_SHARE * fair, self._most_columns)
         return level_weights(grid, others, sum(counts))
 
     # Weights: least loaded first.

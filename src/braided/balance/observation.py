@@ -68,7 +68,7 @@ def observe(
     rows, sizes, copies = [0, 0], [0, 0], 0
     labels: dict[int, str] = {}
     for report in routed:
-        side = report["side"]
+        side = min(report["side"], 1)  # of many streams the first is split and all others are copied
         rows[side] += report["rows"]
         sizes[side] += report["bytes"]
         copies += report["copies"]

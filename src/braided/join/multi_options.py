@@ -158,7 +158,12 @@ def bound_multijoin(join: MultiJoin, memory: Any, evict: Any, share: str) -> Ope
 
 
 def build_multijoin(
-    names: MultiNames, schemas: Sequence[pa.Schema], window: Span, suffixes: Sequence[str] | None
+    names: MultiNames,
+    schemas: Sequence[pa.Schema],
+    window: Span,
+    suffixes: Sequence[str] | None,
+    *,
+    adaptive: bool = False,
 ) -> MultiJoin:
     """Assemble the operator."""
     for schema, time in zip(schemas[1:], names.times[1:], strict=True):
@@ -170,4 +175,5 @@ def build_multijoin(
         window=window,
         hasher=KeyHasher(key_types(names, schemas)),
         columns=resolve_multi_columns(names, [schema.names for schema in schemas], suffixes),
+        adaptive=adaptive,
     )

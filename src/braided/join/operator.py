@@ -79,6 +79,11 @@ class WindowJoin(KeyedInputs):
             "right": [f"{field.name} {field.type}" for field in self.inputs[1]],
         }
 
+    @property
+    def most_columns(self) -> int | None:
+        """Grids may have any shape."""
+        return None
+
     def describe(self) -> str:
         """Return the join as people would say it."""
         on = ", ".join(a if a == b else f"{a} = {b}" for a, b in zip(*self.keys, strict=True))

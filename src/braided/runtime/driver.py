@@ -59,7 +59,9 @@ class Watched:
                 return
             self.last_batch = progress.batchId
             if self.controller is None or self.controller.table.version < seen.version:
-                self.controller = Controller(control.newest(), self.operator.window, slots=self.slots)
+                self.controller = Controller(
+                    control.newest(), self.operator.window, slots=self.slots, most_columns=self.operator.most_columns
+                )
             before = self.controller.table
             events = self.controller.step(seen, control.wanted())
             after = self.controller.table
