@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import pyarrow as pa
 import pytest
+from routing_cases import RandomController
 from streams import SECOND, batches_of, file_stream, read_rows, run_to_end, write_batch
 from test_join_spark import DDL, SCHEMA, make_rows
 
 import braided
+from braided.routing.grid import Grid
+from braided.runtime import driver
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -21,6 +24,15 @@ pytestmark = pytest.mark.spark
 
 OPTIONS: dict[str, Any] = {"on": "k", "time": "ts", "within": "6 seconds", "lateness": "5 seconds"}
 NAMES = ("a", "b", "c")
+
+
+class OneColumn(RandomController):
+    """Changes the routing after every batch, with grids that a join of many streams can have."""
+
+    keys = 8
+
+    def grid(self, grid: Grid) -> Grid:
+        return Grid((grid.workers,))
 
 
 def oracle(streams: list[list[dict[str, Any]]], within: int) -> Counter[Any]:
@@ -66,6 +78,25 @@ def test_equals_the_oracle_across_a_restart_and_as_a_batch(spark: SparkSession, 
     batch = braided.multijoin([spark.read.schema(DDL).parquet(str(tmp_path / name)) for name in NAMES], **OPTIONS)
     assert batch.columns == result.columns
     assert Counter((row[2], row[4], row[6]) for row in batch.collect()) == wanted
+
+
+def test_routing_that_changes_loses_nothing(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "Controller", OneColumn)
+    rows = [make_rows(seed, count, 8, 5) for seed, count in ((21, 180), (22, 120), (23, 120))]
+    for name, stream in zip(NAMES, rows, strict=True):
+        for number, table in enumerate(batches_of(stream, len(stream) // 6, SCHEMA)):
+            write_batch(tmp_path / name, number, table)
+    control = tmp_path / "control"
+    result = braided.multijoin(open_streams(spark, tmp_path), **OPTIONS, name="moving", control=str(control))
+    query = run_to_end(result, tmp_path / "check", tmp_path / "out")
+    assert found(spark, tmp_path / "out") == oracle(rows, 6 * SECOND)
+    routing = braided.report(query, "moving").routing
+    assert routing is not None
+    assert routing["version"] > 1, "the routing never changed"
+    with pytest.raises(braided.BraidedError, match="memory=: routing that changes while the query runs"):
+        braided.multijoin(open_streams(spark, tmp_path), **OPTIONS, memory=5, control=str(tmp_path / "other"))
 
 
 def test_explains_itself_and_refuses_what_it_cannot_do(

@@ -129,6 +129,8 @@ def multijoin(
     memory: int | str | None = None,
     evict: Any = "auto",
     share: str = "unified",
+    control: str | None = None,
+    redact: bool = False,
 ) -> DataFrame:
     """Join 2 to 8 streaming DataFrames on a common key within a window of time, exactly.
 
@@ -152,7 +154,10 @@ def multijoin(
     suffixes:
         Appended to column names that clash, one for each stream. Default: ``("", "_2", "_3", ...)``.
     partition:
-        ``"auto"`` and ``"hash"`` hash keys over workers.
+        ``"auto"`` hashes keys and, with `control`, splits the first stream of a hot key over workers and copies the
+        others to each: put the stream with the most rows first. ``"hash"`` only hashes.
+    control, redact:
+        As in `braided.join`. While routing changes, rows are stored under the old and the new assignment.
     memory, evict, share:
         A budget per worker over all streams together, and which row gives way, as in `braided.join`. Rows are put in
         order first, so results come later by the lateness.
@@ -180,6 +185,8 @@ def multijoin(
         memory=memory,
         evict=evict,
         share=share,
+        control=control,
+        redact=redact,
     )
 
 

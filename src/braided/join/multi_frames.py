@@ -49,6 +49,8 @@ def multijoin_frames(
     memory: int | str | None = None,
     evict: Any = "auto",
     share: str = "unified",
+    control: str | None = None,
+    redact: bool = False,
 ) -> DataFrame:
     """See `braided.multijoin`."""
     check_streams(streams)
@@ -60,12 +62,14 @@ def multijoin_frames(
     schemas = [_arrow_schema(frame, f"streams[{number}]") for number, frame in enumerate(streams)]
     delays = tuple(_lateness(frame, names, side, given) for side, frame in enumerate(streams))  # type: ignore[arg-type]
     window = Span(span, delays)
-    operator = build_multijoin(names, schemas, window, suffixes)
+    operator = build_multijoin(names, schemas, window, suffixes, adaptive=control is not None)
     if not streams[0].isStreaming:
         return _batch_join(streams, names, span, operator.columns)
     if partition not in ("auto", "hash"):
         raise BraidedError(f"partition={partition!r}: a join of many streams is hashed; write 'auto' or 'hash'")
-    routing = _routing(check_session(session, workers), partition, None, False, keyed=True)
+    if memory is not None and control is not None:
+        raise BraidedError("memory=: routing that changes while the query runs is not supported; leave out control=")
+    routing = _routing(check_session(session, workers), partition, control, redact, keyed=True)
     marked, marks = [], []
     for side, frame in enumerate(streams):
         changed, mark = _mark(frame, names.times[side], window, side)  # type: ignore[arg-type]
