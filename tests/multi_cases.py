@@ -77,10 +77,10 @@ def nested_loop(streams: list[list[dict[str, Any]]], within: int) -> Counter[tup
     return found
 
 
-def operator_of(case: dict[str, Any]) -> MultiJoin:
+def operator_of(case: dict[str, Any], *, adaptive: bool = False) -> MultiJoin:
     count = len(case["streams"])
     names = resolve_multi_names("k", "t", [SCHEMA.names] * count)
-    return build_multijoin(names, [SCHEMA] * count, case["window"], None)
+    return build_multijoin(names, [SCHEMA] * count, case["window"], None, adaptive=adaptive)
 
 
 def batches(case: dict[str, Any], schema: pa.Schema = SCHEMA) -> Iterator[list[tuple[int, list[pa.RecordBatch]]]]:

@@ -95,7 +95,7 @@ class RandomController:
 
     keys = 100
 
-    def __init__(self, table: RoutingTable, window: Any, *, slots: int) -> None:
+    def __init__(self, table: RoutingTable, window: Any, *, slots: int, most_columns: int | None = None) -> None:
         self.table = table
         self.labels: dict[int, str] = {}
         self._deaths = Deaths(window)
@@ -105,5 +105,11 @@ class RandomController:
         self._deaths.observe(seen.batch, seen.version, seen.clocks)
         hashes = KeyHasher((pa.int64(),)).hash([pa.array(range(self.keys))], self.keys).tolist()
         rng = np.random.default_rng([seen.batch, self.table.version])
-        self.table = apply(self.table, random_changes(rng, self.table.workers, self.keys), hashes, self._deaths)
+        wanted = random_changes(rng, self.table.workers, self.keys)
+        wanted = [{**change, "grid": self.grid(change["grid"])} for change in wanted]
+        self.table = apply(self.table, wanted, hashes, self._deaths)
         return []
+
+    def grid(self, grid: Grid) -> Grid:
+        """Return a grid that the join can have: any."""
+        return grid

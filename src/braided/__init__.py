@@ -9,24 +9,28 @@ from typing import TYPE_CHECKING, Any
 import braided.join  # isort: skip
 import braided.order  # noqa: F401  # isort: skip
 
-from braided.api import explain, join, merge, order, report, scale
+from braided.api import explain, join, join_group, merge, multijoin, order, report, scale
 from braided.errors import BraidedError
 from braided.version import __version__
 
 if TYPE_CHECKING:
     from braided import local
     from braided.buffers.gdj import Gdj as GDJ
+    from braided.join.group_options import Join
     from braided.order.lateness import Lateness
 
 __all__ = [
     "GDJ",
     "BraidedError",
+    "Join",
     "Lateness",
     "__version__",
     "explain",
     "join",
+    "join_group",
     "local",
     "merge",
+    "multijoin",
     "order",
     "report",
     "scale",
@@ -46,4 +50,8 @@ def __getattr__(name: str) -> Any:
         from braided.order.lateness import Lateness
 
         return Lateness
+    if name == "Join":
+        from braided.join.group_options import Join
+
+        return Join
     raise AttributeError(f"module 'braided' has no attribute {name!r}")

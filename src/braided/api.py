@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import DataFrame
 
+    from braided.join.group_options import Join
+    from braided.join.multi_options import MultiOn
     from braided.join.options import Duration, On
     from braided.runtime.report import Report
 
@@ -179,6 +181,136 @@ def merge(
     from braided.order.frames import merge_frames
 
     return merge_frames(inputs, time=time, key=key, lateness=lateness, late=late, idle=idle, workers=workers, name=name)
+
+
+def multijoin(
+    streams: Sequence[DataFrame],
+    *,
+    on: MultiOn,
+    time: str | Sequence[str],
+    within: Duration,
+    lateness: Any = None,
+    workers: int | None = None,
+    suffixes: Sequence[str] | None = None,
+    name: str | None = None,
+    partition: str = "auto",
+    memory: int | str | None = None,
+    evict: Any = "auto",
+    share: str = "unified",
+    control: str | None = None,
+    redact: bool = False,
+) -> DataFrame:
+    """Join 2 to 8 streaming DataFrames on a common key within a window of time, exactly.
+
+    Every combination of one row from each stream with equal keys and ``max(time) - min(time) <= within`` comes out
+    once, as a nested loop would give them, as long as no row is more than `lateness` behind its stream's largest time.
+    Duplicates multiply; null keys never match; rows with a null time are counted and dropped. Two streams give what
+    `braided.join` gives. Batch DataFrames become Spark's own joins with the same columns.
+
+    Parameters
+    ----------
+    on:
+        ``"phone"``, ``["a", "b"]``, or with a name for each stream ``[("caller", "phone", "number"), "b"]``.
+    time:
+        The event-time column, or one for each stream. TIMESTAMP everywhere, or TIMESTAMP_NTZ everywhere.
+    within:
+        How far apart the earliest and the latest row of a combination may be, ``"10 seconds"``.
+    lateness:
+        One for all streams or one for each, as in `braided.join`.
+    workers, name:
+        As in `braided.join`.
+    suffixes:
+        Appended to column names that clash, one for each stream. Default: ``("", "_2", "_3", ...)``.
+    partition:
+        ``"auto"`` hashes keys and, with `control`, splits the first stream of a hot key over workers and copies the
+        others to each: put the stream with the most rows first. ``"hash"`` only hashes.
+    control, redact:
+        As in `braided.join`. While routing changes, rows are stored under the old and the new assignment.
+    memory, evict, share:
+        A budget per worker over all streams together, and which row gives way, as in `braided.join`. Rows are put in
+        order first, so results come later by the lateness.
+
+    Returns
+    -------
+    DataFrame
+        Key columns once (as in the first stream), then the other columns of each stream in order.
+
+    Cost: one shuffle. State: every row that can still be part of a result, once. The slowest stream decides what that
+    is: a row stays until all other streams have passed it. Not supported: outer joins, predicates, Spark Connect.
+    """
+    from braided.join.multi_frames import multijoin_frames
+
+    return multijoin_frames(
+        streams,
+        on=on,
+        time=time,
+        within=within,
+        lateness=lateness,
+        workers=workers,
+        suffixes=suffixes,
+        name=name,
+        partition=partition,
+        memory=memory,
+        evict=evict,
+        share=share,
+        control=control,
+        redact=redact,
+    )
+
+
+def join_group(
+    joins: Sequence[Join],
+    *,
+    streams: Mapping[str, DataFrame],
+    time: str | Mapping[str, str],
+    memory: int,
+    evict: Any = "gdj",
+    lateness: Any = None,
+    workers: int | None = None,
+    name: str | None = None,
+) -> DataFrame:
+    """Run several joins, over several attributes, of the same streams under one budget.
+
+    A row is kept once for all joins that it serves, its credit sums over them, and a row of one stream or join can
+    displace one of another. Every row that comes out is a row of the exact join, once; only some are missing.
+
+    Parameters
+    ----------
+    joins:
+        A list of ``braided.Join("by_phone", left="calls", right="cells", on="phone", within="10 seconds")``.
+    streams:
+        The streaming DataFrames by the names that the joins use.
+    time, lateness:
+        As in `braided.join`: one for all streams, or a dict with one for each.
+    memory:
+        Rows kept at most by a worker, of all streams for all joins.
+    evict:
+        ``"gdj"``, ``"prob"``, ``"fifo"``, ``"random"``, or a policy such as ``braided.GDJ(initial=0.3)``.
+    workers, name:
+        As in `braided.join`.
+
+    Returns
+    -------
+    DataFrame
+        A column ``join`` that names the join of a row, and for each join a struct of its columns, null in the rows of
+        the others: ``df.where("join = 'by_phone'").select("by_phone.*")``. One DataFrame, because two sinks would be
+        two queries with a budget each.
+
+    Rows are put in order first, so results come later by the lateness. A budget cannot span workers: where a stream
+    has different keys in different joins, one worker does all the work.
+    """
+    from braided.join.group_frames import group_frames
+
+    return group_frames(
+        joins,
+        streams=streams,
+        time=time,
+        memory=memory,
+        evict=evict,
+        lateness=lateness,
+        workers=workers,
+        name=name,
+    )
 
 
 def explain(df: DataFrame) -> None:

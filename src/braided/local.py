@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -34,9 +34,10 @@ from braided.runtime.report import Report
 from braided.runtime.router import conform
 
 if TYPE_CHECKING:
+    from braided.join.group_options import Join
     from braided.join.multi_options import MultiOn
 
-__all__ = ["LocalResult", "join", "merge", "multijoin", "order"]
+__all__ = ["LocalGroupResult", "LocalResult", "join", "join_group", "merge", "multijoin", "order"]
 
 
 @dataclass(frozen=True)
@@ -122,12 +123,15 @@ def multijoin(
     on: MultiOn,
     time: str | Sequence[str],
     within: Duration,
-    lateness: Duration | Sequence[Duration] | None = None,
+    lateness: Any = None,
     workers: int = 1,
     suffixes: Sequence[str] | None = None,
     name: str | None = None,
     arrival: str | Sequence[str] | None = None,
     batch_rows: int = 100_000,
+    memory: int | str | None = None,
+    evict: Any = "auto",
+    share: str = "unified",
 ) -> LocalResult:
     """Join 2 to 8 Arrow streams in this process, batch by batch, exactly as `braided.multijoin` does on Spark.
 
@@ -150,9 +154,73 @@ def multijoin(
     names = options.resolve_multi_names(on, time, [table.column_names for table in tables])
     tables = [_in_microseconds(table, column) for table, column in zip(tables, names.times, strict=True)]
     window = Span(options.resolve_span(within), tuple(map(least, rules)))
-    operator = options.build_multijoin(names, [table.schema for table in tables], window, suffixes, how_learned(rules))
+    adaptive = workers > 1 and memory is None
+    schemas = [table.schema for table in tables]
+    operator = options.build_multijoin(names, schemas, window, suffixes, how_learned(rules), adaptive=adaptive)
+    table = first_table("auto", workers, keyed=True, version=1)
+    controller = Controller(table, window, measure="work", most_columns=operator.most_columns) if adaptive else None
+    bounded = options.bound_multijoin(operator, memory, evict, share)
+    runtime = LocalRuntime(bounded, workers, controller=controller)
+    order = _arrival(tables, arrival, names.times)
+    return _run(runtime, tables, order, batch_rows, name, waits=memory is not None)
+
+
+@dataclass(frozen=True)
+class LocalGroupResult:
+    """The rows of each join of a group as a pyarrow table, and the report."""
+
+    tables: dict[str, pa.Table]
+    report: Report
+
+
+def join_group(
+    joins: Sequence[Join],
+    *,
+    streams: Mapping[str, Any],
+    time: str | Mapping[str, str],
+    memory: int,
+    evict: Any = "gdj",
+    lateness: Any = None,
+    workers: int = 1,
+    name: str | None = None,
+    arrival: str | Mapping[str, str] | None = None,
+    batch_rows: int = 100_000,
+) -> LocalGroupResult:
+    """Run several joins over the same Arrow streams under one budget, as `braided.join_group` does on Spark.
+
+    `arrival` and `batch_rows` are those of `braided.local.join`, the rest is as in `braided.join_group`.
+
+    >>> import pyarrow as pa
+    >>> from braided.join.group_options import Join
+    >>> rows = pa.table({"a": [1, 2], "b": [7, 7], "ts": pa.array([0, 1], pa.timestamp("us"))})
+    >>> joins = [Join(name, left="x", right="y", on=name, within="1 second") for name in ("a", "b")]
+    >>> result = join_group(joins, streams={"x": rows, "y": rows}, time="ts", memory=100)
+    >>> {name: table.num_rows for name, table in result.tables.items()}
+    {'a': 2, 'b': 4}
+    """
+    from braided.join import group_options as options
+
+    options.check_group(joins, streams)
+    _check_counts(workers, batch_rows)
+    tables = {key: _read(stream, f"streams[{key!r}]") for key, stream in streams.items()}
+    names = options.resolve_group_names(time, {key: table.column_names for key, table in tables.items()})
+    ordered = [_in_microseconds(tables[key], column) for key, column in zip(names.streams, names.times, strict=True)]
+    auto = resolve_rule("auto", JOIN_FLOOR)
+    given = options.resolve_group_lateness(lateness, names.streams)
+    late = [auto if rule is None else rule for rule in given]
+    operator = options.build_group(joins, names, [table.schema for table in ordered], late, memory, evict)
+    columns = None
+    if arrival is not None:
+        wanted = options.each_stream(arrival, "arrival", names.streams)
+        columns = [wanted[key] for key in names.streams]
     runtime = LocalRuntime(operator, workers)
-    return _run(runtime, tables, _arrival(tables, arrival, names.times), batch_rows, name, waits=False)
+    result = _run(runtime, ordered, _arrival(ordered, columns, names.times), batch_rows, name, waits=True)
+    of_join = result.table.column("join")
+    found = {
+        join.name: pa.Table.from_struct_array(result.table.filter(pc.equal(of_join, join.name)).column(join.name))
+        for join in joins
+    }
+    return LocalGroupResult(found, result.report)
 
 
 def order(

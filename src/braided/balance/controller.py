@@ -21,7 +21,7 @@ from braided.balance.observation import Loads, Observation
 from braided.balance.reshape import SAMPLES, ReshapeRule, Windows
 from braided.balance.scale import ScaleRule
 from braided.balance.shapes import Rates, expected_loads, key_grid, level_weights
-from braided.order.clocks import Window
+from braided.order.clocks import Span, Window
 from braided.routing.deaths import Deaths
 from braided.routing.edit import TableEdit
 from braided.routing.grid import Grid
@@ -68,13 +68,22 @@ class Controller:
     slots: how many workers run at a time. measure: what a load is, ``cpu`` or, repeatably, ``work``.
     """
 
-    def __init__(self, table: RoutingTable, window: Window, *, slots: int | None = None, measure: str = "cpu") -> None:
+    def __init__(
+        self,
+        table: RoutingTable,
+        window: Window | Span,
+        *,
+        slots: int | None = None,
+        measure: str = "cpu",
+        most_columns: int | None = None,
+    ) -> None:
         self.table = table
         self.labels: dict[int, str] = {}
         self._window = window
         self._deaths = Deaths(window)
         self._slots = slots or table.workers
         self._measure = measure
+        self._most_columns = most_columns
         self._averages = LoadAverages(table.workers)
         self._hot_spots = HotSpotRule()
         self._migrations = Migrations(BUCKETS)
@@ -250,7 +259,7 @@ class Controller:
             others[home] = max(0.0, others[home] - sum(counts))
         order = sorted(in_use, key=lambda worker: (others[worker], worker))
         fair = float(seen.work.sum()) / len(in_use)
-        grid = key_grid(order, self._key_rates(seen, key), _KEY_SHARE * fair)
+        grid = key_grid(order, self._key_rates(seen, key), _KEY_SHARE * fair, self._most_columns)
         return level_weights(grid, others, sum(counts))
 
     # Weights: least loaded first.

@@ -69,7 +69,7 @@ def observe(
     rows, sizes, copies = [0, 0], [0, 0], 0
     labels: dict[int, str] = {}
     for report in routed:
-        side = report["side"]
+        side = min(report["side"], 1)  # of many streams the first is split and all others are copied
         rows[side] += report["rows"]
         sizes[side] += report["bytes"]
         copies += report["copies"]
@@ -78,8 +78,7 @@ def observe(
         labels.update({int(key, 16): text for key, text in report["labels"].items()})
     clocks = [stream["clock"] for stream in first["streams"]]
     return Observation(
-        batch, first["table"][0], batch_ms, (clocks[0], clocks[1]), tuple(s["lateness"] for s in first["streams"]),
-        cpu, done,
+        batch, first["table"][0], batch_ms, tuple(clocks), tuple(s["lateness"] for s in first["streams"]), cpu, done,
         (rows[0], rows[1]), (sizes[0] / max(1, rows[0]), sizes[1] / max(1, rows[1])), results, buckets,
         {grid: (c[0], c[1], c[2]) for grid, c in grids.items()},
         {key: (c[0], c[1], c[2]) for key, c in keys.items()},

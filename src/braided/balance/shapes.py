@@ -88,14 +88,14 @@ def ssp_grid(workers: Sequence[int], rates: Rates, slots: int) -> Grid:
     return min(grids, key=lambda g: (ssp_time(g, rates, slots), rates.cost(g), len(g.workers), len(g.columns)))
 
 
-def key_grid(workers: Sequence[int], rates: Rates, share: float) -> Grid:
+def key_grid(workers: Sequence[int], rates: Rates, share: float, most_columns: int | None = None) -> Grid:
     """Lay one hot key over workers, the least loaded first: the cheapest shape that leaves each at most a share.
 
-    If no shape does, the one with the least busy workers.
+    If no shape does, the one with the least busy workers. A join of many streams has grids of one column only.
     """
     options = []
     for size in range(2, len(workers) + 1):
-        for columns in range(1, size + 1):
+        for columns in range(1, min(size, most_columns or size) + 1):
             if size % columns == 0:
                 grid = even_grid(workers[:size], columns)
                 busiest = rates.busiest(size, columns)

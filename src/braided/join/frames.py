@@ -8,7 +8,7 @@ import logging
 import os
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 from pyspark.sql import functions as F
@@ -196,8 +196,16 @@ def _check_keys(names: JoinNames, frames: tuple[DataFrame, DataFrame]) -> None:
                 )
 
 
+class TimeNames(Protocol):
+    """The time column of each input."""
+
+    @property
+    def times(self) -> tuple[str, ...]:
+        """The columns."""
+
+
 def _lateness(
-    frame: DataFrame, names: JoinNames, side: int, given: tuple[int | Lateness | None, ...]
+    frame: DataFrame, names: TimeNames, side: int, given: tuple[int | Lateness | None, ...]
 ) -> int | Lateness:
     """Return a stream's lateness: as given, else of its watermark, else learned. What is learned hands its K on.
 

@@ -2,6 +2,20 @@
 
 Every combination of one row from each stream with equal keys and ``max(t) - min(t) <= within`` comes out once: when
 the last of its rows arrives, in the batch of that row. State expires after the whole batch has probed.
+
+*Routing that changes.* Copies that only probe, as two streams have them, are not enough: of x stored under an older
+assignment and y under a newer one, a third row z meets each, but nowhere both. So a row is stored under *every*
+assignment that is alive when it arrives, and marked where that is not the newest. A combination counts only under the
+newest assignment of its earliest batch:
+
+```
+ assignment a   x primary   y copy   z copy      all three meet; x is the earliest and is primary here: counted
+ assignment b               y primary  z primary  x is not here: nothing to count
+```
+
+*Why it is exact:* rows of one batch and key have the same assignments. The newest of the earliest batch stays alive as
+long as its rows can match, so all later rows of the combination are stored there too. And it is one assignment, in
+which the rows meet in one worker, so no other counts the combination again.
 """
 
 from __future__ import annotations
@@ -12,15 +26,19 @@ from functools import cached_property
 
 import pyarrow as pa
 
+from braided.errors import BraidedError
 from braided.join.arrivals import KeyedInputs
 from braided.join.multi_emit import MultiEmitter
 from braided.join.multi_probe import Combiner, StreamRuns
+from braided.join.multi_stamps import StampedStreams, stamped
 from braided.join.operator import OutputColumn
 from braided.join.state import JoinState
 from braided.order.clocks import Span
 from braided.order.lateness import Lateness
 from braided.routing.keys import KeyHasher
-from braided.runtime.operator import Json, Outcome, Work
+from braided.routing.table import RoutingTable
+from braided.routing.tally import Tally
+from braided.runtime.operator import Admitted, Json, Outcome, Work
 from braided.runtime.store import Store
 
 
@@ -40,6 +58,8 @@ class MultiJoin(KeyedInputs):
     columns: tuple[OutputColumn, ...]
     learned: tuple[Lateness | None, ...]
     idle: int | None = None
+    adaptive: bool = False
+    """Whether the routing may change: 4 bytes more a stored row."""
 
     @cached_property
     def output(self) -> pa.Schema:
@@ -56,7 +76,22 @@ class MultiJoin(KeyedInputs):
             "within": self.window.within,
             **self.time_options,
             "streams": [[f"{field.name} {field.type}" for field in schema] for schema in self.inputs],
+            "adaptive": self.adaptive,
         }
+
+    @property
+    def most_columns(self) -> int:
+        """A grid of several columns would keep the rows of two copied streams apart."""
+        return 1
+
+    def admit(self, side: int, rows: pa.RecordBatch, table: RoutingTable) -> Admitted:
+        """Drop rows with a null key; route each other row by its key. The first stream is the master of every grid."""
+        wide = any(len(grid.columns) > 1 for grid in table.grids.values())
+        if wide or not (self.adaptive or table.plain):
+            raise BraidedError(
+                f"routing table {table.version}: not one of a join of many streams; give another control directory"
+            )
+        return super().admit(side, rows, table)
 
     def describe(self) -> str:
         """Return the join as people would say it."""
@@ -65,12 +100,20 @@ class MultiJoin(KeyedInputs):
 
     def process(self, work: Work, state: Json | None, store: Store) -> Generator[pa.RecordBatch, None, Outcome]:
         """Join one batch."""
-        kept = JoinState.restore(self, state, store)
+        stored = StampedStreams(self) if self.adaptive else self
+        kept = JoinState.restore(stored, state, store)
+        batch = 1 if state is None else state["batch"] + 1
         sides = range(len(self.inputs))
-        new = [self.new_runs(side, work.blocks, stored=True) for side in sides]
+        blocks = [stamped(block, batch) for block in work.blocks] if self.adaptive else work.blocks
+        new = [[*self.new_runs(s, blocks, stored=True), *self.new_runs(s, blocks, stored=False)] for s in sides]
+        tally = Tally() if work.watched else None
+        if tally is not None:
+            for side in sides:
+                for run in new[side]:
+                    tally.rows(min(side, 1), run.hashes, run.tags)
         late = [self.count_late(side, work.blocks, kept.streams[side].safe) for side in sides]
         streams = [StreamRuns(kept, side, new[side]) for side in sides]
-        emitter = MultiEmitter(self, streams)
+        emitter = MultiEmitter(self, streams, tally, stamps=self.adaptive)
         combiner = Combiner(self.window.within, streams, emitter)
         for side in sides:
             yield from combiner.combine(side, new[side])
@@ -80,7 +123,8 @@ class MultiJoin(KeyedInputs):
         for side in sides:
             kept.absorb(side, new[side])
         return Outcome(
-            kept.to_json(),
+            {"batch": batch, **kept.to_json()},
+            load={} if tally is None else tally.to_json(),
             counts={"results": emitter.results, **kept.counts(late)},
             levels=kept.levels(),
             streams=[stream.report() for stream in kept.streams],

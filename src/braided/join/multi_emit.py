@@ -5,20 +5,26 @@ A row is named by a *place*: the number of its run in the stream's `RunList`, an
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from braided.join.emit import PIECE_BYTES, PIECE_ROWS, fixed_row_bytes, row_bytes
+from braided.join.multi_stamps import counted_here, stamps_of
 from braided.join.runs import Run
 
 if TYPE_CHECKING:
     from braided.join.multi import MultiJoin
+    from braided.join.operator import WindowJoin
+    from braided.routing.tally import Tally
 
 Places = npt.NDArray[np.int64]
+T = TypeVar("T", bound=np.generic)
 _POSITION_BITS = 32
 _POSITION = (1 << _POSITION_BITS) - 1
 
@@ -35,12 +41,28 @@ class RunList(Protocol):
         """Return a run."""
 
 
+@dataclass(frozen=True)
+class OneRun:
+    """All rows of a stream as the run of number 0; nothing searches it."""
+
+    rows: pa.RecordBatch
+
+    def run(self, number: int) -> Run:
+        """Return the run."""
+        none = np.zeros(0, np.uint64)
+        return Run(self.rows, none, none.view(np.int64), none.view(np.int32), none.view(np.uint8))
+
+
 class MultiEmitter:
     """Collects combinations of one batch and lets them go in pieces."""
 
-    def __init__(self, join: MultiJoin, runs: Sequence[RunList]) -> None:
+    def __init__(
+        self, join: MultiJoin | WindowJoin, runs: Sequence[RunList], tally: Tally | None = None, *, stamps: bool = False
+    ) -> None:
         self._join = join
         self._runs = runs
+        self._tally = tally
+        self._stamps = stamps
         self._fixed = [fixed_row_bytes(schema) for schema in join.inputs]
         self._sizes: list[dict[int, npt.NDArray[np.int64]]] = [{} for _ in join.inputs]
         self._waiting: list[list[Places]] = []
@@ -72,18 +94,47 @@ class MultiEmitter:
         join = self._join
         places = [np.concatenate(parts) for parts in zip(*self._waiting, strict=True)]
         self._waiting, self._rows, self._bytes = [], 0, 0
-        if not join.hasher.exact:
-            # Hashes may collide.
-            keys = [self._gather(stream, at, join.keys[stream]) for stream, at in enumerate(places)]
-            same = np.logical_and.reduce([join.hasher.equal(keys[0], other) for other in keys[1:]])
-            if not same.all():
-                places = [at[same] for at in places]
+        wanted = self._wanted(places)
+        if not wanted.all():
+            places = [at[wanted] for at in places]
+        if self._tally is not None:
+            hashes = _values(self._runs[0], places[0], lambda run: run.hashes, np.uint64)
+            known, first, counts = np.unique(hashes, return_index=True, return_counts=True)
+            self._tally.results(known, self._tags(0, places[0][first]), counts)
         names = [[c.source for c in join.columns if c.side == stream] for stream in range(len(places))]
         gathered = [iter(self._gather(stream, at, names[stream])) for stream, at in enumerate(places)]
         piece = pa.RecordBatch.from_arrays([next(gathered[c.side]) for c in join.columns], schema=join.output)
         self.results += piece.num_rows
         if piece.num_rows:
             yield piece
+
+    def _wanted(self, places: list[Places]) -> npt.NDArray[np.bool_]:
+        """Return which combinations have equal keys (hashes may collide) and are counted here."""
+        join = self._join
+        wanted = np.ones(len(places[0]), np.bool_)
+        if not join.hasher.exact:
+            keys = [self._gather(stream, at, join.keys[stream]) for stream, at in enumerate(places)]
+            for other in keys[1:]:
+                wanted &= join.hasher.equal(keys[0], other)
+        if self._stamps:
+            # Hashes of different grids may collide too, however rarely.
+            tags = [self._tags(stream, at) for stream, at in enumerate(places)]
+            for other_tags in tags[1:]:
+                wanted &= tags[0] == other_tags
+            stamps = [
+                _values(self._runs[stream], at, lambda run: stamps_of(run.rows), np.int32)
+                for stream, at in enumerate(places)
+            ]
+            wanted &= counted_here(stamps)
+        return wanted
+
+    def _tags(self, stream: int, places: Places) -> npt.NDArray[np.int32]:
+        return _values(
+            self._runs[stream],
+            places,
+            lambda run: np.zeros(len(run.times), np.int32) if run.tags is None else run.tags,
+            np.int32,
+        )
 
     def _row_sizes(self, stream: int, places: Places) -> npt.NDArray[np.int64]:
         fixed = self._fixed[stream]
@@ -121,15 +172,19 @@ def _by_run(places: Places) -> Iterator[tuple[int, npt.NDArray[np.int64], npt.ND
     positions = places & _POSITION
     order = np.argsort(numbers, kind="stable")
     present, starts = np.unique(numbers[order], return_index=True)
-    ends = [*starts[1:].tolist(), len(places)]
-    for number, start, end in zip(present.tolist(), starts.tolist(), ends, strict=True):
+    bounds = [*starts.tolist(), len(places)]
+    for number, (start, end) in zip(present.tolist(), pairwise(bounds), strict=True):
         which = order[start:end]
         yield number, which, positions[which]
 
 
 def times_at(runs: RunList, places: Places) -> npt.NDArray[np.int64]:
     """Return the times of the rows at these places."""
-    times = np.empty(len(places), np.int64)
+    return _values(runs, places, lambda run: run.times, np.int64)
+
+
+def _values(runs: RunList, places: Places, of_run: Callable[[Run], npt.NDArray[T]], kind: type[T]) -> npt.NDArray[T]:
+    values = np.empty(len(places), kind)
     for number, which, positions in _by_run(places):
-        times[which] = runs.run(number).times[positions]
-    return times
+        values[which] = of_run(runs.run(number))[positions]
+    return values

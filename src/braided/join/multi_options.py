@@ -16,6 +16,7 @@ from braided.join.options import Duration, check_time_types, find_column
 from braided.order.clocks import Span
 from braided.order.lateness import Lateness
 from braided.routing.keys import KeyHasher, common_key_type
+from braided.runtime.operator import Operator
 
 MOST_STREAMS = 8
 MultiOn = str | Sequence[str | tuple[str, ...]]
@@ -128,12 +129,30 @@ def key_types(names: MultiNames, schemas: Sequence[pa.Schema]) -> tuple[pa.DataT
     return tuple(kinds)
 
 
+def bound_multijoin(join: MultiJoin, memory: Any, evict: Any, share: str) -> Operator:
+    """Return the join with a budget, or as it is without one."""
+    if memory is None:
+        return join
+    from braided.join.budget import resolve_evict, resolve_memory
+    from braided.join.multi_bounded import BoundedMultiJoin
+
+    if share not in ("unified", "proportional"):
+        raise BraidedError(f"share={share!r}: write 'unified' or 'proportional'")
+    policy = resolve_evict(evict)
+    capacity = resolve_memory(memory, policy, join.inputs)
+    if share == "proportional" and capacity < len(join.inputs):
+        raise BraidedError(f"memory={memory!r}: too small to share among {len(join.inputs)} streams")
+    return BoundedMultiJoin(join, capacity, policy, share)  # type: ignore[arg-type]
+
+
 def build_multijoin(
     names: MultiNames,
     schemas: Sequence[pa.Schema],
     window: Span,
     suffixes: Sequence[str] | None,
     learned: tuple[Lateness | None, ...] | None = None,
+    *,
+    adaptive: bool = False,
 ) -> MultiJoin:
     """Assemble the operator."""
     for schema, time in zip(schemas[1:], names.times[1:], strict=True):
@@ -146,4 +165,5 @@ def build_multijoin(
         hasher=KeyHasher(key_types(names, schemas)),
         columns=resolve_multi_columns(names, [schema.names for schema in schemas], suffixes),
         learned=learned or (None,) * len(schemas),
+        adaptive=adaptive,
     )

@@ -77,6 +77,17 @@ class WindowJoin(KeyedInputs):
             "right": [f"{field.name} {field.type}" for field in self.inputs[1]],
         }
 
+    @property
+    def most_columns(self) -> int | None:
+        """Grids may have any shape."""
+        return None
+
+    def describe(self) -> str:
+        """Return the join as people would say it."""
+        on = ", ".join(a if a == b else f"{a} = {b}" for a, b in zip(*self.keys, strict=True))
+        how = f"on {on}" if on else f"by {self.where_text}" + (f" ({self.theta.kind})" if self.theta else "")
+        return f"joins {how}, {self.window.lo} us <= r.t - l.t <= {self.window.hi} us"
+
     def process(self, work: Work, state: Json | None, store: Store) -> Generator[pa.RecordBatch, None, Outcome]:
         """Join one batch."""
         kept = JoinState.restore(self, state, store)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from braided.routing.table import MAX_LIVE, RoutingTable
 
-Clocks = tuple[int | None, int | None]
+Clocks = tuple[int | None, ...]
 
 
 class Horizons(Protocol):
@@ -65,5 +65,5 @@ class Deaths:
         return dead
 
     def _passed(self, end: Clocks, now: Clocks) -> bool:
-        """Whether no row up to `end`, of either side, can match a row that is not late any more."""
+        """Whether no row up to `end`, of any side, can match a row that is not late any more."""
         return all(clock is None or clock < self.window.horizon(side, now) for side, clock in enumerate(end))

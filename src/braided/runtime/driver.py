@@ -17,6 +17,7 @@ from pyspark.sql.streaming import StreamingQueryListener
 
 from braided.balance.controller import Controller
 from braided.balance.observation import observe
+from braided.join.multi import MultiJoin
 from braided.join.operator import WindowJoin
 from braided.runtime.spark import METRIC, Routing
 
@@ -34,7 +35,7 @@ class Watched:
     """One join as the driver knows it; with a control directory it has a controller."""
 
     name: str
-    operator: WindowJoin
+    operator: WindowJoin | MultiJoin
     routing: Routing
     slots: int
     controller: Controller | None = None
@@ -58,7 +59,9 @@ class Watched:
                 return
             self.last_batch = progress.batchId
             if self.controller is None or self.controller.table.version < seen.version:
-                self.controller = Controller(control.newest(), self.operator.window, slots=self.slots)
+                self.controller = Controller(
+                    control.newest(), self.operator.window, slots=self.slots, most_columns=self.operator.most_columns
+                )
             before = self.controller.table
             events = self.controller.step(seen, control.wanted())
             after = self.controller.table
@@ -110,7 +113,7 @@ _LISTENERS: weakref.WeakKeyDictionary[SparkSession, ControlListener] = weakref.W
 _JOINS: dict[str, Watched] = {}
 
 
-def watch(session: SparkSession, name: str, operator: WindowJoin, routing: Routing) -> None:
+def watch(session: SparkSession, name: str, operator: WindowJoin | MultiJoin, routing: Routing) -> None:
     """Remember a join, for reports and explain; listen to it if it has a control directory."""
     slots = int(session.sparkContext.defaultParallelism)
     _JOINS[name] = Watched(name, operator, routing, slots)

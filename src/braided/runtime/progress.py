@@ -101,11 +101,9 @@ def explain_frame(frame: DataFrame) -> str:
         watched = watched_join(name)
         if watched is None:
             continue
-        join, control = watched.operator, watched.routing.control
+        control = watched.routing.control
         table = watched.routing.table if control is None else control.newest()
-        on = ", ".join(a if a == b else f"{a} = {b}" for a, b in zip(*join.keys, strict=True))
-        how = f"on {on}" if on else f"by {join.where_text}" + (f" ({join.theta.kind})" if join.theta else "")
-        lines.append(f"{name}: joins {how}, {join.window.lo} us <= r.t - l.t <= {join.window.hi} us")
+        lines.append(f"{name}: {watched.operator.describe()}")
         lines += routing_lines(describe_routing(table, watched))
         lines.append(f"    {'adapts by ' + control.location if control else 'fixed: give control= to let it adapt'}")
     return "\n".join(lines) if lines else "no braided join in this DataFrame"

@@ -1,0 +1,135 @@
+"""Reading the options of a group of joins: what the user wrote becomes a `JoinGroup`, or an error that helps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from braided.buffers.group import GroupBuffer
+from braided.errors import BraidedError
+from braided.join.budget import resolve_evict, resolve_memory
+from braided.join.group import JOIN, JoinGroup, Member
+from braided.join.options import Duration, On, build_join, find_column, resolve_bounds, resolve_names
+from braided.order.clocks import Window
+from braided.order.lateness import Lateness
+from braided.order.resolve import least, resolve_rules
+
+MOST_STREAMS = 8
+MOST_JOINS = 16
+
+
+@dataclass(frozen=True)
+class Join:
+    """One join of a `braided.join_group`: its name, two streams by name, and what they are joined on.
+
+    on, within, between, suffixes : as in `braided.join`; a key is needed.
+
+    >>> Join("by_phone", left="calls", right="cells", on="phone", within="10 seconds").between is None
+    True
+    """
+
+    name: str
+    _: KW_ONLY
+    left: str
+    right: str
+    on: On
+    within: Duration | tuple[Duration, Duration] | None = None
+    between: tuple[Duration, Duration] | None = None
+    suffixes: tuple[str, str] = ("", "_right")
+
+
+@dataclass(frozen=True)
+class GroupNames:
+    """The streams of a group in order, with the time column of each."""
+
+    streams: tuple[str, ...]
+    times: tuple[str, ...]
+
+
+def check_group(joins: Any, streams: Any) -> None:
+    """Refuse what is not a group of joins over named streams, all of which are used."""
+    if not isinstance(streams, Mapping) or not all(isinstance(name, str) for name in streams):
+        raise BraidedError("streams: give a dict from a name to its stream, {'calls': ..., 'cells': ...}")
+    if not isinstance(joins, (list, tuple)) or not all(isinstance(join, Join) for join in joins):
+        raise BraidedError("joins: give a list of braided.Join, [braided.Join('by_phone', left='calls', ...)]")
+    if not 1 <= len(joins) <= MOST_JOINS or not 2 <= len(streams) <= MOST_STREAMS:
+        raise BraidedError(
+            f"{len(joins)} joins over {len(streams)} streams given; give 1 to {MOST_JOINS} over 2 to {MOST_STREAMS}"
+        )
+    folded = [str(join.name).lower() for join in joins]
+    if JOIN in folded or "" in folded or len(set(folded)) < len(folded):
+        raise BraidedError(f"joins: the names {', '.join(folded)} must differ, and none may be empty or {JOIN!r}")
+    for join in joins:
+        for side, stream in (("left", join.left), ("right", join.right)):
+            if stream not in streams:
+                raise BraidedError(
+                    f"Join({join.name!r}): {side}={stream!r} is no stream; there are {', '.join(streams)}"
+                )
+        if join.left == join.right:
+            raise BraidedError(f"Join({join.name!r}): a stream with itself; give it under two names")
+        if join.on is None:
+            raise BraidedError(f"Join({join.name!r}): on=None: a join without keys cannot have a budget")
+    unused = set(streams) - {stream for join in joins for stream in (join.left, join.right)}
+    if unused:
+        raise BraidedError(f"streams: no join uses {min(unused)!r}; leave it out")
+
+
+def resolve_group_names(time: str | Mapping[str, str], columns: Mapping[str, Sequence[str]]) -> GroupNames:
+    """Find the time column of each stream."""
+    given = each_stream(time, "time", columns)
+    times = tuple(
+        find_column(given[name], names, f"time={given[name]!r}: streams[{name!r}] has no such column")
+        for name, names in columns.items()
+    )
+    return GroupNames(tuple(columns), times)
+
+
+def resolve_group_lateness(lateness: Any, streams: Sequence[str]) -> tuple[int | Lateness | None, ...]:
+    """Return each stream's lateness in microseconds or how it is learned, None where the user left it open."""
+    if lateness is None or isinstance(lateness, Lateness):
+        return resolve_rules(lateness, len(streams))
+    given = each_stream(lateness, "lateness", streams)
+    return resolve_rules([given[name] for name in streams], len(streams))
+
+
+def each_stream(value: Any, option: str, streams: Any) -> Mapping[str, Any]:
+    """Return a value for each stream."""
+    if isinstance(value, str):
+        return dict.fromkeys(streams, value)
+    if isinstance(value, Mapping) and set(value) == set(streams):
+        return value
+    raise BraidedError(f"{option}={value!r}: write one, or a dict with one for each of {', '.join(streams)}")
+
+
+def build_group(
+    joins: Sequence[Join],
+    names: GroupNames,
+    schemas: Sequence[pa.Schema],
+    lateness: Sequence[int | Lateness],
+    memory: Any,
+    evict: Any,
+) -> JoinGroup:
+    """Assemble the operator."""
+    members = []
+    for wanted in joins:
+        at = names.streams.index(wanted.left), names.streams.index(wanted.right)
+        pair = schemas[at[0]], schemas[at[1]]
+        found = resolve_names(wanted.on, (names.times[at[0]], names.times[at[1]]), pair[0].names, pair[1].names)
+        window = Window(
+            *resolve_bounds(wanted.within, wanted.between), (least(lateness[at[0]]), least(lateness[at[1]]))
+        )
+        members.append(Member(wanted.name, at, build_join(found, pair, window, wanted.suffixes, None, None)))
+    if memory is None or isinstance(memory, str):
+        raise BraidedError(
+            f"memory={memory!r}: write a number of rows; joins without a budget are as well written one by one"
+        )
+    if evict == "auto":
+        raise BraidedError("evict='auto': tunes single joins; write 'gdj', 'prob', 'fifo' or 'random'")
+    policy = resolve_evict(evict)
+    capacity = resolve_memory(memory, policy, tuple(schemas[:2]))
+    group = JoinGroup(tuple(schemas), names.times, tuple(lateness), tuple(members), capacity, policy)
+    GroupBuffer(1, policy, streams=len(schemas), joins=[])  # a policy that does not fit is told before anything runs
+    return group

@@ -1,0 +1,136 @@
+"""`braided.multijoin` on Spark DataFrames: read the options, run the operator, name and mark the result."""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+from collections.abc import Sequence
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+from pyspark.sql.types import TimestampNTZType
+
+from braided.errors import BraidedError
+from braided.join.frames import _arrow_schema, _is_collated, _lateness, _mark, _routing, _spark_schema
+from braided.join.multi_options import (
+    MultiNames,
+    MultiOn,
+    bound_multijoin,
+    build_multijoin,
+    check_streams,
+    resolve_multi_names,
+    resolve_span,
+)
+from braided.join.operator import OutputColumn
+from braided.join.options import Duration
+from braided.order.clocks import Span
+from braided.order.resolve import how_learned, least, resolve_rules
+from braided.runtime.driver import watch
+from braided.runtime.spark import check_session, stateful
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_numbers = itertools.count(1)
+
+
+def multijoin_frames(
+    streams: Sequence[DataFrame],
+    *,
+    on: MultiOn,
+    time: str | Sequence[str],
+    within: Duration,
+    lateness: Duration | Sequence[Duration] | None = None,
+    workers: int | None = None,
+    suffixes: Sequence[str] | None = None,
+    name: str | None = None,
+    partition: str = "auto",
+    memory: int | str | None = None,
+    evict: Any = "auto",
+    share: str = "unified",
+    control: str | None = None,
+    redact: bool = False,
+) -> DataFrame:
+    """See `braided.multijoin`."""
+    check_streams(streams)
+    session = check_frames(streams)
+    span = resolve_span(within)
+    given = resolve_rules(lateness, len(streams))
+    names = resolve_multi_names(on, time, [frame.columns for frame in streams])
+    check_keys(names, streams)
+    schemas = [_arrow_schema(frame, f"streams[{number}]") for number, frame in enumerate(streams)]
+    rules = [_lateness(frame, names, side, given) for side, frame in enumerate(streams)]
+    window = Span(span, tuple(map(least, rules)))
+    operator = build_multijoin(names, schemas, window, suffixes, how_learned(rules), adaptive=control is not None)
+    if not streams[0].isStreaming:
+        return _batch_join(streams, names, span, operator.columns)
+    if partition not in ("auto", "hash"):
+        raise BraidedError(f"partition={partition!r}: a join of many streams is hashed; write 'auto' or 'hash'")
+    if memory is not None and control is not None:
+        raise BraidedError("memory=: routing that changes while the query runs is not supported; leave out control=")
+    routing = _routing(check_session(session, workers), partition, control, redact, keyed=True)
+    marked, marks = [], []
+    for side, frame in enumerate(streams):
+        changed, mark = _mark(frame, names.times[side], window, side)  # type: ignore[arg-type]
+        marked.append(changed)
+        marks.append(mark)
+    limited = bound_multijoin(operator, memory, evict, share)
+    label = name or f"multijoin-{next(_numbers)}"
+    watch(session, label, operator, routing)
+    output = _spark_schema(operator.columns, names, tuple(streams), marks)  # type: ignore[arg-type]
+    return stateful(limited, marked, output, name=label, routing=routing)
+
+
+def check_frames(frames: Sequence[Any]) -> SparkSession:
+    """Refuse what is no classic Spark DataFrame, and a mixture of streams and batches."""
+    from pyspark.sql import DataFrame
+
+    for number, frame in enumerate(frames):
+        if not isinstance(frame, DataFrame):
+            raise BraidedError(
+                f"streams[{number}]: {type(frame).__name__} is not a Spark DataFrame; for Arrow data use braided.local"
+            )
+        if type(frame).__module__.startswith("pyspark.sql.connect"):
+            raise BraidedError(f"streams[{number}]: Spark Connect is not supported yet; use a classic SparkSession")
+        if frame.isStreaming != frames[0].isStreaming:
+            raise BraidedError(f"streams[0] and streams[{number}]: one is streaming and one is not; give all of a kind")
+    session: SparkSession = frames[0].sparkSession
+    return session
+
+
+def check_keys(names: MultiNames, frames: Sequence[DataFrame]) -> None:
+    """Refuse collated keys, which are equal in other ways than their bytes."""
+    for frame, keys in zip(frames, names.keys, strict=True):
+        for key in keys:
+            kind = frame.schema[key].dataType
+            if _is_collated(kind):
+                raise BraidedError(
+                    f"on={key!r}: has type {kind.simpleString()}; collated keys are not supported, cast it to string"
+                )
+
+
+def _batch_join(
+    frames: Sequence[DataFrame], names: MultiNames, within: int, columns: tuple[OutputColumn, ...]
+) -> DataFrame:
+    """Spark's own join of each stream with those before it, with our time condition and our columns."""
+
+    def column(side: int, source: str) -> Column:
+        return F.col(f"s{side}.`{source.replace('`', '``')}`")
+
+    ntz = isinstance(frames[0].schema[names.times[0]].dataType, TimestampNTZType)
+    times = [column(side, source) for side, source in enumerate(names.times)]
+    if ntz:
+        limit = F.lit(datetime.timedelta(microseconds=within))
+    else:
+        # Spark would subtract local times across DST changes.
+        times, limit = [F.unix_micros(time) for time in times], F.lit(within)
+    joined = frames[0].alias("s0")
+    for side in range(1, len(frames)):
+        keys = zip(names.keys[0], names.keys[side], strict=True)
+        same = reduce(lambda a, b: a & b, [column(0, a) == column(side, b) for a, b in keys])
+        known = times[: side + 1]
+        near = (F.greatest(*known) - F.least(*known)) <= limit
+        joined = joined.join(frames[side].alias(f"s{side}"), same & near & times[side].isNotNull(), "inner")
+    joined = joined.where(times[0].isNotNull())
+    return joined.select(*(column(c.side, c.source).alias(c.name) for c in columns))

@@ -1,0 +1,133 @@
+"""The buffer of several joins against a plain reference: which rows stay, which pairs come out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from braided.buffers.age import Age
+from braided.buffers.fifo import Fifo
+from braided.buffers.gdj import Gdj
+from braided.buffers.group import GroupBuffer, GroupEvents, GroupWindow
+from braided.buffers.prob import Prob
+from braided.buffers.random import Random
+from braided.errors import BraidedError
+from braided.routing.kernels import mix
+
+POLICIES = (Gdj(initial=0.5, refresh=1), Gdj(initial=0.0, refresh=3), Gdj(constant=2.0), Prob(), Fifo(), Random(seed=4))
+
+
+def reference(
+    events: list[dict[str, Any]], joins: list[GroupWindow], capacity: int, policy: Any
+) -> tuple[list[tuple[int, int, int]], list[int]]:
+    """Return the pairs (event, join, stored row) and the rows kept, by plain loops."""
+    stored: list[dict[str, Any]] = []
+    pairs, seen, initial = [], {}, getattr(policy, "constant", None) or 0.0
+    served = [(q, w.ages[r][1]) for w in joins for r, q in enumerate((w.left, w.right))]
+    stays = {s: max([-1, *(latest for q, latest in served if q == s)]) for s in (0, 1, 2)}
+    for number, event in enumerate(events):
+        stored = [row for row in stored if event["t"] - row["t"] <= stays[row["s"]]]
+        roles = {j: (w.left, w.right).index(event["s"]) for j, w in enumerate(joins) if event["s"] in (w.left, w.right)}
+        roles = {j: role for j, role in roles.items() if event["keys"][j] is not None}
+        for j, role in roles.items():
+            soonest, latest = joins[j].ages[1 - role]
+            for row in stored:
+                same = row["roles"].get(j) == 1 - role and row["keys"][j] == event["keys"][j]
+                if same and soonest <= event["t"] - row["t"] <= latest:
+                    pairs.append((number, j, row["id"]))
+                    row["credit"] += isinstance(policy, Gdj)
+                if same and isinstance(policy, Prob):
+                    row["credit"] += 1
+            side = (j, role, event["keys"][j])
+            seen[side] = seen.get(side, 0) + 1
+        if isinstance(policy, Gdj) and policy.constant is None and number % policy.refresh == 0:
+            credits = sorted(row["credit"] for row in stored)
+            initial = credits[min(len(credits) - 1, int(policy.initial * len(credits)))] if credits else 0.0
+        credit, choosy = initial, isinstance(policy, Prob | Random)
+        if isinstance(policy, Prob):
+            credit = sum(seen.get((j, 1 - role, event["keys"][j]), 0) for j, role in roles.items())
+        elif isinstance(policy, Random):
+            credit = int(mix(np.uint64(event["content"]) ^ np.uint64(policy.seed * 0x9E3779B97F4A7C15 % 2**64))) >> 11
+        if stays[event["s"]] < 0:
+            continue
+        if len(stored) == capacity:
+            worst = min(stored, key=lambda row: (row["credit"], row["id"]))
+            if choosy and worst["credit"] > credit:
+                continue
+            stored.remove(worst)
+        stored.append({**event, "roles": roles, "credit": credit})
+    return pairs, [row["id"] for row in stored]
+
+
+@st.composite
+def sequences(draw: st.DrawFn) -> dict[str, Any]:
+    joins = []
+    for left, right in draw(st.lists(st.sampled_from([(0, 1), (1, 2), (2, 0), (0, 1)]), min_size=1, max_size=3)):
+        lo = draw(st.integers(-6, 4))
+        joins.append(GroupWindow(left, right, lo, draw(st.integers(lo, 8))))
+    time, events = 0, []
+    for number in range(draw(st.integers(0, 40))):
+        time += draw(st.integers(0, 2))
+        keys = [draw(st.one_of(st.integers(0, 2), st.just(None))) for _ in joins]
+        content = draw(st.integers(0, 2**64 - 1))
+        events.append({"t": time, "s": draw(st.integers(0, 2)), "keys": keys, "id": number, "content": content})
+    return {"joins": joins, "events": events, "capacity": draw(st.integers(1, 8)), "room": draw(st.integers(1, 5))}
+
+
+def arrays(events: list[dict[str, Any]], joins: list[GroupWindow], first: int) -> GroupEvents:
+    roles = [
+        [
+            -1 if e["keys"][j] is None or e["s"] not in (w.left, w.right) else (w.left, w.right).index(e["s"])
+            for j, w in enumerate(joins)
+        ]
+        for e in events
+    ]
+    keys = [[e["keys"][j] or 0 for j in range(len(joins))] for e in events]
+    shape = (len(events), len(joins))
+    return GroupEvents(
+        np.array(keys, np.uint64).reshape(shape),
+        np.array(roles, np.int8).reshape(shape),
+        np.array([e["t"] for e in events], np.int64),
+        np.array([e["s"] for e in events], np.int8),
+        np.array([e["content"] for e in events], np.uint64),
+        np.arange(first, first + len(events)),
+    )
+
+
+@settings(max_examples=300, deadline=None)
+@given(sequences(), st.sampled_from(POLICIES), st.data())
+def test_equals_the_reference_whatever_the_cuts(case: dict[str, Any], policy: Any, data: Any) -> None:
+    events, joins = case["events"], case["joins"]
+    buffer = GroupBuffer(case["capacity"], policy, streams=3, joins=joins)
+    cuts = sorted(data.draw(st.sets(st.integers(0, len(events)), max_size=3)))
+    found = []
+    pair_event, pair_row = (np.empty(case["room"], np.int64) for _ in range(2))
+    pair_join = np.empty(case["room"], np.int8)
+    for start, stop in zip([0, *cuts], [*cuts, len(events)], strict=True):
+        part, at = arrays(events[start:stop], joins, start), 0
+        while at < stop - start:
+            at, pairs = buffer.step(part, at, pair_event=pair_event, pair_join=pair_join, pair_row=pair_row)
+            rows = zip(pair_event[:pairs] + start, pair_join[:pairs], pair_row[:pairs], strict=True)
+            found += [(int(e), int(j), int(row)) for e, j, row in rows]
+        saved = buffer.to_bytes()
+        buffer = GroupBuffer(case["capacity"], policy, streams=3, joins=joins)
+        buffer.restore(saved)
+        assert buffer.to_bytes() == saved
+    pairs, kept = reference(events, joins, case["capacity"], policy)
+    assert sorted(found) == sorted(pairs)
+    assert buffer.ids.tolist() == kept
+
+
+def test_what_it_cannot_do_is_refused() -> None:
+    for policy in (Age(), Gdj(gain="rank"), Gdj(decay="one")):
+        with pytest.raises(BraidedError, match=r"several joins take 'gdj' \(gain 'one', decay 'none'\), 'prob'"):
+            GroupBuffer(5, policy, streams=2, joins=[GroupWindow(0, 1, -5, 5)])
+    buffer = GroupBuffer(5, Fifo(), streams=2, joins=[GroupWindow(0, 1, -5, 5)])
+    with pytest.raises(BraidedError, match="the saved bytes are damaged"):
+        buffer.restore(b"...")
+    with pytest.raises(BraidedError, match="the buffer was saved with another one"):
+        GroupBuffer(5, Random(), streams=2, joins=[GroupWindow(0, 1, -5, 5)]).restore(buffer.to_bytes())

@@ -1,0 +1,180 @@
+"""Several joins under one budget: each a part of its exact result, the same however the streams are cut."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from multi_cases import batches, cuts_of, restarted
+from oracle import nested_loop
+
+import braided
+from braided.join import group as group_module
+from braided.join.group_options import GroupNames, build_group
+from braided.runtime.local import LocalRuntime
+
+SCHEMA = pa.schema([("k1", pa.int64()), ("k2", pa.string()), ("t", pa.timestamp("us")), ("id", pa.int64())])
+POLICIES = ("gdj", "prob", "fifo", "random")
+STREAMS = ("a", "b", "c")
+
+
+@st.composite
+def groups(draw: st.DrawFn) -> dict[str, Any]:
+    """Streams of two attributes, and joins of two of them each that leave none out, cut into batches at random."""
+    count = draw(st.integers(2, 3))
+    lateness = [draw(st.integers(0, 4)) for _ in range(count)]
+    streams = []
+    for late in lateness:
+        clock, rows = draw(st.integers(0, 4)), []
+        for number in range(draw(st.integers(0, 14))):
+            clock += draw(st.integers(0, 3))
+            keys = draw(
+                st.tuples(*[st.one_of(st.integers(0, 2), st.just(None) if number % 4 == 3 else st.nothing())] * 2)
+            )
+            text = None if keys[1] is None else f"{keys[1]}"
+            rows.append({"k1": keys[0], "k2": text, "t": clock - draw(st.integers(0, late)), "id": number})
+        streams.append(rows)
+    joins = []
+    pairs = [(0, 1), (2, draw(st.integers(0, 1)))][: count - 1]
+    pairs += [draw(st.permutations(range(count)))[:2] for _ in range(draw(st.integers(0, 2)))]
+    for number, pair in enumerate(pairs):
+        left, right = draw(st.permutations(pair))
+        lo = draw(st.integers(-5, 3))
+        key = draw(st.sampled_from(["k1", "k2"]))
+        joins.append((f"j{number}", left, right, key, lo, draw(st.integers(lo, 6))))
+    order = draw(st.permutations([side for side, rows in enumerate(streams) for _ in rows]))
+    return {
+        "streams": streams, "lateness": lateness, "joins": joins, "order": order, "cuts": draw(cuts_of(len(order))),
+        "workers": draw(st.integers(1, 2)), "tasks": 1, "shuffle": 0, "restart": draw(st.booleans()),
+    }  # fmt: skip
+
+
+def run(case: dict[str, Any], memory: int, evict: str) -> dict[str, Counter[Any]]:
+    joins = [
+        braided.Join(name, left=STREAMS[left], right=STREAMS[right], on=key, between=(f"{lo} us", f"{hi} us"))
+        for name, left, right, key, lo, hi in case["joins"]
+    ]
+    count = len(case["streams"])
+    names = GroupNames(STREAMS[:count], ("t",) * count)
+    operator = build_group(joins, names, [SCHEMA] * count, case["lateness"], memory, evict)
+    runtime = LocalRuntime(operator, case["workers"])
+    found: dict[str, Counter[Any]] = {join.name: Counter() for join in joins}
+    for tasks in [*batches(case, SCHEMA), None]:
+        for piece in runtime.run_batch([(0, [])] if tasks is None else tasks, final=tasks is None):
+            for row in piece.to_pylist():
+                result = row[row["join"]]
+                assert all(row[name] is None for name in found if name != row["join"])
+                found[row["join"]][result["id"], result["id_right"]] += 1
+        assert all(report["last"]["stored_rows"] <= memory for report in runtime.reports)
+        if case["restart"]:
+            runtime = restarted(runtime)
+    return found
+
+
+def expected(case: dict[str, Any]) -> dict[str, Counter[Any]]:
+    streams = case["streams"]
+    return {
+        name: nested_loop(streams[left], streams[right], [key], lo, hi)
+        for name, left, right, key, lo, hi in case["joins"]
+    }
+
+
+@settings(max_examples=150, deadline=None)
+@given(groups(), st.sampled_from(POLICIES), st.integers(1, 9))
+def test_a_budget_for_all_windows_is_exact(case: dict[str, Any], evict: str, room: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(group_module, "_ROOM", room)
+        assert run(case, 100, evict) == expected(case)
+
+
+@settings(max_examples=150, deadline=None)
+@given(groups(), st.sampled_from(POLICIES), st.integers(1, 6), st.data())
+def test_a_small_budget_gives_a_part_whatever_the_cuts(
+    case: dict[str, Any], evict: str, memory: int, data: Any
+) -> None:
+    found, wanted = run(case, memory, evict), expected(case)
+    assert all(not found[name] - wanted[name] for name in wanted), "a wrong or double row"
+    cuts = data.draw(cuts_of(len(case["order"])))
+    assert run({**case, "cuts": cuts, "restart": not case["restart"], "shuffle": 9}, memory, evict) == found
+
+
+def two_attributes(rows: int = 6000) -> dict[str, pa.Table]:
+    """The paper's streams of several attributes: skewed on one side, uniform on the other."""
+    rng = np.random.default_rng(8)
+    ts = pa.array(np.arange(rows) * 1000, pa.timestamp("us"))
+    skewed = {f"k{n}": rng.zipf(1.2 + 0.3 * n, rows) % 50 for n in (1, 2)}
+    even = {f"k{n}": rng.integers(0, 50, rows) for n in (1, 2)}
+    return {name: pa.table({**keys, "ts": ts, "id": np.arange(rows)}) for name, keys in (("s", skewed), ("r", even))}
+
+
+def both(**options: Any) -> list[braided.Join]:
+    return [
+        braided.Join(key, left="s", right="r", on=key, within="200 milliseconds", **options) for key in ("k1", "k2")
+    ]
+
+
+def test_one_budget_serves_both_attributes() -> None:
+    streams = two_attributes()
+    options: dict[str, Any] = {"streams": streams, "time": "ts", "lateness": "0 seconds"}
+    exact = {
+        key: braided.local.join(streams["s"], streams["r"], on=key, time="ts", within="200 milliseconds").table
+        for key in ("k1", "k2")
+    }
+    all_of_it = braided.local.join_group(both(), **options, memory=1000)
+    for key, table in exact.items():
+        everything = [(name, "ascending") for name in table.column_names]
+        assert all_of_it.tables[key].sort_by(everything) == table.sort_by(everything)
+    total = sum(table.num_rows for table in exact.values())
+    assert all_of_it.report.query["results"] == total
+    recall = {}
+    for evict in POLICIES:
+        part = braided.local.join_group(both(), **options, memory=80, evict=evict, batch_rows=1000)
+        recall[evict] = sum(table.num_rows for table in part.tables.values()) / total
+    assert all(0 < share < 1 for share in recall.values())
+    assert min(recall["prob"], recall["gdj"]) > 1.2 * recall["random"]
+
+
+def test_one_key_is_spread_over_workers_and_several_are_not() -> None:
+    streams = two_attributes(500)
+    options: dict[str, Any] = {"streams": streams, "time": "ts", "memory": 5000, "workers": 2}
+    spread = braided.local.join_group(both()[:1], **options)
+    assert all(worker["total"]["rows"] > 0 for worker in spread.report.workers)
+    together = braided.local.join_group(both(), **options, arrival="ts", name="two")
+    assert [worker["total"]["rows"] > 0 for worker in together.report.workers] == [True, False]
+    assert together.tables["k1"].num_rows == spread.tables["k1"].num_rows
+    assert together.report.query["name"] == "two"
+
+
+def test_bad_options_are_refused() -> None:
+    streams = two_attributes(5)
+    join = both()[0]
+    good: dict[str, Any] = {"joins": [join], "streams": streams, "time": "ts", "memory": 10}
+    for options, message in (
+        ({"streams": list(streams.values())}, "streams: give a dict from a name to its stream"),
+        ({"joins": {"k1": join}}, "joins: give a list of braided.Join"),
+        ({"joins": []}, "0 joins over 2 streams given; give 1 to 16 over 2 to 8"),
+        ({"joins": [join, join]}, "joins: the names k1, k1 must differ, and none may be empty or 'join'"),
+        (
+            {"joins": [braided.Join("x", left="s", right="q", on="k1", within="1 s")]},
+            r"Join\('x'\): right='q' is no stream",
+        ),
+        ({"joins": [braided.Join("x", left="s", right="s", on="k1", within="1 s")]}, "a stream with itself"),
+        ({"joins": [braided.Join("x", left="s", right="r", on=None, within="1 s")]}, "a join without keys"),
+        ({"joins": [braided.Join("x", left="s", right="r", on="k1")]}, "give within= or between="),
+        ({"streams": {**streams, "q": streams["s"]}}, "streams: no join uses 'q'; leave it out"),
+        ({"time": {"s": "ts"}}, "write one, or a dict with one for each of s, r"),
+        ({"time": "t"}, r"time='t': streams\['s'\] has no such column"),
+        ({"lateness": "-1 second"}, "negative"),
+        ({"memory": None}, "memory=None: write a number of rows"),
+        ({"memory": "1 MB"}, "memory='1 MB': write a number of rows"),
+        ({"memory": 0}, "memory=0: no row fits"),
+        ({"evict": "auto"}, "evict='auto': tunes single joins; write 'gdj', 'prob', 'fifo' or 'random'"),
+        ({"evict": "age"}, "several joins take 'gdj'"),
+    ):
+        with pytest.raises(braided.BraidedError, match=message):
+            braided.local.join_group(**{**good, **options})

@@ -1,0 +1,100 @@
+"""The join of many streams stays exact across every change of routing: random tables against a nested loop."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from multi_cases import batches, histories, ids, nested_loop, operator_of, restarted, rows_of
+from routing_cases import apply, changes
+
+import braided
+from braided.errors import BraidedError
+from braided.order.clocks import Span
+from braided.routing.deaths import Deaths
+from braided.routing.grid import Grid, even_grid
+from braided.routing.table import RoutingTable
+from braided.runtime.local import LocalRuntime
+
+WORKERS = 4
+
+
+@st.composite
+def rerouted(draw: st.DrawFn) -> dict[str, Any]:
+    """A history with a few changes of routing before every batch; every grid has one column."""
+    case = draw(histories(most=4))
+    case["workers"] = draw(st.integers(1, WORKERS))
+    case["changes"] = [
+        [{**change, "grid": Grid((change["grid"].workers,))} for change in draw(changes(case["workers"], case["keys"]))]
+        for _ in case["cuts"][1:]
+    ]
+    return case
+
+
+def run_rerouted(case: dict[str, Any]) -> tuple[Counter[tuple[int, ...]], LocalRuntime]:
+    operator = operator_of(case, adaptive=True)
+    runtime = LocalRuntime(operator, case["workers"])
+    deaths = Deaths(case["window"])
+    hashes = operator.hasher.hash([pa.array(range(case["keys"]))], case["keys"]).tolist()
+    found: Counter[tuple[int, ...]] = Counter()
+    for number, (tasks, wanted) in enumerate(zip(batches(case), case["changes"], strict=True)):
+        runtime.table = apply(runtime.table, wanted, hashes, deaths)
+        for piece in runtime.run_batch(tasks):
+            found.update(ids(piece, len(case["streams"])))
+        if runtime.reports and tasks:
+            clocks = tuple(stream["clock"] for stream in runtime.reports[0]["streams"])
+            deaths.observe(number, runtime.table.version, clocks)
+        if case["restart"]:
+            runtime = restarted(runtime)
+    return found, runtime
+
+
+@settings(max_examples=600, deadline=None)
+@given(rerouted())
+def test_every_change_of_routing_is_exact(case: dict[str, Any]) -> None:
+    found, _ = run_rerouted(case)
+    assert found == nested_loop(case["streams"], case["window"].within)
+
+
+@settings(max_examples=150, deadline=None)
+@given(rerouted())
+def test_late_rows_are_never_wrong_or_double(case: dict[str, Any]) -> None:
+    strict = {**case, "window": Span(case["window"].within, (0,) * len(case["streams"]))}
+    found, _ = run_rerouted(strict)
+    assert not found - nested_loop(case["streams"], case["window"].within)
+
+
+def test_grids_of_several_columns_are_refused() -> None:
+    case = {"streams": [[]] * 3, "window": Span(10, (0, 0, 0))}
+    runtime = LocalRuntime(operator_of(case, adaptive=True), 4)
+    runtime.table = RoutingTable.gridded(4, even_grid(range(4), 2), "grid")
+    rows = rows_of([{"k": 1, "t": 1, "id": 1}])
+    with pytest.raises(BraidedError, match="routing table 1: not one of a join of many streams"):
+        list(runtime.run_batch([(0, [rows])]))
+
+
+def test_a_hot_key_is_split_and_workers_are_scaled() -> None:
+    rng = np.random.default_rng(2)
+    tables = []
+    for rows in (4000, 800, 800):
+        keys = np.where(rng.random(rows) < 0.5, 7, rng.integers(0, 500, rows))
+        times = pa.array(np.linspace(0, 100_000_000, rows).astype(np.int64), pa.timestamp("us"))
+        tables.append(pa.table({"k": keys, "ts": times, "id": np.arange(rows)}))
+    options: dict[str, Any] = {
+        "on": "k",
+        "time": "ts",
+        "within": "1 second",
+        "lateness": "0 seconds",
+        "batch_rows": 200,
+    }
+    alone = braided.local.multijoin(tables, **options)
+    spread = braided.local.multijoin(tables, **options, workers=4)
+    everything = [(name, "ascending") for name in alone.table.column_names]
+    assert spread.table.sort_by(everything) == alone.table.sort_by(everything)
+    work = [worker["total"]["results"] for worker in spread.report.workers]
+    assert max(work) < 0.6 * sum(work), "the hot key stayed on one worker"
