@@ -14,6 +14,7 @@ from braided.buffers.gdj import Gdj
 from braided.buffers.policy import Policy
 from braided.buffers.prob import Prob
 from braided.buffers.random import Random
+from braided.buffers.recall import GHOST_BYTES, most_ghosts
 from braided.errors import BraidedError
 from braided.join.bounded import BoundedJoin
 from braided.join.emit import fixed_row_bytes
@@ -33,7 +34,7 @@ def resolve_memory(memory: Any, policy: Policy, schemas: tuple[pa.Schema, pa.Sch
 
     >>> row = pa.schema([("k", pa.int64()), ("ts", pa.timestamp("us"))])
     >>> resolve_memory(20_000, Fifo(), (row, row)), resolve_memory("1 MB", Fifo(), (row, row))
-    (20000, 4761)
+    (20000, 4059)
     """
     if isinstance(memory, int) and not isinstance(memory, bool):
         if memory < 1:
@@ -47,9 +48,18 @@ def resolve_memory(memory: Any, policy: Policy, schemas: tuple[pa.Schema, pa.Sch
         raise BraidedError(f"memory={memory!r}: rows differ in size here; write a number of rows instead")
     overhead = _ROW_BYTES + _POLICY_BYTES.get(type(policy), max(_POLICY_BYTES.values()))
     row = max(int(size[0]) for size in sizes if size is not None) + overhead
-    rows = int(float(match[1]) * _UNITS[match[2].lower()]) // row
+    rows = _rows_in(int(float(match[1]) * _UNITS[match[2].lower()]), row)
     if rows < 1:
         raise BraidedError(f"memory={memory!r}: less than one row, which takes {row} bytes with its credit and indexes")
+    return rows
+
+
+def _rows_in(size: int, row: int) -> int:
+    """Return how many rows of `row` bytes fit, with the sample for the estimate of recall."""
+    rows = size // row
+    while rows > 0 and rows * row + GHOST_BYTES * most_ghosts(rows) > size:
+        over = rows * row + GHOST_BYTES * most_ghosts(rows) - size
+        rows -= max(1, over // (row + 4 * GHOST_BYTES))
     return rows
 
 

@@ -90,6 +90,8 @@ class Outcome:
     counts: dict[str, int] = field(default_factory=dict)
     levels: dict[str, int] = field(default_factory=dict)
     streams: list[Json] = field(default_factory=list)
+    recall: list[list[float]] | None = None
+    """The sums from which recall is estimated, in total and lately, for operators that lose results."""
 
 
 class Operator(Protocol):

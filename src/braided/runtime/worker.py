@@ -74,6 +74,8 @@ def run_worker(
         "last": {**counts, **outcome.levels},
         "total": {**book["counts"], **outcome.levels},
     }
+    if outcome.recall is not None:
+        report["recall"] = outcome.recall
     if place.worker == 0:
         report["streams"] = [{**total, **level} for total, level in zip(book["streams"], outcome.streams, strict=True)]
         report["last_streams"] = [stream.rows for stream in streams]
