@@ -73,7 +73,7 @@ def join(
     memory:
         A budget per worker over both sides: a number of rows, or ``"256 MB"`` (credits and indexes included; only
         where rows are of one size). The join then gives as much of the exact result as the rows it keeps allow. Rows
-        are put in order first, so results come later by the lateness. Not together with `control`.
+        are put in order first, so results come later by the lateness.
     evict, share:
         Which row gives way: ``"auto"`` (whichever policy finds most on a sample of keys), ``"gdj"``, ``"prob"``,
         ``"age"``, ``"fifo"``, ``"random"``, or a policy with parameters such as ``braided.GDJ(initial=0.3)``.

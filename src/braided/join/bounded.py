@@ -34,6 +34,7 @@ from braided.join.runs import Run
 from braided.order.clocks import MAX_TIME, MIN_TIME, advance
 from braided.routing.content import row_hashes
 from braided.routing.table import RoutingTable
+from braided.routing.tally import Tally
 from braided.runtime.operator import Admitted, Block, Json, Outcome, Work
 from braided.runtime.store import Store
 
@@ -118,7 +119,8 @@ class BoundedJoin:
         recall = self._recall(store, old["recall"])
         entering = self._enter(kept, arriving)
         _attach(buffer, entering, [self._keys(side, kept[side].rows) for side in (0, 1)], self.exact)
-        results = yield from self._join(buffer, recall, entering)
+        tally = self._tally(work)
+        results = yield from self._join(buffer, recall, entering, tally)
 
         total = sum(map(len, entering.sides))
         alive = np.zeros(total, np.bool_)
@@ -149,6 +151,7 @@ class BoundedJoin:
                 **{name: buffer.counts[name] for name in ("evicted", "refused", "too_large")},
             },
             streams=[{"clock": clocks[side], "lateness": window.lateness[side]} for side in (0, 1)],
+            load={} if tally is None else tally.to_json(),
             recall=recall.sums(),
         )  # fmt: skip
 
@@ -160,6 +163,15 @@ class BoundedJoin:
                 times = self.exact.times_of(side, block.rows)[: block.rows.num_rows - block.copies]
                 count += int(np.count_nonzero(times < horizon))
         return count
+
+    def _tally(self, work: Work) -> Tally | None:
+        """Count the rows of a batch for a controller, if there is one."""
+        if not work.watched:
+            return None
+        tally = Tally()
+        for block in work.blocks:
+            tally.rows(block.side, self.exact.hashes(block.side, block.rows, block.tags), block.tags)
+        return tally
 
     def _arriving(self, side: int, blocks_in: Sequence[Block], old: Json, until: int, blocks: Blocks) -> Rows:
         """Return the rows that can enter, of those that waited and the new ones, and let the others wait."""
@@ -221,7 +233,7 @@ class BoundedJoin:
         return Entering(events._replace(rows=ids), sides, right)
 
     def _join(
-        self, buffer: Buffer | AdaptiveBuffer, recall: Recall, entering: Entering
+        self, buffer: Buffer | AdaptiveBuffer, recall: Recall, entering: Entering, tally: Tally | None
     ) -> Generator[pa.RecordBatch, None, int]:
         """Run the events through the buffer and yield the pairs in pieces."""
         events, sides, right = entering
@@ -240,10 +252,15 @@ class BoundedJoin:
             start = at
             at, pairs, _ = buffer.step(events, start, pair_event=pair_event, pair_row=pair_row)
             recall.feed(events, start, at, pair_event[:pairs], pair_row[:pairs])
-            mine, theirs = events.rows[pair_event[:pairs]], pair_row[:pairs]
+            of, theirs = pair_event[:pairs], pair_row[:pairs]
             if probing:
-                met = _met(mine, theirs, probes, arrived)
-                mine, theirs = mine[met], theirs[met]
+                met = _met(events.rows[of], theirs, probes, arrived)
+                of, theirs = of[met], theirs[met]
+            mine = events.rows[of]
+            if tally is not None:
+                which, counts = np.unique(of, return_counts=True)
+                tags = np.concatenate([rows.tags for rows in sides])[events.rows[which]]
+                tally.results(events.keys[which], tags, counts)
             yield from emitter.emit(runs[0], runs[1], np.minimum(mine, theirs), np.maximum(mine, theirs) - right)
         yield from emitter.flush()
         return emitter.results

@@ -63,14 +63,15 @@ def _rows_in(size: int, row: int) -> int:
     return rows
 
 
-def bound(join: WindowJoin, memory: Any, evict: Any, share: str) -> BoundedJoin:
-    """Return the join with a budget."""
+def bound(join: WindowJoin, memory: Any, evict: Any, share: str, *, adapts: bool = False) -> BoundedJoin:
+    """Return the join with a budget; where it `adapts`, its routing may change while it runs."""
     if join.theta is not None or not join.keys[0]:
         raise BraidedError("memory=: a join without keys cannot have a budget; join on a key")
     if share not in ("unified", "proportional"):
         raise BraidedError(f"share={share!r}: write 'unified' or 'proportional'")
     policy = resolve_evict(evict)
-    return BoundedJoin(join, resolve_memory(memory, policy, join.inputs), policy, share)  # type: ignore[arg-type]
+    rows = resolve_memory(memory, policy, join.inputs)
+    return BoundedJoin(join, rows, policy, share, adapts)  # type: ignore[arg-type]
 
 
 def resolve_evict(evict: Any) -> Policy:

@@ -111,13 +111,9 @@ def _limit(memory: int | str | None, evict: Any, share: str, control: str | None
     """Return what gives a join its budget."""
     if memory is None:
         return lambda join: join
-    if control is not None:
-        raise BraidedError(
-            "memory=: routing that changes while the query runs is not supported yet; leave out control="
-        )
     from braided.join.budget import bound
 
-    return lambda join: bound(join, memory, evict, share)
+    return lambda join: bound(join, memory, evict, share, adapts=control is not None)
 
 
 def _routing(workers: int, partition: str, control: str | None, redact: bool, *, keyed: bool) -> Routing:
