@@ -31,6 +31,7 @@ def join(
     memory: int | str | None = None,
     evict: Any = "auto",
     share: str = "unified",
+    shed: float | str | None = None,
 ) -> DataFrame:
     """Join two streaming DataFrames on equal keys, or by any predicate, within a window of time, exactly.
 
@@ -78,6 +79,9 @@ def join(
         Which row gives way: ``"auto"`` (whichever policy finds most on a sample of keys), ``"gdj"``, ``"prob"``,
         ``"age"``, ``"fifo"``, ``"random"``, or a policy with parameters such as ``braided.GDJ(initial=0.3)``.
         ``share="unified"`` lets both streams compete for the budget, ``"proportional"`` divides it by their rates.
+    shed:
+        Drop this share of each stream at random first, so that results are a fair sample; ``"unbiased"`` drops as many
+        as make the rest fit the budget for the whole window.
 
     Returns
     -------
@@ -108,6 +112,7 @@ def join(
         memory=memory,
         evict=evict,
         share=share,
+        shed=shed,
     )
 
 

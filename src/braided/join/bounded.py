@@ -27,6 +27,7 @@ from braided.buffers.adaptive import AdaptiveBuffer, buffer_from_bytes, make_buf
 from braided.buffers.buffer import Buffer, Events, sorted_events
 from braided.buffers.policy import Policy
 from braided.buffers.recall import Recall
+from braided.buffers.shed import Shed, Shedding
 from braided.join.emit import Emitter
 from braided.join.kept import Blocks, Index, Kept, Rows, together
 from braided.join.operator import WindowJoin
@@ -39,12 +40,14 @@ from braided.runtime.operator import Admitted, Block, Json, Outcome, Work
 from braided.runtime.store import Store
 
 _ROOM = 1 << 16
+_NONE = np.zeros(0, np.int64)
 
 
 class Entering(NamedTuple):
     """Rows that enter in one batch.
 
-    events : as the policy sees them, with row ids: left rows from 0, kept ones first, then right rows from `right`.
+    events : as the policy sees them, with row ids: left rows from 0, kept ones first, then right rows from `right`; -1
+        where a row was shed.
     sides : kept rows, then those that enter, in order.
     """
 
@@ -66,6 +69,7 @@ class BoundedJoin:
     policy: Policy
     share: Literal["unified", "proportional"] = "unified"
     adapts: bool = False
+    shed: Shed | None = None
 
     @property
     def inputs(self) -> tuple[pa.Schema, ...]:
@@ -90,7 +94,7 @@ class BoundedJoin:
     @property
     def options(self) -> Json:
         """Everything that gives the stored state its meaning."""
-        bounded = {"memory": self.capacity, "evict": repr(self.policy), "share": self.share}
+        bounded = {"memory": self.capacity, "evict": repr(self.policy), "share": self.share, "shed": self.shed}
         return {**self.exact.options, "operator": "bounded join", **bounded}
 
     def admit(self, side: int, rows: pa.RecordBatch, table: RoutingTable) -> Admitted:
@@ -106,7 +110,7 @@ class BoundedJoin:
         window = self.exact.window
         old: Json = state or {
             "clocks": [None, None], "horizon": MIN_TIME, "batch": 0, "block": 0, "buffer": None, "recall": None,
-            "alive": None, "kept": [[], []], "waiting": [None, None],
+            "alive": None, "shed": None, "kept": [[], []], "waiting": [None, None],
         }  # fmt: skip
         clocks = [advance(c, s.last) for c, s in zip(old["clocks"], work.streams, strict=True)]
         safe = [MIN_TIME if c is None else c - late for c, late in zip(clocks, window.lateness, strict=True)]
@@ -117,7 +121,11 @@ class BoundedJoin:
         kept = self._kept(old, blocks)
         buffer = self._buffer(store, old["buffer"])
         recall = self._recall(store, old["recall"])
-        entering = self._enter(kept, arriving)
+        shedding = None
+        if self.shed is not None:
+            bounds = (window.lo, window.hi)
+            shedding = Shedding(self.shed, capacity=self.capacity, window=bounds, saved=old["shed"])
+        entering = self._enter(kept, arriving, shedding)
         _attach(buffer, entering, [self._keys(side, kept[side].rows) for side in (0, 1)], self.exact)
         tally = self._tally(work)
         results = yield from self._join(buffer, recall, entering, tally)
@@ -141,9 +149,12 @@ class BoundedJoin:
         sizes = [entry.bytes for entry in entries] + [old[name][1] for name in ("buffer", "recall", "alive")]
         old |= {"clocks": clocks, "horizon": until, "batch": old["batch"] + 1, "block": blocks.next}
         old["kept"] = [kept[side].entries for side in (0, 1)]
+        shed = int(np.count_nonzero(entering.events.rows < 0))
+        if shedding is not None:
+            old["shed"] = shedding.to_json()
         return Outcome(
             old,
-            counts={"results": results, "late_left": late[0], "late_right": late[1]},
+            counts={"results": results, "late_left": late[0], "late_right": late[1], "shed": shed},
             levels={
                 "stored_rows": buffer.rows,
                 "stored_bytes": sum(sizes),
@@ -209,8 +220,8 @@ class BoundedJoin:
     def _keys(self, side: int, rows: Rows) -> npt.NDArray[np.uint64]:
         return self.exact.hashes(side, rows.rows, rows.tags if rows.tags.any() else None)
 
-    def _enter(self, kept: list[Kept], arriving: list[Rows]) -> Entering:
-        """Put rows in order and behind the kept ones of their side."""
+    def _enter(self, kept: list[Kept], arriving: list[Rows], shedding: Shedding | None) -> Entering:
+        """Put rows in order and behind the kept ones of their side, but for those that are shed."""
         columns = []
         for side, rows in enumerate(arriving):
             times = self.exact.times_of(side, rows.rows)
@@ -218,14 +229,16 @@ class BoundedJoin:
             columns.append((self._keys(side, rows), times, streams, row_hashes(rows.rows)))
         keys, times, streams, contents = (np.concatenate(parts) for parts in zip(*columns, strict=True))
         events = sorted_events(Events(keys, times, streams, contents, np.arange(len(keys))))
-        order, split = events.rows, len(arriving[0])
+        entered = np.ones(len(keys), np.bool_) if shedding is None else ~shedding.drop(events)
+        order, split = events.rows[entered], len(arriving[0])
         left = order < split
         sides = [
             together([kept[side].rows, rows.pick(index)], self.inputs[side])
             for side, (rows, index) in enumerate(zip(arriving, (order[left], order[~left] - split), strict=True))
         ]
         right = len(sides[0])
-        ids = np.where(
+        ids = np.full(len(keys), -1, np.int64)
+        ids[entered] = np.where(
             left,
             len(kept[0].rows) + np.cumsum(left) - 1,
             right + len(kept[1].rows) + np.cumsum(~left) - 1,
@@ -237,6 +250,8 @@ class BoundedJoin:
     ) -> Generator[pa.RecordBatch, None, int]:
         """Run the events through the buffer and yield the pairs in pieces."""
         events, sides, right = entering
+        entered = np.append(np.flatnonzero(events.rows >= 0), len(events.keys))
+        all_events, events = events, events if len(entered) > len(events.keys) else events.pick(entered[:-1])
         probes, arrived = (np.concatenate([getattr(rows, name) for rows in sides]) for name in ("probes", "arrived"))
         probing = bool(probes.any())
         runs = [_as_run(rows) for rows in sides]
@@ -244,14 +259,15 @@ class BoundedJoin:
         emitter = Emitter(self.exact)
         pair_event, pair_row = np.empty(_ROOM, np.int64), np.empty(_ROOM, np.int64)
         described = None
-        at = 0
+        at = fed = 0
         while at < len(events.keys):
             if described is not _main(buffer):  # a buffer that follows another policy is a new one
                 described = _main(buffer)
                 described.describe(probes=probes if probing else None)
             start = at
             at, pairs, _ = buffer.step(events, start, pair_event=pair_event, pair_row=pair_row)
-            recall.feed(events, start, at, pair_event[:pairs], pair_row[:pairs])
+            recall.feed(all_events, fed, entered[at], entered[pair_event[:pairs]], pair_row[:pairs])
+            fed = entered[at]
             of, theirs = pair_event[:pairs], pair_row[:pairs]
             if probing:
                 met = _met(events.rows[of], theirs, probes, arrived)
@@ -262,6 +278,7 @@ class BoundedJoin:
                 tags = np.concatenate([rows.tags for rows in sides])[events.rows[which]]
                 tally.results(events.keys[which], tags, counts)
             yield from emitter.emit(runs[0], runs[1], np.minimum(mine, theirs), np.maximum(mine, theirs) - right)
+        recall.feed(all_events, fed, len(all_events.keys), _NONE, _NONE)
         yield from emitter.flush()
         return emitter.results
 

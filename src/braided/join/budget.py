@@ -15,10 +15,12 @@ from braided.buffers.policy import Policy
 from braided.buffers.prob import Prob
 from braided.buffers.random import Random
 from braided.buffers.recall import GHOST_BYTES, most_ghosts
+from braided.buffers.shed import check_shed
 from braided.errors import BraidedError
 from braided.join.bounded import BoundedJoin
 from braided.join.emit import fixed_row_bytes
 from braided.join.operator import WindowJoin
+from braided.join.shedding import SheddingJoin
 
 _UNITS = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*", re.IGNORECASE)
@@ -63,7 +65,9 @@ def _rows_in(size: int, row: int) -> int:
     return rows
 
 
-def bound(join: WindowJoin, memory: Any, evict: Any, share: str, *, adapts: bool = False) -> BoundedJoin:
+def bound(
+    join: WindowJoin, memory: Any, evict: Any, share: str, *, adapts: bool = False, shed: Any = None
+) -> BoundedJoin:
     """Return the join with a budget; where it `adapts`, its routing may change while it runs."""
     if join.theta is not None or not join.keys[0]:
         raise BraidedError("memory=: a join without keys cannot have a budget; join on a key")
@@ -71,7 +75,18 @@ def bound(join: WindowJoin, memory: Any, evict: Any, share: str, *, adapts: bool
         raise BraidedError(f"share={share!r}: write 'unified' or 'proportional'")
     policy = resolve_evict(evict)
     rows = resolve_memory(memory, policy, join.inputs)
-    return BoundedJoin(join, rows, policy, share, adapts)  # type: ignore[arg-type]
+    return BoundedJoin(join, rows, policy, share, adapts, check_shed(shed, bounded=True))  # type: ignore[arg-type]
+
+
+def limit(
+    join: WindowJoin, memory: Any, evict: Any, share: str, shed: Any, *, adapts: bool = False
+) -> BoundedJoin | SheddingJoin:
+    """Return the join with a budget, of a share of its rows, or both; one of `memory` and `shed` is given."""
+    if memory is not None:
+        return bound(join, memory, evict, share, adapts=adapts, shed=shed)
+    dropped = check_shed(shed, bounded=False)
+    assert isinstance(dropped, float)
+    return SheddingJoin(join, dropped)
 
 
 def resolve_evict(evict: Any) -> Policy:

@@ -31,6 +31,8 @@ class Admitted:
     null_keys: int
     hashes: npt.NDArray[np.uint64] | None = None
     """Key hashes, for operators that have keys."""
+    shed: int = 0
+    """Rows that were dropped at random."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,7 @@ class StreamTime:
     rows: int = 0
     null_times: int = 0
     null_keys: int = 0
+    shed: int = 0
     last: int | None = None
 
 

@@ -104,6 +104,7 @@ def route_task(
         assert table is not None
         admitted = operator.admit(side, timed, table)
         seen.null_keys += admitted.null_keys
+        seen.shed += admitted.shed
         late, running_max = late_in_task(admitted.times, running_max, operator.lateness[side])
         report.bytes += piece.nbytes
         report.copies += len(admitted.routes.workers)

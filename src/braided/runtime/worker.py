@@ -63,8 +63,8 @@ def run_worker(
     book["batches"] += 1
     book["counts"] = {name: book["counts"].get(name, 0) + count for name, count in counts.items()}
     for total, stream in zip(book["streams"], streams, strict=True):
-        for name in ("rows", "null_times", "null_keys"):
-            total[name] += getattr(stream, name)
+        for name in ("rows", "null_times", "null_keys", "shed"):
+            total[name] = total.get(name, 0) + getattr(stream, name)
     store.save(json.dumps(book, separators=(",", ":")).encode())
     report: Json = {
         "worker": place.worker,
@@ -183,6 +183,7 @@ def _sum_streams(headers: list[tuple[int, Json]], sides: int) -> list[StreamTime
         stream.rows += header["rows"]
         stream.null_times += header["null_times"]
         stream.null_keys += header["null_keys"]
+        stream.shed += header["shed"]
         if header["last"] is not None:
             stream.last = header["last"] if stream.last is None else max(stream.last, header["last"])
     return streams
