@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pytest
 from crashes import SCHEMA, committed, expected, write_streams
+from routing_cases import RandomController
 from streams import file_stream, run_to_end
 from test_restart import fail_first_attempt
 
 import braided
+from braided.runtime import driver
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,8 +58,28 @@ def test_equals_the_local_runtime_across_restarts_and_failures(spark: SparkSessi
     assert found[1].total() > 0.5 * local.total()
 
 
-def test_a_budget_with_adapting_routing_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    write_streams(tmp_path, files=1, rows=10, seed=1)
-    streams = [file_stream(spark, tmp_path / side, DDL) for side in ("left", "right")]
-    with pytest.raises(braided.BraidedError, match="memory=: routing that changes while the query runs"):
-        braided.join(*streams, **OPTIONS, memory=10, control=str(tmp_path / "control"))
+def test_routing_that_changes_at_random_loses_nothing_that_fits(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "Controller", RandomController)
+    write_streams(tmp_path, files=8, rows=200, seed=5)
+    spark.conf.set("spark.sql.shuffle.partitions", 4)
+    try:
+        streams = [file_stream(spark, tmp_path / side, DDL) for side in ("left", "right")]
+        result = braided.join(*streams, **OPTIONS, memory=10_000, evict="prob", control=str(tmp_path / "control"))
+        query = run_to_end(result, tmp_path / "check", tmp_path / "out")
+    finally:
+        spark.conf.set("spark.sql.shuffle.partitions", 2)
+    assert len(list((tmp_path / "control" / "tables").iterdir())) >= 4, "the routing hardly changed"
+    found, exact = committed(spark, tmp_path), expected(tmp_path)
+    assert not found - exact, "a wrong or double row"
+    # The rows of the lateness still wait, and with them their pairs.
+    horizon = min(stream["clock"] - stream["lateness"] for stream in braided.report(query).to_dict()["streams"])
+    times = [
+        dict(zip(table["id"].to_pylist(), table["ts"].cast("int64").to_pylist(), strict=True))
+        for table in (pq.read_table(tmp_path / side, schema=SCHEMA) for side in ("left", "right"))
+    ]
+    entered = Counter({(a, b): n for (a, b), n in exact.items() if max(times[0][a], times[1][b]) < horizon})
+    assert found == entered
+    assert entered.total() > 0.5 * exact.total()
+    assert braided.report(query).to_dict()["query"]["recall"] > 0.97

@@ -36,6 +36,7 @@ def join(
     memory: int | str | None = None,
     evict: Any = "auto",
     share: str = "unified",
+    shed: float | str | None = None,
 ) -> DataFrame:
     """Join two streaming DataFrames on equal keys, or by any predicate, within a window of time, exactly.
 
@@ -82,11 +83,14 @@ def join(
     memory:
         A budget per worker over both sides: a number of rows, or ``"256 MB"`` (credits and indexes included; only
         where rows are of one size). The join then gives as much of the exact result as the rows it keeps allow. Rows
-        are put in order first, so results come later by the lateness. Not together with `control`.
+        are put in order first, so results come later by the lateness.
     evict, share:
         Which row gives way: ``"auto"`` (whichever policy finds most on a sample of keys), ``"gdj"``, ``"prob"``,
         ``"age"``, ``"fifo"``, ``"random"``, or a policy with parameters such as ``braided.GDJ(initial=0.3)``.
         ``share="unified"`` lets both streams compete for the budget, ``"proportional"`` divides it by their rates.
+    shed:
+        Drop this share of each stream at random first, so that results are a fair sample; ``"unbiased"`` drops as many
+        as make the rest fit the budget for the whole window.
 
     Returns
     -------
@@ -118,6 +122,7 @@ def join(
         memory=memory,
         evict=evict,
         share=share,
+        shed=shed,
     )
 
 

@@ -70,6 +70,7 @@ def join(
     memory: int | str | None = None,
     evict: Any = "auto",
     share: str = "unified",
+    shed: float | str | None = None,
 ) -> LocalResult:
     """Join two Arrow streams in this process, batch by batch, exactly as `braided.join` does on Spark.
 
@@ -107,10 +108,10 @@ def join(
     table = first_table(partition, workers, keyed=bool(names.keys[0]), version=1)
     controller = Controller(table, window, measure="work") if workers > 1 and memory is None else None
     bounded: Operator = operator
-    if memory is not None:
-        from braided.join.budget import bound
+    if memory is not None or shed is not None:
+        from braided.join.budget import limit
 
-        bounded = bound(operator, memory, evict, share)
+        bounded = limit(operator, memory, evict, share, shed)
     runtime = LocalRuntime(bounded, workers, controller=controller)
     runtime.table = table
     order = _arrival(tables, arrival, names.times)

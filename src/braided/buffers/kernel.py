@@ -108,24 +108,28 @@ def _reward(
 
 
 @compiled
-def _crowded(totals: Records, pools: Records, streams: Records, capacity: int, stream: int) -> int:
-    """Return the pool that must give up a row before one of `stream` is stored, or NONE.
+def _crowded(
+    totals: Records, pools: Records, streams: Records, capacity: int, most: int, stream: int, size: int
+) -> int:
+    """Return the pool that must give up a row before one of `stream`, of `size` bytes, is stored, or NONE.
 
     With a pool per stream, each has room in proportion to the stream's arrivals.
     """
+    full = totals[0].rows >= capacity or totals[0].bytes + size > most
     if len(pools) == 1:
-        return 0 if totals[0].rows >= capacity else NONE
+        return 0 if full else NONE
     total = 0
     for s in range(len(streams)):
         total += streams[s].arrived
     worst, excess = NONE, -capacity - 1
     for s in range(len(streams)):
+        part = streams[s].arrived / max(1, total)
         over = pools[s].rows - max(1, capacity * streams[s].arrived // max(1, total))
-        if s == stream and over >= 0:
+        if s == stream and (over >= 0 or (pools[s].rows > 0 and pools[s].bytes + size > most * part)):
             return stream
-        if over > excess:
+        if over > excess and pools[s].rows > 0:
             worst, excess = s, over
-    return worst if totals[0].rows >= capacity else NONE
+    return worst if full else NONE
 
 
 @compiled
@@ -231,7 +235,7 @@ def step(  # noqa: PLR0915 - phases share a dozen arrays; passing them on at eac
     settings, totals, pools, streams, rows = state.settings, state.totals, state.pools, state.streams, state.rows
     heap, heap_at, table, entries, chains = state.heap, state.heap_at, state.table, state.entries, state.chains
     count_key, counts, sketch, snapshot = state.count_key, state.counts, state.sketch, state.snapshot
-    age_matches, age_exits = state.age_matches, state.age_exits
+    age_matches, age_exits, sizes, probes = state.age_matches, state.age_exits, state.sizes, state.probes
     policy, gain = settings[0].policy, settings[0].gain
     learning = policy == AGE
     rewarding = policy == GDJ and gain != GAIN_NONE
@@ -256,12 +260,13 @@ def step(  # noqa: PLR0915 - phases share a dozen arrays; passing them on at eac
                         gone += 1
                     if learning:
                         age_exits[q, age_bin(streams[q].retention, streams[q].retention)] += 1.0
-                    remove_row(totals, pools, streams, rows, heap, heap_at, table, entries, chains, slot)
+                    remove_row(totals, pools, streams, rows, heap, heap_at, table, entries, chains, sizes, slot)
                     totals[0].expired += 1
             totals[0].phase = _MATCH
         if totals[0].phase == _MATCH:
             entry = find_entry(table, entries, key)
             if entry >= 0:
+                probing = len(probes) > 0 and probes[ids[i]] != 0
                 resumed = totals[0].at_stream
                 for q in range(max(0, resumed), len(streams)):
                     if q == s:
@@ -269,7 +274,7 @@ def step(  # noqa: PLR0915 - phases share a dozen arrays; passing them on at eac
                     soonest = streams[q].soonest
                     pool = pool_of(pools, q)
                     # A match with every row of the chain is one addition to the chain.
-                    together = soonest <= 0 and (not rewarding or gain == GAIN_ONE)
+                    together = soonest <= 0 and not probing and (not rewarding or gain == GAIN_ONE)
                     if together and rewarding and q != resumed:
                         chains[entry, q].gained += 1.0
                         pools[pool].added += chains[entry, q].rows
@@ -281,6 +286,9 @@ def step(  # noqa: PLR0915 - phases share a dozen arrays; passing them on at eac
                         age = time - rows[slot].time
                         if age < soonest:
                             break  # the chain is in order of time: the rest is younger still
+                        if probing and probes[rows[slot].row] != 0:
+                            slot = int(rows[slot].after)
+                            continue
                         if not counting:
                             if pairs == len(pair_row):
                                 totals[0].at_stream = q
@@ -308,9 +316,11 @@ def step(  # noqa: PLR0915 - phases share a dozen arrays; passing them on at eac
         credit, bar = _credit_of_newcomer(
             settings, totals, streams, count_key, counts, sketch, key, time, s, contents[i], hint
         )
-        stored = streams[s].retention >= 0
+        size = sizes[ids[i]] if len(sizes) else 0
+        most = settings[0].room_bytes if len(sizes) else size
+        stored = streams[s].retention >= 0 and size <= most
         while stored:
-            pool = _crowded(totals, pools, streams, settings[0].room, s)
+            pool = _crowded(totals, pools, streams, settings[0].room, most, s, size)
             if pool < 0:
                 break
             victim = heap_top(heap, heap_at, rows, chains, pool, pools[pool].rows)
@@ -326,13 +336,13 @@ def step(  # noqa: PLR0915 - phases share a dozen arrays; passing them on at eac
                 if learning:
                     q = int(rows[victim].stream)
                     age_exits[q, age_bin(time - rows[victim].time, streams[q].retention)] += 1.0
-                remove_row(totals, pools, streams, rows, heap, heap_at, table, entries, chains, victim)
+                remove_row(totals, pools, streams, rows, heap, heap_at, table, entries, chains, sizes, victim)
                 totals[0].evicted += 1
         if stored:
             if policy == GDJ:
                 credit = _initial(settings, pools, pool_of(pools, s))
             slot = insert_row(
-                totals, pools, streams, rows, heap, heap_at, table, entries, chains, key, time, s, ids[i], credit
+                totals, pools, streams, rows, heap, heap_at, table, entries, chains, sizes, key, time, s, ids[i], credit
             )
             if policy == PROB:
                 # All of it is the chain's: the next occurrence raises it for every row of the key.
@@ -346,7 +356,10 @@ def step(  # noqa: PLR0915 - phases share a dozen arrays; passing them on at eac
                 gone_row[gone] = ids[i]
                 gone_why[gone] = WENT_REFUSED
                 gone += 1
-            totals[0].refused += 1
+            if size > most:
+                totals[0].too_large += 1
+            else:
+                totals[0].refused += 1
         totals[0].phase = _BEGIN
         totals[0].events += 1
         if learning and totals[0].events % settings[0].period == 0:

@@ -6,7 +6,7 @@ import numpy as np
 
 from braided.buffers.heap import heap_push, heap_remove
 from braided.buffers.index import find_entry, index_append, index_remove, new_entry
-from braided.buffers.state import NONE, Links, Records
+from braided.buffers.state import NONE, Ints, Links, Records
 from braided.compiled import compiled
 
 
@@ -27,6 +27,7 @@ def remove_row(
     table: Links,
     entries: Records,
     chains: Records,
+    sizes: Ints,
     slot: int,
 ) -> None:
     """Take a row out of the buffer."""
@@ -46,6 +47,9 @@ def remove_row(
     rows[slot].newer = totals[0].free_row
     totals[0].free_row = slot
     pools[pool].rows -= 1
+    if len(sizes):
+        pools[pool].bytes -= sizes[rows[slot].row]
+        totals[0].bytes -= sizes[rows[slot].row]
     totals[0].rows -= 1
 
 
@@ -60,6 +64,7 @@ def insert_row(
     table: Links,
     entries: Records,
     chains: Records,
+    sizes: Ints,
     key: np.uint64,
     time: int,
     stream: int,
@@ -88,5 +93,8 @@ def insert_row(
     heap_push(heap, heap_at, pool, pools[pool].rows, credit, row.seq, slot)
     index_append(rows, entries, chains, entry, slot)
     pools[pool].rows += 1
+    if len(sizes):
+        pools[pool].bytes += sizes[id_]
+        totals[0].bytes += sizes[id_]
     totals[0].rows += 1
     return int(slot)

@@ -1,9 +1,12 @@
 """A buffer as bytes: a JSON header, then the stored rows, oldest first, and what the policy has learned.
 
-Only what cannot be computed again is saved: 33 bytes a row. Heap, index and chains are built anew, and since
-equal credits are told apart by age alone, a buffer that was saved goes on as if it had not been::
+Only what cannot be computed again is saved. Heap, index and chains are built anew, and since equal credits are told
+apart by age alone, a buffer that was saved goes on as if it had not been::
 
-    "BRDB" | crc32 of the rest | length of header | header | sections of plain little-endian numbers
+    "BRDB" | crc32 of the rest | length of header | header | sections of packed numbers (`braided.buffers.packed`)
+
+A row takes 16 to 20 bytes: key 8, time 4, id 2 to 4, credit 0 to 8, stream 1 bit. Whoever saves the rows themselves
+leaves out key, time and id (`rows_elsewhere`): then it is the credit and a bit. PROB's counts take 9 to 12 bytes a key.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from braided.buffers.counts import place_of
+from braided.buffers.packed import pack, pack_reals, unpack, unpack_reals
 from braided.buffers.policy import Plan
 from braided.buffers.rows import insert_row
 from braided.buffers.state import GAIN_RANK, NONE, PROB, Bytes, Ints, Links, Reals, Records, State, Words
@@ -24,14 +28,26 @@ from braided.compiled import compiled
 from braided.errors import BraidedError
 
 _MAGIC = b"BRDB"
-_VERSION = 1
+_VERSION = 2
 _PREFIX = struct.Struct("<4sIQ")
-_KEPT_TOTALS = ("events", "phase", "unit", "unit_seen", "pairs", "expired", "evicted", "refused", "at_stream")
+_KEPT_TOTALS = (
+    "events",
+    "phase",
+    "unit",
+    "unit_seen",
+    "pairs",
+    "expired",
+    "evicted",
+    "refused",
+    "too_large",
+    "at_stream",
+)
 _KEPT_POOL = ("decayed", "added", "initial")
 _KEPT_STREAM = ("arrived", "keep")
+Known = tuple[Words, Ints, Ints]
 
 
-def save(state: State, plan: Plan, options: dict[str, Any]) -> bytes:
+def save(state: State, plan: Plan, options: dict[str, Any], *, rows_elsewhere: bool = False) -> bytes:
     """Return the state as bytes; `options` are whatever the buffer needs to be made again, as JSON."""
     slots = slots_by_age(state)
     rows = state.rows[slots]
@@ -41,18 +57,18 @@ def save(state: State, plan: Plan, options: dict[str, Any]) -> bytes:
     cursor = NONE
     if state.totals["at_stream"][0] != NONE:  # stopped among the matches of an event
         cursor = int(np.flatnonzero(slots == state.totals["at_slot"][0])[0])
-    sections: list[np.ndarray[Any, Any]] = [
-        rows["key"],
-        rows["time"],
-        rows["stream"].astype(np.int8),
-        rows["row"],
-        rows["credit"] + gained,
-        state.count_key[counted],
-        state.counts[counted],
-        state.sketch,
-        state.age_matches,
-        state.age_exits,
-        *(state.snapshot[p, :n] for p, n in enumerate(state.pools["snapshot"] if plan.gain == GAIN_RANK else ())),
+    known = () if rows_elsewhere else ("key", "time", "row")
+    planes = [np.packbits(rows["stream"] >> bit & 1) for bit in range(_planes(len(state.streams)))]
+    sections = [
+        *(pack(np.ascontiguousarray(rows[name])) for name in known),
+        *((pack(plane)) for plane in planes),
+        pack_reals(rows["credit"] + gained),
+        pack(state.count_key[counted]),
+        *(pack(np.ascontiguousarray(state.counts[counted, s])) for s in range(len(state.streams))),
+        pack(state.sketch.ravel()),
+        pack_reals(state.age_matches.ravel()),
+        pack_reals(state.age_exits.ravel()),
+        *(pack_reals(state.snapshot[p, :n]) for p, n in enumerate(state.pools["snapshot"] if _ranks(plan) else ())),
     ]
     header = {
         "version": _VERSION,
@@ -65,11 +81,21 @@ def save(state: State, plan: Plan, options: dict[str, Any]) -> bytes:
         "pools": [[float(pool[name]) for name in _KEPT_POOL] for pool in state.pools],
         "streams": [[int(stream[name]) for name in _KEPT_STREAM] for stream in state.streams],
         "snapshots": [int(n) for n in state.pools["snapshot"]],
-        "lengths": [a.size for a in sections],
+        "rows": len(rows),
+        "rows_elsewhere": rows_elsewhere,
+        "sections": [facts for facts, _ in sections],
     }
     text = json.dumps(header, sort_keys=True).encode()
-    body = text + b"".join(np.ascontiguousarray(a).tobytes() for a in sections)
+    body = text + b"".join(data for _, data in sections)
     return _PREFIX.pack(_MAGIC, zlib.crc32(body), len(text)) + body
+
+
+def _planes(streams: int) -> int:
+    return (streams - 1).bit_length()
+
+
+def _ranks(plan: Plan) -> bool:
+    return plan.gain == GAIN_RANK
 
 
 def slots_by_age(state: State) -> Ints:
@@ -96,35 +122,63 @@ def read_header(data: bytes) -> tuple[dict[str, Any], int]:
     return header, _PREFIX.size + length
 
 
-def load(state: State, plan: Plan, header: dict[str, Any], data: bytes, at: int) -> None:
-    """Fill an empty state from a header and the sections that start at `at`."""
+def load(state: State, plan: Plan, header: dict[str, Any], data: bytes, at: int, known: Known | None = None) -> None:
+    """Fill an empty state from a header and the sections that start at `at`.
+
+    known : (keys, times, ids) of the rows, oldest first, where they were saved elsewhere.
+    """
     try:
         if header["plan"] != json.loads(json.dumps(asdict(plan))):
             raise BraidedError(f"policy: the buffer was saved with another one, {header['plan']}")
-        _load(state, plan, header, data, at)
-    except (KeyError, TypeError, IndexError, OverflowError) as error:
+        _load(state, plan, header, data, at, known)
+    except BraidedError:
+        raise
+    except (KeyError, TypeError, IndexError, OverflowError, ValueError, StopIteration) as error:
         raise BraidedError("buffer: the saved header is damaged") from error
 
 
-def _load(state: State, plan: Plan, header: dict[str, Any], data: bytes, at: int) -> None:
-    n_streams = len(state.streams)
-    lengths = header["lengths"]
-    kinds = [np.uint64, np.int64, np.int8, np.int64, np.float64, np.uint64, np.int64, np.int64, np.float64, np.float64]
-    kinds += [np.float64] * (len(lengths) - len(kinds))
-    arrays = []
-    for kind, n in zip(kinds, lengths, strict=True):
-        size = n * np.dtype(kind).itemsize
-        if n < 0 or at + size > len(data):
-            raise BraidedError("buffer: the saved bytes end too early")
-        arrays.append(np.frombuffer(data, kind, n, at))
-        at += size
-    key, time, stream, row, credit, count_key, counts, sketch, matches, exits, *snapshots = arrays
-    n = len(key)
-    _require(at == len(data), "bytes follow its end")
-    _require(n <= len(state.rows) and len({len(a) for a in (key, time, stream, row, credit)}) == 1, "too many rows")
+class _Reader:
+    """Reads sections one after the other."""
+
+    def __init__(self, sections: list[list[int]], data: bytes, at: int) -> None:
+        self._sections, self._data, self.at = iter(sections), data, at
+
+    def ints(self, kind: Any) -> Any:
+        values, self.at = unpack(next(self._sections), self._data, self.at, kind)
+        return values
+
+    def reals(self) -> Reals:
+        values, self.at = unpack_reals(next(self._sections), self._data, self.at)
+        return values
+
+    def streams(self, n: int, streams: int) -> Bytes:
+        planes = [np.unpackbits(self.ints(np.uint8), count=n) << bit for bit in range(_planes(streams))]
+        out: Bytes = np.sum(planes, axis=0).astype(np.int8)
+        return out
+
+
+def read_streams(header: dict[str, Any], data: bytes, at: int) -> Bytes:
+    """Return the stream of each row, oldest first, of a buffer whose rows were saved elsewhere."""
+    return _Reader(header["sections"], data, at).streams(header["rows"], len(header["streams"]))
+
+
+def _load(state: State, plan: Plan, header: dict[str, Any], data: bytes, at: int, known: Known | None) -> None:
+    n_streams, n = len(state.streams), int(header["rows"])
+    read = _Reader(header["sections"], data, at)
+    if known is None:
+        _require(not header["rows_elsewhere"], "its rows were saved elsewhere")
+        key, time, row = read.ints(np.uint64), read.ints(np.int64), read.ints(np.int64)
+    else:
+        key, time, row = known
+    stream, credit, count_key = read.streams(n, n_streams), read.reals(), read.ints(np.uint64)
+    counts = [read.ints(np.int64) for _ in range(n_streams)]
+    sketch, matches, exits = read.ints(np.int64), read.reals(), read.reals()
+    snapshots = [read.reals() for _ in (state.pools if _ranks(plan) else ())]
+    _require(read.at == len(data), "bytes follow its end")
+    _require(n <= len(state.rows) and {len(a) for a in (key, time, stream, row, credit)} == {n}, "its rows")
     _require(n == 0 or bool(stream.min() >= 0 and stream.max() < n_streams), "a row of no stream")
     _require(bool((time[1:] >= time[:-1]).all() and np.isfinite(credit).all()), "rows out of order")
-    _require(counts.size == len(count_key) * n_streams and 2 * len(count_key) <= len(state.count_key), "its counts")
+    _require({len(a) for a in counts} == {len(count_key)} and 2 * len(count_key) <= len(state.count_key), "its counts")
     _require(sketch.size == state.sketch.size and matches.size == exits.size == state.age_matches.size, "its counts")
     _require(len(header["pools"]) == len(state.pools) and len(header["streams"]) == n_streams, "its streams")
     for name in _KEPT_TOTALS:
@@ -146,7 +200,7 @@ def _load(state: State, plan: Plan, header: dict[str, Any], data: bytes, at: int
     state.sketch[:] = sketch.reshape(state.sketch.shape)
     state.age_matches[:] = matches.reshape(state.age_matches.shape)
     state.age_exits[:] = exits.reshape(state.age_exits.shape)
-    _restore_counts(state.count_key, state.counts, count_key, counts.reshape(-1, n_streams))
+    _restore_counts(state.count_key, state.counts, count_key, np.stack(counts, axis=1))
     state.totals["counted_keys"] = len(count_key)
     fill(state, plan, key, time, stream, row, credit)
     cursor = int(header["cursor"])
@@ -158,7 +212,7 @@ def _load(state: State, plan: Plan, header: dict[str, Any], data: bytes, at: int
 def fill(state: State, plan: Plan, key: Words, time: Ints, stream: Bytes, row: Ints, credit: Reals) -> None:
     """Put rows, oldest first, with their credits into an empty state."""
     in_chain = plan.code == PROB
-    _fill(*state[1:10], key, time, stream, row, credit, in_chain)
+    _fill(*state[1:10], state.sizes, key, time, stream, row, credit, in_chain)
 
 
 def _require(true: bool, what: str) -> None:
@@ -186,6 +240,7 @@ def _fill(
     table: Links,
     entries: Records,
     chains: Records,
+    sizes: Ints,
     keys: Words,
     times: Ints,
     row_streams: Bytes,
@@ -197,7 +252,7 @@ def _fill(
         s = int(row_streams[i])
         key, time, id_, credit = keys[i], times[i], ids[i], credits[i]
         slot = insert_row(
-            totals, pools, streams, rows, heap, heap_at, table, entries, chains, key, time, s, id_, credit
+            totals, pools, streams, rows, heap, heap_at, table, entries, chains, sizes, key, time, s, id_, credit
         )
         if in_chain:
             rows[slot].credit = 0.0

@@ -50,6 +50,7 @@ SETTINGS = np.dtype(
         ("period", _i8),
         ("refresh", _i8),
         ("room", _i8),
+        ("room_bytes", _i8),
         ("seed", _u8),
         ("hinted", _i8),
         ("explore", _u8),
@@ -74,9 +75,11 @@ TOTALS = np.dtype(
         ("expired", _i8),
         ("evicted", _i8),
         ("refused", _i8),
+        ("too_large", _i8),
+        ("bytes", _i8),
     ]
 )
-POOL = np.dtype([("rows", _i8), ("decayed", _f8), ("added", _f8), ("initial", _f8), ("snapshot", _i8)])
+POOL = np.dtype([("rows", _i8), ("bytes", _i8), ("decayed", _f8), ("added", _f8), ("initial", _f8), ("snapshot", _i8)])
 STREAM = np.dtype(
     [("soonest", _i8), ("retention", _i8), ("first", _i8), ("last", _i8), ("arrived", _i8), ("keep", _i8)]
 )
@@ -101,7 +104,11 @@ ENTRY = np.dtype([("key", _u8), ("rows", _i8)])
 
 
 class State(NamedTuple):
-    """Everything a buffer remembers; sizes follow from the capacity, the streams and the policy."""
+    """Everything a buffer remembers; lengths follow from the capacity, the streams and the policy.
+
+    `sizes` and `probes` are facts by row id, from outside: the bytes of a row, and whether it only probes, that is,
+    meets no other row that does. Empty: no limit in bytes; no such rows.
+    """
 
     settings: Records
     totals: Records
@@ -119,6 +126,8 @@ class State(NamedTuple):
     sketch: Ints
     age_matches: Reals
     age_exits: Reals
+    sizes: Ints
+    probes: Bytes
 
 
 def power_of_two(least: int) -> int:
@@ -148,6 +157,8 @@ def allocate(
         sketch=np.zeros((streams, SKETCH_ROWS, sketch_width), np.int64),
         age_matches=np.zeros((streams, AGE_BINS if ages else 0), np.float64),
         age_exits=np.zeros((streams, AGE_BINS if ages else 0), np.float64),
+        sizes=np.zeros(0, np.int64),
+        probes=np.zeros(0, np.int8),
     )
     state.totals["at_stream"] = state.totals["at_slot"] = NONE
     state.streams["first"] = state.streams["last"] = NONE

@@ -8,15 +8,16 @@ input, the budget and the seed alone, not on how the stream is cut into batches.
  new rows -> waiting (up to the lateness) -> in order -> joined with the buffer -> kept or not, by the policy
 ```
 
-Every pair that comes out is a pair of the exact join, once; what is missing was never kept or given up.
+Every pair that comes out is a pair of the exact join, once; what is missing was never kept or given up. Where the
+routing changes, copies that only probe an older assignment enter like all others, and meet rows that are stored under
+it and had arrived in earlier batches: exactly those that they would meet in the exact join.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,24 +26,35 @@ import pyarrow as pa
 from braided.buffers.adaptive import AdaptiveBuffer, buffer_from_bytes, make_buffer
 from braided.buffers.buffer import Buffer, Events, sorted_events
 from braided.buffers.policy import Policy
-from braided.buffers.saved import slots_by_age
-from braided.errors import BraidedError
+from braided.buffers.recall import Recall
+from braided.buffers.shed import Shed, Shedding
 from braided.join.emit import Emitter
+from braided.join.kept import Blocks, Index, Kept, Rows, together
 from braided.join.operator import WindowJoin
 from braided.join.runs import Run
-from braided.order.clocks import MAX_TIME, MIN_TIME, advance
+from braided.order.entrance import Entrance
 from braided.order.lateness import Lateness
 from braided.routing.content import row_hashes
-from braided.routing.routes import TAG
 from braided.routing.table import RoutingTable
-from braided.runtime.operator import Admitted, Block, Json, Outcome, Work
+from braided.routing.tally import Tally
+from braided.runtime.operator import Admitted, Block, Json, Outcome, Work, stream_labels
 from braided.runtime.store import Store
 
-_ID = "__braided_row"
 _ROOM = 1 << 16
-# A block of kept rows is written again once a quarter of it has gone.
-_LIVE = 0.75
-Ids = npt.NDArray[np.int64]
+_NONE = np.zeros(0, np.int64)
+
+
+class Entering(NamedTuple):
+    """Rows that enter in one batch.
+
+    events : as the policy sees them, with row ids: left rows from 0, kept ones first, then right rows from `right`; -1
+        where a row was shed.
+    sides : kept rows, then those that enter, in order.
+    """
+
+    events: Events
+    sides: list[Rows]
+    right: int
 
 
 @dataclass(frozen=True)
@@ -50,13 +62,15 @@ class BoundedJoin:
     """An inner window join that keeps at most `capacity` rows a worker, of both sides together.
 
     Cost: one pass of the buffer's kernel over the rows in order, and a copy of each result. State: the rows kept and
-    those that wait, about 33 bytes a kept row for the policy. Not supported: routing that changes while it runs.
+    those that wait; beside a kept row two bits and its credit, and what a policy has learned.
     """
 
     exact: WindowJoin
     capacity: int
     policy: Policy
     share: Literal["unified", "proportional"] = "unified"
+    adapts: bool = False
+    shed: Shed | None = None
 
     @property
     def inputs(self) -> tuple[pa.Schema, ...]:
@@ -86,12 +100,8 @@ class BoundedJoin:
     @property
     def options(self) -> Json:
         """Everything that gives the stored state its meaning."""
-        bounded = {"memory": self.capacity, "evict": repr(self.policy), "share": self.share}
+        bounded = {"memory": self.capacity, "evict": repr(self.policy), "share": self.share, "shed": self.shed}
         return {**self.exact.options, "operator": "bounded join", **bounded}
-
-    @cached_property
-    def _kept_schemas(self) -> list[pa.Schema]:
-        return [schema.append(pa.field(TAG, pa.int32())).append(pa.field(_ID, pa.int64())) for schema in self.inputs]
 
     def admit(self, side: int, rows: pa.RecordBatch, table: RoutingTable) -> Admitted:
         """Drop rows with a null key; route each other row by its key."""
@@ -105,183 +115,207 @@ class BoundedJoin:
         """Put in order what can be, join it with the buffer, and keep what the policy keeps."""
         window = self.exact.window
         old: Json = state or {
-            "clocks": [None, None], "horizon": MIN_TIME, "row": 0, "block": 0, "buffer": None,
-            "kept": [[], []], "waiting": [None, None],
+            "entrance": None, "batch": 0, "block": 0, "buffer": None, "recall": None,
+            "alive": None, "shed": None, "kept": [[], []], "waiting": [None, None],
         }  # fmt: skip
-        clocks = [advance(c, s.last) for c, s in zip(old["clocks"], work.streams, strict=True)]
-        safe = [MIN_TIME if c is None else c - late for c, late in zip(clocks, window.lateness, strict=True)]
-        until = MAX_TIME if work.final else max(old["horizon"], min(safe))
-        blocks = _Blocks(store, old["block"])
-        late = [0, 0]
-        arriving, kept = [], []
-        for side in (0, 1):
-            rows = self._arrived(side, work.blocks, store, old["waiting"][side])
-            times = self.exact.times_of(side, rows)
-            late[side] = int(np.count_nonzero(times < old["horizon"]))
-            now = (times >= old["horizon"]) & (times < until)
-            waits = times >= until
-            if old["waiting"][side] is not None:
-                store.delete(old["waiting"][side])
-            old["waiting"][side] = blocks.write(rows.filter(pa.array(waits))) if waits.any() else None
-            arriving.append(rows.filter(pa.array(now)))
-            kept.append([store_read(store, number, self._kept_schemas[side]) for number, _ in old["kept"][side]])
+        entrance = Entrance(self.lateness, self.idle, old["entrance"])
+        entrance.advance(work.streams, work.stamp, final=work.final)
+        blocks = Blocks(store, old["block"], marked=self.adapts)
+        entrance.late = [self._late(side, work.blocks, entrance.before) for side in (0, 1)]
+        arriving = [self._arriving(side, work.blocks, old, entrance, blocks) for side in (0, 1)]
+        kept = self._kept(old, blocks)
         buffer = self._buffer(store, old["buffer"])
-        events, numbered = self._sequence(arriving, old["row"])
-        sides = [_by_id(pa.concat_batches([*kept[side], numbered[side]])) for side in (0, 1)]
-        results = yield from self._join(buffer, events, sides)
+        recall = self._recall(store, old["recall"])
+        shedding = None
+        if self.shed is not None:
+            bounds = (window.lo, window.hi)
+            shedding = Shedding(self.shed, capacity=self.capacity, window=bounds, saved=old["shed"])
+        entering = self._enter(kept, arriving, shedding)
+        _attach(buffer, entering, [self._keys(side, kept[side].rows) for side in (0, 1)], self.exact)
+        tally = self._tally(work)
+        results = yield from self._join(buffer, recall, entering, tally)
 
-        alive = np.sort(_row_ids(buffer))
+        total = sum(map(len, entering.sides))
+        alive = np.zeros(total, np.bool_)
+        alive[_main(buffer).row_ids()] = True
+        parts = (alive[: entering.right], alive[entering.right :])
+        recall.moved(np.concatenate([np.where(part, np.cumsum(part) - 1, -1) for part in parts]))
         for side in (0, 1):
-            old["kept"][side] = self._keep(blocks, old["kept"][side], kept[side], numbered[side], alive)
-        if old["buffer"] is not None:
-            store.delete(old["buffer"])
-        saved = buffer.to_bytes()
-        old["buffer"] = blocks.put(saved)
-        sizes = [size for side in (0, 1) for _, size in old["kept"][side]]
-        old |= {"clocks": clocks, "horizon": until, "row": old["row"] + len(events.rows), "block": blocks.next}
+            kept[side].update(entering.sides[side], parts[side])
+        _main(buffer).rows_elsewhere = True
+        bits = np.packbits(np.concatenate([*kept[0].masks, *kept[1].masks, np.zeros(0, np.bool_)]))
+        for name, content in (
+            ("buffer", buffer.to_bytes()),
+            ("recall", recall.to_bytes()),
+            ("alive", bits.tobytes()),
+        ):
+            old[name] = [blocks.replace(old[name] and old[name][0], content), len(content)]
+        entries = [entry for side in (0, 1) for entry in kept[side].entries]
+        sizes = [entry.bytes for entry in entries] + [old[name][1] for name in ("buffer", "recall", "alive")]
+        old |= {"entrance": entrance.to_json(), "batch": old["batch"] + 1, "block": blocks.next}
+        old["kept"] = [kept[side].entries for side in (0, 1)]
+        shed = int(np.count_nonzero(entering.events.rows < 0))
+        if shedding is not None:
+            old["shed"] = shedding.to_json()
         return Outcome(
             old,
-            counts={"results": results, "late_left": late[0], "late_right": late[1]},
+            counts={"results": results, "shed": shed, **entrance.counts(stream_labels(2))},
             levels={
                 "stored_rows": buffer.rows,
-                "stored_bytes": sum(sizes) + len(saved),
-                "runs": len(sizes),
-                **{name: buffer.counts[name] for name in ("evicted", "refused")},
+                "stored_bytes": sum(sizes),
+                "runs": len(entries),
+                **{name: buffer.counts[name] for name in ("evicted", "refused", "too_large")},
             },
-            streams=[{"clock": clocks[side], "lateness": window.lateness[side]} for side in (0, 1)],
+            streams=entrance.report(),
+            load={} if tally is None else tally.to_json(),
+            recall=recall.sums(),
         )  # fmt: skip
 
-    def _arrived(self, side: int, blocks: Any, store: Store, waiting: int | None) -> pa.RecordBatch:
-        """Return the rows that waited and the new ones, tagged and not yet numbered."""
-        schema = self._kept_schemas[side]
-        parts = [] if waiting is None else [store_read(store, waiting, schema)]
-        parts += [_tagged(block, schema) for block in blocks if block.side == side]
-        return pa.concat_batches(parts) if parts else pa.RecordBatch.from_pylist([], schema=schema)
+    def _late(self, side: int, blocks: Sequence[Block], horizon: int) -> int:
+        """Count rows that come after what has entered; copies are counted where they are primary."""
+        count = 0
+        for block in blocks:
+            if block.side == side and block.stored:
+                times = self.exact.times_of(side, block.rows)[: block.rows.num_rows - block.copies]
+                count += int(np.count_nonzero(times < horizon))
+        return count
 
-    def _buffer(self, store: Store, number: int | None) -> Buffer | AdaptiveBuffer:
-        if number is not None:
-            return buffer_from_bytes(store.get(number), self.policy)
+    def _tally(self, work: Work) -> Tally | None:
+        """Count the rows of a batch for a controller, if there is one."""
+        if not work.watched:
+            return None
+        tally = Tally()
+        for block in work.blocks:
+            tally.rows(block.side, self.exact.hashes(block.side, block.rows, block.tags), block.tags)
+        return tally
+
+    def _arriving(self, side: int, blocks_in: Sequence[Block], old: Json, entrance: Entrance, blocks: Blocks) -> Rows:
+        """Return the rows that can enter, of those that waited and the new ones, and let the others wait."""
+        schema, waiting = self.inputs[side], old["waiting"][side]
+        parts = [] if waiting is None else [blocks.read(waiting, schema)]
+        parts += [Rows.of_block(block, old["batch"]) for block in blocks_in if block.side == side]
+        rows = together(parts, schema)
+        times = self.exact.times_of(side, rows.rows)
+        waits = entrance.waits(side, times)
+        if waiting is not None:
+            blocks.delete(waiting[0])
+        old["waiting"][side] = blocks.write(rows.pick(waits)) if waits.any() else None
+        return rows.pick(entrance.enters(times))
+
+    def _kept(self, old: Json, blocks: Blocks) -> list[Kept]:
+        counts = [sum(entry[2] for entry in entries) for entries in old["kept"]]
+        bits = np.zeros(0, np.bool_)
+        if old["alive"] is not None:
+            packed = np.frombuffer(blocks.get(old["alive"][0]), np.uint8)
+            bits = np.unpackbits(packed, count=sum(counts)).view(np.bool_)
+        parts = (bits[: counts[0]], bits[counts[0] :])
+        return [Kept(blocks, old["kept"][side], parts[side], self.inputs[side]) for side in (0, 1)]
+
+    def _buffer(self, store: Store, saved: list[int] | None) -> Buffer | AdaptiveBuffer:
+        if saved is not None:
+            return buffer_from_bytes(store.get(saved[0]), self.policy)
         window = (self.exact.window.lo, self.exact.window.hi)
         return make_buffer(self.capacity, self.policy, window=window, share=self.share)
 
-    def _sequence(self, arriving: list[pa.RecordBatch], first: int) -> tuple[Events, list[pa.RecordBatch]]:
-        """Return the rows in the order that the policy sees, and each side's rows numbered by that order."""
-        parts = []
+    def _recall(self, store: Store, saved: list[int] | None) -> Recall:
+        if saved is not None:
+            return Recall.from_bytes(store.get(saved[0]))
+        return Recall(self.capacity, window=(self.exact.window.lo, self.exact.window.hi))
+
+    def _keys(self, side: int, rows: Rows) -> npt.NDArray[np.uint64]:
+        return self.exact.hashes(side, rows.rows, rows.tags if rows.tags.any() else None)
+
+    def _enter(self, kept: list[Kept], arriving: list[Rows], shedding: Shedding | None) -> Entering:
+        """Put rows in order and behind the kept ones of their side, but for those that are shed."""
+        columns = []
         for side, rows in enumerate(arriving):
-            plain = rows.select(self.inputs[side].names)
-            tags = rows.column(TAG).to_numpy()
-            hashes = self.exact.hashes(side, plain, tags if tags.any() else None)
-            parts.append(
-                (hashes, self.exact.times_of(side, plain), np.full(len(hashes), side, np.int8), row_hashes(plain))
-            )
-        keys, times, streams, contents = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-        at = np.arange(len(keys))
-        events = sorted_events(Events(keys, times, streams, contents, at))
-        place = np.empty(len(at), np.int64)
-        place[events.rows] = np.arange(first, first + len(at))
-        split = arriving[0].num_rows
-        numbered = []
-        for side, ids in enumerate((place[:split], place[split:])):
-            order = np.argsort(ids)
-            columns = [*arriving[side].columns[:-1], pa.array(ids)]
-            rows = pa.RecordBatch.from_arrays(columns, schema=self._kept_schemas[side])
-            numbered.append(rows.take(pa.array(order)))
-        return events._replace(rows=np.arange(first, first + len(at))), numbered
+            times = self.exact.times_of(side, rows.rows)
+            streams = np.full(len(rows), side, np.int8)
+            columns.append((self._keys(side, rows), times, streams, row_hashes(rows.rows)))
+        keys, times, streams, contents = (np.concatenate(parts) for parts in zip(*columns, strict=True))
+        events = sorted_events(Events(keys, times, streams, contents, np.arange(len(keys))))
+        entered = np.ones(len(keys), np.bool_) if shedding is None else ~shedding.drop(events)
+        order, split = events.rows[entered], len(arriving[0])
+        left = order < split
+        sides = [
+            together([kept[side].rows, rows.pick(index)], self.inputs[side])
+            for side, (rows, index) in enumerate(zip(arriving, (order[left], order[~left] - split), strict=True))
+        ]
+        right = len(sides[0])
+        ids = np.full(len(keys), -1, np.int64)
+        ids[entered] = np.where(
+            left,
+            len(kept[0].rows) + np.cumsum(left) - 1,
+            right + len(kept[1].rows) + np.cumsum(~left) - 1,
+        )
+        return Entering(events._replace(rows=ids), sides, right)
 
     def _join(
-        self, buffer: Buffer | AdaptiveBuffer, events: Events, sides: list[pa.RecordBatch]
+        self, buffer: Buffer | AdaptiveBuffer, recall: Recall, entering: Entering, tally: Tally | None
     ) -> Generator[pa.RecordBatch, None, int]:
         """Run the events through the buffer and yield the pairs in pieces."""
+        events, sides, right = entering
+        entered = np.append(np.flatnonzero(events.rows >= 0), len(events.keys))
+        all_events, events = events, events if len(entered) > len(events.keys) else events.pick(entered[:-1])
+        probes, arrived = (np.concatenate([getattr(rows, name) for rows in sides]) for name in ("probes", "arrived"))
+        probing = bool(probes.any())
         runs = [_as_run(rows) for rows in sides]
-        ids = [rows.column(_ID).to_numpy() for rows in sides]
+        recall.place(len(probes), right=right, probes=probes if probing else None)
         emitter = Emitter(self.exact)
         pair_event, pair_row = np.empty(_ROOM, np.int64), np.empty(_ROOM, np.int64)
-        at = 0
+        described = None
+        at = fed = 0
         while at < len(events.keys):
-            at, pairs, _ = buffer.step(events, at, pair_event=pair_event, pair_row=pair_row)
-            mine, theirs = events.rows[pair_event[:pairs]], pair_row[:pairs]
-            from_left = events.streams[pair_event[:pairs]] == 0
-            left, right = np.where(from_left, mine, theirs), np.where(from_left, theirs, mine)
-            yield from emitter.emit(runs[0], runs[1], np.searchsorted(ids[0], left), np.searchsorted(ids[1], right))
+            if described is not _main(buffer):  # a buffer that follows another policy is a new one
+                described = _main(buffer)
+                described.describe(probes=probes if probing else None)
+            start = at
+            at, pairs, _ = buffer.step(events, start, pair_event=pair_event, pair_row=pair_row)
+            recall.feed(all_events, fed, entered[at], entered[pair_event[:pairs]], pair_row[:pairs])
+            fed = entered[at]
+            of, theirs = pair_event[:pairs], pair_row[:pairs]
+            if probing:
+                met = _met(events.rows[of], theirs, probes, arrived)
+                of, theirs = of[met], theirs[met]
+            mine = events.rows[of]
+            if tally is not None:
+                which, counts = np.unique(of, return_counts=True)
+                tags = np.concatenate([rows.tags for rows in sides])[events.rows[which]]
+                tally.results(events.keys[which], tags, counts)
+            yield from emitter.emit(runs[0], runs[1], np.minimum(mine, theirs), np.maximum(mine, theirs) - right)
+        recall.feed(all_events, fed, len(all_events.keys), _NONE, _NONE)
         yield from emitter.flush()
         return emitter.results
 
-    def _keep(
-        self, blocks: _Blocks, known: list[list[int]], old: list[pa.RecordBatch], new: pa.RecordBatch, alive: Ids
-    ) -> list[list[int]]:
-        """Write the rows that the buffer still has; a block that is mostly alive stays as it is."""
-        out: list[list[int]] = []
-        loose = []
-        for (number, size), rows in zip(known, old, strict=True):
-            live = _among(rows.column(_ID).to_numpy(), alive)
-            if live.sum() >= _LIVE * len(live) and len(live) * len(known) >= len(alive) // 4:
-                out.append([number, size])
-                continue
-            blocks.delete(number)
-            loose.append(rows.filter(pa.array(live)))
-        loose.append(new.filter(pa.array(_among(new.column(_ID).to_numpy(), alive))))
-        together = pa.concat_batches(loose)
-        if together.num_rows:
-            content = together.serialize().to_pybytes()
-            out.append([blocks.put(content), len(content)])
-        return out
+
+def _met(a: Index, b: Index, probes: npt.NDArray[np.int8], arrived: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Return which pairs are those of the exact join: what only probes meets rows of earlier batches."""
+    wrong = (probes[a] != 0) & (arrived[b] >= arrived[a]) | (probes[b] != 0) & (arrived[a] >= arrived[b])
+    met: npt.NDArray[np.bool_] = ~wrong
+    return met
 
 
-class _Blocks:
-    """Numbers new blocks of a worker's store."""
-
-    def __init__(self, store: Store, next_: int) -> None:
-        self._store = store
-        self.next = next_
-
-    def put(self, content: bytes) -> int:
-        number = self.next
-        self._store.put(number, content)
-        self.next += 1
-        return number
-
-    def write(self, rows: pa.RecordBatch) -> int:
-        return self.put(rows.serialize().to_pybytes())
-
-    def delete(self, number: int) -> None:
-        self._store.delete(number)
+def _main(buffer: Buffer | AdaptiveBuffer) -> Buffer:
+    return buffer.main if isinstance(buffer, AdaptiveBuffer) else buffer
 
 
-def store_read(store: Store, number: int, schema: pa.Schema) -> pa.RecordBatch:
-    """Return a stored block of rows."""
-    return pa.ipc.read_record_batch(pa.py_buffer(store.get(number)), schema)
+def _attach(
+    buffer: Buffer | AdaptiveBuffer, entering: Entering, keys: list[npt.NDArray[np.uint64]], join: WindowJoin
+) -> None:
+    """Give a buffer that was read from state its rows again."""
+    main = _main(buffer)
+    if not main.rows_elsewhere:
+        return
+    left = main.row_streams() == 0
+    rank = np.where(left, np.cumsum(left), np.cumsum(~left)) - 1
+    kept = [rows.rows.slice(0, len(k)) for rows, k in zip(entering.sides, keys, strict=True)]
+    times = [join.times_of(side, kept[side]) for side in (0, 1)]
+    at = np.where(left, rank, len(keys[0]) + rank)
+    main.attach(np.concatenate(keys)[at], np.concatenate(times)[at], np.where(left, rank, entering.right + rank))
 
 
-def _tagged(block: Block, schema: pa.Schema) -> pa.RecordBatch:
-    if not block.stored:
-        raise BraidedError("memory=: routing that changes while the query runs is not supported; leave out control=")
-    tags = np.zeros(block.rows.num_rows, np.int32) if block.tags is None else block.tags
-    ids = np.full(block.rows.num_rows, -1, np.int64)
-    return pa.RecordBatch.from_arrays([*block.rows.columns, pa.array(tags), pa.array(ids)], schema=schema)
-
-
-def _by_id(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Return rows in the order of their numbers; blocks that were written again hold old and new ones."""
-    ids = rows.column(_ID).to_numpy()
-    return rows if (ids[1:] > ids[:-1]).all() else rows.take(pa.array(np.argsort(ids)))
-
-
-def _as_run(rows: pa.RecordBatch) -> Run:
+def _as_run(rows: Rows) -> Run:
     """Return rows as something to gather results from; nothing searches it."""
     none = np.zeros(0, np.uint64)
-    plain = rows.select(rows.schema.names[:-2])
-    tags = rows.column(TAG).to_numpy()
-    return Run(plain, none, none.view(np.int64), none.view(np.int32), none.view(np.uint8), tags if tags.any() else None)
-
-
-def _row_ids(buffer: Buffer | AdaptiveBuffer) -> Ids:
-    state = buffer.main.state if isinstance(buffer, AdaptiveBuffer) else buffer.state
-    ids: Ids = state.rows["row"][slots_by_age(state)]
-    return ids
-
-
-def _among(ids: Ids, sorted_ids: Ids) -> npt.NDArray[np.bool_]:
-    at = np.searchsorted(sorted_ids, ids)
-    at[at == len(sorted_ids)] = 0
-    found: npt.NDArray[np.bool_] = (sorted_ids[at] == ids) if len(sorted_ids) else np.zeros(len(ids), np.bool_)
-    return found
+    tags = rows.tags if rows.tags.any() else None
+    return Run(rows.rows, none, none.view(np.int64), none.view(np.int32), none.view(np.uint8), tags)

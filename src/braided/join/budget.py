@@ -14,10 +14,13 @@ from braided.buffers.gdj import Gdj
 from braided.buffers.policy import Policy
 from braided.buffers.prob import Prob
 from braided.buffers.random import Random
+from braided.buffers.recall import GHOST_BYTES, most_ghosts
+from braided.buffers.shed import check_shed
 from braided.errors import BraidedError
 from braided.join.bounded import BoundedJoin
 from braided.join.emit import fixed_row_bytes
 from braided.join.operator import WindowJoin
+from braided.join.shedding import SheddingJoin
 
 _UNITS = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*", re.IGNORECASE)
@@ -33,7 +36,7 @@ def resolve_memory(memory: Any, policy: Policy, schemas: tuple[pa.Schema, pa.Sch
 
     >>> row = pa.schema([("k", pa.int64()), ("ts", pa.timestamp("us"))])
     >>> resolve_memory(20_000, Fifo(), (row, row)), resolve_memory("1 MB", Fifo(), (row, row))
-    (20000, 4761)
+    (20000, 4059)
     """
     if isinstance(memory, int) and not isinstance(memory, bool):
         if memory < 1:
@@ -47,20 +50,43 @@ def resolve_memory(memory: Any, policy: Policy, schemas: tuple[pa.Schema, pa.Sch
         raise BraidedError(f"memory={memory!r}: rows differ in size here; write a number of rows instead")
     overhead = _ROW_BYTES + _POLICY_BYTES.get(type(policy), max(_POLICY_BYTES.values()))
     row = max(int(size[0]) for size in sizes if size is not None) + overhead
-    rows = int(float(match[1]) * _UNITS[match[2].lower()]) // row
+    rows = _rows_in(int(float(match[1]) * _UNITS[match[2].lower()]), row)
     if rows < 1:
         raise BraidedError(f"memory={memory!r}: less than one row, which takes {row} bytes with its credit and indexes")
     return rows
 
 
-def bound(join: WindowJoin, memory: Any, evict: Any, share: str) -> BoundedJoin:
-    """Return the join with a budget."""
+def _rows_in(size: int, row: int) -> int:
+    """Return how many rows of `row` bytes fit, with the sample for the estimate of recall."""
+    rows = size // row
+    while rows > 0 and rows * row + GHOST_BYTES * most_ghosts(rows) > size:
+        over = rows * row + GHOST_BYTES * most_ghosts(rows) - size
+        rows -= max(1, over // (row + 4 * GHOST_BYTES))
+    return rows
+
+
+def bound(
+    join: WindowJoin, memory: Any, evict: Any, share: str, *, adapts: bool = False, shed: Any = None
+) -> BoundedJoin:
+    """Return the join with a budget; where it `adapts`, its routing may change while it runs."""
     if join.theta is not None or not join.keys[0]:
         raise BraidedError("memory=: a join without keys cannot have a budget; join on a key")
     if share not in ("unified", "proportional"):
         raise BraidedError(f"share={share!r}: write 'unified' or 'proportional'")
     policy = resolve_evict(evict)
-    return BoundedJoin(join, resolve_memory(memory, policy, join.inputs), policy, share)  # type: ignore[arg-type]
+    rows = resolve_memory(memory, policy, join.inputs)
+    return BoundedJoin(join, rows, policy, share, adapts, check_shed(shed, bounded=True))  # type: ignore[arg-type]
+
+
+def limit(
+    join: WindowJoin, memory: Any, evict: Any, share: str, shed: Any, *, adapts: bool = False
+) -> BoundedJoin | SheddingJoin:
+    """Return the join with a budget, of a share of its rows, or both; one of `memory` and `shed` is given."""
+    if memory is not None:
+        return bound(join, memory, evict, share, adapts=adapts, shed=shed)
+    dropped = check_shed(shed, bounded=False)
+    assert isinstance(dropped, float)
+    return SheddingJoin(join, dropped)
 
 
 def resolve_evict(evict: Any) -> Policy:

@@ -70,6 +70,7 @@ def join_frames(
     memory: int | str | None = None,
     evict: Any = "auto",
     share: str = "unified",
+    shed: float | str | None = None,
 ) -> DataFrame:
     """See `braided.join`."""
     check_how(how)
@@ -101,7 +102,7 @@ def join_frames(
         names, schemas, window, suffixes, predicate, where, learned=how_learned(rules), idle=resolve_idle(idle)
     )
     label = name or f"join-{next(_numbers)}"
-    limited = _limit(memory, evict, share, control)
+    limited = _limit(memory, evict, share, shed, control)
     limited(operator)  # a bad budget is told before anything else happens
     watch(session, label, operator, routing)
     if where is None or predicate is not None:
@@ -112,17 +113,15 @@ def join_frames(
     return _filtered_by_spark(operator, where, names, frames, marked, marks, label, routing, limited)
 
 
-def _limit(memory: int | str | None, evict: Any, share: str, control: str | None) -> Callable[[WindowJoin], Operator]:
-    """Return what gives a join its budget."""
-    if memory is None:
+def _limit(
+    memory: int | str | None, evict: Any, share: str, shed: float | str | None, control: str | None
+) -> Callable[[WindowJoin], Operator]:
+    """Return what gives a join its budget, or takes a share of its rows."""
+    if memory is None and shed is None:
         return lambda join: join
-    if control is not None:
-        raise BraidedError(
-            "memory=: routing that changes while the query runs is not supported yet; leave out control="
-        )
-    from braided.join.budget import bound
+    from braided.join.budget import limit
 
-    return lambda join: bound(join, memory, evict, share)
+    return lambda join: limit(join, memory, evict, share, shed, adapts=control is not None)
 
 
 def _routing(workers: int, partition: str, control: str | None, redact: bool, *, keyed: bool) -> Routing:

@@ -25,11 +25,11 @@ from braided.join.multi_emit import MultiEmitter, OneRun
 from braided.join.operator import WindowJoin
 from braided.join.ordered import Entering, Numbered, OrderedRows
 from braided.order.lateness import Lateness
-from braided.order.stream_clock import StreamClock, lateness_options
+from braided.order.stream_clock import lateness_options
 from braided.routing.content import content_hashes
 from braided.routing.routes import Routes, route
 from braided.routing.table import RoutingTable
-from braided.runtime.operator import Admitted, Json, Outcome, Work
+from braided.runtime.operator import Admitted, Json, Outcome, Work, stream_labels
 from braided.runtime.store import Store
 
 JOIN = "join"
@@ -115,7 +115,7 @@ class JoinGroup:
     def process(self, work: Work, state: Json | None, store: Store) -> Generator[pa.RecordBatch, None, Outcome]:
         """Put in order what can be, join it with the buffer, and keep what the policy keeps."""
         old: Json = state or {"rows": None, "buffer": None}
-        ordered = OrderedRows(self.inputs, self.times, self._clocks, old["rows"], store)
+        ordered = OrderedRows(self.inputs, self.times, self.lateness, self.idle, old["rows"], store)
         buffer = self._buffer(store, old["buffer"])
         entering = ordered.enter(work)
         streams = [ordered.rows(side) for side in range(len(self.inputs))]
@@ -129,7 +129,7 @@ class JoinGroup:
             counts={
                 "results": sum(results),
                 **{f"results_{m.name}": count for m, count in zip(self.members, results, strict=True)},
-                **ordered.counts(),
+                **ordered.entrance.counts(stream_labels(len(self.inputs))),
             },
             levels={
                 "stored_rows": buffer.rows,
@@ -137,12 +137,8 @@ class JoinGroup:
                 "runs": len(sizes),
                 **{name: buffer.counts[name] for name in ("evicted", "refused")},
             },
-            streams=[clock.report() for clock in ordered.clocks],
+            streams=ordered.entrance.report(),
         )
-
-    @property
-    def _clocks(self) -> list[StreamClock]:
-        return [StreamClock(lateness, idle=self.idle) for lateness in self.lateness]
 
     def _buffer(self, store: Store, number: int | None) -> GroupBuffer:
         windows = [GroupWindow(*m.streams, m.join.window.lo, m.join.window.hi) for m in self.members]

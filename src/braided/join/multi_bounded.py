@@ -30,9 +30,8 @@ from braided.join.multi import MultiJoin
 from braided.join.multi_emit import MultiEmitter, OneRun, Places
 from braided.join.ordered import Entering, Ids, Numbered, OrderedRows
 from braided.order.lateness import Lateness
-from braided.order.stream_clock import StreamClock
 from braided.routing.table import RoutingTable
-from braided.runtime.operator import Admitted, Json, Outcome, Work
+from braided.runtime.operator import Admitted, Json, Outcome, Work, stream_labels
 from braided.runtime.store import Store
 
 _ROOM = 1 << 16
@@ -94,7 +93,7 @@ class BoundedMultiJoin:
     def process(self, work: Work, state: Json | None, store: Store) -> Generator[pa.RecordBatch, None, Outcome]:
         """Put in order what can be, join it with the buffer, and keep what the policy keeps."""
         old: Json = state or {"rows": None, "buffer": None}
-        ordered = OrderedRows(self.inputs, self.times, self._clocks, old["rows"], store)
+        ordered = OrderedRows(self.inputs, self.times, self.lateness, self.idle, old["rows"], store)
         buffer = self._buffer(store, old["buffer"])
         entering = ordered.enter(work)
         streams = [ordered.rows(side) for side in range(len(self.inputs))]
@@ -105,19 +104,15 @@ class BoundedMultiJoin:
         sizes = ordered.block_sizes
         return Outcome(
             {"rows": ordered.to_json(), "buffer": number},
-            counts={"results": results, **ordered.counts()},
+            counts={"results": results, **ordered.entrance.counts(stream_labels(len(self.inputs)))},
             levels={
                 "stored_rows": buffer.rows,
                 "stored_bytes": sum(sizes) + len(saved),
                 "runs": len(sizes),
                 **{name: buffer.counts[name] for name in ("evicted", "refused")},
             },
-            streams=[clock.report() for clock in ordered.clocks],
+            streams=ordered.entrance.report(),
         )
-
-    @property
-    def _clocks(self) -> list[StreamClock]:
-        return [StreamClock(lateness, idle=self.idle) for lateness in self.lateness]
 
     def _buffer(self, store: Store, number: int | None) -> Buffer | AdaptiveBuffer:
         if number is not None:

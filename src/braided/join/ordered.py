@@ -18,10 +18,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from braided.errors import BraidedError
-from braided.order.clocks import MAX_TIME, MIN_TIME
-from braided.order.stream_clock import StreamClock, all_safe, update_all
+from braided.order.entrance import Entrance
+from braided.order.lateness import Lateness
 from braided.routing.content import row_hashes
-from braided.runtime.operator import Block, Json, Work, stream_labels
+from braided.runtime.operator import Block, Json, Work
 from braided.runtime.store import Store
 
 _ID = "__braided_row"
@@ -69,60 +69,38 @@ class OrderedRows:
         self,
         inputs: Sequence[pa.Schema],
         times: Sequence[str],
-        clocks: Sequence[StreamClock],
+        lateness: Sequence[int | Lateness],
+        idle: int | None,
         state: Json | None,
         store: Store,
     ) -> None:
-        self._inputs, self._times, self.clocks = inputs, times, clocks
+        self._inputs, self._times = inputs, times
         self._schemas = [schema.append(pa.field(_ID, pa.int64())) for schema in inputs]
         self._store = store
         self._state: Json = state or {
-            "clocks": None, "horizon": MIN_TIME, "row": 0, "block": 0,
-            "kept": [[] for _ in inputs], "waiting": [None] * len(inputs), "doubted": [None] * len(inputs),
+            "entrance": None, "row": 0, "block": 0, "kept": [[] for _ in inputs], "waiting": [None] * len(inputs),
         }  # fmt: skip
-        if self._state["clocks"] is not None:
-            for clock, known in zip(clocks, self._state["clocks"], strict=True):
-                clock.restore(known)
+        self.entrance = Entrance(lateness, idle, self._state["entrance"])
         self._entered: list[pa.RecordBatch] = []
         self._kept: list[list[pa.RecordBatch]] = []
-        self.late = [0] * len(inputs)
-        self.given_up = [0] * len(inputs)
 
     def enter(self, work: Work) -> Entering:
         """Take a batch, and number the rows that nothing can come before any more."""
         state = self._state
-        update_all(self.clocks, work.streams, work.stamp)
-        before = state["horizon"]
-        until = MAX_TIME if work.final else max(before, all_safe(self.clocks))
+        entrance = self.entrance
+        entrance.advance(work.streams, work.stamp, final=work.final)
         arriving = []
         for side in range(len(self._inputs)):
             rows = self._arrived(side, work.blocks)
             times = self._times_of(side, rows)
-            self.late[side] = int(np.count_nonzero(times < before))
-            waits = (times >= until) & ~self._doubtful(side, times, work)
+            entrance.late[side] = int(np.count_nonzero(times < entrance.before))
+            waits = entrance.waits(side, times)
             if state["waiting"][side] is not None:
                 self._store.delete(state["waiting"][side])
             waiting = rows.filter(pa.array(waits))
             state["waiting"][side] = self._put(waiting.serialize().to_pybytes()) if waiting.num_rows else None
-            arriving.append(rows.filter(pa.array((times >= before) & ~waits)))
-        state["horizon"] = until
+            arriving.append(rows.filter(pa.array(entrance.enters(times))))
         return self._number(arriving)
-
-    def _doubtful(self, side: int, times: npt.NDArray[np.int64], work: Work) -> npt.NDArray[np.bool_]:
-        """Return which rows are given up: quarantined ones, after their stream has gone on without them."""
-        clock, since = self.clocks[side], self._state["doubted"]
-        ahead = times > max(other.limit for other in self.clocks if other.clock is not None or not len(times))
-        if work.final or not ahead.any():
-            since[side] = None
-            return np.zeros(len(times), np.bool_)
-        now = MIN_TIME if clock.clock is None else clock.clock
-        if since[side] is None:
-            since[side] = now
-        if now - since[side] <= clock.jump + clock.lateness:
-            return np.zeros(len(times), np.bool_)
-        since[side] = None
-        self.given_up[side] = int(ahead.sum())
-        return ahead
 
     def rows(self, side: int) -> Numbered:
         """Return the rows of a stream that were kept, and those that enter now."""
@@ -162,15 +140,7 @@ class OrderedRows:
 
     def to_json(self) -> Json:
         """Return the bookkeeping."""
-        return {**self._state, "clocks": [clock.to_json() for clock in self.clocks]}
-
-    def counts(self) -> dict[str, int]:
-        """Return what a batch counts of each stream."""
-        labels = stream_labels(len(self._inputs))
-        return {
-            **{f"late_{label}": self.late[side] for side, label in enumerate(labels)},
-            **{f"given_up_{label}": self.given_up[side] for side, label in enumerate(labels)},
-        }
+        return {**self._state, "entrance": self.entrance.to_json()}
 
     @property
     def block_sizes(self) -> list[int]:

@@ -26,6 +26,7 @@ class StreamTime:
     rows: int = 0
     null_times: int = 0
     null_keys: int = 0
+    shed: int = 0
     clusters: list[Cluster] = field(default_factory=list)
     delays: list[Delays] = field(default_factory=list)
 

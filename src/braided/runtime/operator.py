@@ -40,6 +40,8 @@ class Admitted:
     null_keys: int
     hashes: npt.NDArray[np.uint64] | None = None
     """Key hashes, for operators that have keys."""
+    shed: int = 0
+    """Rows that were dropped at random."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,8 @@ class Outcome:
     counts: dict[str, int] = field(default_factory=dict)
     levels: dict[str, int] = field(default_factory=dict)
     streams: list[Json] = field(default_factory=list)
+    recall: list[list[float]] | None = None
+    """The sums from which recall is estimated, in total and lately, for operators that lose results."""
 
 
 class Operator(Protocol):

@@ -8,10 +8,12 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from braided.buffers.estimate import recall_of
 from braided.durations import format_duration
 from braided.runtime.operator import Json, stream_labels
 
 _COLUMNS = ("rows", "results", "cpu_ms", "stored_rows", "stored_bytes", "runs")
+_BOUNDED = ("evicted", "refused", "shed", "too_large")
 
 
 @dataclass(frozen=True)
@@ -19,7 +21,9 @@ class Report:
     """The report of one operator, or of several in one query; prints as a small table.
 
     `to_dict()` is plain JSON: ``query``, ``streams`` (per input) and ``workers``, each with ``last`` (the
-    last batch that had data) and ``total`` (since the checkpoint began).
+    last batch that had data) and ``total`` (since the checkpoint began). Of a join with a budget they also have rows
+    ``evicted``, ``refused``, ``shed`` and ``too_large``, and ``recall`` with its standard error ``recall_error``, where
+    ``last`` is lately; ``query`` has both over all workers, as ``recall`` and ``recent_recall``.
     """
 
     query: Json
@@ -40,12 +44,16 @@ class Report:
             "batch": batch,
             "batches": max((report["batches"] for report in ordered), default=0),
             "results": sum(report["total"]["results"] for report in ordered),
+            **_recall_of_all(ordered),
         }
         workers = [
             {
                 "worker": report["worker"],
                 "load": load,
-                **{span: {column: report[span].get(column, 0) for column in _COLUMNS} for span in ("last", "total")},
+                **{
+                    span: {column: report[span].get(column, 0) for column in _COLUMNS} | _bounded(report, span)
+                    for span in ("last", "total")
+                },
             }
             for report, load in zip(ordered, _loads(ordered), strict=True)
         ]
@@ -87,6 +95,8 @@ class Report:
                 for worker in self.workers
             ],
         )
+        if "recall" in self.query:
+            lines += _recall_lines(self.query, self.workers)
         if self.routing is not None:
             lines += routing_lines(self.routing)
         return "\n".join(lines)
@@ -115,6 +125,49 @@ def _loads(reports: list[Json]) -> list[float]:
     work = [report["last"]["rows"] + report["last"]["results"] for report in reports]
     mean = sum(work) / len(work) if work else 0
     return [round(count / mean, 3) if mean else 0.0 for count in work]
+
+
+def _bounded(report: Json, span: str) -> Json:
+    """Return what a worker says of its budget; nothing where it has none."""
+    if "recall" not in report:
+        return {}
+    estimate = recall_of(report["recall"][span == "last"])
+    counts = {column: report[span].get(column, 0) for column in _BOUNDED}
+    return {**counts, "recall": _rounded(estimate[0]), "recall_error": _rounded(estimate[1])}
+
+
+def _recall_of_all(reports: list[Json]) -> Json:
+    """Return the recall over all workers, whose sums add up."""
+    sums = [report["recall"] for report in reports if "recall" in report]
+    out: Json = {}
+    for at, name in enumerate(("recall", "recent_recall") if sums else ()):
+        estimate = recall_of([sum(column) for column in zip(*(worker[at] for worker in sums), strict=True)])
+        out |= {name: _rounded(estimate[0]), f"{name}_error": _rounded(estimate[1])}
+    return out
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)
+
+
+def _recall_lines(query: Json, workers: list[Json]) -> list[str]:
+    def text(at: Json, name: str) -> str:
+        return "-" if at[name] is None else f"{at[name]:.3f} +- {at[name + '_error']:.3f}"
+
+    lines = [f"  recall {text(query, 'recall')} in all, {text(query, 'recent_recall')} lately"]
+    names = ("recall", "lately", *_BOUNDED)
+    return lines + _table(
+        ("worker", *(name.replace("_", " ") for name in names)),
+        [
+            (
+                str(worker["worker"]),
+                text(worker["total"], "recall"),
+                text(worker["last"], "recall"),
+                *(f"{worker['total'][name]:,}" for name in _BOUNDED),
+            )
+            for worker in workers
+        ],
+    )
 
 
 def routing_lines(routing: Json) -> list[str]:

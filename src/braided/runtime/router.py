@@ -106,6 +106,7 @@ def route_task(
         assert table is not None
         admitted = operator.admit(side, timed, table)
         seen.null_keys += admitted.null_keys
+        seen.shed += admitted.shed
         late = None
         if seen.fixed is not None:
             late, running_max = late_in_task(admitted.times, running_max, seen.fixed, top)
@@ -149,6 +150,7 @@ class _Seen:
     rows: int = 0
     null_times: int = 0
     null_keys: int = 0
+    shed: int = 0
     clusters: list[Cluster] = field(default_factory=list)
 
     @classmethod
@@ -174,6 +176,7 @@ class _Seen:
             "rows": self.rows,
             "null_times": self.null_times,
             "null_keys": self.null_keys,
+            "shed": self.shed,
             "clusters": self.clusters,
             "delays": None if self.delays is None else self.delays.to_json(),
         }

@@ -67,8 +67,8 @@ def run_worker(
     book["batches"] += 1
     book["counts"] = {name: book["counts"].get(name, 0) + count for name, count in counts.items()}
     for total, stream in zip(book["streams"], streams, strict=True):
-        for name in ("rows", "null_times", "null_keys"):
-            total[name] += getattr(stream, name)
+        for name in ("rows", "null_times", "null_keys", "shed"):
+            total[name] = total.get(name, 0) + getattr(stream, name)
     store.save(json.dumps(book, separators=(",", ":")).encode())
     report: Json = {
         "worker": place.worker,
@@ -78,6 +78,8 @@ def run_worker(
         "last": {**counts, **outcome.levels},
         "total": {**book["counts"], **outcome.levels},
     }
+    if outcome.recall is not None:
+        report["recall"] = outcome.recall
     if place.worker == 0:
         report["streams"] = [{**total, **level} for total, level in zip(book["streams"], outcome.streams, strict=True)]
         report["last_streams"] = [stream.rows for stream in streams]
@@ -186,6 +188,7 @@ def _sum_streams(headers: list[tuple[int, Json]], operator: Operator) -> list[St
         stream.rows += header["rows"]
         stream.null_times += header["null_times"]
         stream.null_keys += header["null_keys"]
+        stream.shed += header["shed"]
         clusters[side] += [Cluster(*cluster) for cluster in header["clusters"]]
         if header["delays"] is not None and header["clusters"]:
             stream.delays.append(Delays.from_json(header["delays"]))
