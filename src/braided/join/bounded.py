@@ -32,6 +32,7 @@ from braided.join.emit import Emitter
 from braided.join.kept import Blocks, Index, Kept, Rows, together
 from braided.join.operator import WindowJoin
 from braided.join.runs import Run
+from braided.join.sizes import sizes_of_rows
 from braided.order.entrance import Entrance
 from braided.order.lateness import Lateness
 from braided.routing.content import row_hashes
@@ -71,6 +72,8 @@ class BoundedJoin:
     share: Literal["unified", "proportional"] = "unified"
     adapts: bool = False
     shed: Shed | None = None
+    most_bytes: int | None = None
+    """Bytes of the rows kept, where rows differ in size and the budget is one; else None."""
 
     @property
     def inputs(self) -> tuple[pa.Schema, ...]:
@@ -101,7 +104,7 @@ class BoundedJoin:
     def options(self) -> Json:
         """Everything that gives the stored state its meaning."""
         bounded = {"memory": self.capacity, "evict": repr(self.policy), "share": self.share, "shed": self.shed}
-        return {**self.exact.options, "operator": "bounded join", **bounded}
+        return {**self.exact.options, "operator": "bounded join", **bounded, "bytes": self.most_bytes}
 
     def admit(self, side: int, rows: pa.RecordBatch, table: RoutingTable) -> Admitted:
         """Drop rows with a null key; route each other row by its key."""
@@ -259,6 +262,9 @@ class BoundedJoin:
         all_events, events = events, events if len(entered) > len(events.keys) else events.pick(entered[:-1])
         probes, arrived = (np.concatenate([getattr(rows, name) for rows in sides]) for name in ("probes", "arrived"))
         probing = bool(probes.any())
+        sizes = None
+        if self.most_bytes is not None:
+            sizes = np.concatenate([sizes_of_rows(rows.rows) for rows in sides])
         runs = [_as_run(rows) for rows in sides]
         recall.place(len(probes), right=right, probes=probes if probing else None)
         emitter = Emitter(self.exact)
@@ -268,7 +274,7 @@ class BoundedJoin:
         while at < len(events.keys):
             if described is not _main(buffer):  # a buffer that follows another policy is a new one
                 described = _main(buffer)
-                described.describe(probes=probes if probing else None)
+                described.describe(sizes=sizes, most_bytes=self.most_bytes or 0, probes=probes if probing else None)
             start = at
             at, pairs, _ = buffer.step(events, start, pair_event=pair_event, pair_row=pair_row)
             recall.feed(all_events, fed, entered[at], entered[pair_event[:pairs]], pair_row[:pairs])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -18,42 +18,53 @@ from braided.buffers.recall import GHOST_BYTES, most_ghosts
 from braided.buffers.shed import check_shed
 from braided.errors import BraidedError
 from braided.join.bounded import BoundedJoin
-from braided.join.emit import fixed_row_bytes
 from braided.join.operator import WindowJoin
 from braided.join.shedding import SheddingJoin
+from braided.join.sizes import ASSUMED, least_row_bytes
 
 _UNITS = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*", re.IGNORECASE)
-# Bytes of a kept row beside the row itself: its tag and number, and what the policy's buffer has for it, as measured
+# Bytes of a kept row beside the row itself: marks of its routing, and what the policy's buffer has for it, as measured
 # per row of capacity. Tuning has shadow buffers too.
 _ROW_BYTES = 12
 _POLICY_BYTES = {Auto: 1900, Gdj: 600, Prob: 490, Age: 180, Fifo: 180, Random: 180}
 _POLICIES = {"auto": Auto, "gdj": Gdj, "prob": Prob, "age": Age, "fifo": Fifo, "random": Random}
 
 
-def resolve_memory(memory: Any, policy: Policy, schemas: tuple[pa.Schema, pa.Schema]) -> int:
-    """Return the number of rows that a worker may keep.
+class Room(NamedTuple):
+    """What a worker may keep: so many rows and, where rows differ and the budget is in bytes, so many bytes of them."""
+
+    rows: int
+    bytes: int | None = None
+
+
+def resolve_memory(memory: Any, policy: Policy, schemas: tuple[pa.Schema, pa.Schema]) -> Room:
+    """Return what a worker may keep.
+
+    Where rows differ in size, there is room for credits and indexes of as many rows as fit if strings and lists have 32
+    bytes; where they are longer the bytes are the limit, and where they are shorter the rows.
 
     >>> row = pa.schema([("k", pa.int64()), ("ts", pa.timestamp("us"))])
     >>> resolve_memory(20_000, Fifo(), (row, row)), resolve_memory("1 MB", Fifo(), (row, row))
-    (20000, 4059)
+    (Room(rows=20000, bytes=None), Room(rows=4059, bytes=None))
     """
     if isinstance(memory, int) and not isinstance(memory, bool):
         if memory < 1:
             raise BraidedError(f"memory={memory!r}: no row fits; write a number of rows of 1 or more, or '256 MB'")
-        return memory
+        return Room(memory)
     match = _SIZE.fullmatch(memory) if isinstance(memory, str) else None
     if match is None or match[2].lower() not in _UNITS:
         raise BraidedError(f"memory={memory!r}: write a number of rows, or a size with its unit, such as '256 MB'")
-    sizes = [fixed_row_bytes(schema) for schema in schemas]
-    if any(size is None for size in sizes):
-        raise BraidedError(f"memory={memory!r}: rows differ in size here; write a number of rows instead")
+    least = [least_row_bytes(schema) for schema in schemas]
     overhead = _ROW_BYTES + _POLICY_BYTES.get(type(policy), max(_POLICY_BYTES.values()))
-    row = max(int(size[0]) for size in sizes if size is not None) + overhead
-    rows = _rows_in(int(float(match[1]) * _UNITS[match[2].lower()]), row)
+    size = int(float(match[1]) * _UNITS[match[2].lower()])
+    row = max(fixed + ASSUMED * varying for fixed, varying in least) + overhead
+    rows = _rows_in(size, row)
     if rows < 1:
         raise BraidedError(f"memory={memory!r}: less than one row, which takes {row} bytes with its credit and indexes")
-    return rows
+    if not any(varying for _, varying in least):
+        return Room(rows)
+    return Room(rows, size - rows * overhead - GHOST_BYTES * most_ghosts(rows))
 
 
 def _rows_in(size: int, row: int) -> int:
@@ -74,8 +85,9 @@ def bound(
     if share not in ("unified", "proportional"):
         raise BraidedError(f"share={share!r}: write 'unified' or 'proportional'")
     policy = resolve_evict(evict)
-    rows = resolve_memory(memory, policy, join.inputs)
-    return BoundedJoin(join, rows, policy, share, adapts, check_shed(shed, bounded=True))  # type: ignore[arg-type]
+    room = resolve_memory(memory, policy, join.inputs)
+    dropped = check_shed(shed, bounded=True)
+    return BoundedJoin(join, room.rows, policy, share, adapts, dropped, room.bytes)  # type: ignore[arg-type]
 
 
 def limit(
