@@ -98,7 +98,7 @@ def arrays(events: list[dict[str, Any]], joins: list[GroupWindow], first: int) -
     )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(sequences(), st.sampled_from(POLICIES), st.data())
 def test_equals_the_reference_whatever_the_cuts(case: dict[str, Any], policy: Any, data: Any) -> None:
     events, joins = case["events"], case["joins"]

@@ -84,7 +84,7 @@ def expected(case: dict[str, Any]) -> dict[str, Counter[Any]]:
     }
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(groups(), st.sampled_from(POLICIES), st.integers(1, 9))
 def test_a_budget_for_all_windows_is_exact(case: dict[str, Any], evict: str, room: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -92,7 +92,7 @@ def test_a_budget_for_all_windows_is_exact(case: dict[str, Any], evict: str, roo
         assert run(case, 100, evict) == expected(case)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(groups(), st.sampled_from(POLICIES), st.integers(1, 6), st.data())
 def test_a_small_budget_gives_a_part_whatever_the_cuts(
     case: dict[str, Any], evict: str, memory: int, data: Any

@@ -24,7 +24,7 @@ def expected(case: dict[str, Any]) -> Counter[tuple[int, ...]]:
     return nested_loop(case["streams"], case["window"].within)
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(histories())
 def test_equals_the_nested_loop(case: dict[str, Any]) -> None:
     found, runtime = run(case)
@@ -37,7 +37,7 @@ def test_equals_the_nested_loop(case: dict[str, Any]) -> None:
         assert [s["null_keys"] for s in streams] == nulls
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(histories(), st.integers(1, 5), st.integers(30, 300), st.integers(64, 400))
 def test_small_pieces_change_nothing(case: dict[str, Any], rows: int, size: int, run_bytes: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -50,7 +50,7 @@ def test_small_pieces_change_nothing(case: dict[str, Any], rows: int, size: int,
     assert found == expected(case)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(histories(most=4), st.data())
 def test_late_rows_find_a_part_and_never_more(case: dict[str, Any], data: Any) -> None:
     wanted = expected(case)

@@ -22,7 +22,7 @@ def bounded(case: dict[str, Any], memory: int, evict: str, share: str = "unified
     return bound_multijoin(operator_of(case), memory, evict, share)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(histories(), st.sampled_from(POLICIES), st.integers(1, 50), st.integers(1, 9))
 def test_a_budget_for_the_whole_window_is_exact(case: dict[str, Any], evict: str, room: int, rows: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -32,7 +32,7 @@ def test_a_budget_for_the_whole_window_is_exact(case: dict[str, Any], evict: str
     assert found == nested_loop(case["streams"], case["window"].within)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     histories(), st.sampled_from(POLICIES), st.integers(5, 9), st.sampled_from(["unified", "proportional"]), st.data()
 )

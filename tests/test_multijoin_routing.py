@@ -54,14 +54,14 @@ def run_rerouted(case: dict[str, Any]) -> tuple[Counter[tuple[int, ...]], LocalR
     return found, runtime
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(rerouted())
 def test_every_change_of_routing_is_exact(case: dict[str, Any]) -> None:
     found, _ = run_rerouted(case)
     assert found == nested_loop(case["streams"], case["window"].within)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(rerouted())
 def test_late_rows_are_never_wrong_or_double(case: dict[str, Any]) -> None:
     strict = {**case, "window": Span(case["window"].within, (0,) * len(case["streams"]))}

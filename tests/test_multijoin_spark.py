@@ -57,14 +57,14 @@ def found(spark: SparkSession, output: Path) -> Counter[Any]:
 
 
 def test_equals_the_oracle_across_a_restart_and_as_a_batch(spark: SparkSession, tmp_path: Path) -> None:
-    rows = [make_rows(seed, count, 8, 5) for seed, count in ((1, 200), (2, 160), (3, 120))]
+    rows = [make_rows(seed, count, 8, 5) for seed, count in ((1, 160), (2, 120), (3, 120))]
     wanted = oracle(rows, 6 * SECOND)
     assert wanted.total() > 500
     for half in (0, 1):
         for name, stream in zip(NAMES, rows, strict=True):
             middle = len(stream) // 2
             part = stream[middle:] if half else stream[:middle]
-            for number, table in enumerate(batches_of(part, 50, SCHEMA)):
+            for number, table in enumerate(batches_of(part, 40, SCHEMA)):
                 write_batch(tmp_path / name, 10 * half + number, table)
         result = braided.multijoin(open_streams(spark, tmp_path), **OPTIONS, name="three")
         assert result.columns == ["k", "ts", "id", "ts_2", "id_2", "ts_3", "id_3"]
@@ -72,7 +72,7 @@ def test_equals_the_oracle_across_a_restart_and_as_a_batch(spark: SparkSession, 
     assert found(spark, tmp_path / "out") == wanted
     report = braided.report(query, "three")
     assert report.query["results"] == wanted.total()
-    assert [stream["rows"] for stream in report.streams] == [200, 160, 120]
+    assert [stream["rows"] for stream in report.streams] == [160, 120, 120]
     assert [stream["late"] for stream in report.streams] == [0, 0, 0]
     assert "stream 3" in str(report)
     batch = braided.multijoin([spark.read.schema(DDL).parquet(str(tmp_path / name)) for name in NAMES], **OPTIONS)
@@ -84,9 +84,9 @@ def test_routing_that_changes_loses_nothing(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(driver, "Controller", OneColumn)
-    rows = [make_rows(seed, count, 8, 5) for seed, count in ((21, 180), (22, 120), (23, 120))]
+    rows = [make_rows(seed, count, 8, 5) for seed, count in ((21, 160), (22, 120), (23, 120))]
     for name, stream in zip(NAMES, rows, strict=True):
-        for number, table in enumerate(batches_of(stream, len(stream) // 6, SCHEMA)):
+        for number, table in enumerate(batches_of(stream, len(stream) // 4, SCHEMA)):
             write_batch(tmp_path / name, number, table)
     control = tmp_path / "control"
     result = braided.multijoin(open_streams(spark, tmp_path), **OPTIONS, name="moving", control=str(control))
@@ -116,7 +116,7 @@ def test_explains_itself_and_refuses_what_it_cannot_do(
 def test_a_native_aggregation_after_it_loses_nothing(spark: SparkSession, tmp_path: Path) -> None:
     from pyspark.sql import functions as F
 
-    rows = [make_rows(seed, 120, 4, 5) for seed in (7, 8, 9)]
+    rows = [make_rows(seed, 80, 4, 5) for seed in (7, 8, 9)]
     for name, stream in zip(NAMES, rows, strict=True):
         # A last row far ahead, of a key of its own, closes all windows.
         far = {"k": 99, "ts": max(row["ts"] for row in stream if row["ts"]) + 500 * SECOND, "id": 0}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -38,7 +39,7 @@ class Room(NamedTuple):
     bytes: int | None = None
 
 
-def resolve_memory(memory: Any, policy: Policy, schemas: tuple[pa.Schema, pa.Schema]) -> Room:
+def resolve_memory(memory: Any, policy: Policy, schemas: Sequence[pa.Schema]) -> Room:
     """Return what a worker may keep.
 
     Where rows differ in size, there is room for credits and indexes of as many rows as fit if strings and lists have 32

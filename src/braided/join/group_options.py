@@ -129,7 +129,7 @@ def build_group(
     if evict == "auto":
         raise BraidedError("evict='auto': tunes single joins; write 'gdj', 'prob', 'fifo' or 'random'")
     policy = resolve_evict(evict)
-    capacity = resolve_memory(memory, policy, tuple(schemas[:2]))
+    capacity = resolve_memory(memory, policy, schemas).rows
     group = JoinGroup(tuple(schemas), names.times, tuple(lateness), tuple(members), capacity, policy)
     GroupBuffer(1, policy, streams=len(schemas), joins=[])  # a policy that does not fit is told before anything runs
     return group

@@ -139,7 +139,10 @@ def bound_multijoin(join: MultiJoin, memory: Any, evict: Any, share: str) -> Ope
     if share not in ("unified", "proportional"):
         raise BraidedError(f"share={share!r}: write 'unified' or 'proportional'")
     policy = resolve_evict(evict)
-    capacity = resolve_memory(memory, policy, join.inputs)
+    room = resolve_memory(memory, policy, join.inputs)
+    if room.bytes is not None:
+        raise BraidedError(f"memory={memory!r}: rows differ in size here; write a number of rows instead")
+    capacity = room.rows
     if share == "proportional" and capacity < len(join.inputs):
         raise BraidedError(f"memory={memory!r}: too small to share among {len(join.inputs)} streams")
     return BoundedMultiJoin(join, capacity, policy, share)  # type: ignore[arg-type]
