@@ -10,6 +10,7 @@ from order_sets import Times
 
 from braided.cli.charts import Frame, short_number, tick_step
 from braided.order.lateness import Lateness
+from braided.order.rules import PRIME_ROWS
 from braided.order.slack import slack_rows
 
 RULES = {
@@ -36,7 +37,10 @@ def draw_set(directory: Path, name: str, times: Times) -> None:
     shown = seconds <= SECONDS.get(name, float("inf"))
     seconds, delays = seconds[shown], ((clock - times) / 1e6)[shown]
     runs = {rule: slack_rows(times, spec) for rule, spec in RULES.items()}
-    top_delay = max(float(delays.max()), *(float(run.lateness[shown][64:].max()) / 1e6 for run in runs.values()))
+    # While the first rows are held back, K follows the clock and leaves the picture.
+    top_delay = max(
+        float(delays.max()), *(float(run.lateness[shown][PRIME_ROWS:].max()) / 1e6 for run in runs.values())
+    )
     frame = Frame(width=860, height=320, top=36, right=96)
     step = tick_step(top_delay, 4)
     top, end = step * np.ceil(top_delay / step), float(seconds[-1]) or 1.0

@@ -55,7 +55,7 @@ class Learner:
     >>> import numpy
     >>> learner = Learner(Lateness(margin=0, floor="0 seconds"))
     >>> task = Delays()
-    >>> task.add(numpy.array([0, 5_000_000, 3_000_000]))
+    >>> task.add(numpy.array([*range(300), 5_000_000, 3_000_000]))
     >>> learner.update(None, [task])
     >>> learner.lateness
     2000000

@@ -35,7 +35,7 @@ SLICES = 8
 SLICE_ROWS = 64
 PRIME_ROWS = 256
 TARGET_PRIME_ROWS = 32
-"""Until so many rows are seen nothing is let go: K is at least the time the clock has moved."""
+"""Until so many rows are seen nothing is let go: K reaches back to before the earliest row."""
 
 TARGET_SLICE_ROWS = 1.0
 """With a recall target, a slice lasts for at least this many rows that may be lost."""
@@ -177,7 +177,8 @@ def settle(state: Learned, maxima: Ints, hints: Ints, counts: Ints, rule: Rule, 
     now.batch_rows = 0
     wanted = max(wanted, hints.max())
     if now.rows < rule.prime:
-        wanted = max(wanted, gap(clock, now.first_clock))
+        span, largest = gap(clock, now.first_clock), maxima.max()
+        wanted = max(wanted, span + largest + 1 if span < MOST - largest else MOST)
     now.lateness = min(rule.ceiling, max(rule.floor, wanted))
     moved = gap(clock, now.clock)
     now.clock = max(now.clock, clock)
