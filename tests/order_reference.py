@@ -56,7 +56,7 @@ class LargestDelay:
         self.held = max(self.held, min(self.ceiling, max(self.maxima) + self.margin * spread))
         wanted = int(self.held)
         if self.rows < self.prime:
-            wanted = max(wanted, clock - self.first_clock)
+            wanted = max(wanted, clock - self.first_clock + max(self.maxima) + 1)
         self.lateness = min(self.ceiling, max(self.floor, wanted))
         return self.lateness
 

@@ -24,7 +24,7 @@ from braided.order.rules import (
     measure_pending,
     new_learned,
     settle,
-    take_delay,
+    take_delays,
     take_pending,
 )
 
@@ -55,7 +55,7 @@ class Learner:
     >>> import numpy
     >>> learner = Learner(Lateness(margin=0, floor="0 seconds"))
     >>> task = Delays()
-    >>> task.add(numpy.array([0, 5_000_000, 3_000_000]))
+    >>> task.add(numpy.array([*range(300), 5_000_000, 3_000_000]))
     >>> learner.update(None, [task])
     >>> learner.lateness
     2000000
@@ -107,8 +107,7 @@ class Learner:
     def _take_arrived(self, clock: int | None, tasks: Sequence[Delays], missed: int | None) -> int:
         batch = batch_delays(tasks, clock, self._rule.ceiling)
         self._state[0]["beyond"] += batch.beyond
-        for bucket, rows in zip(batch.buckets.tolist(), batch.counts.tolist(), strict=True):
-            take_delay(self._state, self._counts, self._rule, bucket, rows)
+        take_delays(self._state, self._counts, self._rule, batch.buckets, batch.counts)
         if missed is not None:
             self._state[0]["losing"] = max(0, missed - batch.beyond)
         return batch.largest

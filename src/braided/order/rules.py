@@ -15,7 +15,7 @@ losses left to spend until now over what chance alone may take, it is the target
 
 ```
  x * x, at most 10        where x >= 1: more was kept than asked for
- 1 / (1 + 3 * (1 - x))    below: stricter, but never so strict that one bad hour is paid for with K at its largest
+ 1 / (1 + 3 * (1 - x))    below: stricter, yet one bad hour does not fix K at the largest delay
 ```
 
 Integers and plain float64 sums only, so that every machine computes the same K.
@@ -35,7 +35,7 @@ SLICES = 8
 SLICE_ROWS = 64
 PRIME_ROWS = 256
 TARGET_PRIME_ROWS = 32
-"""Until so many rows are seen nothing is let go: K is at least the time the clock has moved."""
+"""Until so many rows are seen nothing is let go: K reaches back to before the earliest row."""
 
 TARGET_SLICE_ROWS = 1.0
 """With a recall target, a slice lasts for at least this many rows that may be lost."""
@@ -43,6 +43,9 @@ TARGET_SLICE_ROWS = 1.0
 CREDIT_ROWS, CREDIT_LOSSES, CREDIT_END = 3200.0, 32.0, 16000.0
 """Losses allowed in advance, those of so many rows and at most so many, and by which row they are paid back:
 streams start worse than they go on."""
+
+STRICTNESS = 3.0
+"""How strongly the allowed share answers to losses above the target."""
 
 BEYOND_SEEN = 1.1
 """K over the largest delay remembered, where the target asks for more than that has shown."""
@@ -119,6 +122,13 @@ def take_delay(state: Learned, counts: Ints, rule: Rule, bucket: int, rows: int)
 
 
 @compiled
+def take_delays(state: Learned, counts: Ints, rule: Rule, buckets: Ints, rows: Ints) -> None:
+    """Learn from a batch: how many rows have their delay in each of the buckets."""
+    for at in range(len(buckets)):
+        take_delay(state, counts, rule, buckets[at], rows[at])
+
+
+@compiled
 def take_pending(state: Learned, rule: Rule, before: int, time: int, rows: int) -> None:
     """Keep rows until the clock is next set, which is when `measure="next"` takes their delay."""
     now = state[0]
@@ -167,7 +177,8 @@ def settle(state: Learned, maxima: Ints, hints: Ints, counts: Ints, rule: Rule, 
     now.batch_rows = 0
     wanted = max(wanted, hints.max())
     if now.rows < rule.prime:
-        wanted = max(wanted, gap(clock, now.first_clock))
+        span, largest = gap(clock, now.first_clock), maxima.max()
+        wanted = max(wanted, span + largest + 1 if span < MOST - largest else MOST)
     now.lateness = min(rule.ceiling, max(rule.floor, wanted))
     moved = gap(clock, now.clock)
     now.clock = max(now.clock, clock)
@@ -210,7 +221,7 @@ def _allowed(state: Learned, rule: Rule) -> float:
     credit = min(CREDIT_LOSSES, rule.loss * CREDIT_ROWS) * max(0.0, 1.0 - now.rows / CREDIT_END)
     left = rule.loss * now.rows + credit - now.lost
     x = left / (1.0 + np.sqrt(rule.loss * now.rows))
-    share = rule.loss * (min(10.0, x * x) if x >= 1.0 else 1.0 / (4.0 - 3.0 * x))
+    share = rule.loss * (min(10.0, x * x) if x >= 1.0 else 1.0 / (1.0 + STRICTNESS * (1.0 - x)))
     # The next batch goes by this share to its end: it may not spend all that is left.
     return float(min(0.5, share, rule.loss + max(0.0, left) / (4.0 * max(1, now.batch_rows))))
 
