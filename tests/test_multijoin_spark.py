@@ -107,7 +107,7 @@ def test_explains_itself_and_refuses_what_it_cannot_do(
     assert "explained: joins 3 streams on k, max(t) - min(t) <= 6000000 us" in capsys.readouterr().out
     with pytest.raises(braided.BraidedError, match=r"streams\[1\]: int is not a Spark DataFrame"):
         braided.multijoin([streams[0], 3], **OPTIONS)  # type: ignore[list-item]
-    with pytest.raises(braided.BraidedError, match=r"streams\[0\] and streams\[2\]: one is streaming and one is not"):
+    with pytest.raises(braided.BraidedError, match=r"streams\[0\] is streaming and streams\[2\] is not"):
         braided.multijoin([*streams[:2], spark.createDataFrame([], DDL)], **OPTIONS)
     with pytest.raises(braided.BraidedError, match="partition='grid': a join of many streams is hashed"):
         braided.multijoin(streams, **OPTIONS, partition="grid")

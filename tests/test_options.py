@@ -62,9 +62,7 @@ def test_bad_options(change: dict[str, Any], message: str) -> None:
 def test_inputs_that_are_no_tables() -> None:
     with pytest.raises(BraidedError, match="left: int does not speak the Arrow C stream interface; give a pyarrow"):
         local.join(3, RIGHT, **GOOD)
-    with pytest.raises(
-        BraidedError, match=r"left: list is not a Spark DataFrame; for Arrow data use braided\.local\.join"
-    ):
+    with pytest.raises(BraidedError, match=r"left: list is not a Spark DataFrame; for Arrow data use braided\.local"):
         braided.join([], RIGHT, **GOOD)  # type: ignore[arg-type]
 
 
@@ -89,8 +87,8 @@ def test_errors_on_spark(spark: SparkSession, tmp_path: Path) -> None:
     left, right = stream(spark, tmp_path / "l"), stream(spark, tmp_path / "r")
     batch = spark.createDataFrame([], "k long, ts timestamp, v long")
     cases: list[tuple[DataFrame, DataFrame, dict[str, Any], str]] = [
-        (left, batch, {}, "left is streaming and right is not; give two streams or two batch DataFrames"),
-        (batch, right, {}, "right is streaming and left is not; give two streams"),
+        (left, batch, {}, "left is streaming and right is not; give streams or batch DataFrames, not both"),
+        (batch, right, {}, "right is streaming and left is not; give streams"),
         (left, right, {"workers": 3}, "workers=3: differs from spark.sql.shuffle.partitions=2; leave it out or set the conf first"),
         (left, right, {"on": "phone"}, "on='phone': the left input has no such column; it has k, ts, v"),
         (left, right, {"where": 3}, "where=3: write a SQL predicate over l. and r. columns"),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -23,9 +25,20 @@ from braided.runtime.operator import Admitted, Block, Json
 _NEW_RUN_BYTES = 64 << 20
 
 
+@dataclass(frozen=True)
+class OutputColumn:
+    """One result column: its name, the side it comes from and its name there."""
+
+    name: str
+    side: int
+    source: str
+
+
 class KeyedInputs:
     """What operators on keys share, whatever the number of their inputs."""
 
+    inputs: tuple[pa.Schema, ...]
+    columns: tuple[OutputColumn, ...]
     keys: tuple[tuple[str, ...], ...]
     times: tuple[str, ...]
     hasher: KeyHasher
@@ -38,6 +51,11 @@ class KeyedInputs:
     def lateness(self) -> tuple[int | Lateness, ...]:
         """Each input's lateness, or how it is learned."""
         return tuple(k if rule is None else rule for k, rule in zip(self.window.lateness, self.learned, strict=True))
+
+    @cached_property
+    def output(self) -> pa.Schema:
+        """The schema of the results."""
+        return pa.schema([pa.field(c.name, self.inputs[c.side].field(c.source).type) for c in self.columns])
 
     @property
     def time_options(self) -> Json:

@@ -28,13 +28,13 @@ from braided.buffers.buffer import Buffer, Events, sorted_events
 from braided.buffers.policy import Policy
 from braided.buffers.recall import Recall
 from braided.buffers.shed import Shed, Shedding
+from braided.join.around import AroundJoin
 from braided.join.emit import Emitter
 from braided.join.kept import Blocks, Index, Kept, Rows, together
 from braided.join.operator import WindowJoin
 from braided.join.runs import Run
 from braided.join.sizes import sizes_of_rows
 from braided.order.entrance import Entrance
-from braided.order.lateness import Lateness
 from braided.routing.content import row_hashes
 from braided.routing.table import RoutingTable
 from braided.routing.tally import Tally
@@ -59,7 +59,7 @@ class Entering(NamedTuple):
 
 
 @dataclass(frozen=True)
-class BoundedJoin:
+class BoundedJoin(AroundJoin):
     """An inner window join that keeps at most `capacity` rows a worker, of both sides together.
 
     Cost: one pass of the buffer's kernel over the rows in order, and a copy of each result. State: the rows kept and
@@ -76,31 +76,6 @@ class BoundedJoin:
     """Bytes of the rows kept, where rows differ in size and the budget is one; else None."""
 
     @property
-    def inputs(self) -> tuple[pa.Schema, ...]:
-        """The Arrow schema of each input's rows."""
-        return self.exact.inputs
-
-    @property
-    def times(self) -> tuple[str, ...]:
-        """The event-time column of each input."""
-        return self.exact.times
-
-    @property
-    def lateness(self) -> tuple[int | Lateness, ...]:
-        """Each input's lateness."""
-        return self.exact.lateness
-
-    @property
-    def idle(self) -> int | None:
-        """After how much silence a stream holds the other back no longer."""
-        return self.exact.idle
-
-    @property
-    def output(self) -> pa.Schema:
-        """The schema of the results."""
-        return self.exact.output
-
-    @property
     def options(self) -> Json:
         """Everything that gives the stored state its meaning."""
         bounded = {"memory": self.capacity, "evict": repr(self.policy), "share": self.share, "shed": self.shed}
@@ -109,10 +84,6 @@ class BoundedJoin:
     def admit(self, side: int, rows: pa.RecordBatch, table: RoutingTable) -> Admitted:
         """Drop rows with a null key; route each other row by its key."""
         return self.exact.admit(side, rows, table)
-
-    def label(self, side: int, row: pa.RecordBatch) -> str:
-        """Return a row's key, its columns separated by commas."""
-        return self.exact.label(side, row)
 
     def process(self, work: Work, state: Json | None, store: Store) -> Generator[pa.RecordBatch, None, Outcome]:
         """Put in order what can be, join it with the buffer, and keep what the policy keeps."""

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.types import StringType, StructField, StructType
 
 from braided.errors import BraidedError
-from braided.join.frames import _arrow_schema, _is_collated, _lateness, _routing
 from braided.join.group import JOIN, JoinGroup
 from braided.join.group_options import (
     Join,
@@ -18,8 +17,9 @@ from braided.join.group_options import (
     resolve_group_lateness,
     resolve_group_names,
 )
-from braided.join.multi_frames import check_frames
 from braided.join.options import Duration
+from braided.join.planning import is_collated, make_routing, stream_lateness
+from braided.runtime.inputs import arrow_schema, check_frames
 from braided.runtime.spark import check_session, stateful
 
 if TYPE_CHECKING:
@@ -42,29 +42,29 @@ def group_frames(
     """See `braided.join_group`."""
     check_group(joins, streams)
     frames = list(streams.values())
-    session = check_frames(frames)
+    session = check_frames({f"streams[{key!r}]": frame for key, frame in streams.items()})
     names = resolve_group_names(time, {key: frame.columns for key, frame in streams.items()})
-    schemas = [_arrow_schema(frame, f"streams[{key!r}]") for key, frame in streams.items()]
+    schemas = [arrow_schema(frame, f"streams[{key!r}]") for key, frame in streams.items()]
     given = resolve_group_lateness(lateness, names.streams)
-    delays = [_lateness(frame, names, side, given) for side, frame in enumerate(frames)]
+    delays = [stream_lateness(frame, names, side, given) for side, frame in enumerate(frames)]
     operator = build_group(joins, names, schemas, delays, memory, evict)
     _check_keys(operator, frames)
     if not frames[0].isStreaming:
         raise BraidedError("streams: batch DataFrames need no budget; write one braided.join each")
-    routing = _routing(check_session(session, workers), "hash", None, False, keyed=True)
+    routing = make_routing(check_session(session, workers), "hash", None, False, keyed=True)
     label = name or f"join_group-{next(_numbers)}"
-    return stateful(operator, frames, _spark_schema(operator, frames), name=label, routing=routing)
+    return stateful(operator, frames, result_schema(operator, frames), name=label, routing=routing)
 
 
 def _check_keys(operator: JoinGroup, frames: Sequence[DataFrame]) -> None:
     for member in operator.members:
         for stream, keys in zip(member.streams, member.join.keys, strict=True):
             for key in keys:
-                if _is_collated(frames[stream].schema[key].dataType):
+                if is_collated(frames[stream].schema[key].dataType):
                     raise BraidedError(f"on={key!r}: collated keys are not supported, cast it to string")
 
 
-def _spark_schema(operator: JoinGroup, frames: Sequence[DataFrame]) -> StructType:
+def result_schema(operator: JoinGroup, frames: Sequence[DataFrame]) -> StructType:
     """Return the Spark schema of the result: the name of the join, and a struct for each."""
     fields = [StructField(JOIN, StringType())]
     for member in operator.members:

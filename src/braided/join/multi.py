@@ -22,16 +22,14 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass
-from functools import cached_property
 
 import pyarrow as pa
 
 from braided.errors import BraidedError
-from braided.join.arrivals import KeyedInputs
+from braided.join.arrivals import KeyedInputs, OutputColumn
 from braided.join.multi_emit import MultiEmitter
 from braided.join.multi_probe import Combiner, StreamRuns
 from braided.join.multi_stamps import StampedStreams, stamped
-from braided.join.operator import OutputColumn
 from braided.join.state import JoinState
 from braided.order.clocks import Span
 from braided.order.lateness import Lateness
@@ -60,11 +58,6 @@ class MultiJoin(KeyedInputs):
     idle: int | None = None
     adaptive: bool = False
     """Whether the routing may change: 4 bytes more a stored row."""
-
-    @cached_property
-    def output(self) -> pa.Schema:
-        """The schema of the results."""
-        return pa.schema([pa.field(c.name, self.inputs[c.side].field(c.source).type) for c in self.columns])
 
     @property
     def options(self) -> Json:

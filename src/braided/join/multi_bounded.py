@@ -25,11 +25,11 @@ from braided.buffers.adaptive import AdaptiveBuffer, buffer_from_bytes, make_buf
 from braided.buffers.buffer import Buffer, Events
 from braided.buffers.policy import Policy
 from braided.buffers.saved import slots_by_age
+from braided.join.around import AroundJoin
 from braided.join.emit import PIECE_ROWS
 from braided.join.multi import MultiJoin
 from braided.join.multi_emit import MultiEmitter, OneRun, Places
 from braided.join.ordered import Entering, Ids, Numbered, OrderedRows
-from braided.order.lateness import Lateness
 from braided.routing.table import RoutingTable
 from braided.runtime.operator import Admitted, Json, Outcome, Work, stream_labels
 from braided.runtime.store import Store
@@ -39,7 +39,7 @@ Index = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class BoundedMultiJoin:
+class BoundedMultiJoin(AroundJoin):
     """A join of many streams that keeps at most `capacity` rows a worker, of all streams together.
 
     Cost: one pass of the buffer's kernel over the rows in order, and a copy of each result. State: the rows kept and
@@ -52,31 +52,6 @@ class BoundedMultiJoin:
     share: Literal["unified", "proportional"] = "unified"
 
     @property
-    def inputs(self) -> tuple[pa.Schema, ...]:
-        """The Arrow schema of each input's rows."""
-        return self.exact.inputs
-
-    @property
-    def times(self) -> tuple[str, ...]:
-        """The event-time column of each input."""
-        return self.exact.times
-
-    @property
-    def lateness(self) -> tuple[int | Lateness, ...]:
-        """Each input's lateness, or how it is learned."""
-        return self.exact.lateness
-
-    @property
-    def idle(self) -> int | None:
-        """After how much silence a stream holds the others back no longer."""
-        return self.exact.idle
-
-    @property
-    def output(self) -> pa.Schema:
-        """The schema of the results."""
-        return self.exact.output
-
-    @property
     def options(self) -> Json:
         """Everything that gives the stored state its meaning."""
         bounded = {"memory": self.capacity, "evict": repr(self.policy), "share": self.share}
@@ -85,10 +60,6 @@ class BoundedMultiJoin:
     def admit(self, side: int, rows: pa.RecordBatch, table: RoutingTable) -> Admitted:
         """Drop rows with a null key; route each other row by its key."""
         return self.exact.admit(side, rows, table)
-
-    def label(self, side: int, row: pa.RecordBatch) -> str:
-        """Return a row's key, its columns separated by commas."""
-        return self.exact.label(side, row)
 
     def process(self, work: Work, state: Json | None, store: Store) -> Generator[pa.RecordBatch, None, Outcome]:
         """Put in order what can be, join it with the buffer, and keep what the policy keeps."""

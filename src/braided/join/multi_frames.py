@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import TimestampNTZType
 
 from braided.errors import BraidedError
-from braided.join.frames import _arrow_schema, _is_collated, _lateness, _mark, _routing, _spark_schema
+from braided.join.arrivals import OutputColumn
 from braided.join.multi_options import (
     MultiNames,
     MultiOn,
@@ -22,15 +22,16 @@ from braided.join.multi_options import (
     resolve_multi_names,
     resolve_span,
 )
-from braided.join.operator import OutputColumn
 from braided.join.options import Duration
+from braided.join.planning import is_collated, make_routing, mark_time, result_schema, stream_lateness
 from braided.order.clocks import Span
 from braided.order.resolve import how_learned, least, resolve_rules
 from braided.runtime.driver import watch
+from braided.runtime.inputs import arrow_schema, check_frames
 from braided.runtime.spark import check_session, stateful
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame
 
 _numbers = itertools.count(1)
 
@@ -54,13 +55,13 @@ def multijoin_frames(
 ) -> DataFrame:
     """See `braided.multijoin`."""
     check_streams(streams)
-    session = check_frames(streams)
+    session = check_frames({f"streams[{number}]": frame for number, frame in enumerate(streams)})
     span = resolve_span(within)
     given = resolve_rules(lateness, len(streams))
     names = resolve_multi_names(on, time, [frame.columns for frame in streams])
     check_keys(names, streams)
-    schemas = [_arrow_schema(frame, f"streams[{number}]") for number, frame in enumerate(streams)]
-    rules = [_lateness(frame, names, side, given) for side, frame in enumerate(streams)]
+    schemas = [arrow_schema(frame, f"streams[{number}]") for number, frame in enumerate(streams)]
+    rules = [stream_lateness(frame, names, side, given) for side, frame in enumerate(streams)]
     window = Span(span, tuple(map(least, rules)))
     operator = build_multijoin(names, schemas, window, suffixes, how_learned(rules), adaptive=control is not None)
     if not streams[0].isStreaming:
@@ -69,34 +70,17 @@ def multijoin_frames(
         raise BraidedError(f"partition={partition!r}: a join of many streams is hashed; write 'auto' or 'hash'")
     if memory is not None and control is not None:
         raise BraidedError("memory=: routing that changes while the query runs is not supported; leave out control=")
-    routing = _routing(check_session(session, workers), partition, control, redact, keyed=True)
+    routing = make_routing(check_session(session, workers), partition, control, redact, keyed=True)
     marked, marks = [], []
     for side, frame in enumerate(streams):
-        changed, mark = _mark(frame, names.times[side], window, side)  # type: ignore[arg-type]
+        changed, mark = mark_time(frame, names.times[side], window, side)
         marked.append(changed)
         marks.append(mark)
     limited = bound_multijoin(operator, memory, evict, share)
     label = name or f"multijoin-{next(_numbers)}"
     watch(session, label, operator, routing)
-    output = _spark_schema(operator.columns, names, tuple(streams), marks)  # type: ignore[arg-type]
+    output = result_schema(operator.columns, names, streams, marks)
     return stateful(limited, marked, output, name=label, routing=routing)
-
-
-def check_frames(frames: Sequence[Any]) -> SparkSession:
-    """Refuse what is no classic Spark DataFrame, and a mixture of streams and batches."""
-    from pyspark.sql import DataFrame
-
-    for number, frame in enumerate(frames):
-        if not isinstance(frame, DataFrame):
-            raise BraidedError(
-                f"streams[{number}]: {type(frame).__name__} is not a Spark DataFrame; for Arrow data use braided.local"
-            )
-        if type(frame).__module__.startswith("pyspark.sql.connect"):
-            raise BraidedError(f"streams[{number}]: Spark Connect is not supported yet; use a classic SparkSession")
-        if frame.isStreaming != frames[0].isStreaming:
-            raise BraidedError(f"streams[0] and streams[{number}]: one is streaming and one is not; give all of a kind")
-    session: SparkSession = frames[0].sparkSession
-    return session
 
 
 def check_keys(names: MultiNames, frames: Sequence[DataFrame]) -> None:
@@ -104,7 +88,7 @@ def check_keys(names: MultiNames, frames: Sequence[DataFrame]) -> None:
     for frame, keys in zip(frames, names.keys, strict=True):
         for key in keys:
             kind = frame.schema[key].dataType
-            if _is_collated(kind):
+            if is_collated(kind):
                 raise BraidedError(
                     f"on={key!r}: has type {kind.simpleString()}; collated keys are not supported, cast it to string"
                 )

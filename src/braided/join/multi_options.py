@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from braided.durations import parse_duration
 from braided.errors import BraidedError
+from braided.join.arrivals import OutputColumn
 from braided.join.multi import MultiJoin
-from braided.join.operator import OutputColumn
 from braided.join.options import Duration, check_time_types, find_column
 from braided.order.clocks import Span
 from braided.order.lateness import Lateness

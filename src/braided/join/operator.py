@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from braided.join.arrivals import KeyedInputs
+from braided.join.arrivals import KeyedInputs, OutputColumn
 from braided.join.emit import Emitter
 from braided.join.state import JoinState
 from braided.order.clocks import Window
@@ -26,15 +25,6 @@ from braided.runtime.store import Store
 if TYPE_CHECKING:
     from braided.join.theta import ThetaPredicate
     from braided.join.where import Predicate
-
-
-@dataclass(frozen=True)
-class OutputColumn:
-    """One result column: its name, the side it comes from and its name there."""
-
-    name: str
-    side: int
-    source: str
 
 
 @dataclass(frozen=True)
@@ -57,11 +47,6 @@ class WindowJoin(KeyedInputs):
     """The predicate of a join without keys."""
     learned: tuple[Lateness | None, ...] = (None, None)
     idle: int | None = None
-
-    @cached_property
-    def output(self) -> pa.Schema:
-        """The schema of the results."""
-        return pa.schema([pa.field(c.name, self.inputs[c.side].field(c.source).type) for c in self.columns])
 
     @property
     def options(self) -> Json:

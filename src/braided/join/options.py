@@ -13,7 +13,8 @@ import pyarrow as pa
 
 from braided.durations import format_duration, parse_duration
 from braided.errors import BraidedError
-from braided.join.operator import OutputColumn, WindowJoin
+from braided.join.arrivals import OutputColumn
+from braided.join.operator import WindowJoin
 from braided.order.clocks import Window
 from braided.order.lateness import Lateness
 from braided.routing.keys import KeyHasher, common_key_type

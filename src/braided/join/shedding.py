@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from braided.buffers.shed import draws
+from braided.join.around import AroundJoin
 from braided.join.operator import WindowJoin
-from braided.order.lateness import Lateness
 from braided.routing.content import row_hashes
 from braided.routing.table import RoutingTable
 from braided.runtime.operator import Admitted, Json, Outcome, Work
@@ -18,7 +18,7 @@ from braided.runtime.store import Store
 
 
 @dataclass(frozen=True)
-class SheddingJoin:
+class SheddingJoin(AroundJoin):
     """A window join of the rows that are left after a share of each stream was dropped.
 
     A row goes by a hash of its content and of its ordinal among identical rows of one piece of a task. Cost: a hash a
@@ -27,31 +27,6 @@ class SheddingJoin:
 
     exact: WindowJoin
     shed: float
-
-    @property
-    def inputs(self) -> tuple[pa.Schema, ...]:
-        """The Arrow schema of each input's rows."""
-        return self.exact.inputs
-
-    @property
-    def times(self) -> tuple[str, ...]:
-        """The event-time column of each input."""
-        return self.exact.times
-
-    @property
-    def lateness(self) -> tuple[int | Lateness, ...]:
-        """Each input's lateness, or how it is learned."""
-        return self.exact.lateness
-
-    @property
-    def idle(self) -> int | None:
-        """After how much silence a stream holds the other back no longer."""
-        return self.exact.idle
-
-    @property
-    def output(self) -> pa.Schema:
-        """The schema of the results."""
-        return self.exact.output
 
     @property
     def options(self) -> Json:
@@ -65,10 +40,6 @@ class SheddingJoin:
         admitted = self.exact.admit(side, left, table)
         admitted.shed = rows.num_rows - left.num_rows
         return admitted
-
-    def label(self, side: int, row: pa.RecordBatch) -> str:
-        """Return a row's key, its columns separated by commas."""
-        return self.exact.label(side, row)
 
     def process(self, work: Work, state: Json | None, store: Store) -> Generator[pa.RecordBatch, None, Outcome]:
         """Join one batch."""
