@@ -17,7 +17,7 @@ from routing_cases import apply, changes
 
 from braided.join.options import build_join, resolve_names
 from braided.order.clocks import Window
-from braided.routing.content import content_hashes
+from braided.routing.content import content_hashes, row_hashes
 from braided.routing.deaths import Clocks, Deaths
 from braided.routing.edit import Full, TableEdit
 from braided.routing.grid import Grid, even_grid
@@ -534,3 +534,27 @@ def test_every_column_counts_and_nested_ones_only_by_their_ordinal() -> None:
     nested = pa.record_batch({"a": [1, 1], "n": [[1], [2]]})
     plain = pa.record_batch({"a": [1, 1]})
     np.testing.assert_array_equal(content_hashes(nested), content_hashes(plain))
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.none() | st.integers(0, 3), st.none() | st.sampled_from(["", "a", "bc"]), st.none() | st.booleans()
+        ),
+        min_size=1,
+        max_size=12,
+    ),
+    st.data(),
+)
+def test_a_rows_content_hash_does_not_depend_on_the_other_rows(rows: list[Any], data: Any) -> None:
+    schema = pa.schema([("a", pa.int64()), ("b", pa.string()), ("c", pa.bool_())])
+    columns = [
+        pa.array(list(column), field.type) for column, field in zip(zip(*rows, strict=True), schema, strict=True)
+    ]
+    batch = pa.RecordBatch.from_arrays(columns, schema=schema)
+    hashes = row_hashes(batch)
+    start = data.draw(st.integers(0, len(rows) - 1))
+    stop = data.draw(st.integers(start + 1, len(rows)))
+    assert row_hashes(batch.slice(start, stop - start)).tolist() == hashes[start:stop].tolist()
+    assert row_hashes(batch.take(pa.array([start]))).tolist() == [hashes[start]]
+    assert len(set(hashes.tolist())) == len(set(rows))

@@ -34,13 +34,18 @@ def row_hashes(rows: pa.RecordBatch) -> Words:
         kind = column.type
         if pa.types.is_nested(kind) or pa.types.is_null(kind):
             continue
-        if column.null_count:
-            hash_words(column.is_null().cast(pa.int8()).to_numpy().astype(np.uint64), hashes)
+        nulls = np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False)) if column.null_count else None
         if _has_offsets(kind):
-            offsets, data = var_width(column)
+            text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+            offsets, data = var_width(column if nulls is None else column.fill_null("" if text else b""))
             hash_bytes(offsets, data, hashes)
         elif kind.bit_width in (1, 8, 16, 32, 64, 128):
             hash_words(fixed_words(column), hashes)
+        if nulls is not None:
+            # Only the rows that have a null: a hash must not depend on the other rows of its batch.
+            marked = hashes[nulls]
+            hash_words(np.ones(len(nulls), np.uint64), marked)
+            hashes[nulls] = marked
     return hashes
 
 
