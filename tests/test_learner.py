@@ -199,6 +199,20 @@ def test_losses_are_made_up_for():
     assert learner.achieved == pytest.approx(0.9, abs=0.02)
 
 
+@pytest.mark.parametrize("size", [100, 1000, 10_000])
+@pytest.mark.parametrize("recall", [None, 0.99])
+def test_batches_of_two_tasks_learn_nearly_the_k_of_single_rows(recall, size):
+    random = np.random.default_rng(1)
+    times = np.cumsum(random.exponential(2000, 40_000)).astype(np.int64)
+    times = times[np.argsort(times + random.integers(5_000, 45_000, len(times)), kind="stable")]
+    spec = Lateness(recall=recall, floor="0 seconds")
+    learner, clock = Learner(spec), None
+    for part in np.split(times, len(times) // size):
+        learner.update(clock, [task_of(part[::2]), task_of(part[1::2])])
+        clock = int(part.max()) if clock is None else max(clock, int(part.max()))
+    assert learner.lateness == pytest.approx(int(slack_rows(times, spec).lateness[-1]), rel=0.12)
+
+
 def test_a_larger_k_does_not_bring_back_the_rows_that_left():
     """What K was when the clock came here decides what is lost, until the clock has moved on by the new K."""
     learner, clock = Learner(Lateness(recall=0.9, floor="0 seconds")), 10**12
