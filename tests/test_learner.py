@@ -77,17 +77,17 @@ def test_the_next_measure_in_batches_of_one_row_equals_the_row_at_a_time_kernel(
     times, setting = np.array([t for t, _ in rows], np.int64), np.array([sets for _, sets in rows], bool)
     run = slack_rows(times, spec, clock_rows=setting)
     learner, clock = Learner(spec), None
-    waiting, expected = [], 0
+    waiting, measured, expected = [], [], 0.0
     for row, (time, sets) in enumerate(rows):
         learner.update(clock, [task_of([time], np.array([sets]))])
         waiting.append(time)
         if sets and (clock is None or time > clock):
             clock = time
-            expected = max(expected, *(clock - t for t in waiting))
+            measured += [clock - t for t in waiting]
+            expected = max(expected, max(0, *measured) + margin * float(np.std(measured)))
             waiting = []
         assert learner.lateness == run.lateness[row]
-        assert learner.lateness >= expected
-        assert margin or learner.lateness == expected
+        assert abs(learner.lateness - expected) <= 1
 
 
 def test_k_is_primed_by_the_first_batch_and_goes_up_at_once():
@@ -151,7 +151,7 @@ def test_a_gap_in_the_stream_forgets_nothing():
     assert learner.lateness == before == 60 * SECOND
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=12)
 @given(recall=st.sampled_from([0.8, 0.9, 0.95]), seed=st.integers(0, 20), cut=st.sampled_from([1, 50, 1000]))
 def test_a_recall_target_for_rows_is_met_with_a_k_near_the_quantile(recall, seed, cut):
     random = np.random.default_rng(seed)
@@ -167,7 +167,7 @@ def test_a_recall_target_for_rows_is_met_with_a_k_near_the_quantile(recall, seed
 
 @pytest.mark.parametrize("reach", [SECOND // 10, SECOND, 100 * SECOND])
 def test_a_recall_target_for_results_counts_what_a_late_row_still_finds(reach):
-    delays = np.random.default_rng(1).exponential(SECOND, 20_000).astype(np.int64)
+    delays = np.random.default_rng(1).exponential(SECOND, 8_000).astype(np.int64)
     learner = Learner(Lateness(recall=0.95, floor="0 seconds"), reach)
     clock = 10**12
     for part in np.split(delays, 20):
@@ -197,6 +197,33 @@ def test_losses_are_made_up_for():
     assert found[19] < 1.4 * quantile
     assert found[21] > 2 * quantile
     assert learner.achieved == pytest.approx(0.9, abs=0.02)
+
+
+@pytest.mark.parametrize("size", [100, 1000, 10_000])
+@pytest.mark.parametrize("recall", [None, 0.99])
+def test_batches_of_two_tasks_learn_nearly_the_k_of_single_rows(recall, size):
+    random = np.random.default_rng(1)
+    times = np.cumsum(random.exponential(2000, 40_000)).astype(np.int64)
+    times = times[np.argsort(times + random.integers(5_000, 45_000, len(times)), kind="stable")]
+    spec = Lateness(recall=recall, floor="0 seconds")
+    learner, clock = Learner(spec), None
+    for part in np.split(times, len(times) // size):
+        learner.update(clock, [task_of(part[::2]), task_of(part[1::2])])
+        clock = int(part.max()) if clock is None else max(clock, int(part.max()))
+    assert learner.lateness == pytest.approx(int(slack_rows(times, spec).lateness[-1]), rel=0.12)
+
+
+def test_a_larger_k_does_not_bring_back_the_rows_that_left():
+    """What K was when the clock came here decides what is lost, until the clock has moved on by the new K."""
+    learner, clock = Learner(Lateness(recall=0.9, floor="0 seconds")), 10**12
+    learner.update(clock, [task_of([clock]) for _ in range(300)])
+    learner.update(clock, [task_of([clock - SECOND]) for _ in range(100)])
+    assert learner.lateness >= SECOND
+    learner.update(clock, [task_of([clock - SECOND // 2]) for _ in range(100)])
+    assert learner.achieved == pytest.approx(1 - 200 / 500)
+    learner.update(clock, [task_of([clock + 2 * SECOND])])
+    learner.update(clock + 2 * SECOND, [task_of([clock + SECOND * 3 // 2])])
+    assert learner.achieved == pytest.approx(1 - 200 / 502)
 
 
 def test_misses_that_an_operator_counts_replace_the_estimate():

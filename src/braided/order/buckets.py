@@ -78,7 +78,7 @@ def encode_counts(counts: Ints, limit: int, *, upward: bool = True) -> str:
     values = counts[at]
     for level in range(12):
         raw = _varints(np.diff(at, prepend=0), values)
-        if len(raw) * 4 <= limit * 3:
+        if -(-len(raw) // 3) * 4 <= limit:
             return base64.b64encode(raw).decode()
         span = (2 << level) - 1
         merged_at = np.minimum(at | span, len(counts) - 1) if upward else at & ~span
