@@ -15,6 +15,7 @@ from braided.routing.kernels import hash_bytes, hash_words, mix
 from braided.routing.keys import fixed_words, var_width
 
 Words = npt.NDArray[np.uint64]
+_NULL = np.uint64(0xD6E8FEB86659FD93)
 
 
 def content_hashes(rows: pa.RecordBatch) -> Words:
@@ -44,7 +45,7 @@ def row_hashes(rows: pa.RecordBatch) -> Words:
         if nulls is not None:
             # Only the rows that have a null: a hash must not depend on the other rows of its batch.
             marked = hashes[nulls]
-            hash_words(np.ones(len(nulls), np.uint64), marked)
+            hash_words(np.full(len(nulls), _NULL), marked)
             hashes[nulls] = marked
     return hashes
 
