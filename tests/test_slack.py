@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from order_reference import LargestDelay, order
 
-from braided.order import rules, sorting
+from braided.order import rules
 from braided.order.delays import Delays
 from braided.order.lateness import Lateness
 from braided.order.learner import Learner
 from braided.order.slack import slack_rows
-from braided.order.sorting import merge_waiting, sorted_order
 
 LOW, HIGH = -(1 << 63), (1 << 63) - 1
 
@@ -118,34 +116,3 @@ def test_the_first_rows_wait_until_enough_are_seen():
     assert run.in_order.all()
     assert run.lateness[199] == 199_001
     assert run.lateness[rules.PRIME_ROWS] == 99_000
-
-
-ROWS = st.lists(st.tuples(st.integers(0, 30), st.integers(-5, 5)), max_size=60)
-WIDE = st.lists(st.tuples(st.integers(LOW, HIGH), st.integers(LOW, HIGH)), max_size=30)
-
-
-@settings(deadline=None)
-@given(waiting=ROWS | WIDE, new=ROWS | WIDE, horizon=st.one_of(st.integers(-3, 33), st.integers(LOW, HIGH)))
-def test_merging_equals_sorting_everything(waiting, new, horizon):
-    waiting = sorted(waiting)
-    columns = [np.array([row[i] for row in rows], np.int64) for rows in (waiting, new) for i in (0, 1)]
-    found, cut = merge_waiting(*columns, horizon)
-    both = waiting + new
-    assert found.tolist() == sorted(range(len(both)), key=lambda row: both[row])
-    assert cut == sum(time <= horizon for time, _ in both)
-
-
-@pytest.mark.parametrize("step", [1, 1000, 10**6])
-def test_a_large_batch_is_sorted_by_time_and_rank(step):
-    random = np.random.default_rng(3)
-    times = disordered(200_000, 300_000, 5) // step * step
-    ranks = random.integers(-(1 << 62), 1 << 62, len(times))
-    assert sorted_order(times, ranks).tolist() == np.lexsort((ranks, times)).tolist()
-    assert (sorted_order(times, np.arange(len(times))) == np.argsort(times, kind="stable")).all()
-
-
-def test_many_rows_of_one_time_are_left_to_a_general_sort():
-    times = np.zeros(5000, np.int64)
-    ranks = np.random.default_rng(1).permutation(5000)
-    assert not sorting._order_ties(times, ranks, np.arange(5000))
-    assert (sorted_order(times, ranks) == np.argsort(ranks)).all()

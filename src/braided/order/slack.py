@@ -1,7 +1,7 @@
 """K-slack: rows wait until their time plus K is not after the clock, then leave in event-time order.
 
 `slack_rows` runs a whole stream one row at a time, with K learned after every row: what the operator does when
-every batch is one row, for benchmarks and plots. `merge_waiting` in `sorting` is the operator's own kernel.
+every batch is one row, for benchmarks and plots.
 """
 
 from __future__ import annotations
