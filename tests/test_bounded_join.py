@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from test_join_local import SCHEMA, expected, histories, rows_of
 
 import braided
+from braided.join import kept
 from braided.join.budget import bound
 from braided.join.options import build_join, resolve_names
 from braided.runtime.local import LocalRuntime
@@ -41,13 +42,13 @@ def run(case: dict[str, Any], memory: int, evict: Any, share: str = "unified") -
     return found
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(histories(), st.sampled_from(POLICIES))
 def test_a_budget_for_the_whole_window_is_exact(case: dict[str, Any], evict: str) -> None:
     assert run(case, 1000, evict) == expected(case)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     histories(), st.sampled_from(POLICIES), st.integers(2, 8), st.sampled_from(["unified", "proportional"]), st.data()
 )
@@ -59,6 +60,15 @@ def test_a_small_budget_gives_a_part_whatever_the_cuts(
     cuts = sorted(data.draw(st.sets(st.integers(1, max(1, len(case["order"]))), max_size=8)))
     other = {**case, "cuts": [0, *cuts, len(case["order"])], "restart": not case["restart"]}
     assert run(other, memory, evict, share) == found
+
+
+@settings(max_examples=60, deadline=None)
+@given(histories(), st.sampled_from(("prob", "fifo")), st.integers(2, 40))
+def test_small_blocks_change_nothing(case: dict[str, Any], evict: str, memory: int) -> None:
+    whole = run(case, memory, evict)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kept, "BLOCK_BYTES", 100)
+        assert run(case, memory, evict) == whole
 
 
 def two_tables(rows: int = 20_000) -> list[pa.Table]:
@@ -92,6 +102,23 @@ def test_the_public_local_join_takes_a_budget() -> None:
     assert again / exact == recall["gdj"]
     fixed = braided.local.join(left, right, **options, memory=800, evict=braided.GDJ(initial=0.99)).table.num_rows
     assert 0 < fixed / exact < 1
+
+
+@pytest.mark.parametrize("partition", ["hash", "ssp", "grid"])
+def test_a_budget_for_the_whole_window_is_exact_on_every_scheme(partition: str) -> None:
+    left, right = two_tables(3000)
+    options: dict[str, Any] = {"on": "k", "time": "ts", "within": "1 second", "workers": 4, "partition": partition}
+    exact, bounded = (
+        braided.local.join(left, right, **options, **budget, batch_rows=700)
+        for budget in ({}, {"memory": 20_000, "evict": "prob"})
+    )
+    ids = [
+        Counter(zip(result.table["id"].to_pylist(), result.table["id_right"].to_pylist(), strict=True))
+        for result in (exact, bounded)
+    ]
+    assert ids[0] == ids[1]
+    assert bounded.report.to_dict()["query"]["recall"] > 0.99
+    assert sum(stream["late"] for stream in bounded.report.to_dict()["streams"]) == 0
 
 
 @pytest.mark.parametrize(

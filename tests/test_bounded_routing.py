@@ -62,7 +62,7 @@ def run_bounded(case: dict[str, Any], memory: int, evict: Any) -> Counter[tuple[
     return found
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(rerouted(), st.sampled_from((braided.GDJ(initial=0.3), "prob", "fifo")))
 def test_a_budget_for_the_whole_window_is_exact_under_every_change_of_routing(case: dict[str, Any], evict: Any) -> None:
     assert run_bounded(case, 400, evict) == expected(case)

@@ -50,12 +50,13 @@ class Entering(NamedTuple):
 
     events : as the policy sees them, with row ids: left rows from 0, kept ones first, then right rows from `right`; -1
         where a row was shed.
-    sides : kept rows, then those that enter, in order.
+    sides : kept rows, then those that enter, in order. sizes : bytes by row id, where they are limited.
     """
 
     events: Events
     sides: list[Rows]
     right: int
+    sizes: npt.NDArray[np.int64] | None
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ class BoundedJoin(AroundJoin):
         window = self.exact.window
         old: Json = state or {
             "entrance": None, "batch": 0, "block": 0, "buffer": None, "recall": None,
-            "alive": None, "shed": None, "kept": [[], []], "waiting": [None, None],
+            "alive": None, "shed": None, "kept": [[], []], "waiting": [[], []],
         }  # fmt: skip
         entrance = Entrance(self.lateness, self.idle, old["entrance"])
         entrance.advance(work.streams, work.stamp, final=work.final)
@@ -128,17 +129,16 @@ class BoundedJoin(AroundJoin):
         sizes = [entry.bytes for entry in entries] + [old[name][1] for name in ("buffer", "recall", "alive")]
         old |= {"entrance": entrance.to_json(), "batch": old["batch"] + 1, "block": blocks.next}
         old["kept"] = [kept[side].entries for side in (0, 1)]
-        shed = int(np.count_nonzero(entering.events.rows < 0))
         if shedding is not None:
             old["shed"] = shedding.to_json()
         return Outcome(
             old,
-            counts={"results": results, "shed": shed, **entrance.counts(stream_labels(2))},
+            counts={"results": results, **entrance.counts(stream_labels(2)), **self._dropped(entering)},
             levels={
                 "stored_rows": buffer.rows,
                 "stored_bytes": sum(sizes),
                 "runs": len(entries),
-                **{name: buffer.counts[name] for name in ("evicted", "refused", "too_large")},
+                **{name: buffer.counts[name] for name in ("evicted", "refused")},
             },
             streams=entrance.report(),
             load={} if tally is None else tally.to_json(),
@@ -154,6 +154,15 @@ class BoundedJoin(AroundJoin):
                 count += int(np.count_nonzero(times < horizon))
         return count
 
+    def _dropped(self, entering: Entering) -> dict[str, int]:
+        """Count the rows that were shed, and those larger than the whole budget."""
+        ids = entering.events.rows
+        entered = ids >= 0
+        large = 0
+        if entering.sizes is not None and self.most_bytes is not None:
+            large = int(np.count_nonzero(entering.sizes[ids[entered]] > self.most_bytes))
+        return {"shed": int(np.count_nonzero(~entered)), "too_large": large}
+
     def _tally(self, work: Work) -> Tally | None:
         """Count the rows of a batch for a controller, if there is one."""
         if not work.watched:
@@ -166,14 +175,14 @@ class BoundedJoin(AroundJoin):
     def _arriving(self, side: int, blocks_in: Sequence[Block], old: Json, entrance: Entrance, blocks: Blocks) -> Rows:
         """Return the rows that can enter, of those that waited and the new ones, and let the others wait."""
         schema, waiting = self.inputs[side], old["waiting"][side]
-        parts = [] if waiting is None else [blocks.read(waiting, schema)]
+        parts = [blocks.read(entry, schema) for entry in waiting]
         parts += [Rows.of_block(block, old["batch"]) for block in blocks_in if block.side == side]
         rows = together(parts, schema)
         times = self.exact.times_of(side, rows.rows)
         waits = entrance.waits(side, times)
-        if waiting is not None:
-            blocks.delete(waiting[0])
-        old["waiting"][side] = blocks.write(rows.pick(waits)) if waits.any() else None
+        for entry in waiting:
+            blocks.delete(entry[0])
+        old["waiting"][side] = blocks.write(rows.pick(waits))
         return rows.pick(entrance.enters(times))
 
     def _kept(self, old: Json, blocks: Blocks) -> list[Kept]:
@@ -222,20 +231,20 @@ class BoundedJoin(AroundJoin):
             len(kept[0].rows) + np.cumsum(left) - 1,
             right + len(kept[1].rows) + np.cumsum(~left) - 1,
         )
-        return Entering(events._replace(rows=ids), sides, right)
+        sizes = None
+        if self.most_bytes is not None:
+            sizes = np.concatenate([sizes_of_rows(rows.rows) for rows in sides])
+        return Entering(events._replace(rows=ids), sides, right, sizes)
 
     def _join(
         self, buffer: Buffer | AdaptiveBuffer, recall: Recall, entering: Entering, tally: Tally | None
     ) -> Generator[pa.RecordBatch, None, int]:
         """Run the events through the buffer and yield the pairs in pieces."""
-        events, sides, right = entering
+        events, sides, right, sizes = entering
         entered = np.append(np.flatnonzero(events.rows >= 0), len(events.keys))
         all_events, events = events, events if len(entered) > len(events.keys) else events.pick(entered[:-1])
         probes, arrived = (np.concatenate([getattr(rows, name) for rows in sides]) for name in ("probes", "arrived"))
         probing = bool(probes.any())
-        sizes = None
-        if self.most_bytes is not None:
-            sizes = np.concatenate([sizes_of_rows(rows.rows) for rows in sides])
         runs = [_as_run(rows) for rows in sides]
         recall.place(len(probes), right=right, probes=probes if probing else None)
         emitter = Emitter(self.exact)

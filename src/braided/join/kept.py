@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +25,7 @@ from braided.runtime.operator import Block
 from braided.runtime.store import Store
 
 ARRIVED, PROBE = "__braided_arrived", "__braided_probe"
+BLOCK_BYTES = 16 << 20
 _LIVE = 0.75
 Mask = npt.NDArray[np.bool_]
 Index = npt.NDArray[np.int64]
@@ -111,7 +113,13 @@ class Blocks:
             self._store.delete(old)
         return self.put(content)
 
-    def write(self, rows: Rows) -> Entry:
+    def write(self, rows: Rows) -> list[Entry]:
+        """Store rows in blocks of at most about BLOCK_BYTES."""
+        pieces = min(len(rows), -(-rows.rows.nbytes // BLOCK_BYTES))
+        bounds = np.linspace(0, len(rows), max(1, pieces) + 1).astype(np.int64).tolist()
+        return [self._write(rows.slice(a, b)) for a, b in pairwise(bounds) if a < b]
+
+    def _write(self, rows: Rows) -> Entry:
         """Store rows, with their marks if they have any."""
         batch = rows.rows
         marked = self._marked or bool(rows.tags.any() or rows.probes.any())
@@ -166,7 +174,6 @@ class Kept:
         self._write(rows, alive, loose, len(rows))
 
     def _write(self, rows: Rows, alive: Mask, start: int, stop: int) -> None:
-        if alive[start:stop].any():
-            entry = self._blocks.write(rows.slice(start, stop).pick(alive[start:stop]))
+        for entry in self._blocks.write(rows.slice(start, stop).pick(alive[start:stop])):
             self.entries.append(entry)
             self.masks.append(np.ones(entry.rows, np.bool_))
