@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from braided.buffers import kernel
+from braided.buffers.fading import SCALES
 from braided.buffers.policy import Policy
 from braided.buffers.saved import load, read_header, save
 from braided.buffers.state import AGE, GAIN_RANK, GDJ, Bytes, Ints, Reals, Words, allocate
@@ -130,6 +131,7 @@ class Buffer:
             ages=plan.code == AGE,
             count_keys=count_keys if plan.counting and not plan.sketch_width else 0,
             sketch_width=plan.sketch_width,
+            scales=SCALES if plan.recent else 1,
         )
         settings = self.state.settings
         settings["policy"], settings["gain"], settings["decay"] = plan.code, plan.gain, plan.decay
@@ -139,6 +141,7 @@ class Buffer:
         settings["period"] = plan.period or max(1024, capacity)
         settings["refresh"] = plan.refresh or max(1, capacity // 8)
         settings["room"] = capacity
+        settings["span"] = max(1, abs(lo), abs(hi)) if plan.recent else 0
         settings["percentile"] = plan.percentile or 0.0
         settings["constant"] = plan.constant
         ages: Sequence[tuple[int, int]] = [(lo, hi), (-hi, -lo)] if streams == 2 else [(lo, hi)] * streams

@@ -29,6 +29,7 @@ class Plan:
     refresh: int | None = None
     explore: int = 255
     hinted: bool = False
+    recent: bool = False
 
 
 class Policy(Protocol):

@@ -124,7 +124,10 @@ def _load(state: State, plan: Plan, header: dict[str, Any], data: bytes, at: int
     _require(n <= len(state.rows) and len({len(a) for a in (key, time, stream, row, credit)}) == 1, "too many rows")
     _require(n == 0 or bool(stream.min() >= 0 and stream.max() < n_streams), "a row of no stream")
     _require(bool((time[1:] >= time[:-1]).all() and np.isfinite(credit).all()), "rows out of order")
-    _require(counts.size == len(count_key) * n_streams and 2 * len(count_key) <= len(state.count_key), "its counts")
+    _require(
+        counts.size == len(count_key) * state.counts.shape[1] and 2 * len(count_key) <= len(state.count_key),
+        "its counts",
+    )
     _require(sketch.size == state.sketch.size and matches.size == exits.size == state.age_matches.size, "its counts")
     _require(len(header["pools"]) == len(state.pools) and len(header["streams"]) == n_streams, "its streams")
     for name in _KEPT_TOTALS:
@@ -146,7 +149,7 @@ def _load(state: State, plan: Plan, header: dict[str, Any], data: bytes, at: int
     state.sketch[:] = sketch.reshape(state.sketch.shape)
     state.age_matches[:] = matches.reshape(state.age_matches.shape)
     state.age_exits[:] = exits.reshape(state.age_exits.shape)
-    _restore_counts(state.count_key, state.counts, count_key, counts.reshape(-1, n_streams))
+    _restore_counts(state.count_key, state.counts, count_key, counts.reshape(-1, state.counts.shape[1]))
     state.totals["counted_keys"] = len(count_key)
     fill(state, plan, key, time, stream, row, credit)
     cursor = int(header["cursor"])
