@@ -23,7 +23,7 @@ __all__ = ["AdaptiveBuffer", "buffer_from_bytes", "make_buffer"]
 
 _MAGIC = b"BRDA"
 _PREFIX = struct.Struct("<4sIQ")
-_SAMPLE = 4
+_SAMPLE = 1  # of GDJ's shadows: see tuning.py
 
 
 def make_buffer(
@@ -48,9 +48,9 @@ def buffer_from_bytes(data: bytes, policy: Policy) -> Buffer | AdaptiveBuffer:
 class AdaptiveBuffer:
     """A `Buffer` that follows the best of several candidates; parameters are those of `Buffer`.
 
-    Cost: beside the buffer, a shadow of a quarter of its rows, without payload, for each of 8 candidates
-    (GDJ) or 12 (`Auto`): 1.7 kB a row of capacity for `Auto` and 3 to 10 times the kernel's time, measured on 200,000
-    rows of Zipf-Pareto streams; a larger `sample` costs less and errs more.
+    Cost: beside the buffer, shadows without payload: for `Auto`, half as many places as it has for each of 5
+    candidates, which see a quarter of the keys; for GDJ, as many as it has for each of 4. That takes 2 to 5 times
+    the kernel's time; a larger `sample` costs less and errs more.
 
     >>> buffer = AdaptiveBuffer(100, Auto(), window=(-5, 5))
     >>> buffer.following

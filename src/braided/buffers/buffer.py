@@ -16,7 +16,7 @@ from braided.buffers import kernel
 from braided.buffers.fading import SCALES
 from braided.buffers.policy import Policy
 from braided.buffers.saved import load, read_header, save
-from braided.buffers.state import AGE, GAIN_RANK, GDJ, Bytes, Ints, Reals, Words, allocate
+from braided.buffers.state import AGE, GAIN_RANK, GDJ, PROB, Bytes, Ints, Reals, Words, allocate
 from braided.errors import BraidedError
 
 __all__ = ["Buffer", "Events", "Progress", "Result", "sorted_events"]
@@ -148,6 +148,7 @@ class Buffer:
         for s, (soonest, retention) in enumerate(ages):
             state_of = self.state.streams[s]
             state_of["soonest"], state_of["retention"], state_of["keep"] = soonest, retention, max(0, retention)
+        self.state.totals["alike"] = plan.code == PROB
         self.last_time: int | None = None
 
     @property

@@ -75,6 +75,7 @@ TOTALS = np.dtype(
         ("expired", _i8),
         ("evicted", _i8),
         ("refused", _i8),
+        ("alike", _i8),
     ]
 )
 POOL = np.dtype([("rows", _i8), ("decayed", _f8), ("added", _f8), ("initial", _f8), ("snapshot", _i8)])
