@@ -15,7 +15,7 @@ from braided.buffers.gdj import Gdj
 from braided.buffers.policy import Policy
 from braided.buffers.prob import Prob
 from braided.buffers.recent import Recent
-from braided.workloads.zipf_pareto import locality
+from braided.workloads.locality import locality
 
 PERCENTILES = (0.0, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9, 0.99)
 OF_THE_PAPER = ("GDJ, best percentile", "PROB", "AGE, learned", "FIFO", "RAND")
