@@ -18,20 +18,28 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from gdj_charts import draw, table
-from gdj_figures import FIGURES, NOT_MADE, Setting
+from gdj_figures import FIGURES, Setting
 from gdj_sets import compare_sets, kernel_speed, sets_table
 
 HERE = Path(__file__).resolve().parent
+NOT_MADE: dict[str, str] = {}
+if find_spec("braided.buffers.group"):
+    from gdj_attributes import several_attributes, two_attributes
+
+    FIGURES.update({"7b": several_attributes, "8b": two_attributes})
+else:
+    NOT_MADE.update(dict.fromkeys(("7b", "8b"), "this version has no buffer for joins on several attributes"))
 
 
 def main() -> int:
     options = _options()
     where = options.data if (options.data / "trades_2024-07-16.parquet").exists() else None
-    names = options.only or [*FIGURES, *NOT_MADE, "sets", "speed"]
+    names = options.only or [*sorted([*FIGURES, *NOT_MADE]), "sets", "speed"]
     started = time.monotonic()
     tables = [
         f"# Bounded memory: the tables behind [the figures](gdj.md)\n\nMade by `benchmarks/gdj.py`, {_today()}.\n"
@@ -62,7 +70,8 @@ def _make(name: str, setting: Setting, out: Path | None) -> tuple[dict[str, Any]
         return {"figure": "sets", "sets": rows}, sets_table(rows)
     if name == "speed":
         speeds = kernel_speed(setting)
-        return {"figure": "speed", **speeds}, ""
+        told = ", ".join(f"{name} {speed / 1e6:.2f}" for name, speed in speeds["rows_a_second"].items())
+        return {"figure": "speed", **speeds}, f"## The kernel, million rows a second of processor time\n\n{told}.\n"
     figure = FIGURES[name](setting)
     if out:
         (out / f"gdj_{figure.slug}.svg").write_text(draw(figure))

@@ -21,7 +21,8 @@ from braided.workloads.zipf_pareto import zipf_pareto
 class Reference:
     """RECENT in plain lists: counts per (key, stream, memory), scaled down by 2**24 every 24 half-lives."""
 
-    def __init__(self, capacity, refresh, span):
+    def __init__(self, capacity, refresh, span, memory):
+        self.memories = (2,) if memory == "long" else (0, 1, 2)
         self.capacity, self.refresh, self.span = capacity, refresh, span
         self.halves = [max(1, span // 128), max(1, span // 16), 4 * span]
         self.counts, self.rows, self.clock, self.events = {}, [], None, 0
@@ -33,9 +34,10 @@ class Reference:
 
     def worth(self, key, stream):
         total = 0.0
-        for j, half in enumerate(self.halves):
+        for j in self.memories:
+            half = self.halves[j]
             seen = sum(n[j] for (k, s), n in self.counts.items() if k == key and s != stream)
-            total += seen * (self.span / half / self.weight(half) / 3)
+            total += seen * (self.span / half / self.weight(half) / 3 * (3 if self.memories == (2,) else 1))
         return total
 
     def event(self, key, time, stream, id):
@@ -85,11 +87,12 @@ def sequences(draw, streams=2, most=50):
     capacity=st.integers(1, 7),
     refresh=st.integers(1, 5),
     span=st.sampled_from([1, 100, 5000]),
+    memory=st.sampled_from(["mixed", "long"]),
 )
-def test_it_equals_its_reference(data, streams, capacity, refresh, span):
+def test_it_equals_its_reference(data, streams, capacity, refresh, span, memory):
     events = data.draw(sequences(streams))
-    buffer = Buffer(capacity, Recent(refresh=refresh), window=(-span, span), streams=streams)
-    reference = Reference(capacity, refresh, span)
+    buffer = Buffer(capacity, Recent(refresh=refresh, memory=memory), window=(-span, span), streams=streams)
+    reference = Reference(capacity, refresh, span, memory)
     for i in range(len(events.keys)):
         matched = reference.event(int(events.keys[i]), int(events.times[i]), int(events.streams[i]), i)
         assert sorted(buffer.run(events.part(i, i + 1)).pair_row.tolist()) == sorted(events.rows[matched].tolist())
@@ -166,6 +169,7 @@ def test_counts_stay_bounded_and_keys_that_never_come_back_are_forgotten():
     [
         ({"refresh": 0}, "refresh=0: write a number above 0"),
         ({"count_keys": -1}, "count_keys=-1: write a number above 0"),
+        ({"memory": "short"}, "memory='short': write one of 'mixed', 'long'"),
     ],
 )
 def test_errors_say_what_to_write(options, text):

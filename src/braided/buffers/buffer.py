@@ -142,6 +142,7 @@ class Buffer:
         settings["refresh"] = plan.refresh or max(1, capacity // 8)
         settings["room"] = capacity
         settings["span"] = max(1, abs(lo), abs(hi)) if plan.recent else 0
+        settings["only_long"] = plan.only_long
         settings["percentile"] = plan.percentile or 0.0
         settings["constant"] = plan.constant
         ages: Sequence[tuple[int, int]] = [(lo, hi), (-hi, -lo)] if streams == 2 else [(lo, hi)] * streams

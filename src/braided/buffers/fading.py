@@ -59,12 +59,17 @@ def look_at_clock(totals: Records, count_key: Words, counts: Ints, span: int, ti
 
 
 @compiled
-def set_weights(weights: Ints, factors: Reals, span: int, time: int) -> None:
-    """Set what an occurrence counts as now, per memory, and what turns a count into occurrences per window."""
+def set_weights(weights: Ints, factors: Reals, span: int, only_long: int, time: int) -> None:
+    """Set what an occurrence counts as now, per memory, and what turns a count into occurrences per window.
+
+    With `only_long`, the longest memory alone is worth something.
+    """
     for j in range(len(weights)):
         half = half_life(span, j)
         weights[j] = weight_at(time, half)
         factors[j] = float(span) / float(half) / float(weights[j]) / SCALES
+        if only_long:
+            factors[j] *= SCALES if j == SCALES - 1 else 0
 
 
 @compiled

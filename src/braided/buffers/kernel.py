@@ -169,7 +169,7 @@ def _count(
         looking = totals[0].events % settings[0].refresh == 0
         if looking:
             look_at_clock(totals, count_key, counts, span, time)
-            set_weights(weights, factors, span, time)
+            set_weights(weights, factors, span, settings[0].only_long, time)
         fallen = note_occurrence(totals, count_key, counts, weights, key, stream) or looking
     else:
         fallen = count_occurrence(count_key, counts, sketch, totals, key, stream)
@@ -253,7 +253,7 @@ def step(  # noqa: PLR0915 - phases share a dozen arrays; passing them on at eac
     policy, gain = settings[0].policy, settings[0].gain
     scales = SCALES if settings[0].span > 0 else 0
     weights, factors = np.empty(scales, np.int64), np.empty(scales, np.float64)
-    set_weights(weights, factors, settings[0].span, totals[0].unit)
+    set_weights(weights, factors, settings[0].span, settings[0].only_long, totals[0].unit)
     learning = policy == AGE
     rewarding = policy == GDJ and gain != GAIN_NONE
     refreshing = policy == GDJ and snapshot.shape[1] > 0

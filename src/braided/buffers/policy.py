@@ -30,6 +30,7 @@ class Plan:
     explore: int = 255
     hinted: bool = False
     recent: bool = False
+    only_long: bool = False
 
 
 class Policy(Protocol):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
-from braided.buffers.policy import Plan
+from braided.buffers.policy import Plan, check_choice
 from braided.buffers.state import PROB
 from braided.errors import BraidedError
 
@@ -18,6 +19,8 @@ class Recent:
     of the window, the longest knows what is popular. A newcomer worth less than every stored row is refused; among
     equals the oldest gives way, so with keys that never come back it is FIFO.
 
+    memory : ``"mixed"``, all three; ``"long"``, four windows alone, which is better by up to 7% where keys keep their
+        popularity, and far worse where they come in bursts.
     refresh : events between two looks at the clock; default: an 8th of the capacity.
     count_keys : different keys counted; default: four times the capacity, at least 1,024. Beyond, rare ones
         are forgotten.
@@ -28,6 +31,7 @@ class Recent:
     100
     """
 
+    memory: Literal["mixed", "long"] = "mixed"
     refresh: int | None = None
     count_keys: int | None = None
 
@@ -36,4 +40,12 @@ class Recent:
         for name, value in (("refresh", self.refresh), ("count_keys", self.count_keys)):
             if value is not None and value < 1:
                 raise BraidedError(f"{name}={value!r}: write a number above 0")
-        return Plan(PROB, counting=True, count_keys=self.count_keys, refresh=self.refresh, recent=True)
+        only_long = check_choice("memory", self.memory, {"mixed": 0, "long": 1}) == 1
+        return Plan(
+            PROB,
+            counting=True,
+            count_keys=self.count_keys,
+            refresh=self.refresh,
+            recent=True,
+            only_long=only_long,
+        )

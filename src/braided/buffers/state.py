@@ -54,6 +54,7 @@ SETTINGS = np.dtype(
         ("hinted", _i8),
         ("explore", _u8),
         ("span", _i8),
+        ("only_long", _i8),
         ("percentile", _f8),
         ("constant", _f8),
     ]

@@ -36,7 +36,8 @@ def switched(old: Buffer, policy: Policy, *, keep: Ints, now: int) -> Buffer:
     credit = np.zeros(len(rows))
     span = int(before.settings["span"][0])
     factors = np.empty(SCALES)
-    set_weights(np.empty(SCALES, np.int64), factors, span, int(before.totals["unit"][0]))
+    only_long = int(after.settings["only_long"][0])
+    set_weights(np.empty(SCALES, np.int64), factors, span, only_long, int(before.totals["unit"][0]))
     if plan.code == PROB:
         credit = _worth(before.count_key, before.counts, before.sketch, factors, rows)
     elif plan.code == GDJ:

@@ -38,7 +38,7 @@ PERCENTILES = (FIRST_GUESS, 0.1, 0.35, 0.5)
 _FADE = 0.99
 _LEAD = 1.003
 _FIRST_BONUS = 1.01
-_BONUS = 1.25  # RECENT is left for what beats it clearly: a sample of keys errs by up to 10%
+_BONUS = 1.25  # RECENT, of either memory, is left for what beats it clearly: a sample of keys errs by up to 10%
 _WARM = 4  # times its room that a shadow must have given up before its score says something
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 _SEED = np.uint64(0xD1B54A32D192ED03)
@@ -47,7 +47,7 @@ _SEED = np.uint64(0xD1B54A32D192ED03)
 def candidates(policy: Policy) -> list[Policy]:
     """Return what shadows try out for a policy, the first guess first; none if it has nothing to tune."""
     if isinstance(policy, Auto):
-        return [Recent(), Gdj(initial=0.35), Age(), Fifo(), Random(seed=policy.seed)]
+        return [Recent(), Recent(memory="long"), Gdj(initial=0.35), Age(), Fifo(), Random(seed=policy.seed)]
     if isinstance(policy, Gdj) and policy.initial == "auto" and policy.constant is None:
         return [replace(policy, initial=p) for p in PERCENTILES]
     return []
@@ -72,8 +72,8 @@ class Shadows:
         size = max(streams, capacity if sample == 1 else min(capacity, 2 * capacity // sample + 8))
         self.buffers = [Buffer(size, p, window=window, streams=streams, share=share) for p in policies]
         self.scores = np.zeros(len(policies))
-        self.bonus = np.ones(len(policies))
-        self.bonus[0] = _BONUS if isinstance(policies[0], Recent) else _FIRST_BONUS
+        self.bonus = np.array([_BONUS if isinstance(p, Recent) else 1.0 for p in policies])
+        self.bonus[0] *= _FIRST_BONUS
         self.before = np.zeros(len(policies), np.int64)
         self.seen = np.zeros(2)  # rows of the sample, all rows; both fade
         self._set_room(1.0 / sample)
