@@ -58,19 +58,25 @@ def draw(figure: Figure) -> str:
         colours = {name: _MORE[i % len(_MORE)] for i, name in enumerate(names)}
     columns = min(3, len(figure.panels))
     rows = math.ceil(len(figure.panels) / columns)
-    width, height = columns * _PANEL.width, 30 + rows * _PANEL.height
+    width = columns * _PANEL.width
+    places, at, line = [], _PANEL.left, 0
+    for name in names:
+        if at + 40 + 7 * len(name) > width and at > _PANEL.left:
+            at, line = _PANEL.left, line + 1
+        places.append((name, at, 18 * line))
+        at += 40 + 7 * len(name)
+    legend = 30 + 18 * line
+    height = legend + rows * _PANEL.height
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
         f'role="img" aria-label="{escape(figure.title)}">',
         f"<style>{_STYLE}</style>",
     ]
-    at = _PANEL.left
-    for name in names:
-        parts.append(f'<path d="M{at} 14h18" stroke="{colours[name]}" stroke-width="3"/>')
-        parts.append(f'<text x="{at + 23}" y="18">{escape(name)}</text>')
-        at += 40 + 7 * len(name)
+    for name, at, down in places:
+        parts.append(f'<path d="M{at} {14 + down}h18" stroke="{colours[name]}" stroke-width="3"/>')
+        parts.append(f'<text x="{at + 23}" y="{18 + down}">{escape(name)}</text>')
     for i, panel in enumerate(figure.panels):
-        x, y = i % columns * _PANEL.width, 30 + i // columns * _PANEL.height
+        x, y = i % columns * _PANEL.width, legend + i // columns * _PANEL.height
         parts += [f'<g transform="translate({x} {y})">', *_draw_panel(panel, colours), "</g>"]
     return "\n".join([*parts, "</svg>", ""])
 
@@ -81,7 +87,7 @@ def _draw_panel(panel: Panel, colours: Mapping[str, str]) -> list[str]:
     top = step * math.ceil(most / step - 1e-9)
     left, right, bottom = _PANEL.across(0), _PANEL.across(1), _PANEL.down(0)
     parts = [f'<text class="title" x="{left}" y="14">{escape(panel.title)}</text>']
-    parts.append(f'<text x="{left - 8}" y="28" font-size="10">{escape(panel.y_label)}</text>')
+    parts.append(f'<text x="{right}" y="28" text-anchor="end">{escape(panel.y_label)}</text>')
     for k in range(round(top / step) + 1):
         y = _PANEL.down(k * step / top)
         parts.append(f'<path class="grid" d="M{left} {y:.1f}H{right}"/>')
@@ -91,10 +97,12 @@ def _draw_panel(panel: Panel, colours: Mapping[str, str]) -> list[str]:
     middle = (left + right) / 2
     parts.append(f'<text x="{middle}" y="{bottom + 36}" text-anchor="middle">{escape(panel.x_label)}</text>')
     places = _places(panel)
+    free = 0.0
     for place, value in zip(places, panel.x, strict=True):
-        text = value if isinstance(value, str) else short_number(round(value, 4))
-        if len(panel.x) <= 7 or isinstance(value, str) or panel.x.index(value) % 2 == 0:  # type: ignore[arg-type]
+        text = value if isinstance(value, str) else short_number(float(f"{value:.3g}"))
+        if place >= free:
             parts.append(f'<text x="{place:.1f}" y="{bottom + 18}" text-anchor="middle">{escape(text)}</text>')
+            free = place + 12 + 6 * len(text)
     words = any(isinstance(value, str) for value in panel.x)
     wide = 0.8 * (right - left) / len(panel.x) / len(panel.series)
     for s, (name, values) in enumerate(panel.series.items()):

@@ -49,7 +49,7 @@ class AdaptiveBuffer:
     """A `Buffer` that follows the best of several candidates; parameters are those of `Buffer`.
 
     Cost: beside the buffer, shadows without payload: for `Auto`, half as many places as it has for each of 6
-    candidates, which see a quarter of the keys; for GDJ, as many as it has for each of 4. That takes 2 to 5 times
+    candidates, which see a quarter of the keys; for GDJ, as many as it has for each of 4. That takes 2 to 6 times
     the kernel's time; a larger `sample` costs less and errs more.
 
     >>> buffer = AdaptiveBuffer(100, Auto(), window=(-5, 5))

@@ -38,6 +38,7 @@ PERCENTILES = (FIRST_GUESS, 0.1, 0.35, 0.5)
 _FADE = 0.99
 _LEAD = 1.003
 _FIRST_BONUS = 1.01
+_MIXED_BONUS = 1.03  # of RECENT's memories over its long one alone
 _BONUS = 1.25  # RECENT, of either memory, is left for what beats it clearly: a sample of keys errs by up to 10%
 _WARM = 4  # times its room that a shadow must have given up before its score says something
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
@@ -73,7 +74,7 @@ class Shadows:
         self.buffers = [Buffer(size, p, window=window, streams=streams, share=share) for p in policies]
         self.scores = np.zeros(len(policies))
         self.bonus = np.array([_BONUS if isinstance(p, Recent) else 1.0 for p in policies])
-        self.bonus[0] *= _FIRST_BONUS
+        self.bonus[0] *= _MIXED_BONUS if isinstance(policies[0], Recent) else _FIRST_BONUS
         self.before = np.zeros(len(policies), np.int64)
         self.seen = np.zeros(2)  # rows of the sample, all rows; both fade
         self._set_room(1.0 / sample)
