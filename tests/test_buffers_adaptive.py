@@ -17,6 +17,7 @@ from braided.buffers.fifo import Fifo
 from braided.buffers.gdj import Gdj
 from braided.buffers.prob import Prob
 from braided.buffers.random import Random
+from braided.buffers.recent import Recent
 from braided.buffers.switch import switched
 from braided.errors import BraidedError
 from braided.routing.kernels import mix
@@ -45,7 +46,7 @@ def test_a_tuned_initial_credit_is_near_the_best_fixed_one(pareto):
     events = events_of(60_000, 1000, pareto)
     fixed = [Buffer(800, Gdj(initial=p), window=WINDOW).count(events) for p in (0.0, 0.1, 0.2, 0.5, 0.9, 0.99)]
     tuned = make_buffer(800, Gdj(initial="auto"), window=WINDOW).count(events)
-    assert tuned >= 0.93 * max(fixed)
+    assert tuned >= 0.97 * max(fixed)
     assert min(fixed) < 0.8 * max(fixed)  # there was something to tune
 
 
@@ -54,8 +55,33 @@ def test_auto_is_near_the_best_policy(pareto):
     events = events_of(60_000, 1000, pareto)
     single = [Buffer(800, p, window=WINDOW).count(events) for p in (Gdj(initial=0.2), Prob(), Age(), Fifo(), Random())]
     auto = AdaptiveBuffer(800, Auto(), window=WINDOW)
-    assert auto.count(events) >= 0.93 * max(single)
+    assert auto.count(events) >= 0.98 * max(single)
     assert auto.rows <= 800
+
+
+def test_auto_leaves_recent_where_rows_match_at_an_age():
+    """Every key comes once in each stream, the second time when most of the window has passed."""
+    n = 40_000
+    rng = np.random.default_rng(1)
+    with np.errstate(over="ignore"):
+        keys = mix.py_func(np.arange(1, n + 1, dtype=np.uint64))
+    first = np.arange(n) * 1000
+    second = first + rng.integers(2_000_000, 3_600_000, n)
+    events = sorted_events(
+        Events(
+            np.tile(keys, 2),
+            np.concatenate([first, second]),
+            np.repeat(np.array([0, 1], np.int8), n),
+            np.tile(keys, 2),
+            np.arange(2 * n),
+        )
+    )
+    counts = {p: Buffer(1600, p, window=WINDOW).count(events) for p in (Recent(), Age(), Random(), Fifo())}
+    best = max(counts.values())
+    assert counts[Recent()] < 0.5 * best
+    auto = AdaptiveBuffer(1600, Auto(), window=WINDOW)
+    assert auto.count(events) >= 0.7 * best
+    assert not isinstance(auto.following, Recent)
 
 
 @pytest.mark.parametrize("policy", [Gdj(), Auto(sample=2)], ids=str)
@@ -80,7 +106,7 @@ def test_cuts_and_restarts_change_nothing(policy, share, cuts, restart, room):
     assert buffer.to_bytes() == whole.to_bytes()
 
 
-POLICIES = [Random(), Fifo(), Prob(), Age(), Gdj(initial=0.5)]
+POLICIES = [Random(), Fifo(), Recent(), Age(), Gdj(initial=0.5)]
 
 
 @pytest.mark.parametrize("first", POLICIES, ids=str)
@@ -91,7 +117,7 @@ def test_a_switch_keeps_rows_and_totals_and_never_a_wrong_pair(first, second):
     before = Buffer(100, Followed(first), window=window)
     result = before.run(events.part(0, 1500))
     keep = np.array([300_000, 300_000])
-    after = switched(before, Followed(second), keep=keep, since=0, now=int(events.times[1499]))
+    after = switched(before, Followed(second), keep=keep, now=int(events.times[1499]))
     assert after.rows == before.rows
     assert after.counts == before.counts
     later = after.run(events.part(1500, 3000))

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from braided.errors import BraidedError
-from braided.workloads.zipf_pareto import locality, stack_distances, zipf_pareto
+from braided.workloads.locality import locality, stack_distances
+from braided.workloads.zipf_pareto import zipf_pareto
 
 
 @settings(max_examples=60, deadline=None)

@@ -23,7 +23,7 @@ __all__ = ["AdaptiveBuffer", "buffer_from_bytes", "make_buffer"]
 
 _MAGIC = b"BRDA"
 _PREFIX = struct.Struct("<4sIQ")
-_SAMPLE = 4
+_SAMPLE = 1  # of GDJ's shadows: see tuning.py
 
 
 def make_buffer(
@@ -48,13 +48,13 @@ def buffer_from_bytes(data: bytes, policy: Policy) -> Buffer | AdaptiveBuffer:
 class AdaptiveBuffer:
     """A `Buffer` that follows the best of several candidates; parameters are those of `Buffer`.
 
-    Cost: beside the buffer, a shadow of a quarter of its rows, without payload, for each of 8 candidates
-    (GDJ) or 12 (`Auto`): 1.7 kB a row of capacity for `Auto` and 3 to 10 times the kernel's time, measured on 200,000
-    rows of Zipf-Pareto streams; a larger `sample` costs less and errs more.
+    Cost: beside the buffer, shadows without payload: for `Auto`, half as many places as it has for each of 6
+    candidates, which see a quarter of the keys; for GDJ, as many as it has for each of 4. That takes 2 to 6 times
+    the kernel's time; a larger `sample` costs less and errs more.
 
     >>> buffer = AdaptiveBuffer(100, Auto(), window=(-5, 5))
-    >>> buffer.following.initial
-    0.2
+    >>> buffer.following
+    Recent(memory='mixed', refresh=None, count_keys=None)
     """
 
     def __init__(
@@ -65,7 +65,6 @@ class AdaptiveBuffer:
             raise BraidedError(f"policy={policy!r}: has nothing to tune; use Buffer")
         self.policy = policy
         self._at = 0
-        self._since: int | None = None
         self.main = Buffer(capacity, self._start(), window=window, streams=streams, share=share)
         sample = policy.sample if isinstance(policy, Auto) else _SAMPLE
         self.shadows = Shadows(
@@ -107,8 +106,6 @@ class AdaptiveBuffer:
         gone_why: Bytes | None = None,
     ) -> Progress:
         """Process events from `start` as `Buffer.step` does; also stops, sooner than it must, at an epoch's end."""
-        if len(events.keys) and self._since is None:
-            self._since = int(events.times[0])
         left = self.epoch - self.main.counts["events"] % self.epoch
         end = min(len(events.keys), start + left)
         progress = self.main.step(
@@ -141,13 +138,13 @@ class AdaptiveBuffer:
                 self.main.plan = Followed(after).plan()
         elif before != after:
             keep = self.shadows.buffers[at].state.streams["keep"]
-            self.main = switched(self.main, Followed(after), keep=keep, since=self._since or 0, now=now)
+            self.main = switched(self.main, Followed(after), keep=keep, now=now)
 
     def to_bytes(self) -> bytes:
         """Return the buffer and its shadows as bytes."""
         facts, saved = self.shadows.to_bytes()
         saved = [self.main.to_bytes(), *saved]
-        header: dict[str, Any] = {"at": self._at, "since": self._since, "shadows": facts}
+        header: dict[str, Any] = {"at": self._at, "shadows": facts}
         header["main"] = {"capacity": self.capacity, "window": self.main.window, "share": self.main.share}
         header["main"]["streams"] = len(self.main.state.streams)
         header["lengths"] = [len(data) for data in saved]
@@ -169,7 +166,7 @@ class AdaptiveBuffer:
             options = header["main"]
             window = tuple(options["window"])
             buffer = cls(options["capacity"], policy, window=window, streams=options["streams"], share=options["share"])
-            buffer._at, buffer._since = range(len(buffer._candidates))[header["at"]], header["since"]
+            buffer._at = range(len(buffer._candidates))[header["at"]]
             saved = []
             for size in header["lengths"]:
                 saved.append(data[at : at + size])

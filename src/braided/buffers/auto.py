@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from braided.buffers.gdj import Gdj
 from braided.buffers.policy import Plan, Policy, check_seed
+from braided.buffers.recent import Recent
 from braided.errors import BraidedError
 
 
 @dataclass(frozen=True, kw_only=True)
 class Auto:
-    """Try GDJ at several initial credits, PROB, AGE, FIFO and RAND on a sample of keys, and follow the best.
+    """Try RECENT, GDJ, AGE, FIFO and RAND on a sample of keys, and follow the best; RECENT unless others lead by 25%.
+
+    PROB is not among them: RECENT was within 0.4% of it on every stream we tried, and up to 59% above.
 
     It needs an `AdaptiveBuffer` (see `make_buffer`).
 
@@ -33,16 +35,16 @@ class Auto:
         check_seed(self.seed)
 
     def plan(self) -> Plan:
-        """Return the plan that it starts with, GDJ's."""
-        return Gdj().plan()
+        """Return the plan that it starts with, RECENT's."""
+        return Recent().plan()
 
 
 @dataclass(frozen=True)
 class Followed:
-    """A policy that may give way to PROB later, so that keys are counted for it."""
+    """A policy, other than PROB, that may give way to RECENT later, so that keys are counted for it."""
 
     policy: Policy
 
     def plan(self) -> Plan:
-        """Return the policy's plan, with counts."""
-        return replace(self.policy.plan(), counting=True)
+        """Return the policy's plan, with RECENT's counts."""
+        return replace(self.policy.plan(), counting=True, recent=True)

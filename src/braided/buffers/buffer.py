@@ -13,9 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from braided.buffers import kernel
+from braided.buffers.fading import SCALES
 from braided.buffers.policy import Policy
 from braided.buffers.saved import load, read_header, read_streams, save, slots_by_age
-from braided.buffers.state import AGE, GAIN_RANK, GDJ, Bytes, Ints, Reals, Words, allocate
+from braided.buffers.state import AGE, GAIN_RANK, GDJ, PROB, Bytes, Ints, Reals, Words, allocate
 from braided.errors import BraidedError
 
 __all__ = ["Buffer", "Events", "Progress", "Result", "sorted_events"]
@@ -143,6 +144,7 @@ class Buffer:
             ages=plan.code == AGE,
             count_keys=count_keys if plan.counting and not plan.sketch_width else 0,
             sketch_width=plan.sketch_width,
+            scales=SCALES if plan.recent else 1,
         )
         settings = self.state.settings
         settings["policy"], settings["gain"], settings["decay"] = plan.code, plan.gain, plan.decay
@@ -152,12 +154,15 @@ class Buffer:
         settings["period"] = plan.period or max(1024, capacity)
         settings["refresh"] = plan.refresh or max(1, capacity // 8)
         settings["room"] = capacity
+        settings["span"] = max(1, abs(lo), abs(hi)) if plan.recent else 0
+        settings["only_long"] = plan.only_long
         settings["percentile"] = plan.percentile or 0.0
         settings["constant"] = plan.constant
         ages: Sequence[tuple[int, int]] = [(lo, hi), (-hi, -lo)] if streams == 2 else [(lo, hi)] * streams
         for s, (soonest, retention) in enumerate(ages):
             state_of = self.state.streams[s]
             state_of["soonest"], state_of["retention"], state_of["keep"] = soonest, retention, max(0, retention)
+        self.state.totals["alike"] = plan.code == PROB
         self.last_time: int | None = None
         self.rows_elsewhere = False
         self._unread: tuple[dict[str, Any], bytes, int] | None = None

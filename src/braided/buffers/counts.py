@@ -72,6 +72,14 @@ def count_occurrence(
         for r in range(SKETCH_ROWS):
             sketch[stream, r, _column(key, r, sketch.shape[2])] += 1
         return False
+    at, fallen = place_for(count_key, counts, totals, key)
+    counts[at, stream] += 1
+    return fallen
+
+
+@compiled
+def place_for(count_key: Words, counts: Ints, totals: Records, key: np.uint64) -> tuple[int, bool]:
+    """Return the place of a key, made if there was none, and whether counts were halved for it."""
     at = place_of(count_key, counts, key)
     fallen = False
     if _is_free(counts, at):
@@ -81,8 +89,7 @@ def count_occurrence(
             at = place_of(count_key, counts, key)
         count_key[at] = key
         totals[0].counted_keys += 1
-    counts[at, stream] += 1
-    return fallen
+    return at, fallen
 
 
 @compiled
@@ -95,6 +102,15 @@ def _halve(count_key: Words, counts: Ints) -> int:
             for s in range(counts.shape[1]):
                 counts[at, s] >>= 1
             used += 0 if _is_free(counts, at) else 1
+    return repack(count_key, counts)
+
+
+@compiled
+def repack(count_key: Words, counts: Ints) -> int:
+    """Take keys out that count zero, and put the others where they belong; return their number."""
+    used = 0
+    for at in range(len(count_key)):
+        used += 0 if _is_free(counts, at) else 1
     left_key = np.empty(used, np.uint64)
     left = np.empty((used, counts.shape[1]), np.int64)
     n = 0

@@ -2,12 +2,18 @@
 
 Credits only rise, so a lagging credit is a lower bound. A match then costs nothing here, and the top is right
 once it does not lag: until then it is brought up to date and sinks. Equal credits: the oldest row first.
+
+Where all rows of one key and stream have one credit (`totals.alike`, PROB), only the oldest of them has it here; the
+others stand behind every other row until they are the oldest. Else each match of a key that fills the buffer would sink
+all its rows: 20 times slower on streams with strong bursts, at 4,000 rows.
 """
 
 from __future__ import annotations
 
 from braided.buffers.state import Links, Records
 from braided.compiled import compiled
+
+BEHIND = float("inf")
 
 
 @compiled
@@ -59,6 +65,12 @@ def heap_push(heap: Records, heap_at: Links, pool: int, size: int, credit: float
 
 
 @compiled
+def heap_raise(heap: Records, heap_at: Links, pool: int, credit: float, seq: int, slot: int) -> None:
+    """Give a row that stood behind its credit."""
+    _rise(heap, heap_at, pool, heap_at[slot], credit, seq, slot)
+
+
+@compiled
 def heap_remove(heap: Records, heap_at: Links, pool: int, size: int, slot: int) -> None:
     """Take a row out of `size`, wherever it is."""
     at = heap_at[slot]
@@ -85,9 +97,11 @@ def heap_top(heap: Records, heap_at: Links, rows: Records, chains: Records, pool
 
 @compiled
 def heap_rebuild(heap: Records, heap_at: Links, rows: Records, chains: Records, pool: int, size: int) -> None:
-    """Bring every credit up to date, for when some have fallen."""
+    """Bring every credit up to date, for when some have fallen; rows of one key and stream must have one credit."""
     for at in range(size):
-        heap[pool, at].credit = current_credit(rows, chains, heap[pool, at].slot)
+        slot = heap[pool, at].slot
+        head = chains[rows[slot].entry, rows[slot].stream].first == slot
+        heap[pool, at].credit = current_credit(rows, chains, slot) if head else BEHIND
     for at in range(size // 2 - 1, -1, -1):
         h = heap[pool, at]
         _sink(heap, heap_at, pool, at, size, h.credit, h.seq, h.slot)

@@ -12,7 +12,8 @@ from __future__ import annotations
 import numpy as np
 
 from braided.buffers.ages import age_bin, learn_ages
-from braided.buffers.counts import count_occurrence, others_count
+from braided.buffers.counts import count_occurrence
+from braided.buffers.fading import SCALES, look_at_clock, note_occurrence, set_weights, worth
 from braided.buffers.heap import current_credit, heap_rebuild, heap_top
 from braided.buffers.index import find_entry
 from braided.buffers.percentiles import percentile_index, select, shell_sort, values_below
@@ -148,6 +149,7 @@ def _arrive(pools: Records, streams: Records, capacity: int, stream: int) -> Non
 
 @compiled
 def _count(
+    settings: Records,
     totals: Records,
     pools: Records,
     rows: Records,
@@ -158,21 +160,36 @@ def _count(
     count_key: Words,
     counts: Ints,
     sketch: Ints,
+    weights: Ints,
+    factors: Reals,
     key: np.uint64,
+    time: int,
     stream: int,
     entry: int,
 ) -> None:
-    """Count an occurrence for PROB, and raise the credits of the rows that it makes more likely to match."""
-    fallen = count_occurrence(count_key, counts, sketch, totals, key, stream)
+    """Count an occurrence, and for PROB raise the credits of the rows that it makes more likely to match."""
+    span = settings[0].span
+    if span > 0:
+        looking = totals[0].events % settings[0].refresh == 0
+        if looking:
+            look_at_clock(totals, count_key, counts, span, time)
+            set_weights(weights, factors, span, settings[0].only_long, time)
+        fallen = note_occurrence(totals, count_key, counts, weights, key, stream) or looking
+    else:
+        fallen = count_occurrence(count_key, counts, sketch, totals, key, stream)
+    if settings[0].policy != PROB:
+        return  # another policy is in charge, and this one may follow it
     if entry >= 0:
         for q in range(chains.shape[1]):
-            chains[entry, q].gained = others_count(count_key, counts, sketch, key, q)
+            chains[entry, q].gained = worth(count_key, counts, sketch, factors, key, q)
     if fallen:
         for p in range(len(pools)):
             for at in range(pools[p].rows):
-                e = rows[heap[p, at].slot].entry
-                for q in range(chains.shape[1]):
-                    chains[e, q].gained = others_count(count_key, counts, sketch, entries[e].key, q)
+                slot = heap[p, at].slot
+                e, q = rows[slot].entry, rows[slot].stream
+                if chains[e, q].first == slot:
+                    chains[e, q].gained = worth(count_key, counts, sketch, factors, entries[e].key, q)
+        for p in range(len(pools)):
             heap_rebuild(heap, heap_at, rows, chains, p, pools[p].rows)
 
 
@@ -184,6 +201,7 @@ def _credit_of_newcomer(
     count_key: Words,
     counts: Ints,
     sketch: Ints,
+    factors: Reals,
     key: np.uint64,
     time: int,
     stream: int,
@@ -196,7 +214,7 @@ def _credit_of_newcomer(
         drawn = float(mix(content ^ (settings[0].seed * _SPREAD)) >> np.uint64(11))
         return drawn, drawn
     if policy == PROB:
-        seen = float(others_count(count_key, counts, sketch, key, stream))
+        seen = worth(count_key, counts, sketch, factors, key, stream)
         return seen, seen
     if policy == AGE:
         keep = float(streams[stream].keep)
@@ -237,6 +255,9 @@ def step(  # noqa: PLR0915 - phases share a dozen arrays; passing them on at eac
     count_key, counts, sketch, snapshot = state.count_key, state.counts, state.sketch, state.snapshot
     age_matches, age_exits, sizes, probes = state.age_matches, state.age_exits, state.sizes, state.probes
     policy, gain = settings[0].policy, settings[0].gain
+    scales = SCALES if settings[0].span > 0 else 0
+    weights, factors = np.empty(scales, np.int64), np.empty(scales, np.float64)
+    set_weights(weights, factors, settings[0].span, settings[0].only_long, totals[0].unit)
     learning = policy == AGE
     rewarding = policy == GDJ and gain != GAIN_NONE
     refreshing = policy == GDJ and snapshot.shape[1] > 0
@@ -305,16 +326,32 @@ def step(  # noqa: PLR0915 - phases share a dozen arrays; passing them on at eac
                         slot = int(rows[slot].after)
             totals[0].at_stream = NONE
             _arrive(pools, streams, len(rows), s)
-            if policy == PROB:
-                _count(totals, pools, rows, heap, heap_at, entries, chains, count_key, counts, sketch, key, s, entry)
-            elif len(count_key):  # another policy is in charge, and PROB may follow it
-                count_occurrence(count_key, counts, sketch, totals, key, s)
+            if len(count_key) or sketch.shape[2]:
+                _count(
+                    settings,
+                    totals,
+                    pools,
+                    rows,
+                    heap,
+                    heap_at,
+                    entries,
+                    chains,
+                    count_key,
+                    counts,
+                    sketch,
+                    weights,
+                    factors,
+                    key,
+                    time,
+                    s,
+                    entry,
+                )
             if refreshing and totals[0].events % settings[0].refresh == 0:
                 _refresh(settings, pools, rows, heap, chains, snapshot)
             totals[0].phase = _STORE
         hint = hints[i] if len(hints) else 0.0
         credit, bar = _credit_of_newcomer(
-            settings, totals, streams, count_key, counts, sketch, key, time, s, contents[i], hint
+            settings, totals, streams, count_key, counts, sketch, factors, key, time, s, contents[i], hint
         )
         size = sizes[ids[i]] if len(sizes) else 0
         most = settings[0].room_bytes if len(sizes) else size
@@ -348,7 +385,7 @@ def step(  # noqa: PLR0915 - phases share a dozen arrays; passing them on at eac
                 # All of it is the chain's: the next occurrence raises it for every row of the key.
                 rows[slot].credit = 0.0
                 for q in range(len(streams)):
-                    chains[rows[slot].entry, q].gained = others_count(count_key, counts, sketch, key, q)
+                    chains[rows[slot].entry, q].gained = worth(count_key, counts, sketch, factors, key, q)
         else:
             if reporting:
                 if gone == len(gone_row):

@@ -29,6 +29,8 @@ class Plan:
     refresh: int | None = None
     explore: int = 255
     hinted: bool = False
+    recent: bool = False
+    only_long: bool = False
 
 
 class Policy(Protocol):

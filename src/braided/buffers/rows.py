@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from braided.buffers.heap import heap_push, heap_remove
+from braided.buffers.heap import BEHIND, current_credit, heap_push, heap_raise, heap_remove
 from braided.buffers.index import find_entry, index_append, index_remove, new_entry
 from braided.buffers.state import NONE, Ints, Links, Records
 from braided.compiled import compiled
@@ -34,7 +34,10 @@ def remove_row(
     s = int(rows[slot].stream)
     pool = pool_of(pools, s)
     heap_remove(heap, heap_at, pool, pools[pool].rows, slot)
+    after = rows[slot].after if totals[0].alike and rows[slot].before < 0 else NONE
     index_remove(table, rows, entries, chains, totals, slot)
+    if after >= 0:
+        heap_raise(heap, heap_at, pool, current_credit(rows, chains, after), rows[after].seq, after)
     older, newer = rows[slot].older, rows[slot].newer
     if older < 0:
         streams[s].first = newer
@@ -90,7 +93,8 @@ def insert_row(
         rows[last].newer = slot
     streams[stream].last = slot
     pool = pool_of(pools, stream)
-    heap_push(heap, heap_at, pool, pools[pool].rows, credit, row.seq, slot)
+    standing = BEHIND if totals[0].alike and chains[entry, stream].first >= 0 else credit
+    heap_push(heap, heap_at, pool, pools[pool].rows, standing, row.seq, slot)
     index_append(rows, entries, chains, entry, slot)
     pools[pool].rows += 1
     if len(sizes):

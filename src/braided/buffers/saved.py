@@ -53,7 +53,7 @@ def save(state: State, plan: Plan, options: dict[str, Any], *, rows_elsewhere: b
     rows = state.rows[slots]
     gained = state.chains["gained"][rows["entry"], rows["stream"]]
     used = np.zeros(len(state.counts), np.bool_)
-    for s in range(len(state.streams)):  # 5 times as fast as any(axis=1)
+    for s in range(state.counts.shape[1]):  # 5 times as fast as any(axis=1)
         used |= state.counts[:, s] != 0
     counted = np.flatnonzero(used)
     counted = counted[np.argsort(state.count_key[counted])]
@@ -67,7 +67,7 @@ def save(state: State, plan: Plan, options: dict[str, Any], *, rows_elsewhere: b
         *((pack(plane)) for plane in planes),
         pack_reals(rows["credit"] + gained),
         pack(state.count_key[counted]),
-        *(pack(np.ascontiguousarray(state.counts[counted, s])) for s in range(len(state.streams))),
+        *(pack(np.ascontiguousarray(state.counts[counted, s])) for s in range(state.counts.shape[1])),
         pack(state.sketch.ravel()),
         pack_reals(state.age_matches.ravel()),
         pack_reals(state.age_exits.ravel()),
@@ -174,7 +174,7 @@ def _load(state: State, plan: Plan, header: dict[str, Any], data: bytes, at: int
     else:
         key, time, row = known
     stream, credit, count_key = read.streams(n, n_streams), read.reals(), read.ints(np.uint64)
-    counts = [read.ints(np.int64) for _ in range(n_streams)]
+    counts = [read.ints(np.int64) for _ in range(state.counts.shape[1])]
     sketch, matches, exits = read.ints(np.int64), read.reals(), read.reals()
     snapshots = [read.reals() for _ in (state.pools if _ranks(plan) else ())]
     _require(read.at == len(data), "bytes follow its end")

@@ -54,6 +54,8 @@ SETTINGS = np.dtype(
         ("seed", _u8),
         ("hinted", _i8),
         ("explore", _u8),
+        ("span", _i8),
+        ("only_long", _i8),
         ("percentile", _f8),
         ("constant", _f8),
     ]
@@ -77,6 +79,7 @@ TOTALS = np.dtype(
         ("refused", _i8),
         ("too_large", _i8),
         ("bytes", _i8),
+        ("alike", _i8),
     ]
 )
 POOL = np.dtype([("rows", _i8), ("bytes", _i8), ("decayed", _f8), ("added", _f8), ("initial", _f8), ("snapshot", _i8)])
@@ -136,7 +139,15 @@ def power_of_two(least: int) -> int:
 
 
 def allocate(
-    capacity: int, streams: int, pools: int, *, percentiles: bool, ages: bool, count_keys: int, sketch_width: int
+    capacity: int,
+    streams: int,
+    pools: int,
+    *,
+    percentiles: bool,
+    ages: bool,
+    count_keys: int,
+    sketch_width: int,
+    scales: int = 1,
 ) -> State:
     """Return an empty state; arrays that the policy does not use have no rows."""
     count_places = power_of_two(2 * count_keys) if count_keys else 0
@@ -153,7 +164,7 @@ def allocate(
         chains=np.zeros((capacity, streams), CHAIN),
         snapshot=np.zeros((pools, capacity if percentiles else 0), np.float64),
         count_key=np.zeros(count_places, np.uint64),
-        counts=np.zeros((count_places, streams), np.int64),
+        counts=np.zeros((count_places, streams * scales), np.int64),
         sketch=np.zeros((streams, SKETCH_ROWS, sketch_width), np.int64),
         age_matches=np.zeros((streams, AGE_BINS if ages else 0), np.float64),
         age_exits=np.zeros((streams, AGE_BINS if ages else 0), np.float64),

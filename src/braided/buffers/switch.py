@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from braided.buffers.buffer import Buffer
-from braided.buffers.counts import others_count
+from braided.buffers.fading import SCALES, set_weights, worth
 from braided.buffers.percentiles import percentile_index
 from braided.buffers.policy import Policy
 from braided.buffers.saved import fill, slots_by_age
@@ -13,14 +13,15 @@ from braided.buffers.state import AGE, GDJ, PROB, RANDOM, Ints, Reals, Records, 
 from braided.compiled import compiled
 from braided.routing.kernels import mix
 
+_LN2 = 0.6931471805599453
 _MOVED = ("events", "unit", "unit_seen", "counted_keys", "pairs", "expired", "evicted", "refused")
 
 
-def switched(old: Buffer, policy: Policy, *, keep: Ints, since: int, now: int) -> Buffer:
-    """Return a buffer with the rows, counts and totals of `old`, which must have counted keys.
+def switched(old: Buffer, policy: Policy, *, keep: Ints, now: int) -> Buffer:
+    """Return a buffer with the rows, counts and totals of `old`, which must have counted keys as RECENT does.
 
-    GDJ gives a row the matches that it should have found by now, from the frequency of its key; AGE starts
-    with what `keep` says; RAND draws from the key and time of a row.
+    GDJ gives a row the matches that it should have found by now, from how often its key was seen of late; AGE
+    starts with what `keep` says; RAND draws from the key and time of a row.
     """
     new = Buffer(old.capacity, policy, window=old.window, streams=len(old.state.streams), share=old.share)
     before, after, plan = old.state, new.state, new.plan
@@ -33,11 +34,15 @@ def switched(old: Buffer, policy: Policy, *, keep: Ints, since: int, now: int) -
     after.counts[:] = before.counts
     rows = before.rows[slots_by_age(before)]
     credit = np.zeros(len(rows))
+    span = int(before.settings["span"][0])
+    factors = np.empty(SCALES)
+    only_long = int(after.settings["only_long"][0])
+    set_weights(np.empty(SCALES, np.int64), factors, span, only_long, int(before.totals["unit"][0]))
     if plan.code == PROB:
-        credit = _seen(before.count_key, before.counts, before.sketch, rows)
+        credit = _worth(before.count_key, before.counts, before.sketch, factors, rows)
     elif plan.code == GDJ:
-        seen = _seen(before.count_key, before.counts, before.sketch, rows)
-        credit = np.floor(seen * (now - rows["time"]) / max(1, now - since))
+        per_window = _LN2 * _worth(before.count_key, before.counts, before.sketch, factors, rows)
+        credit = np.floor(per_window * (now - rows["time"]) / span)
     elif plan.code == AGE:
         credit = rows["time"] + keep[rows["stream"]].astype(np.float64)
     elif plan.code == RANDOM:
@@ -55,10 +60,10 @@ def switched(old: Buffer, policy: Policy, *, keep: Ints, since: int, now: int) -
 
 
 @compiled
-def _seen(count_key: Words, counts: Ints, sketch: Ints, rows: Records) -> Reals:
+def _worth(count_key: Words, counts: Ints, sketch: Ints, factors: Reals, rows: Records) -> Reals:
     out = np.empty(len(rows), np.float64)
     for i in range(len(rows)):
-        out[i] = others_count(count_key, counts, sketch, rows[i].key, rows[i].stream)
+        out[i] = worth(count_key, counts, sketch, factors, rows[i].key, rows[i].stream)
     return out
 
 

@@ -1,0 +1,99 @@
+r"""How often each key was seen of late, over three memories at once, for RECENT.
+
+An occurrence counts as one now and half as much a half-life later. The half-lives are a 128th and a 16th of the
+window, and four windows::
+
+    worth of an occurrence | \
+                           |  \_           the sum of three halvings, each by its half-life:
+                           |    \______    close to 1 / age
+                           +-----------
+
+Nothing is touched because time passes: later occurrences count more instead (`weight_at`), and once in FADE_STEPS
+half-lives all counts are scaled down. Time stands still between two looks at the clock, so that counts only rise.
+All numbers are whole, and quotients of whole numbers: the same on every machine.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from braided.buffers.counts import others_count, place_for, place_of, repack
+from braided.buffers.state import Ints, Reals, Records, Words
+from braided.compiled import compiled
+
+SCALES = 3
+FADE_STEPS = 24
+_LEAST = 4096  # an occurrence's weight right after counts were scaled down
+
+
+@compiled
+def half_life(span: int, scale: int) -> int:
+    """Return a half-life of a window of `span` microseconds."""
+    return max(1, span // 128) if scale == 0 else max(1, span // 16) if scale == 1 else 4 * max(1, span)
+
+
+@compiled
+def weight_at(time: int, half: int) -> int:
+    """Return what an occurrence counts as, from _LEAST on: twice as much a half-life later, straight in between."""
+    within = time % (FADE_STEPS * half)
+    whole = _LEAST << (within // half)
+    return int(whole + int(float(whole) * (float(within % half) / float(half))))
+
+
+@compiled
+def look_at_clock(totals: Records, count_key: Words, counts: Ints, span: int, time: int) -> None:
+    """Let time pass up to now: scale down what has counted FADE_STEPS half-lives."""
+    if totals[0].unit_seen:
+        scaled = False
+        for j in range(SCALES):
+            stretch = FADE_STEPS * half_life(span, j)
+            passed = time // stretch - totals[0].unit // stretch
+            if passed > 0:
+                scaled = True
+                for at in range(len(count_key)):
+                    for c in range(j, counts.shape[1], SCALES):
+                        counts[at, c] >>= min(62, FADE_STEPS * passed)
+        if scaled:
+            totals[0].counted_keys = repack(count_key, counts)
+    totals[0].unit, totals[0].unit_seen = time, 1
+
+
+@compiled
+def set_weights(weights: Ints, factors: Reals, span: int, only_long: int, time: int) -> None:
+    """Set what an occurrence counts as now, per memory, and what turns a count into occurrences per window.
+
+    With `only_long`, the longest memory alone is worth something.
+    """
+    for j in range(len(weights)):
+        half = half_life(span, j)
+        weights[j] = weight_at(time, half)
+        factors[j] = float(span) / float(half) / float(weights[j]) / SCALES
+        if only_long:
+            factors[j] *= SCALES if j == SCALES - 1 else 0
+
+
+@compiled
+def note_occurrence(
+    totals: Records, count_key: Words, counts: Ints, weights: Ints, key: np.uint64, stream: int
+) -> bool:
+    """Count one occurrence; return whether other counts have fallen to make room for it."""
+    at, fallen = place_for(count_key, counts, totals, key)
+    for j in range(SCALES):
+        counts[at, stream * SCALES + j] += weights[j]
+    return fallen
+
+
+@compiled
+def worth(count_key: Words, counts: Ints, sketch: Ints, factors: Reals, key: np.uint64, stream: int) -> float:
+    """Return how often the key was seen in the other streams: in all, or per window of late if there are factors."""
+    if len(factors) == 0:
+        return float(others_count(count_key, counts, sketch, key, stream))
+    at = place_of(count_key, counts, key)
+    total = 0.0
+    for j in range(SCALES):
+        seen = 0
+        for c in range(j, counts.shape[1], SCALES):
+            if c // SCALES != stream:
+                seen += counts[at, c]
+        total += float(seen) * factors[j]
+    return total
