@@ -15,6 +15,7 @@ from braided.buffers.gdj import Gdj
 from braided.buffers.policy import Policy
 from braided.buffers.prob import Prob
 from braided.buffers.random import Random
+from braided.buffers.recent import Recent
 from braided.buffers.recall import GHOST_BYTES, most_ghosts
 from braided.buffers.shed import check_shed
 from braided.errors import BraidedError
@@ -28,8 +29,8 @@ _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*", re.IGNORECASE)
 # Bytes of a kept row beside the row itself: marks of its routing, and what the policy's buffer has for it, as measured
 # per row of capacity. Tuning has shadow buffers too.
 _ROW_BYTES = 12
-_POLICY_BYTES = {Auto: 1900, Gdj: 600, Prob: 490, Age: 180, Fifo: 180, Random: 180}
-_POLICIES = {"auto": Auto, "gdj": Gdj, "prob": Prob, "age": Age, "fifo": Fifo, "random": Random}
+_POLICY_BYTES = {Auto: 2150, Gdj: 890, Recent: 910, Prob: 490, Age: 180, Fifo: 180, Random: 180}
+_POLICIES = {"auto": Auto, "gdj": Gdj, "recent": Recent, "prob": Prob, "age": Age, "fifo": Fifo, "random": Random}
 
 
 class Room(NamedTuple):
