@@ -81,8 +81,8 @@ def join(
     redact:
         Keep the values of hot keys out of reports and of the control directory; their hashes remain.
     memory:
-        A budget per worker over both sides: a number of rows, or ``"256 MB"`` (credits and indexes included; only
-        where rows are of one size). The join then gives as much of the exact result as the rows it keeps allow. Rows
+        A budget per worker over both sides: a number of rows, or ``"256 MB"`` (credits and indexes included). The
+        join then gives as much of the exact result as the rows it keeps allow. Rows
         are put in order first, so results come later by the lateness.
     evict, share:
         Which row gives way: ``"auto"`` (whichever policy finds most on a sample of keys), ``"gdj"``, ``"recent"``,
