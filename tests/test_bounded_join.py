@@ -19,7 +19,7 @@ from braided.join.budget import bound
 from braided.join.options import build_join, resolve_names
 from braided.runtime.local import LocalRuntime
 
-POLICIES = ("auto", "gdj", "prob", "age", "fifo", "random")
+POLICIES = ("auto", "gdj", "recent", "prob", "age", "fifo", "random")
 
 
 def run(case: dict[str, Any], memory: int, evict: Any, share: str = "unified") -> Counter[tuple[int, int]]:
