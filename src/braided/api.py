@@ -86,7 +86,7 @@ def join(
         are put in order first, so results come later by the lateness.
     evict, share:
         Which row gives way: ``"auto"`` (whichever policy finds most on a sample of keys), ``"gdj"``, ``"recent"``,
-        ``"prob"``, ``"age"``, ``"fifo"``, ``"random"``, or a policy with parameters such as ``braided.GDJ(initial=0.3)``.
+        ``"prob"``, ``"age"``, ``"fifo"``, ``"random"``, or a policy with parameters: ``braided.GDJ(initial=0.3)``.
         ``share="unified"`` lets both streams compete for the budget, ``"proportional"`` divides it by their rates.
     shed:
         Drop this share of each stream at random first, so that results are a fair sample; ``"unbiased"`` drops as many

@@ -15,8 +15,8 @@ from braided.buffers.gdj import Gdj
 from braided.buffers.policy import Policy
 from braided.buffers.prob import Prob
 from braided.buffers.random import Random
-from braided.buffers.recent import Recent
 from braided.buffers.recall import GHOST_BYTES, most_ghosts
+from braided.buffers.recent import Recent
 from braided.buffers.shed import check_shed
 from braided.errors import BraidedError
 from braided.join.bounded import BoundedJoin
