@@ -14,7 +14,7 @@ from braided.compiled import compiled
 from braided.routing.kernels import mix
 
 _LN2 = 0.6931471805599453
-_MOVED = ("events", "unit", "unit_seen", "counted_keys", "pairs", "expired", "evicted", "refused")
+_MOVED = ("events", "unit", "unit_seen", "counted_keys", "pairs", "expired", "evicted", "refused", "too_large")
 
 
 def switched(old: Buffer, policy: Policy, *, keep: Ints, now: int) -> Buffer:
