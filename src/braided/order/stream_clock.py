@@ -6,7 +6,7 @@ All router tasks tell all workers the same, so every worker computes the same.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from braided.order.clocks import MIN_TIME, clamp
@@ -36,11 +36,12 @@ class StreamTime:
         return self.clusters[-1].last if self.clusters else None
 
 
-def lateness_options(lateness: Sequence[int | Lateness]) -> list[Any]:
-    """Return what an operator's options say of its streams' lateness."""
-    plain = [asdict(replace(k, clock_rows=None)) if isinstance(k, Lateness) else k for k in lateness]
-    marks = [isinstance(k, Lateness) and k.clock_rows is not None for k in lateness]
-    return [k | {"clock_rows": mark} if isinstance(k, dict) else k for k, mark in zip(plain, marks, strict=True)]
+def lateness_options(lateness: Sequence[int | Lateness]) -> list[int | str]:
+    """Return what an operator's options say of its streams' lateness; of a function only that there is one."""
+    return [
+        k if isinstance(k, int) else repr(replace(k, clock_rows=None)) + " with clock_rows" * (k.clock_rows is not None)
+        for k in lateness
+    ]
 
 
 def jump_of(lateness: int | Lateness) -> int:
