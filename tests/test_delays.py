@@ -161,3 +161,16 @@ def test_only_some_rows_may_set_the_clock(rows, cut):
 def test_damaged_summaries_are_refused(value):
     with pytest.raises(BraidedError, match="delays: damaged summary; it is not what this version writes"):
         Delays.from_json(value)
+
+
+def test_a_coarse_summary_is_short_and_keeps_the_largest_delay():
+    random = np.random.default_rng(4)
+    times = np.cumsum(random.integers(0, 5000, 50_000)) - random.integers(0, 30_000_000, 50_000)
+    task = Delays()
+    task.add(times)
+    short = json.dumps(task.to_json(fine=False))
+    assert len(short) < 1200 < len(json.dumps(task.to_json()))
+    again = Delays.from_json(json.loads(short))
+    clock = int(times.max()) + 5
+    assert again.largest_delay(clock) == task.largest_delay(clock)
+    assert (again.rows, again.largest, again.smallest) == (task.rows, task.largest, task.smallest)

@@ -38,6 +38,7 @@ from braided.order.buckets import (
 from braided.order.clocks import MAX_TIME, MIN_TIME, Times
 
 _TEXT = 1800
+_SHORT_TEXT = 450
 """Bytes of one histogram in JSON: two of them and the rest are below 4 KB."""
 
 
@@ -107,12 +108,16 @@ class Delays:
         out[0] += self.rows - later[0]
         out[1:] += later - np.append(later[1:], 0)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the summary as JSON values, less than 4 KB of them."""
+    def to_json(self, *, fine: bool = True) -> dict[str, Any]:
+        """Return the summary as JSON values, less than 4 KB of them; where not fine, less than 1.2 KB.
+
+        The coarse one serves where K follows the largest delay, which stays exact: every task sends it to every worker.
+        """
+        text = _TEXT if fine else _SHORT_TEXT
         return {
             "numbers": self._numbers.tolist(),
-            "within": encode_counts(self._within, _TEXT),
-            "around": encode_counts(self._around, _TEXT, upward=False),
+            "within": encode_counts(self._within, text),
+            "around": encode_counts(self._around, text, upward=False),
         }
 
     @classmethod

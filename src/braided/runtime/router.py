@@ -147,6 +147,8 @@ class _Seen:
     delays: Delays | None
     clock_rows: Callable[[pa.RecordBatch], npt.NDArray[np.bool_]] | None = None
     """Which rows set the clock; None: all."""
+    fine: bool = False
+    """Whether delays are wanted in detail, for a target of recall."""
     rows: int = 0
     null_times: int = 0
     null_keys: int = 0
@@ -158,7 +160,7 @@ class _Seen:
         lateness = operator.lateness[side]
         if isinstance(lateness, int):
             return cls(jump_of(lateness), lateness, None)
-        return cls(jump_of(lateness), None, Delays(), lateness.clock_rows)
+        return cls(jump_of(lateness), None, Delays(), lateness.clock_rows, lateness.recall is not None)
 
     def times(self, rows: pa.RecordBatch, times: npt.NDArray[np.int64]) -> int:
         """Take note of the times of a piece; return the last one that the crowd of its rows vouches for."""
@@ -178,7 +180,7 @@ class _Seen:
             "null_keys": self.null_keys,
             "shed": self.shed,
             "clusters": self.clusters,
-            "delays": None if self.delays is None else self.delays.to_json(),
+            "delays": None if self.delays is None else self.delays.to_json(fine=self.fine),
         }
 
 
