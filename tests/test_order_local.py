@@ -150,13 +150,13 @@ def test_a_gateway_years_off_neither_stalls_the_output_nor_is_lost(years: int, b
     for start in range(0, 3000, batch_rows):
         for piece in runtime.run_batch([(0, table.slice(start, batch_rows).to_batches())]):
             good += [row for row in piece.to_pylist() if row["id"] not in broken]
-        most = max(most, runtime.reports[0]["last"]["quarantined"])
+        most = max(most, runtime.reports[0]["last"]["quarantined_input"])
     assert [row["id"] for row in good] == [i for i in range(3000) if i not in broken][: len(good)]
     assert not any(row["late"] for row in good)
     assert len(good) >= 2850 - batch_rows
-    # One in twenty, for about an hour: 360 rows.
+    # One in twenty, for an hour, 360 rows, or a little more than that where small runs were merged.
     assert (most > 0) == (years > 0)
-    assert most <= (360 + batch_rows) // 20 + 3, "quarantined rows pile up"
+    assert most <= (360 + batch_rows) // 10 + 3, "quarantined rows pile up"
     rest = [row for piece in runtime.run_batch([(0, [])], final=True) for row in piece.to_pylist()]
     total = runtime.reports[0]["total"]
     assert total["results"] == 3000
@@ -183,7 +183,9 @@ def test_an_idle_input_stops_holding_the_other_back() -> None:
     # It returns: what is behind the other is late, what is not is in order.
     assert batch(32, s1=[35]) == ([35], True)
     assert batch(33, s0=[60], s1=[55]) == ([50], False)
-    assert not runtime.report().streams[1]["idle"]
+    streams = runtime.report().streams
+    assert not streams[1]["idle"]
+    assert [stream["waiting"] for stream in streams] == [1, 1]
 
 
 @pytest.mark.parametrize(

@@ -111,7 +111,7 @@ class Ordering:
         """Order one batch."""
         old: Json = state or {
             "horizon": MIN_TIME, "last": MIN_TIME, "block": 0, "seq": 0,
-            "waiting": [], "apart": [], "streams": None, "most_late": None,
+            "waiting": [], "apart": [], "streams": None, "tallies": None,
         }  # fmt: skip
         clocks = [StreamClock(lateness, idle=self.idle) for lateness in self.lateness]
         if old["streams"] is not None:
@@ -123,24 +123,28 @@ class Ordering:
         waiting = Waiting(self._kept, self.time, store, old["waiting"], old["block"])
         late, fresh, doubtful = self._sort(work, last, MAX_TIME if work.final else _limit(clocks))
         apart = Waiting(self._kept, self.time, store, old["apart"], waiting.next_block)
+        known = len(fresh)
         given_up = self._apart(apart, doubtful, clocks, fresh, final=work.final)
         waiting.next_block = apart.next_block
 
         out = _Numbering(self, old["seq"])
-        late_counts, most = self._late(late, last, old["most_late"])
+        tallies = _Tallies(self.names, old["tallies"])
+        tallies.late([(rows, last - _times(rows, self.time).astype(np.float64)) for rows in late])
+        tallies.quarantine(doubtful, vouched=fresh[known:], given_up=given_up)
+        tallies.wait(fresh, 1)
         for rows in (*late, *given_up):
             if self.flagged:
                 yield out.add(rows, late=True)
         for rows in waiting.release(fresh, until):
             last = int(_times(rows, self.time)[-1])
+            tallies.wait([rows], -1)
             yield out.add(rows, late=False)
         runs = [*waiting.runs, *apart.runs]
         levels = {
             "stored_rows": sum(run.waiting for run in runs),
             "stored_bytes": sum(run.bytes for run in runs),
             "runs": len(runs),
-            "quarantined": sum(run.waiting for run in apart.runs),
-            **{f"most_late_{name}": most[at] for at, name in enumerate(self.names)},
+            **tallies.levels(),
         }
         new = {
             "horizon": until,
@@ -150,29 +154,14 @@ class Ordering:
             "waiting": waiting.to_json(),
             "apart": apart.to_json(),
             "streams": [clock.to_json() for clock in clocks],
-            "most_late": most,
+            "tallies": tallies.to_json(),
         }
         return Outcome(
             new,
-            counts={
-                "results": out.next - old["seq"],
-                **late_counts,
-                "given_up": sum(rows.num_rows for rows in given_up),
-            },
+            counts={"results": out.next - old["seq"], **tallies.counts},
             levels=levels,
             streams=[{"name": name, **clock.report()} for name, clock in zip(self.names, clocks, strict=True)],
         )
-
-    def _late(self, late: list[pa.RecordBatch], last: int, most: list[int] | None) -> tuple[dict[str, int], list[int]]:
-        """Count the late rows of each input and by how much they were late; return also the most so far."""
-        counts: dict[str, int] = {}
-        most = most or [0] * self.streams
-        for at, name in enumerate(self.names):
-            by = [last - _times(rows, self.time)[_inputs(rows) == at] for rows in late]
-            counts[f"late_{name}"] = sum(map(len, by))
-            counts[f"late_us_{name}"] = sum(int(delays.sum()) for delays in by)
-            most[at] = max([most[at], *(int(delays.max(initial=0)) for delays in by)])
-        return counts, most
 
     def _sort(
         self, work: Work, earliest: int, limit: int
@@ -217,7 +206,54 @@ class Ordering:
                 given_up.append(apart.take(run))
         for rows in doubtful:
             apart.store(rows, now)
+        apart.compact()
         return given_up
+
+
+class _Tallies:
+    """What a worker's report says of each input: rows waiting and quarantined, late rows and by how much."""
+
+    def __init__(self, names: tuple[str, ...], state: dict[str, list[int]] | None) -> None:
+        self._names = names
+        none = [0] * len(names)
+        self._state = state or {"waiting": none, "quarantined": list(none), "most_late": list(none)}
+        self.counts: dict[str, int] = {}
+
+    def late(self, late: list[tuple[pa.RecordBatch, npt.NDArray[np.float64]]]) -> None:
+        """Count rows with how late each was."""
+        for at, name in enumerate(self._names):
+            by = [delays[_inputs(rows) == at] for rows, delays in late]
+            self.counts[f"late_{name}"] = sum(map(len, by))
+            self.counts[f"late_us_{name}"] = sum(int(delays.sum()) for delays in by)
+            most = (int(delays.max(initial=0)) for delays in by)
+            self._state["most_late"][at] = max([self._state["most_late"][at], *most])
+
+    def quarantine(
+        self, doubtful: list[pa.RecordBatch], *, vouched: list[pa.RecordBatch], given_up: list[pa.RecordBatch]
+    ) -> None:
+        """Count rows that were put apart, those that others vouch for by now, and those given up."""
+        gone = self._per_input(given_up)
+        moved = self._per_input(doubtful) - self._per_input(vouched) - gone
+        self._state["quarantined"] = (np.array(self._state["quarantined"]) + moved).tolist()
+        self.counts |= {f"given_up_{name}": int(gone[at]) for at, name in enumerate(self._names)}
+
+    def wait(self, rows: list[pa.RecordBatch], sign: int) -> None:
+        """Count rows that wait from now on, or with a negative sign that wait no longer."""
+        self._state["waiting"] = (np.array(self._state["waiting"]) + sign * self._per_input(rows)).tolist()
+
+    def _per_input(self, batches: list[pa.RecordBatch]) -> npt.NDArray[np.int64]:
+        counts = np.zeros(len(self._names), np.int64)
+        for rows in batches:
+            counts += np.bincount(_inputs(rows), minlength=len(counts)) if len(counts) > 1 else rows.num_rows
+        return counts
+
+    def levels(self) -> dict[str, int]:
+        """Return the counts of the moment."""
+        return {f"{what}_{name}": of[at] for what, of in self._state.items() for at, name in enumerate(self._names)}
+
+    def to_json(self) -> dict[str, list[int]]:
+        """Return what is kept from batch to batch."""
+        return self._state
 
 
 class _Numbering:

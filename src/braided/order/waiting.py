@@ -109,7 +109,7 @@ class Waiting:
         yield from _merge([head for head in heads if len(head[1])])
         for run in [run for run in self.runs if not run.waiting]:
             self._delete(run)
-        self._compact()
+        self.compact()
 
     def store(self, rows: pa.RecordBatch, since: int) -> None:
         """Write rows that are in order as runs."""
@@ -133,7 +133,7 @@ class Waiting:
         self._delete(run)
         return rows
 
-    def _compact(self) -> None:
+    def compact(self) -> None:
         """Merge small runs, so that their number stays logarithmic in how many batches wait."""
         classes: dict[int, list[WaitingRun]] = {}
         for run in self.runs:

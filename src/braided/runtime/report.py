@@ -114,7 +114,7 @@ def _stream(side: int, label: str, known: Json, reports: list[Json]) -> Json:
     if f"late_us_{label}" in (totals[0] if totals else {}):
         by = sum(total[f"late_us_{label}"] for total in totals)
         stream |= {"late_by_mean": by // max(1, late), "late_by_most": max(t[f"most_late_{label}"] for t in totals)}
-    for name in ("quarantined", "given_up"):
+    for name in ("waiting", "quarantined", "given_up"):
         if totals and f"{name}_{label}" in totals[0]:
             stream[name] = sum(total[f"{name}_{label}"] for total in totals)
     return stream
