@@ -144,6 +144,9 @@ def test_a_hot_key_is_spread_and_reported(spark: SparkSession, tmp_path: Path) -
     assert {"what": "hot key 7", "shape": "4 x 1"}.items() <= routing["grids"][0].items()
     assert routing["copies_per_row"] > 1
     assert "hot key 7: grid 4 x 1" in str(report)
+    assert [set(worker) for worker in routing["loads"]] == [{"load", "level"}] * WORKERS
+    assert all(len(worker["load"]) == 3 and worker["load"][0] > 0 for worker in routing["loads"])
+    assert "worker 3: load " in str(report)
 
 
 def test_redacted_keys_appear_nowhere(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

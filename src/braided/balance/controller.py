@@ -14,7 +14,8 @@ import numpy as np
 
 from braided.balance.hot_keys import HotKeys
 from braided.balance.hot_spots import HotSpotRule
-from braided.balance.loads import LoadAverages, worker_loads
+from braided.balance.levels import OverlappingLevels
+from braided.balance.loads import HORIZONS, LoadAverages, worker_loads
 from braided.balance.migrations import Migrations
 from braided.balance.moves import choose_moves
 from braided.balance.observation import Loads, Observation
@@ -85,6 +86,8 @@ class Controller:
         self._measure = measure
         self._most_columns = most_columns
         self._averages = LoadAverages(table.workers)
+        self._levels = OverlappingLevels()
+        self._level: list[int | None] = [None] * table.workers
         self._hot_spots = HotSpotRule()
         self._migrations = Migrations(BUCKETS)
         self._scale = ScaleRule()
@@ -107,6 +110,8 @@ class Controller:
         self._windows.add(seen)
         self.labels.update(seen.labels)
         self._averages.add(self._loads(seen))
+        recent = self._averages.over(5).tolist()
+        self._level = [self._levels.level(load, old) for load, old in zip(recent, self._level, strict=True)]
         edit = TableEdit(self.table)
         edit.drop(self._deaths.dead(self.table))
         self._buckets = [*self._buckets, self._bucket_loads(seen)][-_BUCKET_SAMPLES:]
@@ -115,6 +120,11 @@ class Controller:
         events = list(self._decide(seen, edit, wanted))
         self.table = edit.done()
         return events
+
+    def loads(self) -> list[dict[str, Any]]:
+        """Return each worker's load over 1, 5 and 15 batches, and its level, which small wobbles do not change."""
+        spans = zip(*(self._averages.over(horizon).round(3).tolist() for horizon in HORIZONS), strict=True)
+        return [{"load": list(load), "level": level} for load, level in zip(spans, self._level, strict=True)]
 
     def _decide(self, seen: Observation, edit: TableEdit, wanted: int | str | None) -> Iterator[Event]:
         yield from self._rescale(seen, edit, wanted)

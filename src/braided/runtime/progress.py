@@ -84,6 +84,8 @@ def describe_routing(table: RoutingTable, watched: Watched) -> Json:
     }
     if control is not None:
         described["decisions"] = control.events()
+    if watched.controller is not None:
+        described["loads"] = watched.controller.loads()
     return described
 
 

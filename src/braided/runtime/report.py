@@ -179,6 +179,9 @@ def routing_lines(routing: Json) -> list[str]:
     ]
     for grid in routing["grids"]:
         lines.append(f"    {grid['what']}: grid {grid['shape']} on workers {', '.join(map(str, grid['workers']))}")
+    for worker, seen in enumerate(routing.get("loads", [])):
+        now, *longer = (f"{load:.2f}" for load in seen["load"])
+        lines.append(f"    worker {worker}: load {now} now, {longer[0]} over 5 batches, {longer[1]} over 15")
     if routing["moving"]:
         lines.append(f"    {routing['moving']} buckets still probe where they were")
     lines += [f"    batch {e['batch']}: {e['event']}, {e['reason']}" for e in routing.get("decisions", [])[-5:]]
