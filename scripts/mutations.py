@@ -1,4 +1,4 @@
-"""Break the routing on purpose, one way at a time, and see that the tests notice.
+"""Break routing and time on purpose, one way at a time, and see that the tests notice.
 
     python scripts/mutations.py            every mutation, a few minutes
     python scripts/mutations.py deaths     those whose name contains the word
@@ -42,18 +42,18 @@ MUTATIONS = (
     Mutation(
         "one shared clock for both streams",
         "join/operator.py",
-        "        for side in (0, 1):\n            kept.absorb(side, new[side])",
-        "        both = [clock for clock in kept.clocks if clock is not None]\n"
-        "        kept.clocks = (max(both, default=None),) * 2\n"
-        "        for side in (0, 1):\n            kept.absorb(side, new[side])",
+        "        kept.advance(work)\n",
+        "        kept.advance(work)\n"
+        "        for stream in kept.streams:\n"
+        "            stream.trust.clock = max((c for c in kept.clocks if c is not None), default=None)\n",
         ("tests/test_join_local.py",),
     ),
     Mutation(
         "expiry before probing",
         "join/operator.py",
         "        for left in new[0]:\n            for right in (*kept.runs_for",
+        "        kept.advance(work)\n"
         "        for side in (0, 1):\n"
-        "            kept.clocks = tuple(advance(c, s.last) for c, s in zip(kept.clocks, work.streams, strict=True))\n"
         "            kept.absorb(side, [])\n"
         "        for left in new[0]:\n            for right in (*kept.runs_for",
         ("tests/test_join_local.py",),
@@ -61,8 +61,8 @@ MUTATIONS = (
     Mutation(
         "an assignment declared dead one window early",
         "routing/deaths.py",
-        "clock < self._window.horizon(side, now)",
-        "clock < self._window.horizon(side, now) + self._window.hi - self._window.lo",
+        "clock < self.window.horizon(side, now)",
+        "clock < self.window.horizon(side, now) + self.window.hi - self.window.lo",
     ),
     Mutation(
         "routers that ignore the pin",
@@ -101,6 +101,27 @@ MUTATIONS = (
         "routing/grid.py",
         "for column, bounds in zip(self.columns, self._row_bounds, strict=True):",
         "for column, bounds in list(zip(self.columns, self._row_bounds, strict=True))[:1]:",
+    ),
+    Mutation(
+        "every time moves a clock",
+        "order/trust.py",
+        '"ahead" if cluster.first - clock > jump else',
+        '"ahead" if False else',
+        ("tests/test_trust.py",),
+    ),
+    Mutation(
+        "quarantined rows are not met",
+        "join/state.py",
+        "groups = [*self.sides[side], *(infos for _, infos in self.apart[side])]",
+        "groups = [*self.sides[side]]",
+        ("tests/test_join_time.py",),
+    ),
+    Mutation(
+        "a row of several streams stored under its newest assignment only",
+        "join/multi_stamps.py",
+        "batch if block.stored else -batch",
+        "batch",
+        ("tests/test_multijoin_routing.py",),
     ),
 )
 
