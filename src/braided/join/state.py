@@ -200,30 +200,35 @@ class JoinState:
 
     def _quarantine(self, side: int, new: Sequence[Run]) -> list[Run]:
         """Put rows apart whose time nobody vouches for; return the others, and those vouched for by now."""
-        limit, window = self._limit, self.window
-        clock = self.streams[side].clock
-        now = MIN_TIME if clock is None else clock
-        if not self.apart[side] and all(int(run.times.max(initial=limit)) <= limit for run in new):
+        limit = self._limit
+        doubted = any(int(run.times.max(initial=limit)) > limit for run in new)
+        if not self.apart[side] and not doubted:
             return list(new)
-        trusted, width = [], self._width(side, 0)
-        doubtful: dict[int, tuple[int, list[Run]]] = {}
+        clock = self.streams[side].clock
+        now, width = MIN_TIME if clock is None else clock, self._width(side, 0)
+        patience = self.window.retention(side) + self.streams[side].lateness
+        kept: list[tuple[int, Sequence_]] = []
+        opened: dict[int, list[Run]] = {now: list(new)}
         for since, infos in self.apart[side]:
-            runs = [self.load(side, info) for info in infos]
+            grows = doubted and since // width == now // width
+            if now - since > patience:
+                self._given_up[side] += sum(info.rows for info in infos)
+            elif grows or min(info.first_time for info in infos) <= limit:
+                opened.setdefault(now if grows else since, []).extend(self.load(side, info) for info in infos)
+            else:
+                kept.append((since, infos))
+                continue
             for info in infos:
                 self._delete(info)
-            if now - since > window.retention(side) + window.lateness[side]:
-                self._given_up[side] += sum(info.rows for info in infos)
-            else:
-                doubtful.setdefault(since // width, (since, []))[1].extend(runs)
-        doubtful.setdefault(now // width, (now, []))[1].extend(new)
-        self.apart[side] = []
-        for since, runs in doubtful.values():
+        trusted = []
+        for since, runs in opened.items():
             together = merge_runs(runs, MIN_TIME) if runs else None
             if together is not None:
-                late = together.times > limit
-                trusted.append(together if not late.any() else together.take(np.flatnonzero(~late)))
-                if late.any():
-                    self.apart[side].append((since, self._write(together.take(np.flatnonzero(late)))))
+                ahead = together.times > limit
+                trusted.append(together if not ahead.any() else together.take(np.flatnonzero(~ahead)))
+                if ahead.any():
+                    kept.append((since, self._write(together.take(np.flatnonzero(ahead)))))
+        self.apart[side] = kept
         return trusted
 
     def _width(self, side: int, span: int) -> int:
