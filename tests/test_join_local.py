@@ -98,7 +98,7 @@ def expected(case: dict[str, Any]) -> Counter[tuple[int, int]]:
     return nested_loop(*case["streams"], ["k"], window.lo, window.hi)
 
 
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=1000, deadline=None)
 @given(histories())
 def test_equals_the_nested_loop(case: dict[str, Any]) -> None:
     found, _, _ = run(case)
