@@ -117,8 +117,9 @@ def stateful(
     for side, input_ in enumerate(inputs):
         frame = input_
         if routing.control is not None or operator.idle is not None:
-            # Spark fixes it for a micro-batch and keeps it in the offset log: it names the batch and its moment.
-            frame = frame.withColumn(_BATCH, F.unix_micros(F.current_timestamp()))
+            # Spark fixes it for a micro-batch and keeps it in the offset log: it names the batch and its moment. As a
+            # number it would be part of the code that Spark generates, and every batch would compile that anew.
+            frame = frame.withColumn(_BATCH, F.unix_micros(F.current_timestamp()).cast("string"))
         packets = frame.mapInArrow(RouteTask(operator, side, routing), _PACKETS_DDL)
         routed = packets if routed is None else routed.unionAll(packets)
     assert routed is not None
