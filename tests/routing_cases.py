@@ -100,6 +100,10 @@ class RandomController:
         self.labels: dict[int, str] = {}
         self._deaths = Deaths(window)
 
+    def loads(self) -> list[dict[str, Any]]:
+        """Return what reports show of the workers: nothing here."""
+        return []
+
     def step(self, seen: Any, _wanted: Any) -> list[Any]:
         """Make a few changes and drop what is dead."""
         self._deaths.observe(seen.batch, seen.version, seen.clocks)
