@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections import Counter
 from typing import Any
 
@@ -10,18 +9,15 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from routing_cases import apply
-from test_join_local import SCHEMA, expected, rows_of
-from test_routing_exact import rerouted
+from test_join_local import SCHEMA, expected
+from test_routing_exact import rerouted, run_rerouted
 
 import braided
 from braided.balance.controller import Controller
 from braided.join.budget import bound
 from braided.join.options import build_join, resolve_names
 from braided.order.clocks import Window
-from braided.routing.deaths import Deaths
 from braided.routing.start import first_table
-from braided.routing.table import RoutingTable
 from braided.runtime.local import LocalRuntime
 
 POLICIES = ("auto", "gdj", "prob", "age", "fifo", "random")
@@ -29,37 +25,10 @@ NAMES = resolve_names("k", "t", SCHEMA.names, SCHEMA.names)
 
 
 def run_bounded(case: dict[str, Any], memory: int, evict: Any) -> Counter[tuple[int, int]]:
-    exact = build_join(NAMES, (SCHEMA, SCHEMA), case["window"], ("", "_r"), None, None)
-    operator = bound(exact, memory, evict, "unified", adapts=True)
-    runtime = LocalRuntime(operator, case["workers"])
-    deaths = Deaths(case["window"])
-    hashes = exact.hasher.hash([pa.array(range(case["keys"]))], case["keys"]).tolist()
-    found: Counter[tuple[int, int]] = Counter()
-    at = [0, 0]
-    rng = np.random.default_rng(case["shuffle"])
-    for number, (start, stop, wanted) in enumerate(zip(case["cuts"], case["cuts"][1:], case["changes"], strict=False)):
-        runtime.table = apply(runtime.table, wanted, hashes, deaths)
-        batch: list[list[dict[str, Any]]] = [[], []]
-        for side in case["order"][start:stop]:
-            batch[side].append(case["streams"][side][at[side]])
-            at[side] += 1
-        tasks = []
-        for side in (0, 1):
-            shuffled = [batch[side][i] for i in rng.permutation(len(batch[side]))]
-            tasks += [(side, [rows_of(part)]) for i in range(case["tasks"]) if (part := shuffled[i :: case["tasks"]])]
-        for piece in runtime.run_batch(tasks):
-            found.update(zip(piece["id"].to_pylist(), piece["id_r"].to_pylist(), strict=True))
+    def within_budget(runtime: LocalRuntime) -> None:
         assert all(report["last"]["stored_rows"] <= memory for report in runtime.reports)
-        if runtime.reports and tasks:
-            clocks = [stream["clock"] for stream in runtime.reports[0]["streams"]]
-            deaths.observe(number, runtime.table.version, (clocks[0], clocks[1]))
-        if case["restart"]:
-            table = RoutingTable.from_bytes(runtime.table.to_bytes())
-            runtime = LocalRuntime(operator, stores=pickle.loads(pickle.dumps(runtime.stores)))
-            runtime.table = table
-    for piece in runtime.run_batch([(0, [])], final=True):
-        found.update(zip(piece["id"].to_pylist(), piece["id_r"].to_pylist(), strict=True))
-    return found
+
+    return run_rerouted(case, lambda join: bound(join, memory, evict, "unified", adapts=True), within_budget)
 
 
 @settings(max_examples=150, deadline=None)

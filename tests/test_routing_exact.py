@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,13 @@ from hypothesis import strategies as st
 from routing_cases import apply, changes
 from test_join_local import SCHEMA, expected, histories, rows_of
 
+from braided.join.operator import WindowJoin
 from braided.join.options import build_join, resolve_names
 from braided.routing.deaths import Deaths
 from braided.routing.grid import Grid, even_grid
 from braided.routing.table import RoutingTable
 from braided.runtime.local import LocalRuntime
+from braided.runtime.operator import Operator
 
 WORKERS = 5
 
@@ -33,12 +36,18 @@ def rerouted(draw: st.DrawFn) -> dict[str, Any]:
     return case
 
 
-def run_rerouted(case: dict[str, Any]) -> tuple[Counter[tuple[int, int]], LocalRuntime]:
+def run_rerouted(
+    case: dict[str, Any],
+    around: Callable[[WindowJoin], Operator] = lambda join: join,
+    after: Callable[[LocalRuntime], None] = lambda runtime: None,
+) -> Counter[tuple[int, int]]:
+    """Run a case, with something around the join, and look at the runtime after every batch."""
     names = resolve_names("k", "t", SCHEMA.names, SCHEMA.names)
-    operator = build_join(names, (SCHEMA, SCHEMA), case["window"], ("", "_r"), None, None)
+    join = build_join(names, (SCHEMA, SCHEMA), case["window"], ("", "_r"), None, None)
+    operator = around(join)
     runtime = LocalRuntime(operator, case["workers"])
     deaths = Deaths(case["window"])
-    hashes = operator.hasher.hash([pa.array(range(case["keys"]))], case["keys"]).tolist()
+    hashes = join.hasher.hash([pa.array(range(case["keys"]))], case["keys"]).tolist()
     found: Counter[tuple[int, int]] = Counter()
     at = [0, 0]
     rng = np.random.default_rng(case["shuffle"])
@@ -55,6 +64,7 @@ def run_rerouted(case: dict[str, Any]) -> tuple[Counter[tuple[int, int]], LocalR
             tasks += [(side, [rows_of(part)]) for i in range(case["tasks"]) if (part := shuffled[i :: case["tasks"]])]
         for piece in runtime.run_batch(tasks):
             found.update(zip(piece["id"].to_pylist(), piece["id_r"].to_pylist(), strict=True))
+        after(runtime)
         if runtime.reports and tasks:
             clocks = [stream["clock"] for stream in runtime.reports[0]["streams"]]
             deaths.observe(number, runtime.table.version, (clocks[0], clocks[1]))
@@ -64,14 +74,15 @@ def run_rerouted(case: dict[str, Any]) -> tuple[Counter[tuple[int, int]], LocalR
             runtime.table = table
             if case["shuffle"] % 2:
                 deaths = Deaths(case["window"])
-    return found, runtime
+    for piece in runtime.run_batch([(0, [])], final=True):
+        found.update(zip(piece["id"].to_pylist(), piece["id_r"].to_pylist(), strict=True))
+    return found
 
 
 @settings(max_examples=2000, deadline=None)
 @given(rerouted())
 def test_every_change_of_routing_is_exact(case: dict[str, Any]) -> None:
-    found, _ = run_rerouted(case)
-    assert found == expected(case)
+    assert run_rerouted(case) == expected(case)
 
 
 def test_a_pair_meets_in_exactly_one_worker_of_any_grid() -> None:
