@@ -97,9 +97,9 @@ def test_no_temporary_file_is_left_behind(tmp_path: Path) -> None:
     control.publish(table_of(1))
     control.publish(table_of(1))
     control.want(3)
-    control.pin("0-0", QUERY)
+    control.pin(0, QUERY)
     names = sorted(path.name for path in tmp_path.rglob("*") if path.is_file())
-    assert names == ["0-0.json", "000000000001.json", "wanted.json"]
+    assert names == ["0.json", "000000000001.json", "wanted.json"]
 
 
 # Pinning.
@@ -107,12 +107,22 @@ def test_no_temporary_file_is_left_behind(tmp_path: Path) -> None:
 
 def test_the_first_caller_decides_and_later_ones_read_it(control: ControlDir) -> None:
     control.publish(table_of(1))
-    assert control.pin("0-100", QUERY).version == 1
+    assert control.pin(0, QUERY).version == 1
     control.publish(table_of(2))
-    assert control.pin("0-100", QUERY).version == 1
-    assert control.pin("1-200", QUERY).version == 2
+    assert control.pin(0, QUERY).version == 1
+    assert control.pin(1, QUERY).version == 2
     control.publish(table_of(3))
-    assert [control.pin(batch, QUERY).version for batch in ("0-100", "1-200", "2-300")] == [1, 2, 3]
+    assert [control.pin(batch, QUERY).version for batch in (1, 2, 2)] == [2, 3, 3]
+
+
+def test_a_checkpoint_older_than_the_directory_is_refused(control: ControlDir) -> None:
+    """What a newer table takes for dead may still be alive in the state of an older checkpoint."""
+    control.publish(table_of(1))
+    for batch in (4, 5, 6):
+        control.pin(batch, QUERY)
+    control.pin(6, QUERY)
+    with pytest.raises(BraidedError, match=r"batch 6 has run before this batch 5; restore the control directory"):
+        control.pin(5, QUERY)
 
 
 def test_threads_that_pin_one_batch_at_once_agree(tmp_path: Path) -> None:
@@ -128,7 +138,7 @@ def test_threads_that_pin_one_batch_at_once_agree(tmp_path: Path) -> None:
             barrier.wait()
             if number % 2:
                 control.publish(table_of(2 + number))
-            found.append(control.pin("0-0", QUERY).digest)
+            found.append(control.pin(0, QUERY).digest)
 
         racers = [threading.Thread(target=race, args=(number,)) for number in range(threads)]
         for racer in racers:
@@ -145,7 +155,7 @@ def _race(location: str, number: int, barrier: Any, found: Any) -> None:
     for batch in range(20):
         barrier.wait(30)
         control.publish(table_of(2 + 8 * batch + number))
-        digests.append(control.pin(f"{batch}-0", QUERY).digest)
+        digests.append(control.pin(batch, QUERY).digest)
     found.put(digests)
 
 
@@ -166,11 +176,11 @@ def test_processes_that_pin_one_batch_at_once_agree(tmp_path: Path) -> None:
 
 def test_a_control_directory_pickles_as_its_location(control: ControlDir) -> None:
     control.publish(table_of(1))
-    control.pin("0-0", QUERY)
+    control.pin(0, QUERY)
     control.publish(table_of(2))
     other = pickle.loads(pickle.dumps(control))
     assert other.location == control.location
-    assert other.pin("0-0", QUERY).version == 1
+    assert other.pin(0, QUERY).version == 1
     assert len(pickle.dumps(control)) < 300
 
 
@@ -245,7 +255,7 @@ def test_a_forged_table_is_never_a_table(tmp_path: Path, what: str) -> None:
     assert RoutingTable.from_bytes(changed(table, lambda v: None)).digest == table.digest
     control = ControlDir(str(tmp_path))
     write(control, "tables/000000000005.json", changed(table, FORGERIES[what]))
-    for read_it in (lambda: control.table(5), control.newest, lambda: control.pin("0-0", QUERY)):
+    for read_it in (lambda: control.table(5), control.newest, lambda: control.pin(0, QUERY)):
         with pytest.raises(BraidedError, match=r"tables/000000000005\.json is damaged"):
             read_it()
     assert not (tmp_path / "pins").exists()
@@ -266,12 +276,12 @@ NONSENSE = {
 def test_nonsense_is_refused_whatever_file_it_is_in(control: ControlDir, what: str) -> None:
     content = NONSENSE[what]
     control.publish(table_of(1))
-    for name in ("tables/000000000002.json", "pins/0-0.json", "owner.json", "wanted.json"):
+    for name in ("tables/000000000002.json", "pins/0.json", "owner.json", "wanted.json"):
         write(control, name, content)
     for name, read_it in (
         (r"tables/000000000002\.json", control.newest),
-        (r"pins/0-0\.json", lambda: control.pin("0-0", QUERY)),
-        (r"pins/0-0\.json", lambda: control.oldest_pinned(0)),
+        (r"pins/0\.json", lambda: control.pin(0, QUERY)),
+        (r"pins/0\.json", lambda: control.oldest_pinned(0)),
         (r"owner\.json", control.owner),
         (r"wanted\.json", control.wanted),
     ):
@@ -301,28 +311,28 @@ def test_a_table_under_another_version_s_name_is_refused(control: ControlDir) ->
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"digest": "0" * 32}, r"table 1 is not the one that pins/0-0\.json names"),
-        ({"digest": None}, r"table 1 is not the one that pins/0-0\.json names"),
-        ({"query": "query-2"}, r"pins/0-0\.json is damaged or belongs to another query"),
-        ({"version": "1"}, r"pins/0-0\.json is damaged"),
-        ({"version": True}, r"pins/0-0\.json is damaged"),
+        ({"digest": "0" * 32}, r"table 1 is not the one that pins/0\.json names"),
+        ({"digest": None}, r"table 1 is not the one that pins/0\.json names"),
+        ({"query": "query-2"}, r"pins/0\.json is damaged or belongs to another query"),
+        ({"version": "1"}, r"pins/0\.json is damaged"),
+        ({"version": True}, r"pins/0\.json is damaged"),
         ({"version": 7}, r"tables/000000000007\.json is missing"),
     ],
 )
 def test_a_forged_pin_is_refused(control: ControlDir, change: dict[str, Any], text: str) -> None:
     control.publish(table_of(1))
-    control.pin("0-0", QUERY)
-    write(control, "pins/0-0.json", json.dumps(json.loads(read(control, "pins/0-0.json")) | change).encode())
+    control.pin(0, QUERY)
+    write(control, "pins/0.json", json.dumps(json.loads(read(control, "pins/0.json")) | change).encode())
     with pytest.raises(BraidedError, match=text):
-        control.pin("0-0", QUERY)
+        control.pin(0, QUERY)
 
 
 def test_a_table_changed_after_it_was_pinned_is_refused(control: ControlDir) -> None:
     control.publish(table_of(1, 4))
-    control.pin("0-0", QUERY)
+    control.pin(0, QUERY)
     write(control, "tables/000000000001.json", table_of(1, 5).to_bytes())
-    with pytest.raises(BraidedError, match=r"table 1 is not the one that pins/0-0\.json names"):
-        control.pin("0-0", QUERY)
+    with pytest.raises(BraidedError, match=r"table 1 is not the one that pins/0\.json names"):
+        control.pin(0, QUERY)
 
 
 def test_files_too_large_are_not_even_parsed(tmp_path: Path) -> None:
@@ -383,15 +393,15 @@ def test_prune_keeps_what_recent_pins_name_and_deletes_the_rest(control: Control
     for batch in range(10):
         if batch % 2 == 0:
             control.publish(table_of(batch + 1))
-        control.pin(f"{batch}-0", QUERY)
+        control.pin(batch, QUERY)
     control.publish(table_of(99))
     assert control.versions() == [1, 3, 5, 7, 9, 99]
     oldest = control.oldest_pinned(5)
     assert oldest == 5
     control.prune(5, oldest)
     assert control.versions() == [5, 7, 9, 99]
-    assert [control.pin(f"{batch}-0", QUERY).version for batch in range(5, 10)] == [5, 7, 7, 9, 9]
-    assert sorted(files_at(control.location).names("pins")) == [f"{batch}-0.json" for batch in range(5, 10)]
+    assert control.pin(9, QUERY).version == 9
+    assert sorted(files_at(control.location).names("pins")) == [f"{batch}.json" for batch in range(5, 10)]
     assert control.oldest_pinned(10) is None
 
 
@@ -405,9 +415,9 @@ def test_prune_never_deletes_the_newest_table(control: ControlDir) -> None:
 def test_batches_are_pruned_by_number_and_not_as_text(control: ControlDir) -> None:
     control.publish(table_of(1))
     for batch in (9, 10, 100):
-        control.pin(f"{batch}-0", QUERY)
+        control.pin(batch, QUERY)
     control.prune(10, 0)
-    assert sorted(files_at(control.location).names("pins")) == ["10-0.json", "100-0.json"]
+    assert sorted(files_at(control.location).names("pins")) == ["10.json", "100.json"]
 
 
 def test_the_log_of_events_survives_a_cut_last_line(control: ControlDir) -> None:

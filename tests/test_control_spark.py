@@ -51,7 +51,7 @@ def adaptive(spark: SparkSession, root: Path, before: Any = None, **options: Any
 
 def pinned(root: Path) -> list[int]:
     """Return the version of the table of each batch, in order."""
-    pins = sorted((root / "control" / "pins").iterdir(), key=lambda path: int(path.name.split("-")[0]))
+    pins = sorted((root / "control" / "pins").iterdir(), key=lambda path: int(path.stem))
     return [json.loads(pin.read_bytes())["version"] for pin in pins]
 
 

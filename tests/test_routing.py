@@ -63,13 +63,13 @@ def test_every_task_of_a_batch_uses_its_pinned_table(tmp_path: Path) -> None:
     first = first_table("auto", 4, keyed=True, version=1)
     control.publish(first)
     routing = Routing(first, control)
-    assert routing.table_of("0-17", "query", "join").version == 1
+    assert routing.table_of(0, "query", "join").version == 1
     edit = TableEdit(first)
     edit.assign(np.arange(10), 3)
     control.publish(edit.done())
     # A task that runs late, a retry, a replay after a restart: all read the pin. Only the next batch moves on.
-    assert Routing(first, ControlDir(str(tmp_path))).table_of("0-17", "query", "join").version == 1
-    assert routing.table_of("1-23", "query", "join").version == 2
+    assert Routing(first, ControlDir(str(tmp_path))).table_of(0, "query", "join").version == 1
+    assert routing.table_of(1, "query", "join").version == 2
 
 
 def test_the_copies_of_a_piece_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

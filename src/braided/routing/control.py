@@ -4,7 +4,7 @@
  control/
    owner.json            the query and the join that use it
    tables/000000000001.json ...   complete, never changed
-   pins/<batch>-<timestamp>.json  which table a batch uses: the first router task to ask decides, for ever
+   pins/<batch>.json     which table a batch uses: the first router task to ask decides, for ever
    wanted.json           a user's request for a number of workers
    events.jsonl          every decision with its reason
 ```
@@ -96,9 +96,14 @@ class ControlDir:
             )
         return table
 
-    def pin(self, batch: str, query: str) -> RoutingTable:
+    def pin(self, batch: int, query: str) -> RoutingTable:
         """Return the table of a batch: the one its pin names, and else the newest, pinned now."""
-        name = f"pins/{batch}.json"
+        name = _pin_name(batch)
+        if self._files.read(_pin_name(batch + 1)) is not None:
+            raise BraidedError(
+                f"control={self.location!r}: batch {batch + 1} has run before this batch {batch}; restore the control "
+                "directory that belongs to the checkpoint, or start with a new one of both"
+            )
         content = self._files.read(name)
         if content is None:
             newest = self.newest()
@@ -145,22 +150,21 @@ class ControlDir:
 
     def prune(self, oldest_batch: int, oldest_version: int) -> None:
         """Delete pins and tables that no batch can ask for any more."""
-        for name in self._files.names("pins"):
-            batch = name.split("-")[0]
-            if batch.isdigit() and int(batch) < oldest_batch:
-                self._files.delete(f"pins/{name}")
+        for batch in self._pinned():
+            if batch < oldest_batch:
+                self._files.delete(_pin_name(batch))
         for version in self.versions()[:-1]:
             if version < oldest_version:
                 self._files.delete(_table_name(version))
 
     def oldest_pinned(self, from_batch: int) -> int | None:
         """Return the oldest version that a pin of this batch or a later one names."""
-        versions = []
-        for name in self._files.names("pins"):
-            batch = name.split("-")[0]
-            if batch.isdigit() and int(batch) >= from_batch:
-                versions.append(int(self._field(f"pins/{name}", "version", int)))
-        return min(versions, default=None)
+        pins = [_pin_name(batch) for batch in self._pinned() if batch >= from_batch]
+        return min((int(self._field(name, "version", int)) for name in pins), default=None)
+
+    def _pinned(self) -> list[int]:
+        names = [name.removesuffix(".json") for name in self._files.names("pins")]
+        return [int(name) for name in names if name.isdigit()]
 
     def _json(self, name: str) -> dict[str, Any]:
         return _parse(self.location, name, self._files.read(name))
@@ -174,6 +178,10 @@ class ControlDir:
 
 def _table_name(version: int) -> str:
     return f"tables/{version:012d}.json"
+
+
+def _pin_name(batch: int) -> str:
+    return f"pins/{batch}.json"
 
 
 @lru_cache(maxsize=16)

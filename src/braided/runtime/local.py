@@ -62,9 +62,7 @@ class LocalRuntime:
         self.routed = []
         inbox: list[list[Packet]] = [[] for _ in range(workers)]
         for number, (side, batches) in enumerate(tasks):
-            for sent in route_task(
-                self.operator, self._fingerprint, self.table, side, number, workers, batches, watch, stamp
-            ):
+            for sent in route_task(self.operator, self._fingerprint, self.table, side, number, workers, batches, watch):
                 if isinstance(sent, list):
                     for packet in sent:
                         inbox[packet.worker].append(packet)
@@ -73,7 +71,7 @@ class LocalRuntime:
         reports = []
         for worker, packets in enumerate(inbox):
             if packets:
-                place = Place(worker, workers, self._fingerprint, watch is not None, final)
+                place = Place(worker, workers, self._fingerprint, watch is not None, final, stamp)
                 reports.append((yield from run_worker(self.operator, place, packets, self.stores[worker])))
         self.reports = reports or self.reports
         self._control(reports, 1000 * (time.perf_counter() - started))

@@ -80,30 +80,25 @@ class Watch:
 def route_task(
     operator: Operator,
     fingerprint: str,
-    table: RoutingTable | None,
+    table: RoutingTable,
     side: int,
     task: int,
     workers: int,
     batches: Iterable[pa.RecordBatch],
     watch: Watch | None = None,
-    stamp: int | None = None,
 ) -> Iterator[list[Packet] | RouterReport]:
-    """Turn one task's rows into packets, a list per piece of input; then summaries; then the report.
-
-    The table may be None for a task without rows.
-    """
+    """Turn one task's rows into packets, a list per piece of input; then summaries; then the report."""
     started = time.process_time()
     seen = _Seen.of(operator, side)
     report = RouterReport(side, task)
     heavy = HeavyHitters(capacity=_WATCHED_KEYS)
     running_max = MIN_TIME
-    shrink = 1 if table is None else -(-table.most_copies[min(side, 1)] // _COPIES)
+    shrink = -(-table.most_copies[min(side, 1)] // _COPIES)
     for seq, piece in enumerate(_pieces(batches, operator.inputs[side], shrink)):
         seen.rows += piece.num_rows
         timed = _drop_null_times(piece, operator.times[side])
         seen.null_times += piece.num_rows - timed.num_rows
         top = seen.times(timed, _times(timed, operator.times[side]))
-        assert table is not None
         admitted = operator.admit(side, timed, table)
         seen.null_keys += admitted.null_keys
         seen.shed += admitted.shed
@@ -124,8 +119,7 @@ def route_task(
         "version": __version__,
         "workers": workers,
         "options": fingerprint,
-        "table": None if table is None else [table.version, table.digest],
-        "stamp": stamp,
+        "table": [table.version, table.digest],
         **seen.to_json(),
     }
     note = json.dumps(header, separators=(",", ":"))

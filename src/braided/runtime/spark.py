@@ -16,7 +16,6 @@ collects into the query's progress; nothing timed crosses the shuffle.
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
@@ -66,7 +65,7 @@ _PACKETS_DDL = (
 )
 REPORT = "__braided_report"
 _BLOCK = "__braided_block"
-_BATCH = "__braided_batch"
+_MOMENT = "moment"
 
 
 def check_session(spark: SparkSession, workers: int | None) -> int:
@@ -95,7 +94,7 @@ class Routing:
         """The number of workers there are."""
         return self.table.workers
 
-    def table_of(self, batch: str, query: str, join: str) -> RoutingTable:
+    def table_of(self, batch: int, query: str, join: str) -> RoutingTable:
         """Return the table of a batch."""
         if self.control is None:
             return self.table
@@ -115,22 +114,21 @@ def stateful(
     """Run an operator over streaming inputs and return its results as a streaming DataFrame."""
     routed = None
     for side, input_ in enumerate(inputs):
-        frame = input_
-        if routing.control is not None or operator.idle is not None:
-            # Spark fixes it for a micro-batch and keeps it in the offset log: it names the batch and its moment. As a
-            # number it would be part of the code that Spark generates, and every batch would compile that anew.
-            frame = frame.withColumn(_BATCH, F.unix_micros(F.current_timestamp()).cast("string"))
-        packets = frame.mapInArrow(RouteTask(operator, side, routing), _PACKETS_DDL)
+        packets = input_.mapInArrow(RouteTask(operator, side, routing), _PACKETS_DDL)
         routed = packets if routed is None else routed.unionAll(packets)
     assert routed is not None
     flat = all(not pa.types.is_nested(field.type) for field in operator.output)
     # Report rows have no values, so every column must admit nulls on the way.
     fields = [StructField(f.name, f.dataType, True, f.metadata) for f in output.fields]
     wire = StructType([*(fields if flat else [StructField(_BLOCK, BinaryType())]), StructField(REPORT, StringType())])
+    # Spark fixes it for a micro-batch and keeps it in the offset log. It is part of the code that Spark generates, so
+    # every batch compiles that anew: here for a few packets, not for every row.
+    moment = F.lit(None).cast("long") if operator.idle is None else F.unix_micros(F.current_timestamp())
     results = (
         routed.observe(f"{METRIC}{name}:route", F.collect_list("report").alias("reports"))
         .where("report is null")
         .drop("report")
+        .withColumn(_MOMENT, moment)
         .groupBy("worker")
         .transformWithStateInPandas(
             Worker(operator, routing.workers, flat, routing.control is not None), wire, "Append", "None"
@@ -163,42 +161,27 @@ class RouteTask:
         context = TaskContext.get()
         task = context.partitionId() if context is not None else 0
         options = fingerprint(self._operator.options)
-        stamp, batches = self._find_stamp(batches)
-        table = self._find_table(stamp, options)
+        table = self._find_table(options)
         workers = self._routing.workers
         ids = worker_ids(workers)
         watch = None if self._routing.control is None else Watch(self._routing.redact)
-        for sent in route_task(self._operator, options, table, self._side, task, workers, batches, watch, stamp):
+        for sent in route_task(self._operator, options, table, self._side, task, workers, batches, watch):
             if isinstance(sent, list):
                 yield _packet_rows(sent, ids)
             else:
                 report = json.dumps(asdict(sent), separators=(",", ":"))
                 yield pa.RecordBatch.from_pylist([{"worker": -1, "report": report}], schema=_PACKETS)
 
-    def _find_stamp(self, batches: Iterable[pa.RecordBatch]) -> tuple[int | None, Iterable[pa.RecordBatch]]:
-        """Return the batch's moment, None for a task without rows, and the rows without it."""
-        if self._routing.control is None and self._operator.idle is None:
-            return None, batches
-        filled = (batch for batch in batches if batch.num_rows)
-        first = next(filled, None)
-        if first is None:
-            return None, ()
-        names = first.schema.names[:-1]
-        stamp = int(first.column(first.num_columns - 1)[0].as_py())
-        return stamp, (batch.select(names) for batch in itertools.chain([first], filled))
-
-    def _find_table(self, stamp: int | None, options: str) -> RoutingTable | None:
-        """Return the batch's table; None for a task without rows whose table may change."""
+    def _find_table(self, options: str) -> RoutingTable:
+        """Return the batch's table."""
         if self._routing.control is None:
             return self._routing.table
-        if stamp is None:
-            return None
         context = TaskContext.get()
-        number = context.getLocalProperty("streaming.sql.batchId") if context is not None else None
+        batch = context.getLocalProperty("streaming.sql.batchId") if context is not None else None
         query = context.getLocalProperty("sql.streaming.queryId") if context is not None else None
-        if number is None or query is None:
+        if batch is None or query is None:
             raise BraidedError("control=: only a streaming query can use it; this plan runs outside of one")
-        return self._routing.table_of(f"{int(number)}-{stamp}", query, options)
+        return self._routing.table_of(int(batch), query, options)
 
 
 def _packet_rows(packets: list[Packet], ids: tuple[int, ...]) -> pa.RecordBatch:
@@ -242,11 +225,13 @@ class Worker(StatefulProcessor):  # type: ignore[misc]
         _check_version(self._version)
         worker = self._find_worker(int(key[0]))
         packets = []
+        moment = None
         for frame in rows:
+            moment = None if self._operator.idle is None else int(frame[_MOMENT].iloc[0])
             numbers = (frame[name].tolist() for name in ("side", "task", "seq", "late", "copies", "kind"))
             for fields in zip(*numbers, frame["note"], frame["block"], strict=True):
                 packets.append(Packet(worker, *fields))
-        place = Place(worker, self._workers, fingerprint(self._operator.options), self._watched)
+        place = Place(worker, self._workers, fingerprint(self._operator.options), self._watched, stamp=moment)
         results = run_worker(self._operator, place, packets, SparkStore(self._book, self._blocks))
         del packets
         while True:

@@ -34,13 +34,17 @@ def fingerprint(options: Json) -> str:
 
 @dataclass(frozen=True)
 class Place:
-    """Which worker this is, of how many, the operator's fingerprint, whether it is watched and this is the end."""
+    """Which worker this is, of how many, the operator's fingerprint, whether it is watched and this is the end.
+
+    `stamp` is the batch's moment in microseconds, the same for all workers and for every re-run, where known.
+    """
 
     worker: int
     workers: int
     options: str
     watched: bool = False
     final: bool = False
+    stamp: int | None = None
 
 
 def run_worker(
@@ -53,9 +57,8 @@ def run_worker(
     book = _load_book(store, operator, place)
     _check_table(book, table)
     streams = _sum_streams(headers, operator)
-    stamp = next((header["stamp"] for _, header in headers if header["stamp"] is not None), None)
     outcome = yield from operator.process(
-        Work(place.worker, blocks, streams, place.watched, place.final, stamp), book["state"], store
+        Work(place.worker, blocks, streams, place.watched, place.final, place.stamp), book["state"], store
     )
     counts = {
         "rows": sum(block.rows.num_rows for block in blocks),
@@ -113,7 +116,7 @@ def _check_headers(headers: list[tuple[int, Json]], place: Place) -> tuple[int, 
             )
         if header["options"] != place.options or header["workers"] != place.workers:
             raise BraidedError("routers and workers of one query run different options; restart the query")
-    tables = sorted({tuple(header["table"]) for _, header in headers if header["table"] is not None})
+    tables = sorted({tuple(header["table"]) for _, header in headers})
     if len(tables) > 1:
         raise BraidedError(f"two routing tables in one batch, {tables}; restart the query")
     return tables[0] if tables else None
