@@ -16,12 +16,11 @@ width of a bucket (1/32), and a row's time is never made out to be older than it
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from braided.compiled import compiled
 from braided.errors import BraidedError
@@ -45,7 +44,8 @@ _SHORT_TEXT = 450
 class Delays:
     """The delays of one task's rows of one batch and stream, in order of arrival.
 
-    Adding the rows in pieces gives the same as adding them at once. Memory: 45 KB; JSON: below 4 KB.
+    Adding the rows in pieces gives the same as adding them at once. Memory: 45 KB; JSON: below 4 KB. One that is not
+    fine serves where K follows the largest delay, which stays exact: every task sends it to every worker.
 
     >>> task = Delays()
     >>> task.add(np.array([100, 300, 250]))
@@ -53,8 +53,9 @@ class Delays:
     (3, 100, 300, 50, 300)
     """
 
-    def __init__(self) -> None:
-        self._numbers = np.array([0, 0, MIN_TIME, MAX_TIME, 0, 0, MIN_TIME], np.int64)
+    def __init__(self, *, fine: bool = True) -> None:
+        self._fine = fine
+        self._numbers = np.array([0, 0, MIN_TIME, MAX_TIME, 0], np.int64)
         self._within = np.zeros(BUCKETS, np.int64)
         self._around = np.zeros(2 * BUCKETS, np.int64)
 
@@ -75,29 +76,17 @@ class Delays:
 
     @property
     def clock(self) -> int | None:
-        """The largest time of a row that sets the clock; None when there is none."""
-        return int(self._numbers[_CLOCK]) if self._numbers[_CLOCK_ROWS] else None
+        """The largest time, to which the task moves the clock; None when there is no row."""
+        return self.largest if self.rows else None
 
     def largest_delay(self, clock: int | None) -> int:
         """Return the largest delay of a row, exactly (at most the largest int64)."""
         within = int(self._numbers[_DELAY])
         return within if clock is None or not self.rows else max(within, gap(clock, self.smallest))
 
-    def add(self, times: Times, clock_rows: npt.NDArray[np.bool_] | None = None) -> None:
-        """Add the task's next rows, in order of arrival; `clock_rows` tells which of them set the clock, or all."""
-        times = np.ascontiguousarray(times, np.int64)
-        _add(times, self._numbers, self._within, self._around)
-        setting = times if clock_rows is None else times[clock_rows]
-        self._numbers[_CLOCK_ROWS] += len(setting)
-        if len(setting):
-            self._numbers[_CLOCK] = max(int(self._numbers[_CLOCK]), int(setting.max()))
-
-    def times(self) -> Iterator[tuple[int, int]]:
-        """Give the times, up to a bucket's width around the first, each with its rows; the smallest is not older."""
-        first = int(self._numbers[_FIRST])
-        for at in np.flatnonzero(self._around).tolist():
-            older = int(bucket_lower(at - BUCKETS)) if at >= BUCKETS else -int(bucket_lower(BUCKETS - 1 - at))
-            yield first - older, int(self._around[at])
+    def add(self, times: Times) -> None:
+        """Add the task's next rows, in order of arrival."""
+        _add(np.ascontiguousarray(times, np.int64), self._numbers, self._within, self._around)
 
     def count_into(self, clock: int | None, out: Ints) -> None:
         """Add the rows to a histogram of delays against the larger of `clock` and the running maximum."""
@@ -108,12 +97,9 @@ class Delays:
         out[0] += self.rows - later[0]
         out[1:] += later - np.append(later[1:], 0)
 
-    def to_json(self, *, fine: bool = True) -> dict[str, Any]:
-        """Return the summary as JSON values, less than 4 KB of them; where not fine, less than 1.2 KB.
-
-        The coarse one serves where K follows the largest delay, which stays exact: every task sends it to every worker.
-        """
-        text = _TEXT if fine else _SHORT_TEXT
+    def to_json(self) -> dict[str, Any]:
+        """Return the summary as JSON values, less than 4 KB of them; where not fine, less than 1.2 KB."""
+        text = _TEXT if self._fine else _SHORT_TEXT
         return {
             "numbers": self._numbers.tolist(),
             "within": encode_counts(self._within, text),
@@ -160,18 +146,13 @@ def batch_delays(tasks: Sequence[Delays], clock: int | None, ceiling: int) -> Ba
     return BatchDelays(int(counts.sum()), beyond, largest, at, counts[at])
 
 
-def newest_clock(tasks: Sequence[Delays]) -> int | None:
-    """Return the largest time of a row that sets the clock."""
-    return max((task.clock for task in tasks if task.clock is not None), default=None)
-
-
 def _tail(counts: Ints) -> Ints:
     """Return, for every bucket but the last, how many are above it."""
     above: Ints = np.cumsum(counts[::-1])[::-1][1:]
     return above
 
 
-_ROWS, _FIRST, _LARGEST, _SMALLEST, _DELAY, _CLOCK_ROWS, _CLOCK = range(7)
+_ROWS, _FIRST, _LARGEST, _SMALLEST, _DELAY = range(5)
 
 
 @compiled

@@ -16,7 +16,8 @@ from braided.order.buckets import Ints, bucket_of, gap
 from braided.order.clocks import MAX_TIME, MIN_TIME, Times
 from braided.order.lateness import Lateness
 from braided.order.learner import rule_of
-from braided.order.rules import Learned, Rule, measure_pending, new_learned, settle, take_delay, take_pending
+from braided.order.pending import measure_pending, take_pending
+from braided.order.rules import Learned, Rule, new_learned, settle, take_delay
 
 Flags = npt.NDArray[np.bool_]
 
@@ -98,9 +99,9 @@ def _run(
         if sets:
             started, clock = True, time
         if next_clock:
-            take_pending(state, rule, before, time, 1)
+            take_pending(state, rule.ceiling, before, time)
             if sets:
-                settle(state, maxima, hints, counts, rule, clock, measure_pending(state, clock))
+                settle(state, maxima, hints, counts, rule, clock, measure_pending(state, rule.ceiling, clock))
         elif fixed < 0:
             delay = gap(before, time)
             if bucket_of(delay) > top:

@@ -13,6 +13,7 @@ from braided.order.clocks import MIN_TIME, clamp
 from braided.order.delays import Delays
 from braided.order.lateness import Lateness
 from braided.order.learner import Learner
+from braided.order.next_delays import NextDelays
 from braided.order.trust import JUMP, Cluster, Trust
 
 # So many changes of K are remembered for the report.
@@ -28,7 +29,7 @@ class StreamTime:
     null_keys: int = 0
     shed: int = 0
     clusters: list[Cluster] = field(default_factory=list)
-    delays: list[Delays] = field(default_factory=list)
+    delays: list[Delays | NextDelays] = field(default_factory=list)
 
     @property
     def last(self) -> int | None:
@@ -105,9 +106,9 @@ class StreamClock:
                 self._heard = stamp
             self.silent = max(0, stamp - self._heard)
 
-    def _learn(self, before: int | None, tasks: list[Delays]) -> None:
-        """Learn K from tasks whose times are near the clock."""
-        tasks = [task for task in tasks if task.largest <= self.limit]
+    def _learn(self, before: int | None, tasks: list[Delays | NextDelays]) -> None:
+        """Learn K from tasks whose times are near the clock, or from all while no row has set it."""
+        tasks = [task for task in tasks if self.clock is None or task.largest <= self.limit]
         if self._learner is None or not tasks:
             return
         known = self._learner.lateness
