@@ -130,8 +130,8 @@ def test_json_stays_small_and_errs_to_the_safe_side():
     assert again.rows == task.rows
     assert again.largest_delay(None) == task.largest_delay(None)
     full, short = np.zeros(BUCKETS, np.int64), np.zeros(BUCKETS, np.int64)
-    task.count_into(None, full)
-    again.count_into(None, short)
+    task.count_into(task.count_behind(None), full)
+    again.count_into(again.count_behind(None), short)
     assert full.sum() == short.sum() == 200_000
     assert (np.cumsum(short) <= np.cumsum(full)).all()  # coarser delays are never smaller ones
     assert (np.cumsum(short) >= np.cumsum(full)[np.maximum(np.arange(BUCKETS) - 31, 0)] - full[0]).any()

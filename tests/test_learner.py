@@ -243,7 +243,7 @@ def test_losses_are_made_up_for():
 
 @pytest.mark.parametrize("size", [100, 1000, 10_000])
 @pytest.mark.parametrize("recall", [None, 0.99])
-def test_batches_of_two_tasks_learn_nearly_the_k_of_single_rows(recall, size):
+def test_batches_of_two_tasks_learn_nearly_the_k_of_single_rows_or_less(recall, size):
     random = np.random.default_rng(1)
     times = np.cumsum(random.exponential(2000, 40_000)).astype(np.int64)
     times = times[np.argsort(times + random.integers(5_000, 45_000, len(times)), kind="stable")]
@@ -252,7 +252,12 @@ def test_batches_of_two_tasks_learn_nearly_the_k_of_single_rows(recall, size):
     for part in np.split(times, len(times) // size):
         learner.update(clock, [task_of(part[::2]), task_of(part[1::2])])
         clock = int(part.max()) if clock is None else max(clock, int(part.max()))
-    assert learner.lateness == pytest.approx(int(slack_rows(times, spec).lateness[-1]), rel=0.12)
+    alone = int(slack_rows(times, spec).lateness[-1])
+    if recall is None:
+        assert learner.lateness == pytest.approx(alone, rel=0.12)
+    else:  # Rows that are late only within their batch are not lost, so less K is enough.
+        assert learner.lateness < 1.12 * alone
+        assert learner.achieved >= recall
 
 
 def test_a_larger_k_does_not_bring_back_the_rows_that_left():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import braided
+from braided.order.learner import Learner
 from braided.order.options import build_ordering
 from braided.order.resolve import resolve_rule
 from braided.runtime.local import LocalRuntime
@@ -179,6 +181,32 @@ def test_learned_lateness_puts_the_papers_delays_in_order() -> None:
     assert 30_000 < stream["lateness"] < 80_000
     assert stream["lateness_history"][-1][1] == stream["lateness"]
     assert stream["late"] == late.sum()
+
+
+def test_a_target_is_learned_from_what_came_too_late() -> None:
+    """Without a key the learner counts exactly the late rows; with one all workers count the same, which is not less."""
+    rng = np.random.default_rng(2)
+    times = np.cumsum(rng.exponential(50_000, 250)).astype(np.int64)
+    times = times[np.argsort(times + rng.exponential(60_000, len(times)), kind="stable")]
+    spec = braided.Lateness(recall=0.9, floor="0 seconds")
+    table = pa.table({"k": pa.array(np.arange(len(times)) % 7), "ts": pa.array(times, pa.timestamp("us"))})
+    mean: dict[str | None, float] = {}
+    for key in (None, "k"):
+        runtime = LocalRuntime(build_ordering([table.schema], "ts", key, [spec], "flag", None), 2)
+        found, late = [], 0
+        for row in range(len(times)):
+            for piece in runtime.run_batch([(0, table.slice(row, 1).to_batches())]):
+                late += sum(piece["late"].to_pylist())
+            found.append(runtime.report().streams[0]["lateness"])
+        mean[key] = float(np.mean(found[50:]))
+        states = [json.loads(store.load() or b"")["state"]["streams"][0]["learner"] for store in runtime.stores]
+        learner = Learner.from_json(states[0], spec)
+        if key is None:
+            assert learner.achieved == 1 - late / len(times) < 1
+        else:
+            assert learner.achieved <= 1 - late / len(times)
+            assert states[0] == states[1]
+    assert mean[None] < 0.8 * mean["k"]
 
 
 @pytest.mark.parametrize("years", [3, -3])

@@ -88,12 +88,16 @@ class Delays:
         """Add the task's next rows, in order of arrival."""
         _add(np.ascontiguousarray(times, np.int64), self._numbers, self._within, self._around)
 
-    def count_into(self, clock: int | None, out: Ints) -> None:
-        """Add the rows to a histogram of delays against the larger of `clock` and the running maximum."""
-        against_clock = np.zeros(BUCKETS, np.int64)
+    def count_behind(self, clock: int | None) -> Ints:
+        """Return the histogram of clock - time, of rows behind the clock before the batch; there is none at first."""
+        behind = np.zeros(BUCKETS, np.int64)
         if clock is not None:
-            _shift(self._around, int(self._numbers[_FIRST]), clock, against_clock)
-        later = np.maximum(_tail(self._within), _tail(against_clock))
+            _shift(self._around, int(self._numbers[_FIRST]), clock, behind)
+        return behind
+
+    def count_into(self, behind: Ints, out: Ints) -> None:
+        """Add the rows to a histogram of delays against the larger of the clock and the running maximum."""
+        later = np.maximum(_tail(self._within), _tail(behind))
         out[0] += self.rows - later[0]
         out[1:] += later - np.append(later[1:], 0)
 
@@ -121,29 +125,36 @@ class Delays:
 
 @dataclass(frozen=True)
 class BatchDelays:
-    """The delays of all rows of a batch: those to learn from, and how many are beyond the ceiling."""
+    """The delays of all rows of a batch: those to learn from, and how many are beyond the ceiling.
+
+    `behind` counts the rows of each bucket by their distance from the clock before the batch: a row that is late only
+    within its batch is not lost, since nothing leaves before the batch has ended.
+    """
 
     rows: int
     beyond: int
     largest: int
     buckets: Ints
     counts: Ints
+    behind: Ints
 
 
 def batch_delays(tasks: Sequence[Delays], clock: int | None, ceiling: int) -> BatchDelays:
     """Pool the tasks of a batch; the order of the tasks does not matter."""
     tasks = [task for task in tasks if task.rows]
-    counts = np.zeros(BUCKETS, np.int64)
+    counts, behind = np.zeros(BUCKETS, np.int64), np.zeros(BUCKETS, np.int64)
     for task in tasks:
-        task.count_into(clock, counts)
+        of_task = task.count_behind(clock)
+        task.count_into(of_task, counts)
+        behind += of_task
     top = bucket_of(ceiling)
     beyond = int(counts[top + 1 :].sum())
-    counts[top + 1 :] = 0
+    counts[top + 1 :] = behind[top + 1 :] = 0
     at = np.flatnonzero(counts)
     largest = max((task.largest_delay(clock) for task in tasks), default=0)
     if bucket_of(largest) > top:
         largest = min(ceiling, int(bucket_upper(int(at[-1])))) if len(at) else 0
-    return BatchDelays(int(counts.sum()), beyond, largest, at, counts[at])
+    return BatchDelays(int(counts.sum()), beyond, largest, at, counts[at], behind)
 
 
 def _tail(counts: Ints) -> Ints:

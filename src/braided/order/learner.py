@@ -23,6 +23,7 @@ from braided.order.rules import (
     TARGET_PRIME_ROWS,
     TARGET_SLICE_ROWS,
     Rule,
+    lose_all_behind,
     new_learned,
     settle,
     take_delays,
@@ -102,9 +103,9 @@ class Learner:
     def update(self, clock: int | None, tasks: Sequence[Delays | NextDelays], *, missed: int | None = None) -> None:
         """Learn from one batch of the stream.
 
-        `clock` is the clock committed before the batch. `missed` is how many of its rows came after a later row
-        had been let go, where one operator sees that for the whole stream; otherwise a row more than K behind
-        the clock counts as missed, which is never less.
+        `clock` is the clock committed before the batch. `missed` is how many of its rows, up to the ceiling, came after
+        a later row had been let go, where one worker sees that for the whole stream; otherwise all rows count that were
+        behind the horizon before the batch, which all workers know and which are never fewer.
         """
         after = advance(clock, max((task.clock for task in tasks if task.clock is not None), default=None))
         if self.spec.measure == "next":
@@ -119,7 +120,9 @@ class Learner:
         self._state[0]["beyond"] += batch.beyond
         take_delays(self._state, self._counts, self._rule, batch.buckets, batch.counts)
         if missed is not None:
-            self._state[0]["losing"] = max(0, missed - batch.beyond)
+            self._state[0]["losing"] += missed
+        elif self.spec.recall is not None:
+            lose_all_behind(self._state, self._rule, batch.behind)
         return batch.largest
 
     def _take_until_set(self, clock: int | None, tasks: Sequence[NextDelays]) -> int | None:

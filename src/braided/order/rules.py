@@ -108,8 +108,6 @@ def take_delay(state: Learned, counts: Ints, rule: Rule, bucket: int, rows: int)
     if rule.loss > 0.0:
         counts[bucket] += rows * ROW
         now.weight += rows * ROW
-        if lower > now.lag:
-            now.losing += rows * (min(1.0, (float(middle) - now.lag) / rule.reach) if rule.reach > 0 else 1.0)
 
 
 @compiled
@@ -117,6 +115,23 @@ def take_delays(state: Learned, counts: Ints, rule: Rule, buckets: Ints, rows: I
     """Learn from a batch: how many rows have their delay in each of the buckets."""
     for at in range(len(buckets)):
         take_delay(state, counts, rule, buckets[at], rows[at])
+
+
+@compiled
+def lose_behind(state: Learned, rule: Rule, bucket: int, rows: int) -> None:
+    """Count what rows lose that are so far behind the clock before the batch: all, or the part beyond the horizon."""
+    now = state[0]
+    lower, upper = bucket_lower(bucket), bucket_upper(bucket)
+    if rows > 0 and lower > now.lag:
+        middle = float(lower + (upper - lower) // 2)
+        now.losing += rows * (min(1.0, (middle - now.lag) / rule.reach) if rule.reach > 0 else 1.0)
+
+
+@compiled
+def lose_all_behind(state: Learned, rule: Rule, rows: Ints) -> None:
+    """Count what a batch loses: how many of its rows are in each bucket behind the clock before it."""
+    for bucket in range(len(rows)):
+        lose_behind(state, rule, bucket, rows[bucket])
 
 
 @compiled

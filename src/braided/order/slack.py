@@ -17,7 +17,7 @@ from braided.order.clocks import MAX_TIME, MIN_TIME, Times
 from braided.order.lateness import Lateness
 from braided.order.learner import rule_of
 from braided.order.pending import measure_pending, take_pending
-from braided.order.rules import Learned, Rule, new_learned, settle, take_delay
+from braided.order.rules import Learned, Rule, lose_behind, new_learned, settle, take_delay
 
 Flags = npt.NDArray[np.bool_]
 
@@ -109,8 +109,10 @@ def _run(
                 delay = 0
             else:
                 take_delay(state, counts, rule, bucket_of(delay), 1)
-                if rule.reach == 0:
-                    now.losing = 0.0 if in_order[row] else 1.0
+                if rule.reach > 0:
+                    lose_behind(state, rule, bucket_of(delay), 1)
+                elif not in_order[row]:
+                    now.losing += 1.0
             settle(state, maxima, hints, counts, rule, clock, delay)
         lateness[row] = now.lateness
         if started and clock >= MIN_TIME + now.lateness:
