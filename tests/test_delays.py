@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from braided.errors import BraidedError
 from braided.order.buckets import BUCKETS, MOST, bucket_lower, bucket_of, bucket_upper, decode_counts, encode_counts
-from braided.order.delays import Delays, batch_delays, newest_clock
+from braided.order.delays import Delays, batch_delays
+from braided.order.next_delays import NextDelays
 
 LOW, HIGH = -(1 << 63), (1 << 63) - 1
 NEAR = st.integers(0, 3000)
@@ -129,8 +130,8 @@ def test_json_stays_small_and_errs_to_the_safe_side():
     assert again.rows == task.rows
     assert again.largest_delay(None) == task.largest_delay(None)
     full, short = np.zeros(BUCKETS, np.int64), np.zeros(BUCKETS, np.int64)
-    task.count_into(None, full)
-    again.count_into(None, short)
+    task.count_into(task.count_behind(None), full)
+    again.count_into(again.count_behind(None), short)
     assert full.sum() == short.sum() == 200_000
     assert (np.cumsum(short) <= np.cumsum(full)).all()  # coarser delays are never smaller ones
     assert (np.cumsum(short) >= np.cumsum(full)[np.maximum(np.arange(BUCKETS) - 31, 0)] - full[0]).any()
@@ -149,26 +150,37 @@ def test_encoded_counts_keep_their_sum(counts, limit, upward):
 
 @settings(deadline=None)
 @given(rows=st.lists(st.tuples(ANY, st.booleans()), max_size=20), cut=st.integers(0, 20))
-def test_only_some_rows_may_set_the_clock(rows, cut):
-    task = Delays()
-    for part in (rows[:cut], rows[cut:]):
+def test_delays_at_the_next_clock_add_up_in_pieces_and_as_json(rows, cut):
+    def add(task, part):
         task.add(np.array([t for t, _ in part], np.int64), np.array([sets for _, sets in part], bool))
-    assert task.clock == newest_clock([Delays(), task]) == max((t for t, sets in rows if sets), default=None)
-    assert sum(count for _, count in task.times()) == len(rows)
+
+    whole, task = NextDelays(MOST), NextDelays(MOST)
+    add(whole, rows)
+    for part in (rows[:cut], rows[cut:]):
+        add(task, part)
+    assert task.to_json() == whole.to_json()
+    assert len(json.dumps(task.to_json())) < 1024
+    again = NextDelays.from_json(json.loads(json.dumps(task.to_json())), MOST)
+    assert again.to_json() == whole.to_json()
+    assert again.clock == max((t for t, sets in rows if sets), default=None)
+    assert (again.rows, again.largest) == (len(rows), max((t for t, _ in rows), default=0))
 
 
-@pytest.mark.parametrize("value", [{}, {"numbers": [1]}, {"numbers": [0] * 7, "within": "!", "around": ""}, None])
+@pytest.mark.parametrize("value", [{}, {"numbers": [1]}, {"numbers": [0] * 5, "within": "!", "around": ""}, None])
 def test_damaged_summaries_are_refused(value):
     with pytest.raises(BraidedError, match="delays: damaged summary; it is not what this version writes"):
         Delays.from_json(value)
+    with pytest.raises(BraidedError, match="delays: damaged summary; it is not what this version writes"):
+        NextDelays.from_json(value, MOST)
 
 
 def test_a_coarse_summary_is_short_and_keeps_the_largest_delay():
     random = np.random.default_rng(4)
     times = np.cumsum(random.integers(0, 5000, 50_000)) - random.integers(0, 30_000_000, 50_000)
-    task = Delays()
+    task, coarse = Delays(), Delays(fine=False)
     task.add(times)
-    short = json.dumps(task.to_json(fine=False))
+    coarse.add(times)
+    short = json.dumps(coarse.to_json())
     assert len(short) < 1200 < len(json.dumps(task.to_json()))
     again = Delays.from_json(json.loads(short))
     clock = int(times.max()) + 5

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import braided
+from braided.order.learner import Learner
 from braided.order.options import build_ordering
 from braided.order.resolve import resolve_rule
 from braided.runtime.local import LocalRuntime
@@ -21,6 +24,9 @@ YEAR = 365 * 86_400 * SECOND
 NOW = 1_700_000_000 * SECOND
 SCHEMA = pa.schema([("k", pa.int64()), ("ts", pa.timestamp("us")), ("id", pa.int64())])
 Row = tuple[int | None, int | None, int]
+NEXT = braided.Lateness(
+    margin=0, floor="0 seconds", measure="next", clock_rows=lambda rows: pc.equal(rows.column("k"), 0)
+)
 
 
 def rows_of(rows: list[Row]) -> pa.RecordBatch:
@@ -92,7 +98,9 @@ def test_with_enough_lateness_the_output_is_the_sorted_input(case: dict[str, Any
 
 
 @settings(max_examples=300, deadline=None)
-@given(arrivals(), st.sampled_from(["0 seconds", "7 us", "auto"]), st.sampled_from([None, "k"]), st.integers(1, 3))
+@given(
+    arrivals(), st.sampled_from(["0 seconds", "7 us", "auto", NEXT]), st.sampled_from([None, "k"]), st.integers(1, 3)
+)
 def test_nothing_is_lost_or_doubled_and_each_key_is_in_order(
     case: dict[str, Any], lateness: str, key: str | None, workers: int
 ) -> None:
@@ -120,6 +128,45 @@ def test_dropped_and_flagged_rows_are_the_same(case: dict[str, Any]) -> None:
     assert [(row["k"], row["ts"], row["id"]) for row in dropped] == kept
 
 
+def test_figure_3_of_the_paper_through_the_operator() -> None:
+    """A0, A2, C1, A4, B3, A6: A sets the clock, C1 is 3 late when A4 comes, and from then on K = 3 keeps B3 in order.
+
+    C1 itself leaves in order, unlike in the paper: rows leave strictly before the clock minus K, so A2 is still here.
+    """
+    names = ["A0", "A2", "C1", "A4", "B3", "A6"]
+    times = pa.array([int(name[1]) * SECOND for name in names], pa.timestamp("us"))
+    table = pa.table({"stream": [name[0] for name in names], "ts": times, "name": names})
+    spec = braided.Lateness(
+        margin=0, floor="0 seconds", measure="next", clock_rows=lambda rows: pc.equal(rows.column("stream"), "A")
+    )
+    expected = [[0, 0], [4 * SECOND, 3 * SECOND]]
+    result = braided.local.order(table, time="ts", lateness=spec, batch_rows=1)
+    assert result.report.to_dict()["streams"][0]["lateness_history"] == expected
+    assert result.table["name"].to_pylist() == ["A0", "C1", "A2", "B3", "A4", "A6"]
+    assert not any(result.table["late"].to_pylist())
+    for rows in (2, 5, 6):
+        whole = braided.local.order(table, time="ts", lateness=spec, batch_rows=rows, workers=2)
+        assert whole.report.to_dict()["streams"][0]["lateness"] == 3 * SECOND
+        assert whole.table.equals(result.table)
+    # A join's K is learned in the same way: 3 s on the left, and nothing to learn on the right.
+    alone = braided.Lateness(margin=0, floor="0 seconds", measure="next")
+    left = table.append_column("n", pa.array(range(6)))
+    joined = braided.local.join(
+        left, left.take([0, 1, 3, 5]), on="stream", time="ts", within="1 second", lateness=(spec, alone), arrival="n",
+        batch_rows=1,
+    )  # fmt: skip
+    assert joined.table["name"].to_pylist() == ["A0", "A2", "A4", "A6"]
+    assert [stream["lateness"] for stream in joined.report.to_dict()["streams"]] == [3 * SECOND, 0]
+
+
+def test_a_predicate_for_clock_rows_must_tell_of_every_row() -> None:
+    spec = braided.Lateness(measure="next", clock_rows=lambda rows: [True])
+    with pytest.raises(
+        braided.BraidedError, match="clock_rows=: gave 1 values for 3 rows; return one boolean for each"
+    ):
+        braided.local.order(pa.table({"ts": pa.array([1, 2, 3], pa.timestamp("us"))}), time="ts", lateness=spec)
+
+
 def test_learned_lateness_puts_the_papers_delays_in_order() -> None:
     rng = np.random.default_rng(5)
     times = NOW + np.arange(20_000) * 1000
@@ -134,6 +181,32 @@ def test_learned_lateness_puts_the_papers_delays_in_order() -> None:
     assert 30_000 < stream["lateness"] < 80_000
     assert stream["lateness_history"][-1][1] == stream["lateness"]
     assert stream["late"] == late.sum()
+
+
+def test_a_target_is_learned_from_what_came_too_late() -> None:
+    """Without a key the learner counts exactly the late rows; with one all workers count the same, which is not less."""
+    rng = np.random.default_rng(2)
+    times = np.cumsum(rng.exponential(50_000, 250)).astype(np.int64)
+    times = times[np.argsort(times + rng.exponential(60_000, len(times)), kind="stable")]
+    spec = braided.Lateness(recall=0.9, floor="0 seconds")
+    table = pa.table({"k": pa.array(np.arange(len(times)) % 7), "ts": pa.array(times, pa.timestamp("us"))})
+    mean: dict[str | None, float] = {}
+    for key in (None, "k"):
+        runtime = LocalRuntime(build_ordering([table.schema], "ts", key, [spec], "flag", None), 2)
+        found, late = [], 0
+        for row in range(len(times)):
+            for piece in runtime.run_batch([(0, table.slice(row, 1).to_batches())]):
+                late += sum(piece["late"].to_pylist())
+            found.append(runtime.report().streams[0]["lateness"])
+        mean[key] = float(np.mean(found[50:]))
+        states = [json.loads(store.load() or b"")["state"]["streams"][0]["learner"] for store in runtime.stores]
+        learner = Learner.from_json(states[0], spec)
+        if key is None:
+            assert learner.achieved == 1 - late / len(times) < 1
+        else:
+            assert learner.achieved <= 1 - late / len(times)
+            assert states[0] == states[1]
+    assert mean[None] < 0.8 * mean["k"]
 
 
 @pytest.mark.parametrize("years", [3, -3])

@@ -64,14 +64,21 @@ def test_a_whole_stream_comes_out_numbered_in_order(spark: SparkSession, tmp_pat
 def test_keys_and_several_inputs(spark: SparkSession, tmp_path: Path) -> None:
     tables = [write_disordered(tmp_path / side, files=4, rows=300, seed=seed) for seed, side in enumerate("ab")]
     streams = [file_stream(spark, tmp_path / side, DDL) for side in "ab"]
-    merged = braided.merge(streams, time="ts", key="k", lateness="3 seconds", late="drop")
+    # Every second row sets the clock; a function of the test must reach the executors.
+    lateness = braided.Lateness(
+        floor="0 seconds", measure="next", clock_rows=lambda rows: rows.column("id").to_numpy() % 2 == 0
+    )
+    merged = braided.merge(streams, time="ts", key="k", lateness=lateness, late="drop", name="merged")
     seen: list[tuple[int, list[tuple[int, object, int]]]] = []
 
     def note(batch: DataFrame, number: int) -> None:
         seen.append((number, [(row["k"], row["ts"], row["id"]) for row in batch.collect()]))
 
-    query = merged.writeStream.foreachBatch(note).option("checkpointLocation", str(tmp_path / "c"))
-    query.trigger(availableNow=True).start().awaitTermination()
+    writer = merged.writeStream.foreachBatch(note).option("checkpointLocation", str(tmp_path / "c"))
+    query = writer.trigger(availableNow=True).start()
+    query.awaitTermination()
+    report = braided.report(query, "merged").to_dict()
+    assert all(2 * SECOND < stream["lateness"] < 6 * SECOND for stream in report["streams"])
     last: dict[int, object] = {}
     everything: Counter[tuple[int, object, int]] = Counter()
     for _, rows in sorted(seen):

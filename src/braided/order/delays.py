@@ -16,12 +16,11 @@ width of a bucket (1/32), and a row's time is never made out to be older than it
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from braided.compiled import compiled
 from braided.errors import BraidedError
@@ -45,7 +44,8 @@ _SHORT_TEXT = 450
 class Delays:
     """The delays of one task's rows of one batch and stream, in order of arrival.
 
-    Adding the rows in pieces gives the same as adding them at once. Memory: 45 KB; JSON: below 4 KB.
+    Adding the rows in pieces gives the same as adding them at once. Memory: 45 KB; JSON: below 4 KB. One that is not
+    fine serves where K follows the largest delay, which stays exact: every task sends it to every worker.
 
     >>> task = Delays()
     >>> task.add(np.array([100, 300, 250]))
@@ -53,8 +53,9 @@ class Delays:
     (3, 100, 300, 50, 300)
     """
 
-    def __init__(self) -> None:
-        self._numbers = np.array([0, 0, MIN_TIME, MAX_TIME, 0, 0, MIN_TIME], np.int64)
+    def __init__(self, *, fine: bool = True) -> None:
+        self._fine = fine
+        self._numbers = np.array([0, 0, MIN_TIME, MAX_TIME, 0], np.int64)
         self._within = np.zeros(BUCKETS, np.int64)
         self._around = np.zeros(2 * BUCKETS, np.int64)
 
@@ -75,45 +76,34 @@ class Delays:
 
     @property
     def clock(self) -> int | None:
-        """The largest time of a row that sets the clock; None when there is none."""
-        return int(self._numbers[_CLOCK]) if self._numbers[_CLOCK_ROWS] else None
+        """The largest time, to which the task moves the clock; None when there is no row."""
+        return self.largest if self.rows else None
 
     def largest_delay(self, clock: int | None) -> int:
         """Return the largest delay of a row, exactly (at most the largest int64)."""
         within = int(self._numbers[_DELAY])
         return within if clock is None or not self.rows else max(within, gap(clock, self.smallest))
 
-    def add(self, times: Times, clock_rows: npt.NDArray[np.bool_] | None = None) -> None:
-        """Add the task's next rows, in order of arrival; `clock_rows` tells which of them set the clock, or all."""
-        times = np.ascontiguousarray(times, np.int64)
-        _add(times, self._numbers, self._within, self._around)
-        setting = times if clock_rows is None else times[clock_rows]
-        self._numbers[_CLOCK_ROWS] += len(setting)
-        if len(setting):
-            self._numbers[_CLOCK] = max(int(self._numbers[_CLOCK]), int(setting.max()))
+    def add(self, times: Times) -> None:
+        """Add the task's next rows, in order of arrival."""
+        _add(np.ascontiguousarray(times, np.int64), self._numbers, self._within, self._around)
 
-    def times(self) -> Iterator[tuple[int, int]]:
-        """Give the times, up to a bucket's width around the first, each with its rows; the smallest is not older."""
-        first = int(self._numbers[_FIRST])
-        for at in np.flatnonzero(self._around).tolist():
-            older = int(bucket_lower(at - BUCKETS)) if at >= BUCKETS else -int(bucket_lower(BUCKETS - 1 - at))
-            yield first - older, int(self._around[at])
-
-    def count_into(self, clock: int | None, out: Ints) -> None:
-        """Add the rows to a histogram of delays against the larger of `clock` and the running maximum."""
-        against_clock = np.zeros(BUCKETS, np.int64)
+    def count_behind(self, clock: int | None) -> Ints:
+        """Return the histogram of clock - time, of rows behind the clock before the batch; there is none at first."""
+        behind = np.zeros(BUCKETS, np.int64)
         if clock is not None:
-            _shift(self._around, int(self._numbers[_FIRST]), clock, against_clock)
-        later = np.maximum(_tail(self._within), _tail(against_clock))
+            _shift(self._around, int(self._numbers[_FIRST]), clock, behind)
+        return behind
+
+    def count_into(self, behind: Ints, out: Ints) -> None:
+        """Add the rows to a histogram of delays against the larger of the clock and the running maximum."""
+        later = np.maximum(_tail(self._within), _tail(behind))
         out[0] += self.rows - later[0]
         out[1:] += later - np.append(later[1:], 0)
 
-    def to_json(self, *, fine: bool = True) -> dict[str, Any]:
-        """Return the summary as JSON values, less than 4 KB of them; where not fine, less than 1.2 KB.
-
-        The coarse one serves where K follows the largest delay, which stays exact: every task sends it to every worker.
-        """
-        text = _TEXT if fine else _SHORT_TEXT
+    def to_json(self) -> dict[str, Any]:
+        """Return the summary as JSON values, less than 4 KB of them; where not fine, less than 1.2 KB."""
+        text = _TEXT if self._fine else _SHORT_TEXT
         return {
             "numbers": self._numbers.tolist(),
             "within": encode_counts(self._within, text),
@@ -135,34 +125,36 @@ class Delays:
 
 @dataclass(frozen=True)
 class BatchDelays:
-    """The delays of all rows of a batch: those to learn from, and how many are beyond the ceiling."""
+    """The delays of all rows of a batch: those to learn from, and how many are beyond the ceiling.
+
+    `behind` counts the rows of each bucket by their distance from the clock before the batch: a row that is late only
+    within its batch is not lost, since nothing leaves before the batch has ended.
+    """
 
     rows: int
     beyond: int
     largest: int
     buckets: Ints
     counts: Ints
+    behind: Ints
 
 
 def batch_delays(tasks: Sequence[Delays], clock: int | None, ceiling: int) -> BatchDelays:
     """Pool the tasks of a batch; the order of the tasks does not matter."""
     tasks = [task for task in tasks if task.rows]
-    counts = np.zeros(BUCKETS, np.int64)
+    counts, behind = np.zeros(BUCKETS, np.int64), np.zeros(BUCKETS, np.int64)
     for task in tasks:
-        task.count_into(clock, counts)
+        of_task = task.count_behind(clock)
+        task.count_into(of_task, counts)
+        behind += of_task
     top = bucket_of(ceiling)
     beyond = int(counts[top + 1 :].sum())
-    counts[top + 1 :] = 0
+    counts[top + 1 :] = behind[top + 1 :] = 0
     at = np.flatnonzero(counts)
     largest = max((task.largest_delay(clock) for task in tasks), default=0)
     if bucket_of(largest) > top:
         largest = min(ceiling, int(bucket_upper(int(at[-1])))) if len(at) else 0
-    return BatchDelays(int(counts.sum()), beyond, largest, at, counts[at])
-
-
-def newest_clock(tasks: Sequence[Delays]) -> int | None:
-    """Return the largest time of a row that sets the clock."""
-    return max((task.clock for task in tasks if task.clock is not None), default=None)
+    return BatchDelays(int(counts.sum()), beyond, largest, at, counts[at], behind)
 
 
 def _tail(counts: Ints) -> Ints:
@@ -171,7 +163,7 @@ def _tail(counts: Ints) -> Ints:
     return above
 
 
-_ROWS, _FIRST, _LARGEST, _SMALLEST, _DELAY, _CLOCK_ROWS, _CLOCK = range(7)
+_ROWS, _FIRST, _LARGEST, _SMALLEST, _DELAY = range(5)
 
 
 @compiled

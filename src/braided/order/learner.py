@@ -11,8 +11,10 @@ from typing import Any
 from braided.errors import BraidedError
 from braided.order.buckets import BUCKETS, decode_counts, encode_counts
 from braided.order.clocks import advance
-from braided.order.delays import Delays, batch_delays, newest_clock
+from braided.order.delays import Delays, batch_delays
 from braided.order.lateness import Lateness
+from braided.order.next_delays import NextDelays
+from braided.order.pending import measure_pending
 from braided.order.rules import (
     LEARNED,
     PRIME_ROWS,
@@ -21,11 +23,10 @@ from braided.order.rules import (
     TARGET_PRIME_ROWS,
     TARGET_SLICE_ROWS,
     Rule,
-    measure_pending,
+    lose_all_behind,
     new_learned,
     settle,
     take_delays,
-    take_pending,
 )
 
 
@@ -43,6 +44,16 @@ def rule_of(spec: Lateness, reach: int | None) -> Rule:
         # The paper's own measure starts with K = 0.
         prime=0 if spec.measure == "next" else PRIME_ROWS if spec.recall is None else TARGET_PRIME_ROWS,
     )
+
+
+def new_summary(spec: Lateness) -> Delays | NextDelays:
+    """Return what a task tells of its delays, before its first row."""
+    return NextDelays(spec.ceiling_us) if spec.measure == "next" else Delays(fine=spec.recall is not None)
+
+
+def read_summary(spec: Lateness, value: dict[str, Any]) -> Delays | NextDelays:
+    """Read what a task tells of its delays."""
+    return NextDelays.from_json(value, spec.ceiling_us) if spec.measure == "next" else Delays.from_json(value)
 
 
 class Learner:
@@ -89,18 +100,18 @@ class Learner:
         self._hints[at] = max(int(self._hints[at]), min(lateness, self._rule.ceiling))
         self._state[0]["lateness"] = max(self.lateness, int(self._hints[at]))
 
-    def update(self, clock: int | None, tasks: Sequence[Delays], *, missed: int | None = None) -> None:
+    def update(self, clock: int | None, tasks: Sequence[Delays | NextDelays], *, missed: int | None = None) -> None:
         """Learn from one batch of the stream.
 
-        `clock` is the clock committed before the batch. `missed` is how many of its rows came after a later row
-        had been let go, where one operator sees that for the whole stream; otherwise a row more than K behind
-        the clock counts as missed, which is never less.
+        `clock` is the clock committed before the batch. `missed` is how many of its rows, up to the ceiling, came after
+        a later row had been let go, where one worker sees that for the whole stream; otherwise all rows count that were
+        behind the horizon before the batch, which all workers know and which are never fewer.
         """
-        after = advance(clock, newest_clock(tasks))
+        after = advance(clock, max((task.clock for task in tasks if task.clock is not None), default=None))
         if self.spec.measure == "next":
-            largest = self._take_until_set(clock, after, tasks)
+            largest = self._take_until_set(clock, [task for task in tasks if isinstance(task, NextDelays)])
         else:
-            largest = self._take_arrived(clock, tasks, missed)
+            largest = self._take_arrived(clock, [task for task in tasks if isinstance(task, Delays)], missed)
         if after is not None and largest is not None:
             settle(self._state, self._maxima, self._hints, self._counts, self._rule, after, largest)
 
@@ -109,15 +120,17 @@ class Learner:
         self._state[0]["beyond"] += batch.beyond
         take_delays(self._state, self._counts, self._rule, batch.buckets, batch.counts)
         if missed is not None:
-            self._state[0]["losing"] = max(0, missed - batch.beyond)
+            self._state[0]["losing"] += missed
+        elif self.spec.recall is not None:
+            lose_all_behind(self._state, self._rule, batch.behind)
         return batch.largest
 
-    def _take_until_set(self, clock: int | None, after: int | None, tasks: Sequence[Delays]) -> int | None:
-        """Keep the batch's rows, and measure all that are kept if the batch has moved the clock."""
-        for task in tasks:
-            for time, rows in task.times():
-                take_pending(self._state, self._rule, time if clock is None else clock, time, rows)
-        return None if after is None or after == clock else int(measure_pending(self._state, after))
+    def _take_until_set(self, clock: int | None, tasks: Sequence[NextDelays]) -> int | None:
+        """Keep the batch's rows; if it has set the clock, measure those kept before and what it measured itself."""
+        sets = [at for at in (task.first_set(clock) for task in tasks) if at is not None]
+        largest = int(measure_pending(self._state, self._rule.ceiling, min(sets))) if sets else 0
+        largest = max([largest, *(task.take_into(self._state, clock) for task in tasks)])
+        return largest if sets else None
 
     def to_json(self) -> dict[str, Any]:
         """Return the state as JSON values; nothing is lost."""

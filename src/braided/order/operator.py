@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from braided.order.clocks import MAX_TIME, MIN_TIME
+from braided.order.clocks import MAX_TIME, MIN_TIME, clamp
 from braided.order.lateness import Lateness
 from braided.order.stream_clock import StreamClock, all_safe, lateness_options, update_all
 from braided.order.waiting import INPUT, Waiting, in_order
@@ -118,7 +118,7 @@ class Ordering:
             for clock, known in zip(clocks, old["streams"], strict=True):
                 clock.restore(known)
         last = old["last"]
-        update_all(clocks, work.streams, work.stamp)
+        update_all(clocks, work.streams, work.stamp, self._missed(work, clocks, last))
         until = MAX_TIME if work.final else max(old["horizon"], all_safe(clocks))
         waiting = Waiting(self._kept, self.time, store, old["waiting"], old["block"])
         late, fresh, doubtful = self._sort(work, last, MAX_TIME if work.final else _limit(clocks))
@@ -162,6 +162,22 @@ class Ordering:
             levels=levels,
             streams=[{"name": name, **clock.report()} for name, clock in zip(self.names, clocks, strict=True)],
         )
+
+    def _missed(self, work: Work, clocks: list[StreamClock], last: int) -> list[int] | None:
+        """Return how many rows of each input come too late, for the learning of K; None where no worker sees all.
+
+        Without a key worker 0 has all rows, and its K is the only one that counts. With keys the workers have let go
+        different rows, yet all must learn the same K: they go by what all routers tell all of them.
+        """
+        if self.key or work.worker:
+            return None
+        missed = [0] * self.streams
+        for block in work.blocks:
+            clock = clocks[block.side]
+            times = _times(block.rows, self.time)
+            known = MIN_TIME if clock.clock is None else clamp(clock.clock - clock.jump)
+            missed[block.side] += int(((times < last) & (times >= known)).sum())
+        return missed
 
     def _sort(
         self, work: Work, earliest: int, limit: int

@@ -30,6 +30,7 @@ import numpy.typing as npt
 
 from braided.compiled import compiled
 from braided.order.buckets import BUCKETS, MOST, Ints, bucket_lower, bucket_of, bucket_upper, gap
+from braided.order.pending import FIELDS
 
 SLICES = 8
 SLICE_ROWS = 64
@@ -55,28 +56,18 @@ ROW = 64
 
 LEARNED = np.dtype(
     [
-        ("rows", np.int64),  # learned from
-        ("beyond", np.int64),  # later than the ceiling
+        *FIELDS,
         ("lateness", np.int64),  # K
         ("lag", np.int64),  # how far the horizon is behind the clock: K, or more after K has grown
         ("clock", np.int64),
         ("first_clock", np.int64),
         ("slice_start", np.int64),
-        ("slice_rows", np.int64),
         ("slice", np.int64),
         ("weight", np.int64),  # the sum of `counts`
         ("held", np.float64),  # K may not fall below this yet
-        ("moment0", np.float64),  # sums of the delays' powers, with forgetting
-        ("moment1", np.float64),
-        ("moment2", np.float64),
         ("lost", np.float64),  # rows, or parts of their results, lost so far
         ("losing", np.float64),  # the same of the batch at hand
         ("batch_rows", np.int64),
-        ("pending", np.int64),  # rows seen since the clock was set, for measure="next"
-        ("pending_first", np.int64),  # the time of the first, and the smallest
-        ("pending_smallest", np.int64),
-        ("pending1", np.float64),  # sums of the powers of first - time
-        ("pending2", np.float64),
     ]
 )
 Learned = npt.NDArray[Any]
@@ -117,8 +108,6 @@ def take_delay(state: Learned, counts: Ints, rule: Rule, bucket: int, rows: int)
     if rule.loss > 0.0:
         counts[bucket] += rows * ROW
         now.weight += rows * ROW
-        if lower > now.lag:
-            now.losing += rows * (min(1.0, (float(middle) - now.lag) / rule.reach) if rule.reach > 0 else 1.0)
 
 
 @compiled
@@ -129,36 +118,20 @@ def take_delays(state: Learned, counts: Ints, rule: Rule, buckets: Ints, rows: I
 
 
 @compiled
-def take_pending(state: Learned, rule: Rule, before: int, time: int, rows: int) -> None:
-    """Keep rows until the clock is next set, which is when `measure="next"` takes their delay."""
+def lose_behind(state: Learned, rule: Rule, bucket: int, rows: int) -> None:
+    """Count what rows lose that are so far behind the clock before the batch: all, or the part beyond the horizon."""
     now = state[0]
-    if gap(before, time) > rule.ceiling:
-        now.beyond += rows
-        return
-    if now.pending == 0:
-        now.pending_first = now.pending_smallest = time
-        now.pending1 = now.pending2 = 0.0
-    offset = float(now.pending_first) - float(time)
-    now.pending += rows
-    now.pending_smallest = min(now.pending_smallest, time)
-    now.pending1 += rows * offset
-    now.pending2 += rows * offset * offset
+    lower, upper = bucket_lower(bucket), bucket_upper(bucket)
+    if rows > 0 and lower > now.lag:
+        middle = float(lower + (upper - lower) // 2)
+        now.losing += rows * (min(1.0, (middle - now.lag) / rule.reach) if rule.reach > 0 else 1.0)
 
 
 @compiled
-def measure_pending(state: Learned, clock: int) -> int:
-    """Learn from the rows kept, now that the clock is set, and return their largest delay."""
-    now = state[0]
-    if now.pending == 0:
-        return 0
-    rows, delay = now.pending, float(clock) - float(now.pending_first)
-    now.rows += rows
-    now.slice_rows += rows
-    now.moment0 += rows
-    now.moment1 += rows * delay + now.pending1
-    now.moment2 += rows * delay * delay + 2.0 * delay * now.pending1 + now.pending2
-    now.pending = 0
-    return gap(clock, now.pending_smallest)
+def lose_all_behind(state: Learned, rule: Rule, rows: Ints) -> None:
+    """Count what a batch loses: how many of its rows are in each bucket behind the clock before it."""
+    for bucket in range(len(rows)):
+        lose_behind(state, rule, bucket, rows[bucket])
 
 
 @compiled

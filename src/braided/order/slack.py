@@ -16,7 +16,8 @@ from braided.order.buckets import Ints, bucket_of, gap
 from braided.order.clocks import MAX_TIME, MIN_TIME, Times
 from braided.order.lateness import Lateness
 from braided.order.learner import rule_of
-from braided.order.rules import Learned, Rule, measure_pending, new_learned, settle, take_delay, take_pending
+from braided.order.pending import measure_pending, take_pending
+from braided.order.rules import Learned, Rule, lose_behind, new_learned, settle, take_delay
 
 Flags = npt.NDArray[np.bool_]
 
@@ -98,9 +99,9 @@ def _run(
         if sets:
             started, clock = True, time
         if next_clock:
-            take_pending(state, rule, before, time, 1)
+            take_pending(state, rule.ceiling, before, time)
             if sets:
-                settle(state, maxima, hints, counts, rule, clock, measure_pending(state, clock))
+                settle(state, maxima, hints, counts, rule, clock, measure_pending(state, rule.ceiling, clock))
         elif fixed < 0:
             delay = gap(before, time)
             if bucket_of(delay) > top:
@@ -108,8 +109,10 @@ def _run(
                 delay = 0
             else:
                 take_delay(state, counts, rule, bucket_of(delay), 1)
-                if rule.reach == 0:
-                    now.losing = 0.0 if in_order[row] else 1.0
+                if rule.reach > 0:
+                    lose_behind(state, rule, bucket_of(delay), 1)
+                elif not in_order[row]:
+                    now.losing += 1.0
             settle(state, maxima, hints, counts, rule, clock, delay)
         lateness[row] = now.lateness
         if started and clock >= MIN_TIME + now.lateness:

@@ -13,6 +13,7 @@ from braided.order.clocks import MIN_TIME, clamp
 from braided.order.delays import Delays
 from braided.order.lateness import Lateness
 from braided.order.learner import Learner
+from braided.order.next_delays import NextDelays
 from braided.order.trust import JUMP, Cluster, Trust
 
 # So many changes of K are remembered for the report.
@@ -28,7 +29,7 @@ class StreamTime:
     null_keys: int = 0
     shed: int = 0
     clusters: list[Cluster] = field(default_factory=list)
-    delays: list[Delays] = field(default_factory=list)
+    delays: list[Delays | NextDelays] = field(default_factory=list)
 
     @property
     def last(self) -> int | None:
@@ -95,23 +96,28 @@ class StreamClock:
         """The last time that is not quarantined."""
         return self.trust.limit(self.jump)
 
-    def update(self, seen: StreamTime, stamp: int | None = None, others: int | None = None) -> None:
-        """Take what a batch showed; `stamp` is its moment, where known, and `others` the largest clock beside."""
+    def update(
+        self, seen: StreamTime, stamp: int | None = None, others: int | None = None, missed: int | None = None
+    ) -> None:
+        """Take what a batch showed; `stamp` is its moment, where known, and `others` the largest clock beside.
+
+        `missed` is how many of its rows came too late, where one worker sees all.
+        """
         before = self.clock
         self.trust.update(seen.clusters, self.jump, others)
-        self._learn(before, seen.delays)
+        self._learn(before, seen.delays, missed)
         if stamp is not None:
             if seen.clusters or self._heard is None:
                 self._heard = stamp
             self.silent = max(0, stamp - self._heard)
 
-    def _learn(self, before: int | None, tasks: list[Delays]) -> None:
-        """Learn K from tasks whose times are near the clock."""
-        tasks = [task for task in tasks if task.largest <= self.limit]
+    def _learn(self, before: int | None, tasks: list[Delays | NextDelays], missed: int | None) -> None:
+        """Learn K from tasks whose times are near the clock, or from all while no row has set it."""
+        tasks = [task for task in tasks if self.clock is None or task.largest <= self.limit]
         if self._learner is None or not tasks:
             return
         known = self._learner.lateness
-        self._learner.update(before, tasks)
+        self._learner.update(before, tasks, missed=missed)
         if self._learner.lateness != known or not self._history:
             self._history = [*self._history, [self.clock, self._learner.lateness]][-_HISTORY:]
 
@@ -142,12 +148,17 @@ class StreamClock:
         return told
 
 
-def update_all(clocks: Sequence[StreamClock], seen: Sequence[StreamTime], stamp: int | None) -> None:
+def update_all(
+    clocks: Sequence[StreamClock],
+    seen: Sequence[StreamTime],
+    stamp: int | None,
+    missed: Sequence[int] | None = None,
+) -> None:
     """Update the clocks of streams that stand beside each other; each sees where the others were before."""
     before = [clock.clock for clock in clocks]
     for at, (clock, stream) in enumerate(zip(clocks, seen, strict=True)):
         others = [other for i, other in enumerate(before) if i != at and other is not None]
-        clock.update(stream, stamp, max(others, default=None))
+        clock.update(stream, stamp, max(others, default=None), None if missed is None else missed[at])
 
 
 def all_safe(clocks: Sequence[StreamClock]) -> int:

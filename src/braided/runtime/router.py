@@ -10,13 +10,17 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from braided.errors import BraidedError
 from braided.order.clocks import MIN_TIME, late_in_task
 from braided.order.delays import Delays
+from braided.order.learner import new_summary
+from braided.order.next_delays import NextDelays
 from braided.order.stream_clock import jump_of
 from braided.order.trust import Cluster, clusters_of, in_largest, largest, merge_clusters
 from braided.routing.routes import append_tags
@@ -138,11 +142,9 @@ class _Seen:
     jump: int
     fixed: int | None
     """The lateness, where it is not learned."""
-    delays: Delays | None
+    delays: Delays | NextDelays | None
     clock_rows: Callable[[pa.RecordBatch], npt.NDArray[np.bool_]] | None = None
     """Which rows set the clock; None: all."""
-    fine: bool = False
-    """Whether delays are wanted in detail, for a target of recall."""
     rows: int = 0
     null_times: int = 0
     null_keys: int = 0
@@ -154,17 +156,20 @@ class _Seen:
         lateness = operator.lateness[side]
         if isinstance(lateness, int):
             return cls(jump_of(lateness), lateness, None)
-        return cls(jump_of(lateness), None, Delays(), lateness.clock_rows, lateness.recall is not None)
+        return cls(jump_of(lateness), None, new_summary(lateness), lateness.clock_rows)
 
     def times(self, rows: pa.RecordBatch, times: npt.NDArray[np.int64]) -> int:
         """Take note of the times of a piece; return the last one that the crowd of its rows vouches for."""
         found = clusters_of(times, self.jump)
-        setting = None if self.clock_rows is None else np.asarray(self.clock_rows(rows), np.bool_)
+        setting = None if self.clock_rows is None else _mask(self.clock_rows(rows), rows.num_rows)
         moving = found if setting is None else clusters_of(times[setting], self.jump)
         self.clusters = merge_clusters([*self.clusters, *moving], self.jump)
         if self.delays is not None and found:
             crowd = in_largest(times, found)
-            self.delays.add(times[crowd], None if setting is None else setting[crowd])
+            if isinstance(self.delays, NextDelays):
+                self.delays.add(times[crowd], None if setting is None else setting[crowd])
+            else:
+                self.delays.add(times[crowd])
         return largest(found).last if found else MIN_TIME
 
     def to_json(self) -> Json:
@@ -174,8 +179,16 @@ class _Seen:
             "null_keys": self.null_keys,
             "shed": self.shed,
             "clusters": self.clusters,
-            "delays": None if self.delays is None else self.delays.to_json(fine=self.fine),
+            "delays": None if self.delays is None or not self.delays.rows else self.delays.to_json(),
         }
+
+
+def _mask(value: Any, rows: int) -> npt.NDArray[np.bool_]:
+    """Return what a predicate said of each row; null is no."""
+    mask = np.asarray(value, np.bool_)
+    if mask.shape != (rows,):
+        raise BraidedError(f"clock_rows=: gave {mask.size} values for {rows} rows; return one boolean for each")
+    return mask
 
 
 def _label(operator: Operator, side: int, admitted: Admitted, heavy: HeavyHitters, report: RouterReport) -> None:

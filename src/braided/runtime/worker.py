@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from braided.errors import BraidedError
-from braided.order.delays import Delays
+from braided.order.learner import read_summary
 from braided.order.stream_clock import jump_of
 from braided.order.trust import Cluster, merge_clusters
 from braided.routing.routes import split_tags, tagged_schema
@@ -193,8 +193,9 @@ def _sum_streams(headers: list[tuple[int, Json]], operator: Operator) -> list[St
         stream.null_keys += header["null_keys"]
         stream.shed += header["shed"]
         clusters[side] += [Cluster(*cluster) for cluster in header["clusters"]]
-        if header["delays"] is not None and header["clusters"]:
-            stream.delays.append(Delays.from_json(header["delays"]))
+        rule = operator.lateness[side]
+        if header["delays"] is not None and not isinstance(rule, int):
+            stream.delays.append(read_summary(rule, header["delays"]))
     for stream, found, lateness in zip(streams, clusters, operator.lateness, strict=True):
         stream.clusters = merge_clusters(found, jump_of(lateness))
     return streams
