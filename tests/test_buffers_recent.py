@@ -21,15 +21,15 @@ from braided.workloads.zipf_pareto import zipf_pareto
 class Reference:
     """RECENT in plain lists: counts per (key, stream, memory), scaled down by 2**8 every 8 half-lives."""
 
-    def __init__(self, capacity, refresh, span, memory, streams, most):
+    def __init__(self, capacity, refresh, span, memory, most):
         self.memories = (2,) if memory == "long" else (0, 1, 2)
-        self.capacity, self.refresh, self.span, self.streams, self.most = capacity, refresh, span, streams, most
+        self.capacity, self.refresh, self.span, self.most = capacity, refresh, span, most
         self.halves = [max(1, span // 128), max(1, span // 16), 4 * span]
         self.counts, self.rows, self.clock, self.events = {}, [], None, 0
 
     def weight(self, half):
         steps, rest = divmod(self.clock % (8 * half), half)
-        whole = 64 * 2**steps
+        whole = 32 * 2**steps
         return whole + int(whole * (rest / half))
 
     def worth(self, key, stream):
@@ -41,16 +41,12 @@ class Reference:
         return total
 
     def forget(self, key):
-        """Without room for a new key, drop those seen no more than the middle one, over all streams and memories."""
+        """Without room for a new key, drop the quarter that the longest memory has seen least."""
         known = {k for k, _ in self.counts}
         if key in known or len(known) < self.most:
             return
-        seen = dict.fromkeys(known, 0.0)
-        for k in known:
-            for j, half in enumerate(self.halves):
-                for s in range(self.streams):
-                    seen[k] += self.counts.get((k, s), [0, 0, 0])[j] * (self.span / half / self.weight(half))
-        least = sorted(seen.values())[len(seen) // 2]
+        seen = {k: sum(n[2] for (other, _), n in self.counts.items() if other == k) for k in known}
+        least = sorted(seen.values())[len(seen) // 4]
         self.counts = {(k, s): n for (k, s), n in self.counts.items() if seen[k] > least}
 
     def event(self, key, time, stream, id):
@@ -109,7 +105,7 @@ def test_it_equals_its_reference(data, streams, capacity, refresh, span, memory,
     events = data.draw(sequences(streams))
     policy = Recent(refresh=refresh, memory=memory, count_keys=most)
     buffer = Buffer(capacity, policy, window=(-span, span), streams=streams)
-    reference = Reference(capacity, refresh, span, memory, streams, most)
+    reference = Reference(capacity, refresh, span, memory, most)
     for i in range(len(events.keys)):
         matched = reference.event(int(events.keys[i]), int(events.times[i]), int(events.streams[i]), i)
         assert sorted(buffer.run(events.part(i, i + 1)).pair_row.tolist()) == sorted(events.rows[matched].tolist())
@@ -144,8 +140,8 @@ def test_an_occurrence_counts_twice_as_much_a_half_life_later():
     half = half_life(12_800, 0)
     assert half == 100
     weights = [weight_at(800 * 7 + t, half) for t in (0, 50, 100, 200, 799)]
-    assert weights[:4] == [64, 96, 128, 256]
-    assert weights[4] < 64 << 8
+    assert weights[:4] == [32, 48, 64, 128]
+    assert weights[4] < 32 << 8
 
 
 def stream_of(rows, domain, pareto, seed):
