@@ -9,8 +9,8 @@ hash, and has the share of the capacity that those rows are of all rows::
                                |> shadow FIFO      pairs  8,800
 
 Decisions fall at fixed numbers of events and depend on the events before alone, so cuts and restarts change
-nothing. A change needs a lead of 0.3%, over scores in which an epoch counts 99% of the next one; the first
-candidate has a bonus. Measured on streams of ten windows and more: shorter memories follow bursts that are over.
+nothing. A change needs a lead of 0.3%, at first of 25%, over scores in which an epoch counts 99% of the next one; the
+first candidate has a bonus. Measured on streams of ten windows and more: shorter memories follow bursts that are over.
 A shadow has about 1,000 rows however large the buffer is, so the larger it is, the less is its share of the cost; where
 there are few keys it has more, so as to see 64 of them.
 """
@@ -39,6 +39,8 @@ _FADE = 0.99
 _LEAD = 1.003
 _MIXED_BONUS = 1.03  # of RECENT's memories over its long one alone
 _BONUS = 1.25  # RECENT, of either memory, is left for what beats it clearly: a sample of keys errs by up to 10%
+_YOUNG = 20  # epochs, two windows at a budget of 20%, whose scores say too little
+_YOUNG_LEAD = 1.25  # that counts nevertheless
 _WARM = 4  # times its room that a shadow must have given up before its score says something
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 _SEED = np.uint64(0xD1B54A32D192ED03)
@@ -60,6 +62,7 @@ class Shadows:
         self.bonus[0] *= _MIXED_BONUS
         self.before = np.zeros(len(self.policies), np.int64)
         self.seen = np.zeros(2)  # rows of the sample, all rows; both fade
+        self.scored = 0  # epochs
 
     def feed(self, events: Events) -> None:
         """Let every shadow see the events of the sample."""
@@ -88,9 +91,10 @@ class Shadows:
         if any(b.counts["evicted"] + b.counts["refused"] < _WARM * b.state.settings["room"][0] for b in self.buffers):
             self.scores[:] = 0.0
             return following
+        self.scored += 1
         scores = self.scores * self.bonus
         best = int(np.argmax(scores))
-        if scores[best] > _LEAD * scores[following]:
+        if scores[best] > (_YOUNG_LEAD if self.scored < _YOUNG else _LEAD) * scores[following]:
             return best
         return following
 
@@ -106,13 +110,13 @@ class Shadows:
     def to_bytes(self) -> tuple[dict[str, Any], list[bytes]]:
         """Return what the shadows remember: a part for a JSON header, and their buffers."""
         facts = {"scores": self.scores.tolist(), "before": self.before.tolist(), "seen": self.seen.tolist()}
-        return {**facts, "sample": self.sample}, [buffer.to_bytes() for buffer in self.buffers]
+        return {**facts, "sample": self.sample, "scored": self.scored}, [buffer.to_bytes() for buffer in self.buffers]
 
     def restore(self, facts: dict[str, Any], saved: list[bytes]) -> None:
         """Go on from what was saved."""
         if saved:
             self.buffers = [Buffer.from_bytes(data, p) for data, p in zip(saved, self.policies, strict=True)]
-        self.sample = int(facts["sample"])
+        self.sample, self.scored = int(facts["sample"]), int(facts["scored"])
         self.scores = np.array(facts["scores"], np.float64)
         self.before = np.array(facts["before"], np.int64)
         self.seen = np.array(facts["seen"], np.float64)
