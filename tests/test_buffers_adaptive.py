@@ -149,3 +149,18 @@ def test_damaged_bytes_are_refused():
 def test_a_policy_with_nothing_to_tune_needs_no_adaptive_buffer():
     with pytest.raises(BraidedError, match="has nothing to tune; use Buffer"):
         AdaptiveBuffer(10, Fifo(), window=(-1, 1))
+
+
+@pytest.mark.parametrize("policy", [Auto(), Gdj()], ids=str)
+def test_what_is_saved_beside_the_rows_is_at_most_16_bytes_a_row(policy):
+    """Keys that hardly ever come back are the most to count."""
+    n, capacity = 200_000, 20_000
+    rng = np.random.default_rng(3)
+    with np.errstate(over="ignore"):
+        keys = mix.py_func(rng.integers(1, 1_000_000, n).astype(np.uint64))
+    events = Events(keys, np.arange(n) * 100, rng.integers(0, 2, n).astype(np.int8), keys, np.arange(n))
+    buffer = AdaptiveBuffer(capacity, policy, window=(-10_000_000, 10_000_000))
+    for at in range(0, n, 10_000):
+        buffer.count(events.part(at, at + 10_000))
+        buffer.main.rows_elsewhere = True
+        assert len(buffer.to_bytes()) <= 16 * capacity

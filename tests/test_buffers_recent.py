@@ -19,17 +19,17 @@ from braided.workloads.zipf_pareto import zipf_pareto
 
 
 class Reference:
-    """RECENT in plain lists: counts per (key, stream, memory), scaled down by 2**24 every 24 half-lives."""
+    """RECENT in plain lists: counts per (key, stream, memory), scaled down by 2**8 every 8 half-lives."""
 
-    def __init__(self, capacity, refresh, span, memory):
+    def __init__(self, capacity, refresh, span, memory, most):
         self.memories = (2,) if memory == "long" else (0, 1, 2)
-        self.capacity, self.refresh, self.span = capacity, refresh, span
+        self.capacity, self.refresh, self.span, self.most = capacity, refresh, span, most
         self.halves = [max(1, span // 128), max(1, span // 16), 4 * span]
         self.counts, self.rows, self.clock, self.events = {}, [], None, 0
 
     def weight(self, half):
-        steps, rest = divmod(self.clock % (24 * half), half)
-        whole = 4096 * 2**steps
+        steps, rest = divmod(self.clock % (8 * half), half)
+        whole = 32 * 2**steps
         return whole + int(whole * (rest / half))
 
     def worth(self, key, stream):
@@ -40,14 +40,25 @@ class Reference:
             total += seen * (self.span / half / self.weight(half) / 3 * (3 if self.memories == (2,) else 1))
         return total
 
+    def forget(self, key):
+        """Without room for a new key, drop the quarter that the longest memory has seen least."""
+        known = {k for k, _ in self.counts}
+        if key in known or len(known) < self.most:
+            return
+        seen = {k: sum(n[2] for (other, _), n in self.counts.items() if other == k) for k in known}
+        least = sorted(seen.values())[len(seen) // 4]
+        self.counts = {(k, s): n for (k, s), n in self.counts.items() if seen[k] > least}
+
     def event(self, key, time, stream, id):
         self.rows = [r for r in self.rows if time - r[1] <= self.span]
         matched = [r[3] for r in self.rows if r[0] == key and r[2] != stream]
         if self.events % self.refresh == 0:
             for n in self.counts.values():
                 for j, half in enumerate(self.halves):
-                    n[j] >>= 24 * (time // (24 * half) - self.clock // (24 * half))
+                    n[j] >>= 8 * (time // (8 * half) - self.clock // (8 * half))
             self.clock = time
+            self.counts = {at: n for at, n in self.counts.items() if any(n)}
+        self.forget(key)
         n = self.counts.setdefault((key, stream), [0, 0, 0])
         for j, half in enumerate(self.halves):
             n[j] += self.weight(half)
@@ -88,11 +99,13 @@ def sequences(draw, streams=2, most=50):
     refresh=st.integers(1, 5),
     span=st.sampled_from([1, 100, 5000]),
     memory=st.sampled_from(["mixed", "long"]),
+    most=st.sampled_from([1, 2, 3, 100]),
 )
-def test_it_equals_its_reference(data, streams, capacity, refresh, span, memory):
+def test_it_equals_its_reference(data, streams, capacity, refresh, span, memory, most):
     events = data.draw(sequences(streams))
-    buffer = Buffer(capacity, Recent(refresh=refresh, memory=memory), window=(-span, span), streams=streams)
-    reference = Reference(capacity, refresh, span, memory)
+    policy = Recent(refresh=refresh, memory=memory, count_keys=most)
+    buffer = Buffer(capacity, policy, window=(-span, span), streams=streams)
+    reference = Reference(capacity, refresh, span, memory, most)
     for i in range(len(events.keys)):
         matched = reference.event(int(events.keys[i]), int(events.times[i]), int(events.streams[i]), i)
         assert sorted(buffer.run(events.part(i, i + 1)).pair_row.tolist()) == sorted(events.rows[matched].tolist())
@@ -110,7 +123,7 @@ def test_it_equals_its_reference(data, streams, capacity, refresh, span, memory)
     room=st.integers(1, 3),
 )
 def test_cuts_small_outputs_and_restarts_change_nothing(events, capacity, cut, share, room):
-    policy = Recent(refresh=3)
+    policy = Recent(refresh=3, count_keys=3)
     whole = Buffer(capacity, policy, window=(-5000, 5000), share=share)
     expected = whole.run(events)
     buffer = Buffer(capacity, policy, window=(-5000, 5000), share=share)
@@ -126,9 +139,9 @@ def test_cuts_small_outputs_and_restarts_change_nothing(events, capacity, cut, s
 def test_an_occurrence_counts_twice_as_much_a_half_life_later():
     half = half_life(12_800, 0)
     assert half == 100
-    weights = [weight_at(2400 * 7 + t, half) for t in (0, 50, 100, 200, 2399)]
-    assert weights[:4] == [4096, 6144, 8192, 16384]
-    assert weights[4] < 4096 << 24
+    weights = [weight_at(800 * 7 + t, half) for t in (0, 50, 100, 200, 799)]
+    assert weights[:4] == [32, 48, 64, 128]
+    assert weights[4] < 32 << 8
 
 
 def stream_of(rows, domain, pareto, seed):
@@ -158,8 +171,8 @@ def test_counts_stay_bounded_and_keys_that_never_come_back_are_forgotten():
     for at in range(0, n, 4000):
         buffer.count(events.part(at, at + 4000))
         saved.append(len(buffer.to_bytes()))
-        assert buffer.state.totals["counted_keys"][0] <= 257
-    assert max(saved) < 25_000
+        assert buffer.state.totals["counted_keys"][0] <= 200
+    assert max(saved) < 5_000
     stored = buffer.state.rows["key"][buffer.state.heap[0, : buffer.rows]["slot"]]
     assert (stored == 7).mean() > 0.9
 

@@ -1,6 +1,7 @@
 """A bounded buffer that tunes itself: GDJ's initial credit (``initial="auto"``), or the policy as such (`Auto`).
 
-It has the interface of `Buffer`, and decides at every so many events, whatever the cuts (`braided.buffers.tuning`).
+It has the interface of `Buffer`, and decides at every so many events, whatever the cuts (`braided.buffers.tuning`,
+`braided.buffers.challenge`).
 """
 
 from __future__ import annotations
@@ -8,22 +9,21 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from typing import Any
 
 from braided.buffers.auto import Auto, Followed
 from braided.buffers.buffer import Buffer, Events, Progress, Result, Share, collect
+from braided.buffers.challenge import FIRST, PERCENTILES, Challenge
 from braided.buffers.gdj import Gdj
 from braided.buffers.policy import Policy
 from braided.buffers.state import Bytes, Ints
 from braided.buffers.switch import switched
-from braided.buffers.tuning import Shadows, candidates
+from braided.buffers.tuning import Shadows
 from braided.errors import BraidedError
 
 __all__ = ["AdaptiveBuffer", "buffer_from_bytes", "make_buffer"]
 
 _MAGIC = b"BRDA"
 _PREFIX = struct.Struct("<4sIQ")
-_SAMPLE = 1  # of GDJ's shadows: see tuning.py
 
 
 def make_buffer(
@@ -36,21 +36,26 @@ def make_buffer(
     >>> type(make_buffer(100, Gdj(initial="auto"), window=(-5, 5))).__name__
     'AdaptiveBuffer'
     """
-    kind = AdaptiveBuffer if candidates(policy) else Buffer
+    kind = AdaptiveBuffer if _tunes(policy) else Buffer
     return kind(capacity, policy, window=window, streams=streams, share=share)
 
 
 def buffer_from_bytes(data: bytes, policy: Policy) -> Buffer | AdaptiveBuffer:
     """Return the buffer that was saved by `to_bytes` of either kind."""
-    return (AdaptiveBuffer if candidates(policy) else Buffer).from_bytes(data, policy)
+    return (AdaptiveBuffer if _tunes(policy) else Buffer).from_bytes(data, policy)
+
+
+def _tunes(policy: Policy) -> bool:
+    return isinstance(policy, Auto) or (
+        isinstance(policy, Gdj) and policy.initial == "auto" and policy.constant is None
+    )
 
 
 class AdaptiveBuffer:
-    """A `Buffer` that follows the best of several candidates; parameters are those of `Buffer`.
+    """A `Buffer` that follows the best of several policies or percentiles; parameters are those of `Buffer`.
 
-    Cost: beside the buffer, shadows without payload: for `Auto`, half as many places as it has for each of 6
-    candidates, which see a quarter of the keys; for GDJ, as many as it has for each of 4. That takes 2 to 6 times
-    the kernel's time; a larger `sample` costs less and errs more.
+    Cost: beside the buffer, shadows without payload: for `Auto`, 6 of about 1,000 rows each, or of a quarter of the
+    rows of a small buffer; for GDJ, at times, one of as many rows as the buffer has.
 
     >>> buffer = AdaptiveBuffer(100, Auto(), window=(-5, 5))
     >>> buffer.following
@@ -60,20 +65,21 @@ class AdaptiveBuffer:
     def __init__(
         self, capacity: int, policy: Policy, *, window: tuple[int, int], streams: int = 2, share: Share = "unified"
     ) -> None:
-        self._candidates = candidates(policy)
-        if not self._candidates:
-            raise BraidedError(f"policy={policy!r}: has nothing to tune; use Buffer")
-        self.policy = policy
-        self._at = 0
-        self.main = Buffer(capacity, self._start(), window=window, streams=streams, share=share)
-        sample = policy.sample if isinstance(policy, Auto) else _SAMPLE
-        self.shadows = Shadows(
-            self._candidates, capacity=capacity, window=window, streams=streams, share=share, sample=sample
-        )
-        self.epoch = max(512, capacity // 2)
+        self._take_policy(policy)
+        self.main = Buffer(capacity, self._followed(), window=window, streams=streams, share=share)
 
-    def _start(self) -> Policy:
-        return Followed(self._candidates[0]) if isinstance(self.policy, Auto) else self.policy
+    def _take_policy(self, policy: Policy) -> None:
+        self.policy = policy
+        self.tuner: Shadows | Challenge
+        if isinstance(policy, Auto):
+            self._at, self.tuner = 0, Shadows(policy)
+        elif isinstance(policy, Gdj) and _tunes(policy):
+            self._at, self.tuner = FIRST, Challenge(policy)
+        else:
+            raise BraidedError(f"policy={policy!r}: has nothing to tune; use Buffer")
+
+    def _followed(self) -> Policy:
+        return Followed(self.following) if isinstance(self.policy, Auto) else self.policy
 
     @property
     def capacity(self) -> int:
@@ -92,8 +98,8 @@ class AdaptiveBuffer:
 
     @property
     def following(self) -> Policy:
-        """The candidate that the buffer follows now."""
-        return self._candidates[self._at]
+        """The policy that the buffer follows now."""
+        return self.tuner.policies[self._at]
 
     def step(
         self,
@@ -106,16 +112,17 @@ class AdaptiveBuffer:
         gone_why: Bytes | None = None,
     ) -> Progress:
         """Process events from `start` as `Buffer.step` does; also stops, sooner than it must, at an epoch's end."""
-        left = self.epoch - self.main.counts["events"] % self.epoch
+        epoch = max(512, self.capacity // 2)
+        left = epoch - self.main.counts["events"] % epoch
         end = min(len(events.keys), start + left)
         progress = self.main.step(
             events.part(0, end), start, pair_event=pair_event, pair_row=pair_row, gone_row=gone_row, gone_why=gone_why
         )
         done = progress.event - start
         if done:
-            self.shadows.feed(events.part(start, progress.event))
+            self.tuner.feed(events.part(start, progress.event))
         if done == left:
-            self._follow(self.shadows.decide(self._at), int(events.times[progress.event - 1]))
+            self._follow(self.tuner.decide(self._at, self.main), int(events.times[progress.event - 1]))
         return progress
 
     def count(self, events: Events) -> int:
@@ -130,24 +137,20 @@ class AdaptiveBuffer:
         return collect(self, events, room)
 
     def _follow(self, at: int, now: int) -> None:
-        before, after = self.following, self._candidates[at]
+        if at == self._at:
+            return
         self._at = at
-        if isinstance(after, Gdj) and (isinstance(before, Gdj) or not isinstance(self.policy, Auto)):
-            self.main.state.settings["percentile"] = after.initial
-            if isinstance(self.policy, Auto):
-                self.main.plan = Followed(after).plan()
-        elif before != after:
-            keep = self.shadows.buffers[at].state.streams["keep"]
-            self.main = switched(self.main, Followed(after), keep=keep, now=now)
+        if isinstance(self.tuner, Shadows):
+            keep = self.tuner.buffers[at].state.streams["keep"]
+            self.main = switched(self.main, self._followed(), keep=keep, now=now)
+        else:
+            self.main.state.settings["percentile"] = PERCENTILES[at]
 
     def to_bytes(self) -> bytes:
         """Return the buffer and its shadows as bytes."""
-        facts, saved = self.shadows.to_bytes()
+        facts, saved = self.tuner.to_bytes()
         saved = [self.main.to_bytes(), *saved]
-        header: dict[str, Any] = {"at": self._at, "shadows": facts}
-        header["main"] = {"capacity": self.capacity, "window": self.main.window, "share": self.main.share}
-        header["main"]["streams"] = len(self.main.state.streams)
-        header["lengths"] = [len(data) for data in saved]
+        header = {"at": self._at, "tuner": facts, "lengths": [len(data) for data in saved]}
         text = json.dumps(header, sort_keys=True).encode()
         body = text + b"".join(saved)
         return _PREFIX.pack(_MAGIC, zlib.crc32(body), len(text)) + body
@@ -163,17 +166,15 @@ class AdaptiveBuffer:
         try:
             at = _PREFIX.size + length
             header = json.loads(data[_PREFIX.size : at])
-            options = header["main"]
-            window = tuple(options["window"])
-            buffer = cls(options["capacity"], policy, window=window, streams=options["streams"], share=options["share"])
-            buffer._at = range(len(buffer._candidates))[header["at"]]
+            buffer = cls.__new__(cls)
+            buffer._take_policy(policy)
+            buffer._at = range(len(buffer.tuner.policies))[header["at"]]
             saved = []
             for size in header["lengths"]:
                 saved.append(data[at : at + size])
                 at += size
-            followed = Followed(buffer.following) if isinstance(policy, Auto) else policy
-            buffer.main = Buffer.from_bytes(saved[0], followed)
-            buffer.shadows.restore(header["shadows"], saved[1:])
+            buffer.main = Buffer.from_bytes(saved[0], buffer._followed())
+            buffer.tuner.restore(header["tuner"], saved[1:])
         except BraidedError:
             raise
         except (KeyError, TypeError, IndexError, ValueError) as error:

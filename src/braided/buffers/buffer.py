@@ -135,7 +135,7 @@ class Buffer:
         self.capacity, self.policy, self.share = capacity, policy, share
         self.window = (int(lo), int(hi))
         plan = self.plan = policy.plan()
-        count_keys = plan.count_keys or max(1024, 4 * capacity)
+        count_keys = plan.count_keys or max(1024, capacity if plan.recent else 4 * capacity)
         self.state = allocate(
             capacity,
             streams,
@@ -155,7 +155,7 @@ class Buffer:
         settings["refresh"] = plan.refresh or max(1, capacity // 8)
         settings["room"] = capacity
         settings["span"] = max(1, abs(lo), abs(hi)) if plan.recent else 0
-        settings["only_long"] = plan.only_long
+        settings["only_long"], settings["count_keys"] = plan.only_long, count_keys
         settings["percentile"] = plan.percentile or 0.0
         settings["constant"] = plan.constant
         ages: Sequence[tuple[int, int]] = [(lo, hi), (-hi, -lo)] if streams == 2 else [(lo, hi)] * streams

@@ -20,7 +20,8 @@ _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 
 
 @compiled
-def _is_free(counts: Ints, at: int) -> bool:
+def is_free(counts: Ints, at: int) -> bool:
+    """Return whether a place has no key: nothing was counted there."""
     total = 0
     for s in range(counts.shape[1]):
         total += counts[at, s]
@@ -32,7 +33,7 @@ def place_of(count_key: Words, counts: Ints, key: np.uint64) -> int:
     """Return where a key is, or the free place where it would go."""
     size = len(count_key)
     at = home(key, size)
-    while count_key[at] != key and not _is_free(counts, at):
+    while count_key[at] != key and not is_free(counts, at):
         at = (at + 1) & (size - 1)
     return at
 
@@ -82,7 +83,7 @@ def place_for(count_key: Words, counts: Ints, totals: Records, key: np.uint64) -
     """Return the place of a key, made if there was none, and whether counts were halved for it."""
     at = place_of(count_key, counts, key)
     fallen = False
-    if _is_free(counts, at):
+    if is_free(counts, at):
         if totals[0].counted_keys >= len(count_key) // 2:
             totals[0].counted_keys = _halve(count_key, counts)
             fallen = True
@@ -101,7 +102,7 @@ def _halve(count_key: Words, counts: Ints) -> int:
         for at in range(len(count_key)):
             for s in range(counts.shape[1]):
                 counts[at, s] >>= 1
-            used += 0 if _is_free(counts, at) else 1
+            used += 0 if is_free(counts, at) else 1
     return repack(count_key, counts)
 
 
@@ -110,12 +111,12 @@ def repack(count_key: Words, counts: Ints) -> int:
     """Take keys out that count zero, and put the others where they belong; return their number."""
     used = 0
     for at in range(len(count_key)):
-        used += 0 if _is_free(counts, at) else 1
+        used += 0 if is_free(counts, at) else 1
     left_key = np.empty(used, np.uint64)
     left = np.empty((used, counts.shape[1]), np.int64)
     n = 0
     for at in range(len(count_key)):
-        if not _is_free(counts, at):
+        if not is_free(counts, at):
             left_key[n] = count_key[at]
             for s in range(counts.shape[1]):
                 left[n, s] = counts[at, s]

@@ -174,7 +174,8 @@ def _count(
         if looking:
             look_at_clock(totals, count_key, counts, span, time)
             set_weights(weights, factors, span, settings[0].only_long, time)
-        fallen = note_occurrence(totals, count_key, counts, weights, key, stream) or looking
+        most = settings[0].count_keys
+        fallen = note_occurrence(totals, count_key, counts, weights, most, key, stream) or looking
     else:
         fallen = count_occurrence(count_key, counts, sketch, totals, key, stream)
     if settings[0].policy != PROB:

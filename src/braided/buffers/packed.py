@@ -1,4 +1,9 @@
-"""Whole numbers in few bytes: the smallest is taken off, and the rest has as many bytes as the largest needs."""
+"""Whole numbers in few bytes.
+
+`pack` takes the smallest off and gives the rest as many bytes as the largest needs; `pack_each` gives each number as
+many as it needs itself, 7 bits a byte (LEB128); `pack_rising` does that with the gaps of numbers that rise;
+`pack_sparse` gives a zero one bit.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +14,14 @@ import numpy.typing as npt
 
 from braided.errors import BraidedError
 
-__all__ = ["pack", "pack_reals", "unpack", "unpack_reals"]
+__all__ = [
+    "pack", "pack_each", "pack_reals", "pack_rising", "pack_sparse",
+    "unpack", "unpack_each", "unpack_reals", "unpack_rising", "unpack_sparse",
+]  # fmt: skip
 
 _WIDTHS = (0, 1, 2, 4, 8)
+_EARLY = "buffer: the saved bytes end too early"
+Words = npt.NDArray[np.uint64]
 
 
 def pack(values: npt.NDArray[Any]) -> tuple[list[int], bytes]:
@@ -34,25 +44,107 @@ def unpack(facts: list[int], data: bytes, at: int, kind: Any) -> tuple[npt.NDArr
     count, least, width = facts
     end = at + count * width
     if width not in _WIDTHS or count < 0 or end > len(data):
-        raise BraidedError("buffer: the saved bytes end too early")
+        raise BraidedError(_EARLY)
     above = np.frombuffer(data, f"<u{width}", count, at) if width else np.zeros(count, np.uint8)
     values = above.astype(np.uint64) + np.uint64(least % (1 << 64))
     return values if np.dtype(kind) == np.uint64 else values.view(np.int64).astype(kind), end
 
 
+def pack_each(values: Words) -> tuple[list[int], bytes]:
+    """Return (count, bytes in all), for a JSON header, and the bytes.
+
+    >>> pack_each(np.array([3, 300], np.uint64))
+    ([2, 3], b'\\x03\\xac\\x02')
+    """
+    if not len(values):
+        return [0, 0], b""
+    length = np.ones(len(values), np.int64)
+    for bits in range(7, int(values.max()).bit_length(), 7):
+        length += values >= np.uint64(1 << bits)
+    ends = np.cumsum(length)
+    out = np.zeros(int(ends[-1]), np.uint8)
+    for k in range(int(length.max())):
+        more = length > k
+        part = ((values[more] >> np.uint64(7 * k)) & np.uint64(127)).astype(np.uint8)
+        out[(ends - length)[more] + k] = np.where(length[more] > k + 1, part | 128, part)
+    return [len(values), len(out)], out.tobytes()
+
+
+def unpack_each(facts: list[int], data: bytes, at: int) -> tuple[Words, int]:
+    """Return the numbers that start at `at`, and where they end."""
+    count, size = facts
+    if not 0 <= count <= size or at + size > len(data):
+        raise BraidedError(_EARLY)
+    parts = np.frombuffer(data, np.uint8, size, at)
+    ends = np.flatnonzero(parts < 128)
+    if len(ends) != count or (size and (not count or ends[-1] != size - 1)):
+        raise BraidedError(_EARLY)
+    if not count:
+        return np.zeros(0, np.uint64), at
+    starts = np.append(0, ends[:-1] + 1)
+    place = np.arange(size) - np.repeat(starts, ends - starts + 1)
+    bits = (parts & 127).astype(np.uint64) << (7 * place).astype(np.uint64)
+    return np.add.reduceat(bits, starts), at + size
+
+
+def pack_rising(values: npt.NDArray[Any]) -> tuple[list[int], bytes]:
+    """Return (first, count, bytes in all) and the bytes of 64-bit numbers of which none is below the one before it.
+
+    >>> pack_rising(np.array([1000, 1003, 1003]))
+    ([1000, 3, 3], b'\\x00\\x03\\x00')
+    """
+    facts, data = pack_each(np.diff(values, prepend=values[:1]).view(np.uint64))
+    return [int(values[0]) if len(values) else 0, *facts], data
+
+
+def unpack_rising(facts: list[int], data: bytes, at: int, kind: Any) -> tuple[npt.NDArray[Any], int]:
+    """Return the numbers that start at `at`, and where they end."""
+    first, *rest = facts
+    gaps, end = unpack_each(rest, data, at)
+    return (np.cumsum(gaps, dtype=np.uint64) + np.uint64(first % (1 << 64))).view(kind), end
+
+
+def pack_sparse(values: npt.NDArray[np.int64]) -> tuple[list[int], bytes]:
+    """Return (count, those not zero, bytes of these) and the bytes of numbers that are not negative and often zero.
+
+    >>> pack_sparse(np.array([0, 5, 0, 0]))
+    ([4, 1, 1], b'@\\x05')
+    """
+    some = values != 0
+    facts, data = pack_each(values[some].view(np.uint64))
+    return [len(values), *facts], np.packbits(some).tobytes() + data
+
+
+def unpack_sparse(facts: list[int], data: bytes, at: int) -> tuple[npt.NDArray[np.int64], int]:
+    """Return the numbers that start at `at`, and where they end."""
+    count, *rest = facts
+    start = at + -(-count // 8)
+    if count < 0 or start > len(data):
+        raise BraidedError(_EARLY)
+    some = np.unpackbits(np.frombuffer(data, np.uint8, start - at, at), count=count).view(np.bool_)
+    values, end = unpack_each(rest, data, start)
+    out = np.zeros(count, np.int64)
+    out[some] = values.view(np.int64)
+    return out, end
+
+
 def pack_reals(values: npt.NDArray[np.float64]) -> tuple[list[int], bytes]:
-    """Return what `pack` does; numbers that are not whole, or beyond 2**53, are written as they are, as width 9."""
+    """Return (smallest, count, bytes in all) and the bytes of whole numbers; of others, (count,) and 8 bytes each."""
     if bool((np.abs(values) <= 2.0**53).all() and (values == np.floor(values)).all()):
-        return pack(values.astype(np.int64))
-    return [len(values), 0, 9], values.astype("<f8").tobytes()
+        whole = values.astype(np.int64)
+        least = int(whole.min()) if len(whole) else 0
+        facts, data = pack_each((whole - least).view(np.uint64))
+        return [least, *facts], data
+    return [len(values)], values.astype("<f8").tobytes()
 
 
 def unpack_reals(facts: list[int], data: bytes, at: int) -> tuple[npt.NDArray[np.float64], int]:
     """Return the numbers that start at `at`, and where they end."""
-    if facts[2] != 9:
-        values, end = unpack(facts, data, at, np.int64)
-        return values.astype(np.float64), end
-    end = at + 8 * facts[0]
-    if facts[0] < 0 or end > len(data):
-        raise BraidedError("buffer: the saved bytes end too early")
-    return np.frombuffer(data, "<f8", facts[0], at), end
+    first, *rest = facts
+    if rest:
+        above, end = unpack_each(rest, data, at)
+        return (above.view(np.int64) + first).astype(np.float64), end
+    end = at + 8 * first
+    if first < 0 or end > len(data):
+        raise BraidedError(_EARLY)
+    return np.frombuffer(data, "<f8", first, at), end

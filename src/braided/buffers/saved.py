@@ -5,8 +5,9 @@ apart by age alone, a buffer that was saved goes on as if it had not been::
 
     "BRDB" | crc32 of the rest | length of header | header | sections of packed numbers (`braided.buffers.packed`)
 
-A row takes 16 to 20 bytes: key 8, time 4, id 2 to 4, credit 0 to 8, stream 1 bit. Whoever saves the rows themselves
-leaves out key, time and id (`rows_elsewhere`): then it is the credit and a bit. PROB's counts take 9 to 12 bytes a key.
+A row takes 12 to 22 bytes: key 8, time 1 to 3, id 2 to 4, credit 0 to 8, stream 1 bit. Whoever saves the rows
+themselves leaves out key, time and id (`rows_elsewhere`): then it is the credit and a bit. PROB's and RECENT's credits
+follow from their counts and take nothing; a counted key takes 8 to 9 bytes for PROB, and 7 to 12 for RECENT.
 """
 
 from __future__ import annotations
@@ -20,15 +21,25 @@ from typing import Any
 import numpy as np
 
 from braided.buffers.counts import place_of
-from braided.buffers.packed import pack, pack_reals, unpack, unpack_reals
+from braided.buffers.fading import worth_of_rows
+from braided.buffers.packed import (
+    pack,
+    pack_reals,
+    pack_rising,
+    pack_sparse,
+    unpack,
+    unpack_reals,
+    unpack_rising,
+    unpack_sparse,
+)
 from braided.buffers.policy import Plan
 from braided.buffers.rows import insert_row
-from braided.buffers.state import GAIN_RANK, NONE, PROB, Bytes, Ints, Links, Reals, Records, State, Words
+from braided.buffers.state import AGE, GAIN_RANK, NONE, PROB, Bytes, Ints, Links, Reals, Records, State, Words
 from braided.compiled import compiled
 from braided.errors import BraidedError
 
 _MAGIC = b"BRDB"
-_VERSION = 2
+_VERSION = 3
 _PREFIX = struct.Struct("<4sIQ")
 _KEPT_TOTALS = (
     "events",
@@ -51,7 +62,6 @@ def save(state: State, plan: Plan, options: dict[str, Any], *, rows_elsewhere: b
     """Return the state as bytes; `options` are whatever the buffer needs to be made again, as JSON."""
     slots = slots_by_age(state)
     rows = state.rows[slots]
-    gained = state.chains["gained"][rows["entry"], rows["stream"]]
     used = np.zeros(len(state.counts), np.bool_)
     for s in range(state.counts.shape[1]):  # 5 times as fast as any(axis=1)
         used |= state.counts[:, s] != 0
@@ -60,14 +70,17 @@ def save(state: State, plan: Plan, options: dict[str, Any], *, rows_elsewhere: b
     cursor = NONE
     if state.totals["at_stream"][0] != NONE:  # stopped among the matches of an event
         cursor = int(np.flatnonzero(slots == state.totals["at_slot"][0])[0])
-    known = () if rows_elsewhere else ("key", "time", "row")
+    known = (
+        [] if rows_elsewhere else [pack(rows["key"].copy()), pack_rising(rows["time"].copy()), pack(rows["row"].copy())]
+    )
     planes = [np.packbits(rows["stream"] >> bit & 1) for bit in range(_planes(len(state.streams)))]
+    credit = rows["credit"] + state.chains["gained"][rows["entry"], rows["stream"]]
     sections = [
-        *(pack(np.ascontiguousarray(rows[name])) for name in known),
-        *((pack(plane)) for plane in planes),
-        pack_reals(rows["credit"] + gained),
-        pack(state.count_key[counted]),
-        *(pack(np.ascontiguousarray(state.counts[counted, s])) for s in range(state.counts.shape[1])),
+        *known,
+        *(pack(plane) for plane in planes),
+        *([] if _follows(plan) else [pack_reals(credit - rows["time"] if _from_time(plan) else credit)]),
+        pack_rising(state.count_key[counted]),
+        *(pack_sparse(state.counts[counted, s]) for s in range(state.counts.shape[1])),
         pack(state.sketch.ravel()),
         pack_reals(state.age_matches.ravel()),
         pack_reals(state.age_exits.ravel()),
@@ -99,6 +112,22 @@ def _planes(streams: int) -> int:
 
 def _ranks(plan: Plan) -> bool:
     return plan.gain == GAIN_RANK
+
+
+def _follows(plan: Plan) -> bool:
+    """Whether credits follow from counts; a sketch counts other keys too, after a credit was read from it."""
+    return plan.code == PROB and not plan.sketch_width
+
+
+def _from_time(plan: Plan) -> bool:
+    return plan.code == AGE and not plan.hinted
+
+
+def worth_now(state: State, keys: Words, streams: Bytes) -> Reals:
+    """Return what PROB or RECENT would give rows for credit."""
+    span, only_long = int(state.settings["span"][0]), int(state.settings["only_long"][0])
+    unit = int(state.totals["unit"][0])
+    return worth_of_rows(state.count_key, state.counts, state.sketch, span, only_long, unit, keys, streams)
 
 
 def slots_by_age(state: State) -> Ints:
@@ -150,6 +179,14 @@ class _Reader:
         values, self.at = unpack(next(self._sections), self._data, self.at, kind)
         return values
 
+    def rising(self, kind: Any) -> Any:
+        values, self.at = unpack_rising(next(self._sections), self._data, self.at, kind)
+        return values
+
+    def sparse(self) -> Ints:
+        values, self.at = unpack_sparse(next(self._sections), self._data, self.at)
+        return values
+
     def reals(self) -> Reals:
         values, self.at = unpack_reals(next(self._sections), self._data, self.at)
         return values
@@ -170,11 +207,13 @@ def _load(state: State, plan: Plan, header: dict[str, Any], data: bytes, at: int
     read = _Reader(header["sections"], data, at)
     if known is None:
         _require(not header["rows_elsewhere"], "its rows were saved elsewhere")
-        key, time, row = read.ints(np.uint64), read.ints(np.int64), read.ints(np.int64)
+        key, time, row = read.ints(np.uint64), read.rising(np.int64), read.ints(np.int64)
     else:
         key, time, row = known
-    stream, credit, count_key = read.streams(n, n_streams), read.reals(), read.ints(np.uint64)
-    counts = [read.ints(np.int64) for _ in range(state.counts.shape[1])]
+    stream = read.streams(n, n_streams)
+    credit = np.zeros(n) if _follows(plan) else read.reals() + (time if _from_time(plan) else 0)
+    count_key = read.rising(np.uint64)
+    counts = [read.sparse() for _ in range(state.counts.shape[1])]
     sketch, matches, exits = read.ints(np.int64), read.reals(), read.reals()
     snapshots = [read.reals() for _ in (state.pools if _ranks(plan) else ())]
     _require(read.at == len(data), "bytes follow its end")
@@ -205,6 +244,8 @@ def _load(state: State, plan: Plan, header: dict[str, Any], data: bytes, at: int
     state.age_exits[:] = exits.reshape(state.age_exits.shape)
     _restore_counts(state.count_key, state.counts, count_key, np.stack(counts, axis=1))
     state.totals["counted_keys"] = len(count_key)
+    if _follows(plan):
+        credit = worth_now(state, key, stream)
     fill(state, plan, key, time, stream, row, credit)
     cursor = int(header["cursor"])
     _require(NONE <= cursor < n, "its place")

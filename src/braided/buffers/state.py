@@ -56,6 +56,7 @@ SETTINGS = np.dtype(
         ("explore", _u8),
         ("span", _i8),
         ("only_long", _i8),
+        ("count_keys", _i8),
         ("percentile", _f8),
         ("constant", _f8),
     ]

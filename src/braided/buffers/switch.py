@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from braided.buffers.buffer import Buffer
-from braided.buffers.fading import SCALES, set_weights, worth
 from braided.buffers.percentiles import percentile_index
 from braided.buffers.policy import Policy
-from braided.buffers.saved import fill, slots_by_age
-from braided.buffers.state import AGE, GDJ, PROB, RANDOM, Ints, Reals, Records, Words
+from braided.buffers.saved import fill, slots_by_age, worth_now
+from braided.buffers.state import AGE, GDJ, PROB, RANDOM, Ints, Reals, Words
 from braided.compiled import compiled
 from braided.routing.kernels import mix
 
@@ -33,22 +32,18 @@ def switched(old: Buffer, policy: Policy, *, keep: Ints, now: int) -> Buffer:
     after.count_key[:] = before.count_key
     after.counts[:] = before.counts
     rows = before.rows[slots_by_age(before)]
+    key, time, stream = rows["key"].copy(), rows["time"].copy(), rows["stream"].astype(np.int8)
     credit = np.zeros(len(rows))
-    span = int(before.settings["span"][0])
-    factors = np.empty(SCALES)
-    only_long = int(after.settings["only_long"][0])
-    set_weights(np.empty(SCALES, np.int64), factors, span, only_long, int(before.totals["unit"][0]))
     if plan.code == PROB:
-        credit = _worth(before.count_key, before.counts, before.sketch, factors, rows)
+        credit = worth_now(after, key, stream)
     elif plan.code == GDJ:
-        per_window = _LN2 * _worth(before.count_key, before.counts, before.sketch, factors, rows)
-        credit = np.floor(per_window * (now - rows["time"]) / span)
+        per_window = _LN2 * worth_now(after, key, stream)
+        credit = np.floor(per_window * (now - time) / int(before.settings["span"][0]))
     elif plan.code == AGE:
-        credit = rows["time"] + keep[rows["stream"]].astype(np.float64)
+        credit = time + keep[stream].astype(np.float64)
     elif plan.code == RANDOM:
-        credit = _drawn(rows["key"].copy(), rows["time"].copy())
-    stream = rows["stream"].astype(np.int8)
-    fill(after, plan, rows["key"].copy(), rows["time"].copy(), stream, rows["row"].copy(), credit)
+        credit = _drawn(key, time)
+    fill(after, plan, key, time, stream, rows["row"].copy(), credit)
     if plan.code == GDJ:
         pool = stream if len(after.pools) > 1 else np.zeros(len(rows), np.int8)
         for p in range(len(after.pools)):
@@ -59,12 +54,26 @@ def switched(old: Buffer, policy: Policy, *, keep: Ints, now: int) -> Buffer:
     return new
 
 
-@compiled
-def _worth(count_key: Words, counts: Ints, sketch: Ints, factors: Reals, rows: Records) -> Reals:
-    out = np.empty(len(rows), np.float64)
-    for i in range(len(rows)):
-        out[i] = worth(count_key, counts, sketch, factors, rows[i].key, rows[i].stream)
-    return out
+def copied(old: Buffer, *, percentile: float, known_by: np.uint64) -> Buffer:
+    """Return a buffer that goes on from the rows and credits of `old`, GDJ's, with another percentile.
+
+    Rows have no ids, and keys the bits of `known_by` alone.
+    """
+    new = Buffer(old.capacity, old.policy, window=old.window, streams=len(old.state.streams), share=old.share)
+    before, after = old.state, new.state
+    for name in ("events", "unit", "unit_seen"):
+        after.totals[name] = before.totals[name]
+    for name in ("decayed", "added", "initial", "snapshot"):
+        after.pools[name] = before.pools[name]
+    after.streams["arrived"] = before.streams["arrived"]
+    after.snapshot[:] = before.snapshot
+    after.settings["percentile"] = percentile
+    rows = before.rows[slots_by_age(before)]
+    credit = rows["credit"] + before.chains["gained"][rows["entry"], rows["stream"]]
+    stream, ids = rows["stream"].astype(np.int8), np.zeros(len(rows), np.int64)
+    fill(after, new.plan, rows["key"] & known_by, rows["time"].copy(), stream, ids, credit)
+    new.last_time = old.last_time
+    return new
 
 
 @compiled
