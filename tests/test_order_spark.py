@@ -134,6 +134,34 @@ def test_a_join_learns_its_lateness_and_ignores_a_broken_clock(spark: SparkSessi
     assert stored < 3000
 
 
+def test_a_join_hands_its_lateness_on_before_a_late_result_comes(spark: SparkSession, tmp_path: Path) -> None:
+    """A left row 60 s late finds no match, and is all that the join shows of its lateness; then one 25 s late finds one.
+
+    The plan alone promises results at most 12 s late.
+    """
+    for number in range(6):
+        now = START + number * 10 * SECOND + np.arange(100) * (SECOND // 10)
+        keys, times = np.arange(100), now.copy()
+        if number == 3:
+            keys[-1], times[-1] = 999, START - 25 * SECOND
+        if number == 5:
+            keys[-1], times[-1] = 50, START + 35 * SECOND
+        for side, ts in (("left", times), ("right", now)):
+            k = keys if side == "left" else np.arange(100)
+            write_batch(tmp_path / side, number, pa.table({"k": k, "ts": pa.array(ts, UTC), "id": np.arange(100)}))
+    left, right = (file_stream(spark, tmp_path / side, DDL) for side in ("left", "right"))
+    joined = braided.join(left, right, on="k", time="ts", within="1 second", name="first")
+    query = run_to_end(braided.order(joined, time="ts", name="then"), tmp_path / "check", tmp_path / "out")
+    assert braided.report(query, "first").to_dict()["streams"][0]["lateness"] >= 60 * SECOND
+    report = braided.report(query, "then").to_dict()
+    assert report["streams"][0]["lateness"] >= 60 * SECOND
+    assert report["streams"][0]["late"] == 0
+    rows = read(spark, tmp_path)
+    assert len(rows) > 0
+    assert "__braided_delay" not in rows[0]
+    assert sum(worker["last"]["stored_rows"] for worker in report["workers"]) + len(rows) == 599
+
+
 def _nested_loop(left: pa.Table, right: pa.Table) -> Counter[tuple[int, int]]:
     import duckdb
 

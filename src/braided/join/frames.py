@@ -28,7 +28,7 @@ from braided.join.options import (
     resolve_columns,
     resolve_names,
 )
-from braided.join.planning import is_collated, make_routing, mark_time, result_schema, stream_lateness
+from braided.join.planning import is_collated, learned_delay, make_routing, mark_time, result_schema, stream_lateness
 from braided.join.where import Predicate, Uncompilable, compile_where
 from braided.order.clocks import Window
 from braided.order.resolve import how_learned, least, resolve_idle, resolve_rules
@@ -36,7 +36,7 @@ from braided.routing.keys import common_key_type
 from braided.runtime.driver import watch
 from braided.runtime.inputs import arrow_schema, check_frames
 from braided.runtime.operator import Operator
-from braided.runtime.spark import Routing, check_session, stateful
+from braided.runtime.spark import Routing, check_session, stateful, with_delay
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -92,7 +92,7 @@ def join_frames(
     predicate = _compile(where, frames, schemas, session)
     marked, marks = [], []
     for side, frame in enumerate(frames):
-        changed, mark = mark_time(frame, names.times[side], window, side)
+        changed, mark = mark_time(with_delay(frame), names.times[side], window, side)
         marked.append(changed)
         marks.append(mark)
     operator = build_join(
@@ -104,7 +104,8 @@ def join_frames(
     watch(session, label, operator, routing)
     if where is None or predicate is not None:
         output = result_schema(operator.columns, names, frames, marks)
-        return stateful(limited(operator), marked, output, name=label, routing=routing)
+        hand_on = learned_delay(window, rules) if memory is None else None
+        return stateful(limited(operator), marked, output, name=label, routing=routing, hand_on=hand_on)
     if not names.keys[0]:
         _log.warning("where=%r: only Spark can evaluate it, so every pair within the window is emitted first", where)
     return _filtered_by_spark(operator, where, names, frames, marked, marks, label, routing, limited)

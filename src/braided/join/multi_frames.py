@@ -23,12 +23,12 @@ from braided.join.multi_options import (
     resolve_span,
 )
 from braided.join.options import Duration
-from braided.join.planning import is_collated, make_routing, mark_time, result_schema, stream_lateness
+from braided.join.planning import is_collated, learned_delay, make_routing, mark_time, result_schema, stream_lateness
 from braided.order.clocks import Span
 from braided.order.resolve import how_learned, least, resolve_rules
 from braided.runtime.driver import watch
 from braided.runtime.inputs import arrow_schema, check_frames
-from braided.runtime.spark import check_session, stateful
+from braided.runtime.spark import check_session, stateful, with_delay
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -73,14 +73,15 @@ def multijoin_frames(
     routing = make_routing(check_session(session, workers), partition, control, redact, keyed=True)
     marked, marks = [], []
     for side, frame in enumerate(streams):
-        changed, mark = mark_time(frame, names.times[side], window, side)
+        changed, mark = mark_time(with_delay(frame), names.times[side], window, side)
         marked.append(changed)
         marks.append(mark)
     limited = bound_multijoin(operator, memory, evict, share)
     label = name or f"multijoin-{next(_numbers)}"
     watch(session, label, operator, routing)
     output = result_schema(operator.columns, names, streams, marks)
-    return stateful(limited, marked, output, name=label, routing=routing)
+    hand_on = learned_delay(window, rules) if memory is None else None
+    return stateful(limited, marked, output, name=label, routing=routing, hand_on=hand_on)
 
 
 def check_keys(names: MultiNames, frames: Sequence[DataFrame]) -> None:

@@ -12,6 +12,7 @@ from pyspark.sql.types import DataType, StringType, StructField, StructType
 from braided.errors import BraidedError
 from braided.join.arrivals import OutputColumn
 from braided.order.clocks import Span, Window
+from braided.order.hand_on import HandOn
 from braided.order.lateness import Lateness
 from braided.order.resolve import learned_above
 from braided.routing.control import ControlDir
@@ -59,6 +60,11 @@ def mark_time(frame: DataFrame, column: str, window: Window | Span, side: int) -
     if WATERMARK in metadata:
         frame, marks[WATERMARK] = lengthen_watermark(frame, column, behind)
     return frame, marks
+
+
+def learned_delay(window: Window | Span, rules: Sequence[int | Lateness]) -> HandOn | None:
+    """Return what results hand on; None where every lateness is fixed, so that the plan says it all."""
+    return HandOn(window) if any(not isinstance(rule, int) for rule in rules) else None
 
 
 def make_routing(workers: int, partition: str, control: str | None, redact: bool, *, keyed: bool) -> Routing:

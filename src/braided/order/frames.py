@@ -18,7 +18,7 @@ from braided.order.options import build_ordering
 from braided.order.resolve import learned_above, least, resolve_rule
 from braided.routing.start import first_table
 from braided.runtime.inputs import arrow_schema, check_frames
-from braided.runtime.spark import Routing, check_session, stateful
+from braided.runtime.spark import Routing, check_session, stateful, with_delay
 from braided.runtime.watermark import BEHIND, DELAY, WATERMARK, lengthen_watermark, metadata_of
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def merge_frames(
     marked: list[DataFrame] = []
     mark: dict[str, int] = {}
     for frame, rule in zip(inputs, rules, strict=True):
-        changed, mark = _mark(frame, time, rule)
+        changed, mark = _mark(with_delay(frame), time, rule)
         marked.append(changed)
     label = name or f"order-{next(_numbers)}"
     output = _spark_schema(inputs[0], operator, mark)

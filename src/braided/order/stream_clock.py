@@ -30,6 +30,8 @@ class StreamTime:
     shed: int = 0
     clusters: list[Cluster] = field(default_factory=list)
     delays: list[Delays | NextDelays] = field(default_factory=list)
+    handed: int | None = None
+    """How late an operator before this one says its results may be."""
 
     @property
     def last(self) -> int | None:
@@ -105,6 +107,8 @@ class StreamClock:
         """
         before = self.clock
         self.trust.update(seen.clusters, self.jump, others)
+        if self._learner is not None and seen.handed is not None:
+            self._learner.hint(seen.handed)
         self._learn(before, seen.delays, missed)
         if stamp is not None:
             if seen.clusters or self._heard is None:

@@ -19,6 +19,7 @@ import pyarrow as pa
 from braided.errors import BraidedError
 from braided.order.clocks import MIN_TIME, late_in_task
 from braided.order.delays import Delays
+from braided.order.hand_on import Handed
 from braided.order.learner import new_summary
 from braided.order.next_delays import NextDelays
 from braided.order.stream_clock import jump_of
@@ -98,7 +99,8 @@ def route_task(
     heavy = HeavyHitters(capacity=_WATCHED_KEYS)
     running_max = MIN_TIME
     shrink = -(-table.most_copies[min(side, 1)] // _COPIES)
-    for seq, piece in enumerate(_pieces(batches, operator.inputs[side], shrink)):
+    handed = Handed()
+    for seq, piece in enumerate(_pieces(handed.take(batches), operator.inputs[side], shrink)):
         seen.rows += piece.num_rows
         timed = _drop_null_times(piece, operator.times[side])
         seen.null_times += piece.num_rows - timed.num_rows
@@ -124,6 +126,7 @@ def route_task(
         "workers": workers,
         "options": fingerprint,
         "table": [table.version, table.digest],
+        "handed": handed.delay,
         **seen.to_json(),
     }
     note = json.dumps(header, separators=(",", ":"))

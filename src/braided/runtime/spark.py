@@ -17,17 +17,19 @@ collects into the query's progress; nothing timed crosses the shuffle.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
-from pyspark.sql.types import BinaryType, StringType, StructField, StructType
+from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
 from braided.errors import BraidedError
+from braided.order.hand_on import COLUMN, FIELD, HandOn
 from braided.routing.control import ControlDir
 from braided.routing.table import RoutingTable, worker_ids
 from braided.runtime.cache import host_cache
@@ -66,6 +68,7 @@ _PACKETS_DDL = (
 REPORT = "__braided_report"
 _BLOCK = "__braided_block"
 _MOMENT = "moment"
+_WITH_DELAY = "_braided_with_delay"
 
 
 def check_session(spark: SparkSession, workers: int | None) -> int:
@@ -109,15 +112,48 @@ class Routing:
 
 
 def stateful(
-    operator: Operator, inputs: Iterable[DataFrame], output: StructType, *, name: str, routing: Routing
+    operator: Operator,
+    inputs: Sequence[DataFrame],
+    output: StructType,
+    *,
+    name: str,
+    routing: Routing,
+    hand_on: HandOn | None = None,
 ) -> DataFrame:
-    """Run an operator over streaming inputs and return its results as a streaming DataFrame."""
+    """Run an operator over streaming inputs and return its results as a streaming DataFrame.
+
+    With `hand_on`, an operator that is given this very DataFrame learns from it how late its rows may be.
+    """
+    results = _stateful(operator, inputs, output, name, routing, None)
+    if hand_on is not None:
+        setattr(results, _WITH_DELAY, partial(_stateful, operator, inputs, output, name, routing, hand_on))
+    return results
+
+
+def with_delay(frame: DataFrame) -> DataFrame:
+    """Return what an operator made with the delay of its rows in a last column, and any other DataFrame as it is."""
+    handing_on: Callable[[], DataFrame] | None = getattr(frame, _WITH_DELAY, None)
+    return frame if handing_on is None else handing_on()
+
+
+def _stateful(
+    operator: Operator,
+    inputs: Sequence[DataFrame],
+    output: StructType,
+    name: str,
+    routing: Routing,
+    hand_on: HandOn | None,
+) -> DataFrame:
     routed = None
     for side, input_ in enumerate(inputs):
         packets = input_.mapInArrow(RouteTask(operator, side, routing), _PACKETS_DDL)
         routed = packets if routed is None else routed.unionAll(packets)
     assert routed is not None
     flat = all(not pa.types.is_nested(field.type) for field in operator.output)
+    results_schema = operator.output
+    if hand_on is not None:
+        results_schema = results_schema.append(FIELD)
+        output = StructType([*output.fields, StructField(COLUMN, LongType())])
     # Report rows have no values, so every column must admit nulls on the way.
     fields = [StructField(f.name, f.dataType, True, f.metadata) for f in output.fields]
     wire = StructType([*(fields if flat else [StructField(_BLOCK, BinaryType())]), StructField(REPORT, StringType())])
@@ -131,13 +167,13 @@ def stateful(
         .withColumn(_MOMENT, moment)
         .groupBy("worker")
         .transformWithStateInPandas(
-            Worker(operator, routing.workers, flat, routing.control is not None), wire, "Append", "None"
+            Worker(operator, routing.workers, flat, routing.control is not None, hand_on), wire, "Append", "None"
         )
         .observe(f"{METRIC}{name}:work", F.collect_list(REPORT).alias("reports"))
         .where(F.col(REPORT).isNull())
         .drop(REPORT)
     )
-    return results if flat else results.mapInArrow(Unpack(operator), output)
+    return results if flat else results.mapInArrow(Unpack(results_schema), output)
 
 
 def _check_version(version: str) -> None:
@@ -204,9 +240,12 @@ def _packet_rows(packets: list[Packet], ids: tuple[int, ...]) -> pa.RecordBatch:
 class Worker(StatefulProcessor):  # type: ignore[misc]
     """WORK: one worker's packets and state become result blocks and a report row."""
 
-    def __init__(self, operator: Operator, workers: int, flat: bool, watched: bool) -> None:
+    def __init__(
+        self, operator: Operator, workers: int, flat: bool, watched: bool, hand_on: HandOn | None = None
+    ) -> None:
         self._operator = operator
         self._watched = watched
+        self._hand_on = hand_on
         self._workers = workers
         self._flat = flat
         self._version = __version__
@@ -231,7 +270,8 @@ class Worker(StatefulProcessor):  # type: ignore[misc]
             numbers = (frame[name].tolist() for name in ("side", "task", "seq", "late", "copies", "kind"))
             for fields in zip(*numbers, frame["note"], frame["block"], strict=True):
                 packets.append(Packet(worker, *fields))
-        place = Place(worker, self._workers, fingerprint(self._operator.options), self._watched, stamp=moment)
+        options = fingerprint(self._operator.options)
+        place = Place(worker, self._workers, options, self._watched, stamp=moment, hand_on=self._hand_on)
         results = run_worker(self._operator, place, packets, SparkStore(self._book, self._blocks))
         del packets
         while True:
@@ -239,8 +279,8 @@ class Worker(StatefulProcessor):  # type: ignore[misc]
                 piece = next(results)
             except StopIteration as end:
                 report = json.dumps(end.value, separators=(",", ":"))
-                names = self._operator.output.names if self._flat else [_BLOCK]
-                yield pd.DataFrame({**{name: [None] for name in names}, REPORT: [report]})
+                names = [*self._operator.output.names, *([] if self._hand_on is None else [COLUMN])]
+                yield pd.DataFrame({**{name: [None] for name in (names if self._flat else [_BLOCK])}, REPORT: [report]})
                 return
             yield (
                 self._rows(piece)
@@ -306,10 +346,10 @@ class SparkStore:
 class Unpack:
     """UNPACK: result blocks become rows."""
 
-    def __init__(self, operator: Operator) -> None:
-        self._operator = operator
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for block in batch.column(0):
-                yield pa.ipc.read_record_batch(block.as_buffer(), self._operator.output)
+                yield pa.ipc.read_record_batch(block.as_buffer(), self._schema)

@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from braided.errors import BraidedError
+from braided.order.hand_on import HandOn, append_delay
 from braided.order.learner import read_summary
 from braided.order.stream_clock import jump_of
 from braided.order.trust import Cluster, merge_clusters
@@ -37,6 +38,7 @@ class Place:
     """Which worker this is, of how many, the operator's fingerprint, whether it is watched and this is the end.
 
     `stamp` is the batch's moment in microseconds, the same for all workers and for every re-run, where known.
+    `hand_on` is there if results carry their delay.
     """
 
     worker: int
@@ -45,6 +47,7 @@ class Place:
     watched: bool = False
     final: bool = False
     stamp: int | None = None
+    hand_on: HandOn | None = None
 
 
 def run_worker(
@@ -57,9 +60,13 @@ def run_worker(
     book = _load_book(store, operator, place)
     _check_table(book, table)
     streams = _sum_streams(headers, operator)
-    outcome = yield from operator.process(
+    results = operator.process(
         Work(place.worker, blocks, streams, place.watched, place.final, place.stamp), book["state"], store
     )
+    if place.hand_on is not None:
+        known = book.get("lateness")
+        results = append_delay(results, None if known is None else place.hand_on.delay(known))
+    outcome = yield from results
     counts = {
         "rows": sum(block.rows.num_rows for block in blocks),
         "cpu_ms": round(1000 * (time.process_time() - started)),
@@ -68,6 +75,8 @@ def run_worker(
     book["state"] = outcome.state
     book["table"] = book["table"] if table is None else table
     book["batches"] += 1
+    if place.hand_on is not None:
+        book["lateness"] = [stream["lateness"] for stream in outcome.streams]
     book["counts"] = {name: book["counts"].get(name, 0) + count for name, count in counts.items()}
     for total, stream in zip(book["streams"], streams, strict=True):
         for name in ("rows", "null_times", "null_keys", "shed"):
@@ -192,6 +201,8 @@ def _sum_streams(headers: list[tuple[int, Json]], operator: Operator) -> list[St
         stream.null_times += header["null_times"]
         stream.null_keys += header["null_keys"]
         stream.shed += header["shed"]
+        if header["handed"] is not None:
+            stream.handed = max(header["handed"], stream.handed or 0)
         clusters[side] += [Cluster(*cluster) for cluster in header["clusters"]]
         rule = operator.lateness[side]
         if header["delays"] is not None and not isinstance(rule, int):
