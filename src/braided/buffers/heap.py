@@ -96,12 +96,8 @@ def heap_top(heap: Records, heap_at: Links, rows: Records, chains: Records, pool
 
 
 @compiled
-def heap_rebuild(heap: Records, heap_at: Links, rows: Records, chains: Records, pool: int, size: int) -> None:
-    """Bring every credit up to date, for when some have fallen; rows of one key and stream must have one credit."""
-    for at in range(size):
-        slot = heap[pool, at].slot
-        head = chains[rows[slot].entry, rows[slot].stream].first == slot
-        heap[pool, at].credit = current_credit(rows, chains, slot) if head else BEHIND
+def heap_rebuild(heap: Records, heap_at: Links, pool: int, size: int) -> None:
+    """Put the rows in order again after all their credits here were set anew, for when some have fallen."""
     for at in range(size // 2 - 1, -1, -1):
         h = heap[pool, at]
         _sink(heap, heap_at, pool, at, size, h.credit, h.seq, h.slot)

@@ -14,7 +14,7 @@ import numpy as np
 from braided.buffers.ages import age_bin, learn_ages
 from braided.buffers.counts import count_occurrence
 from braided.buffers.fading import SCALES, look_at_clock, note_occurrence, set_weights, worth
-from braided.buffers.heap import current_credit, heap_rebuild, heap_top
+from braided.buffers.heap import BEHIND, current_credit, heap_rebuild, heap_top
 from braided.buffers.index import find_entry
 from braided.buffers.percentiles import percentile_index, select, shell_sort, values_below
 from braided.buffers.rows import insert_row, pool_of, remove_row
@@ -188,10 +188,13 @@ def _count(
             for at in range(pools[p].rows):
                 slot = heap[p, at].slot
                 e, q = rows[slot].entry, rows[slot].stream
-                if chains[e, q].first == slot:
+                if chains[e, q].first != slot:
+                    heap[p, at].credit = BEHIND
+                    continue
+                if chains[e, q].gained > 0.0:  # what was worth nothing still is, unless its key came
                     chains[e, q].gained = worth(count_key, counts, sketch, factors, entries[e].key, q)
-        for p in range(len(pools)):
-            heap_rebuild(heap, heap_at, rows, chains, p, pools[p].rows)
+                heap[p, at].credit = current_credit(rows, chains, slot)
+            heap_rebuild(heap, heap_at, p, pools[p].rows)
 
 
 @compiled

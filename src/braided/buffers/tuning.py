@@ -12,7 +12,7 @@ Decisions fall at fixed numbers of events and depend on the events before alone,
 nothing. A change needs a lead of 0.3%, at first of 25%, over scores in which an epoch counts 99% of the next one; the
 first candidate has a bonus. Measured on streams of ten windows and more: shorter memories follow bursts that are over.
 A shadow has about 1,000 rows however large the buffer is, so the larger it is, the less is its share of the cost; where
-there are few keys it has more, so as to see 64 of them.
+there are few keys it has more, so as to see 32 of them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from braided.errors import BraidedError
 __all__ = ["Shadows"]
 
 _ROWS = 1024  # of a shadow, about, unless that were too few keys or the buffer is small
-_KEYS = 64  # that a sample has at least, about, where it could have fewer than one key in four
+_KEYS = 32  # that a sample has at least, about, where it could have fewer than one key in four
 _FADE = 0.99
 _LEAD = 1.003
 _MIXED_BONUS = 1.03  # of RECENT's memories over its long one alone
