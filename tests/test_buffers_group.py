@@ -113,9 +113,9 @@ def test_equals_the_reference_whatever_the_cuts(case: dict[str, Any], policy: An
             at, pairs = buffer.step(part, at, pair_event=pair_event, pair_join=pair_join, pair_row=pair_row)
             rows = zip(pair_event[:pairs] + start, pair_join[:pairs], pair_row[:pairs], strict=True)
             found += [(int(e), int(j), int(row)) for e, j, row in rows]
-        saved = buffer.to_bytes()
+        saved, known = buffer.to_bytes(), buffer.ids
         buffer = GroupBuffer(case["capacity"], policy, streams=3, joins=joins)
-        buffer.restore(saved)
+        buffer.restore(saved, lambda _, known=known: known)
         assert buffer.to_bytes() == saved
     pairs, kept = reference(events, joins, case["capacity"], policy)
     assert sorted(found) == sorted(pairs)
@@ -128,6 +128,8 @@ def test_what_it_cannot_do_is_refused() -> None:
             GroupBuffer(5, policy, streams=2, joins=[GroupWindow(0, 1, -5, 5)])
     buffer = GroupBuffer(5, Fifo(), streams=2, joins=[GroupWindow(0, 1, -5, 5)])
     with pytest.raises(BraidedError, match="the saved bytes are damaged"):
-        buffer.restore(b"...")
+        buffer.restore(b"...", lambda _: buffer.ids)
     with pytest.raises(BraidedError, match="the buffer was saved with another one"):
-        GroupBuffer(5, Random(), streams=2, joins=[GroupWindow(0, 1, -5, 5)]).restore(buffer.to_bytes())
+        GroupBuffer(5, Random(), streams=2, joins=[GroupWindow(0, 1, -5, 5)]).restore(
+            buffer.to_bytes(), lambda _: buffer.ids
+        )

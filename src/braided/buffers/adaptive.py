@@ -19,7 +19,7 @@ from braided.buffers.switch import switched
 from braided.buffers.tuning import Shadows, candidates
 from braided.errors import BraidedError
 
-__all__ = ["AdaptiveBuffer", "buffer_from_bytes", "make_buffer"]
+__all__ = ["AdaptiveBuffer", "buffer_from_bytes", "main_of", "make_buffer"]
 
 _MAGIC = b"BRDA"
 _PREFIX = struct.Struct("<4sIQ")
@@ -43,6 +43,11 @@ def make_buffer(
 def buffer_from_bytes(data: bytes, policy: Policy) -> Buffer | AdaptiveBuffer:
     """Return the buffer that was saved by `to_bytes` of either kind."""
     return (AdaptiveBuffer if candidates(policy) else Buffer).from_bytes(data, policy)
+
+
+def main_of(buffer: Buffer | AdaptiveBuffer) -> Buffer:
+    """Return the buffer that has the rows."""
+    return buffer.main if isinstance(buffer, AdaptiveBuffer) else buffer
 
 
 class AdaptiveBuffer:
