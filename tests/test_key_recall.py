@@ -53,7 +53,7 @@ def small(draw: st.DrawFn) -> tuple[Events, int, int]:
 
 
 @settings(max_examples=120, deadline=None)
-@given(small(), st.integers(4, 60), st.sampled_from(POLICIES), st.lists(st.integers(0, 60), max_size=3))
+@given(small(), st.integers(8, 60), st.sampled_from(POLICIES), st.lists(st.integers(0, 60), max_size=3))
 def test_it_is_exact_where_all_keys_are_held(case: Any, capacity: int, policy: Any, cuts: list[int]) -> None:
     events, within, streams = case
     found, exact = found_by(events, capacity, policy, within, streams), exact_of(events, within, streams)

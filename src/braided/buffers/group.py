@@ -17,19 +17,38 @@ from typing import NamedTuple
 import numpy as np
 
 from braided.buffers import group_kernel as kernel
+from braided.buffers.packed import pack, unpack
 from braided.buffers.policy import Policy
-from braided.buffers.state import AGE, CLAIRVOYANT, DECAY_NONE, GAIN_NONE, GAIN_ONE, GDJ, NONE, PROB, Bytes, Ints, Words
+from braided.buffers.state import (
+    AGE,
+    CLAIRVOYANT,
+    DECAY_NONE,
+    GAIN_NONE,
+    GAIN_ONE,
+    GDJ,
+    NONE,
+    PROB,
+    SKETCH_ROWS,
+    Bytes,
+    Ints,
+    Words,
+)
 from braided.errors import BraidedError
 
 _MAGIC = b"BRDG"
 _PREFIX = struct.Struct("<4sIQ")
-_WIDTH = 4096
+_WIDTH = 1024
 _TOTALS = ("events", "pairs", "expired", "evicted", "refused", "too_large")
 
 
-def row_bytes(policy: Policy, joins: int) -> int:
-    """Return the bytes that a buffer of so many joins has for a row of capacity; PROB also counts keys."""
-    return 200 + joins * (140 + (256 if policy.plan().code == PROB else 0))
+def buffer_bytes(policy: Policy, joins: int, capacity: int) -> int:
+    """Return the bytes of a buffer of so many joins, but for the rows themselves; PROB also counts keys."""
+    counts = 2 * SKETCH_ROWS * 8 * _width(capacity) if policy.plan().code == PROB else 0
+    return capacity * (110 + 110 * joins) + counts * joins
+
+
+def _width(capacity: int) -> int:
+    return max(_WIDTH, 4 * capacity)
 
 
 class GroupEvents(NamedTuple):
@@ -65,7 +84,7 @@ class GroupBuffer:
         worth a row the occurrences of its keys in the other stream of each join; AGE has no meaning for several joins
         (section 5.3.4), and nothing is tuned while running.
 
-    Cost: per row of capacity 200 bytes and 140 for each join, none of it growing with the stream; 17 bytes and 9 for
+    Cost: per row of capacity 110 bytes and 110 for each join, none of it growing with the stream; 17 bytes and 9 for
     each join when saved. One step per pair.
     """
 
@@ -76,7 +95,7 @@ class GroupBuffer:
                 f"evict={policy!r}: several joins take 'gdj' (gain 'one', decay 'none'), 'prob', 'fifo' or 'random'"
             )
         self.capacity, self.policy, self.plan = capacity, policy, plan
-        width = max(_WIDTH, 4 * capacity) if plan.code == PROB else 0
+        width = _width(capacity) if plan.code == PROB else 0
         self.state = kernel.allocate(capacity, streams, len(joins), sketch_width=width)
         settings = self.state.settings
         settings["policy"], settings["seed"] = plan.code, plan.seed
@@ -137,12 +156,14 @@ class GroupBuffer:
         slots = self._slots()
         rows = self.state.rows[slots]
         sections = [rows["time"], rows["stream"].astype(np.int8), rows["credit"], self.state.keys[slots]]
-        sections += [self.state.roles[slots], self.state.sketch]
+        facts, counts = pack(self.state.sketch.ravel())
+        sections += [self.state.roles[slots], np.frombuffer(counts, np.uint8)]
         header = {
             "plan": asdict(self.plan),
             "initial": float(self.state.settings["initial"][0]),
             "totals": self.counts,
             "rows": len(slots),
+            "counts": facts,
         }
         text = json.dumps(header, sort_keys=True).encode()
         body = text + b"".join(np.ascontiguousarray(section).tobytes() for section in sections)
@@ -172,10 +193,11 @@ class GroupBuffer:
             (np.int8, n * joins),
         ]
         arrays = []
-        for kind, size in [*kinds, (np.int64, self.state.sketch.size)]:
+        for kind, size in kinds:
             arrays.append(np.frombuffer(data, kind, size, at).copy())
             at += arrays[-1].nbytes
-        times, streams, credits, keys, roles, sketch = arrays
+        times, streams, credits, keys, roles = arrays
+        sketch, at = unpack(header["counts"], data, at, np.int64)
         for name in _TOTALS:
             self.state.totals[name] = header["totals"][name]
         self.state.settings["initial"] = header["initial"]

@@ -58,7 +58,7 @@ _COARSE = 0.004
 
 
 def _most_nodes(capacity: int) -> int:
-    return max(capacity // 2, min(4096, 16 * capacity))
+    return max(capacity // 2, min(4096, 8 * capacity))
 
 
 def sample_bytes(capacity: int, streams: int) -> int:
@@ -72,7 +72,7 @@ def sample_bytes(capacity: int, streams: int) -> int:
 class KeyRecall:
     """Estimates recall from the rows of some keys.
 
-    capacity, within, streams : those of the buffer. Nodes: half the capacity, or 4,096 where that is more (16 times a
+    capacity, within, streams : those of the buffer. Nodes: half the capacity, or 4,096 where that is more (8 times a
         very small one).
 
     Cost: 120 to 200 bytes a node, 10 to 20 when saved; 0.1 to 0.4 microseconds an event.

@@ -30,7 +30,7 @@ _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*", re.IGNORECASE)
 # per row of capacity. Tuning has shadow buffers too.
 _ROW_BYTES = 12
 _POLICY_BYTES = {Auto: 2150, Gdj: 890, Recent: 910, Prob: 490, Age: 180, Fifo: 180, Random: 180}
-_STREAM_BYTES = {Auto: 0, Gdj: 0, Recent: 0, Prob: 0, Age: 0, Fifo: 0, Random: 0}
+_STREAM_BYTES = {Auto: 730, Gdj: 120, Recent: 340, Prob: 130, Age: 25, Fifo: 25, Random: 25}  # for each above two
 _POLICIES = {"auto": Auto, "gdj": Gdj, "recent": Recent, "prob": Prob, "age": Age, "fifo": Fifo, "random": Random}
 
 
@@ -57,12 +57,12 @@ def resolve_memory(
     schemas: Sequence[pa.Schema],
     *,
     row_bytes: int | None = None,
-    sample: Callable[[int], int] = _ghost_bytes,
+    beside: Callable[[int], int] = _ghost_bytes,
 ) -> Room:
     """Return what a worker may keep.
 
-    row_bytes : what a buffer has for a kept row; default: that of a join of two. sample : the bytes of what tells
-        recall, for a buffer of so many rows.
+    row_bytes : what a buffer has for a kept row; default: that of a join of two. beside : the bytes of all else for a
+        buffer of so many rows, such as what tells recall.
 
     Where rows differ in size, there is room for credits and indexes of as many rows as fit if strings and lists have 32
     bytes; where they are longer the bytes are the limit, and where they are shorter the rows.
@@ -82,20 +82,23 @@ def resolve_memory(
     overhead = _ROW_BYTES + (buffer_bytes(policy) if row_bytes is None else row_bytes)
     size = int(float(match[1]) * _UNITS[match[2].lower()])
     row = max(fixed + ASSUMED * varying for fixed, varying in least) + overhead
-    rows = _rows_in(size, row, sample)
+    rows = _rows_in(size, row, beside)
     if rows < 1:
-        raise BraidedError(f"memory={memory!r}: less than one row, which takes {row} bytes with its credit and indexes")
+        least_bytes = row + beside(1)
+        raise BraidedError(
+            f"memory={memory!r}: less than one row, which takes {least_bytes} bytes with its credit and indexes"
+        )
     if not any(varying for _, varying in least):
         return Room(rows)
-    return Room(rows, size - rows * overhead - sample(rows))
+    return Room(rows, size - rows * overhead - beside(rows))
 
 
-def _rows_in(size: int, row: int, sample: Callable[[int], int]) -> int:
-    """Return how many rows of `row` bytes fit, with the sample for the estimate of recall."""
+def _rows_in(size: int, row: int, beside: Callable[[int], int]) -> int:
+    """Return how many rows of `row` bytes fit with what is beside them."""
     least, most = 0, size // row
     while least < most:
         rows = (least + most + 1) // 2
-        if rows * row + sample(rows) > size:
+        if rows * row + beside(rows) > size:
             most = rows - 1
         else:
             least = rows

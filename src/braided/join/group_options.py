@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from braided.buffers.group import GroupBuffer, row_bytes
+from braided.buffers.group import GroupBuffer, buffer_bytes
 from braided.buffers.group_recall import sample_bytes
 from braided.buffers.shed import check_shed
 from braided.errors import BraidedError
@@ -146,8 +146,8 @@ def build_group(
         memory,
         policy,
         schemas,
-        row_bytes=row_bytes(policy, len(joins)),
-        sample=lambda rows: sample_bytes(rows, len(joins)),
+        row_bytes=0,
+        beside=lambda rows: buffer_bytes(policy, len(joins), rows) + sample_bytes(rows, len(joins)),
     )
     group = JoinGroup(
         names.streams,

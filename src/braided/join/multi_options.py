@@ -151,7 +151,7 @@ def bound_multijoin(join: MultiJoin, memory: Any, evict: Any, share: str, shed: 
         policy,
         join.inputs,
         row_bytes=buffer_bytes(policy, count),
-        sample=lambda rows: sample_bytes(rows, count),
+        beside=lambda rows: sample_bytes(rows, count),
     )
     if share == "proportional" and room.rows < count:
         raise BraidedError(f"memory={memory!r}: too small to share among {count} streams")
