@@ -22,7 +22,7 @@ POLICIES = (Gdj(initial=0.5, refresh=1), Gdj(initial=0.0, refresh=3), Gdj(consta
 
 
 def reference(
-    events: list[dict[str, Any]], joins: list[GroupWindow], capacity: int, policy: Any
+    events: list[dict[str, Any]], joins: list[GroupWindow], capacity: int, policy: Any, most: int | None
 ) -> tuple[list[tuple[int, int, int]], list[int]]:
     """Return the pairs (event, join, stored row) and the rows kept, by plain loops."""
     stored: list[dict[str, Any]] = []
@@ -54,12 +54,17 @@ def reference(
             credit = int(mix(np.uint64(event["content"]) ^ np.uint64(policy.seed * 0x9E3779B97F4A7C15 % 2**64))) >> 11
         if stays[event["s"]] < 0:
             continue
-        if len(stored) == capacity:
+        if most is not None and event["size"] > most:
+            continue
+        while len(stored) == capacity or (
+            most is not None and sum(row["size"] for row in stored) + event["size"] > most
+        ):
             worst = min(stored, key=lambda row: (row["credit"], row["id"]))
             if choosy and worst["credit"] > credit:
-                continue
+                break
             stored.remove(worst)
-        stored.append({**event, "roles": roles, "credit": credit})
+        else:
+            stored.append({**event, "roles": roles, "credit": credit})
     return pairs, [row["id"] for row in stored]
 
 
@@ -74,8 +79,17 @@ def sequences(draw: st.DrawFn) -> dict[str, Any]:
         time += draw(st.integers(0, 2))
         keys = [draw(st.one_of(st.integers(0, 2), st.just(None))) for _ in joins]
         content = draw(st.integers(0, 2**64 - 1))
-        events.append({"t": time, "s": draw(st.integers(0, 2)), "keys": keys, "id": number, "content": content})
-    return {"joins": joins, "events": events, "capacity": draw(st.integers(1, 8)), "room": draw(st.integers(1, 5))}
+        size = draw(st.integers(0, 9))
+        row = {"t": time, "s": draw(st.integers(0, 2)), "keys": keys, "id": number, "content": content, "size": size}
+        events.append(row)
+    most = draw(st.one_of(st.none(), st.integers(5, 30)))
+    return {
+        "most": most,
+        "joins": joins,
+        "events": events,
+        "capacity": draw(st.integers(1, 8)),
+        "room": draw(st.integers(1, 5)),
+    }
 
 
 def arrays(events: list[dict[str, Any]], joins: list[GroupWindow], first: int) -> GroupEvents:
@@ -103,21 +117,24 @@ def arrays(events: list[dict[str, Any]], joins: list[GroupWindow], first: int) -
 def test_equals_the_reference_whatever_the_cuts(case: dict[str, Any], policy: Any, data: Any) -> None:
     events, joins = case["events"], case["joins"]
     buffer = GroupBuffer(case["capacity"], policy, streams=3, joins=joins)
+    sizes = np.array([event["size"] for event in events], np.int64)
     cuts = sorted(data.draw(st.sets(st.integers(0, len(events)), max_size=3)))
     found = []
     pair_event, pair_row = (np.empty(case["room"], np.int64) for _ in range(2))
     pair_join = np.empty(case["room"], np.int8)
     for start, stop in zip([0, *cuts], [*cuts, len(events)], strict=True):
         part, at = arrays(events[start:stop], joins, start), 0
+        if case["most"] is not None:
+            buffer.describe(sizes, case["most"])
         while at < stop - start:
             at, pairs = buffer.step(part, at, pair_event=pair_event, pair_join=pair_join, pair_row=pair_row)
             rows = zip(pair_event[:pairs] + start, pair_join[:pairs], pair_row[:pairs], strict=True)
             found += [(int(e), int(j), int(row)) for e, j, row in rows]
-        saved = buffer.to_bytes()
+        saved, known = buffer.to_bytes(), buffer.ids
         buffer = GroupBuffer(case["capacity"], policy, streams=3, joins=joins)
-        buffer.restore(saved)
+        buffer.restore(saved, lambda _, known=known: known)
         assert buffer.to_bytes() == saved
-    pairs, kept = reference(events, joins, case["capacity"], policy)
+    pairs, kept = reference(events, joins, case["capacity"], policy, case["most"])
     assert sorted(found) == sorted(pairs)
     assert buffer.ids.tolist() == kept
 
@@ -128,6 +145,8 @@ def test_what_it_cannot_do_is_refused() -> None:
             GroupBuffer(5, policy, streams=2, joins=[GroupWindow(0, 1, -5, 5)])
     buffer = GroupBuffer(5, Fifo(), streams=2, joins=[GroupWindow(0, 1, -5, 5)])
     with pytest.raises(BraidedError, match="the saved bytes are damaged"):
-        buffer.restore(b"...")
+        buffer.restore(b"...", lambda _: buffer.ids)
     with pytest.raises(BraidedError, match="the buffer was saved with another one"):
-        GroupBuffer(5, Random(), streams=2, joins=[GroupWindow(0, 1, -5, 5)]).restore(buffer.to_bytes())
+        GroupBuffer(5, Random(), streams=2, joins=[GroupWindow(0, 1, -5, 5)]).restore(
+            buffer.to_bytes(), lambda _: buffer.ids
+        )

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -210,3 +211,54 @@ def test_sizes_are_those_of_the_values() -> None:
     assert sizes_of_rows(batch.slice(3, 5)).tolist() == expected[3:8]
     assert sizes_of_rows(batch.take(pa.array([7, 1, 1]))).tolist() == [expected[7], expected[1], expected[1]]
     assert sizes_of_rows(batch.slice(0, 0)).tolist() == []
+
+
+@pytest.mark.parametrize("evict", ["fifo", "prob"])
+def test_joins_of_many_streams_and_groups_take_a_budget_in_bytes(evict: str) -> None:
+    sides = [table.append_column("u", pc.bit_wise_and(table["id"], 127)) for table in text_tables(3000)]
+    streams = {"a": sides[0], "b": sides[1], "c": sides[1].slice(1000)}
+    options: dict[str, Any] = {"time": "ts", "lateness": "0 seconds"}
+    budget: dict[str, Any] = {"memory": "300 kB", "evict": evict}
+    joins = [
+        braided.Join("ab", left="a", right="b", on="u", within="300 milliseconds"),
+        braided.Join("ac", left="a", right="c", on="id", within="3 seconds"),
+    ]
+
+    def rows(table: pa.Table) -> Counter[Any]:
+        return Counter(zip(*(table[name].to_pylist() for name in table.column_names if "id" in name), strict=True))
+
+    def both(**more: Any) -> tuple[list[Counter[Any]], list[Any]]:
+        many = braided.local.multijoin(list(streams.values()), on="u", within="300 milliseconds", **options, **more)
+        group = braided.local.join_group(joins, streams=streams, **options, **{"memory": 100_000, **more})
+        tables = [many.table, *group.tables.values()]
+        return [rows(table) for table in tables], [many.report.to_dict(), group.report.to_dict()]
+
+    exact, _ = both()
+    found, reports = both(**budget)
+    assert found == both(**budget, batch_rows=777)[0]
+    for some, everything in zip(found, exact, strict=True):
+        assert not some - everything
+        assert some.total() > 0
+    assert found[0].total() < exact[0].total()
+    assert found[1].total() < exact[1].total()
+    for report in reports:
+        assert 0 < report["workers"][0]["last"]["stored_bytes"] < 300_000
+        assert report["workers"][0]["total"]["evicted"] > 0
+
+
+def test_rows_larger_than_the_budget_are_counted_in_all_joins() -> None:
+    us = pa.timestamp("us")
+    a = pa.table({"k": [1, 1, 1], "ts": pa.array([0, 10, 30], us), "s": ["a", "x" * 900_000, "b"]})
+    b, c = (pa.table({"k": [1, 1], "ts": pa.array([5 + at, 20 + at], us), "id": [1, 2]}) for at in (0, 1))
+    options: dict[str, Any] = {"time": "ts", "memory": "500 kB", "evict": "fifo", "lateness": "0 seconds"}
+    many = braided.local.multijoin([a, b, c], on="k", within="1 second", **options)
+    # The large row meets those before it and is not kept for those after it.
+    found = {(row["s"][:1], row["id_2"], row["id_3"]) for row in many.table.to_pylist()}
+    assert found == {*((s, i, j) for s in "ab" for i in (1, 2) for j in (1, 2)), ("x", 1, 1)}
+    assert many.report.to_dict()["workers"][0]["total"]["too_large"] == 1
+    joins = [braided.Join(name, left="a", right=name, on="k", within="1 second") for name in ("b", "c")]
+    group = braided.local.join_group(joins, streams={"a": a, "b": b, "c": c}, **options)
+    for table in group.tables.values():
+        found = {(row["s"][:1], row["id"]) for row in table.to_pylist()}
+        assert found == {("a", 1), ("a", 2), ("x", 1), ("b", 1), ("b", 2)}
+    assert group.report.to_dict()["workers"][0]["total"]["too_large"] == 1

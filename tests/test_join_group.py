@@ -12,10 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from multi_cases import batches, cuts_of, restarted
 from oracle import nested_loop
+from routing_cases import apply, changes
 
 import braided
 from braided.join import group as group_module
 from braided.join.group_options import GroupNames, build_group
+from braided.routing.deaths import Deaths
 from braided.runtime.local import LocalRuntime
 
 SCHEMA = pa.schema([("k1", pa.int64()), ("k2", pa.string()), ("t", pa.timestamp("us")), ("id", pa.int64())])
@@ -54,23 +56,31 @@ def groups(draw: st.DrawFn) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def run(case: dict[str, Any], memory: int, evict: str) -> dict[str, Counter[Any]]:
+def run(case: dict[str, Any], memory: int, evict: str, *, rerouted: bool = False) -> dict[str, Counter[Any]]:
     joins = [
         braided.Join(name, left=STREAMS[left], right=STREAMS[right], on=key, between=(f"{lo} us", f"{hi} us"))
         for name, left, right, key, lo, hi in case["joins"]
     ]
     count = len(case["streams"])
     names = GroupNames(STREAMS[:count], ("t",) * count)
-    operator = build_group(joins, names, [SCHEMA] * count, case["lateness"], memory, evict)
+    schemas = [SCHEMA] * count
+    operator = build_group(joins, names, schemas, case["lateness"], memory, evict, adaptive=rerouted)
     runtime = LocalRuntime(operator, case["workers"])
+    deaths = Deaths(operator.window)
+    hashes = operator.members[0].join.hasher.hash([pa.array(range(3))], 3).tolist() if rerouted else []
     found: dict[str, Counter[Any]] = {join.name: Counter() for join in joins}
-    for tasks in [*batches(case, SCHEMA), None]:
+    for number, tasks in enumerate([*batches(case, SCHEMA), None]):
+        if rerouted and tasks is not None:
+            runtime.table = apply(runtime.table, case["changes"][number], hashes, deaths)
         for piece in runtime.run_batch([(0, [])] if tasks is None else tasks, final=tasks is None):
             for row in piece.to_pylist():
                 result = row[row["join"]]
                 assert all(row[name] is None for name in found if name != row["join"])
                 found[row["join"]][result["id"], result["id_right"]] += 1
         assert all(report["last"]["stored_rows"] <= memory for report in runtime.reports)
+        if rerouted and runtime.reports and tasks:
+            clocks = tuple(stream["clock"] for stream in runtime.reports[0]["streams"])
+            deaths.observe(number, runtime.table.version, clocks)
         if case["restart"]:
             runtime = restarted(runtime)
     return found
@@ -101,6 +111,32 @@ def test_a_small_budget_gives_a_part_whatever_the_cuts(
     assert all(not found[name] - wanted[name] for name in wanted), "a wrong or double row"
     cuts = data.draw(cuts_of(len(case["order"])))
     assert run({**case, "cuts": cuts, "restart": not case["restart"], "shuffle": 9}, memory, evict) == found
+
+
+@st.composite
+def rerouted_stars(draw: st.DrawFn) -> dict[str, Any]:
+    """Joins of one key that all have the first stream, with a few changes of routing before every batch."""
+    case = draw(groups())
+    others = [1, len(case["streams"]) - 1, 1][: draw(st.integers(2, 3))]
+    joins = []
+    for number, other in enumerate(others):
+        left, right = draw(st.permutations((0, other)))
+        lo = draw(st.integers(-5, 3))
+        joins.append((f"j{number}", left, right, "k1", lo, draw(st.integers(lo, 6))))
+    workers = draw(st.integers(1, 4))
+    wanted = [draw(changes(workers, 3)) for _ in case["cuts"][1:]]
+    return {**case, "joins": joins, "workers": workers, "changes": wanted}
+
+
+@settings(max_examples=60, deadline=None)
+@given(rerouted_stars(), st.sampled_from(POLICIES), st.integers(1, 6))
+def test_routing_that_changes_gives_a_part_and_all_where_all_fits(
+    case: dict[str, Any], evict: str, memory: int
+) -> None:
+    wanted = expected(case)
+    assert run(case, 400, evict, rerouted=True) == wanted
+    found = run(case, memory, evict, rerouted=True)
+    assert all(not found[name] - wanted[name] for name in wanted), "a wrong or double row"
 
 
 def two_attributes(rows: int = 6000) -> dict[str, pa.Table]:
@@ -139,6 +175,28 @@ def test_one_budget_serves_both_attributes() -> None:
     assert min(recall["prob"], recall["gdj"]) > 1.2 * recall["random"]
 
 
+@pytest.mark.parametrize("shed", [None, 0.3])
+def test_the_report_estimates_what_was_lost(shed: float | None) -> None:
+    streams = two_attributes()
+    options: dict[str, Any] = {"streams": streams, "time": "ts", "lateness": "0 seconds", "shed": shed}
+    exact = sum(
+        table.num_rows
+        for table in braided.local.join_group(both(), **options | {"shed": None}, memory=1000).tables.values()
+    )
+    reports = []
+    for rows in (12_000, 999):
+        result = braided.local.join_group(both(), **options, memory=300, batch_rows=rows)
+        report = result.report.to_dict()
+        found = sum(table.num_rows for table in result.tables.values())
+        assert abs(report["query"]["recall"] - found / exact) <= 0.03
+        assert report["query"]["recall_error"] < 0.03
+        assert f"recall {report['query']['recall']:.3f} +- " in str(result.report)
+        assert abs(report["workers"][0]["total"]["shed"] / 12_000 - (shed or 0)) < 0.01
+        assert [stream["name"] for stream in report["streams"]] == ["s", "r"]
+        reports.append((report["query"]["recall"], found))
+    assert reports[0] == reports[1]
+
+
 def test_one_key_is_spread_over_workers_and_several_are_not() -> None:
     streams = two_attributes(500)
     options: dict[str, Any] = {"streams": streams, "time": "ts", "memory": 5000, "workers": 2}
@@ -170,11 +228,22 @@ def test_bad_options_are_refused() -> None:
         ({"time": {"s": "ts"}}, "write one, or a dict with one for each of s, r"),
         ({"time": "t"}, r"time='t': streams\['s'\] has no such column"),
         ({"lateness": "-1 second"}, "negative"),
-        ({"memory": None}, "memory=None: write a number of rows"),
-        ({"memory": "1 MB"}, "memory='1 MB': write a number of rows"),
+        ({"memory": None}, "memory=None: write a number of rows, or '256 MB'; joins without a budget"),
         ({"memory": 0}, "memory=0: no row fits"),
         ({"evict": "auto"}, "evict='auto': tunes single joins; write 'gdj', 'prob', 'fifo' or 'random'"),
         ({"evict": "age"}, "several joins take 'gdj'"),
     ):
         with pytest.raises(braided.BraidedError, match=message):
             braided.local.join_group(**{**good, **options})
+
+
+def test_groups_that_cannot_be_laid_over_workers_in_other_ways_are_refused() -> None:
+    def adaptive(*joins: tuple[str, str, str]) -> None:
+        wanted = [braided.Join(f"{a}{b}", left=a, right=b, on=key, within="1 second") for a, b, key in joins]
+        build_group(wanted, GroupNames(STREAMS, ("t",) * 3), [SCHEMA] * 3, [0] * 3, 10, "gdj", adaptive=True)
+
+    adaptive(("a", "b", "k1"), ("c", "a", "k1"))
+    with pytest.raises(braided.BraidedError, match="control=: a stream has different keys in different joins"):
+        adaptive(("a", "b", "k1"), ("a", "c", "k2"))
+    with pytest.raises(braided.BraidedError, match="control=: no stream is in every join"):
+        adaptive(("a", "b", "k1"), ("a", "c", "k1"), ("b", "c", "k1"))

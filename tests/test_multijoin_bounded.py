@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -89,3 +90,52 @@ def test_bad_budgets_are_refused() -> None:
     ):
         with pytest.raises(braided.BraidedError, match=message):
             braided.local.multijoin(tables(3, 5), **OPTIONS, **options)
+
+
+def combinations(table: pa.Table) -> Counter[Any]:
+    names = [name for name in table.column_names if name.startswith("id")]
+    return Counter(zip(*(table[name].to_pylist() for name in names), strict=True))
+
+
+def test_the_report_estimates_what_was_lost() -> None:
+    streams = tables(3)
+    exact = braided.local.multijoin(streams, **OPTIONS).table.num_rows
+    reports = []
+    for rows in (12_000, 999):
+        result = braided.local.multijoin(streams, **OPTIONS, memory=30, evict="gdj", workers=2, batch_rows=rows)
+        report = result.report.to_dict()
+        assert abs(report["query"]["recall"] - result.table.num_rows / exact) <= 0.03
+        assert report["query"]["recall_error"] < 0.03
+        assert f"recall {report['query']['recall']:.3f} +- " in str(result.report)
+        reports.append([report["query"]["recall"], *(worker["total"]["recall"] for worker in report["workers"])])
+    assert reports[0] == reports[1]
+    assert braided.local.multijoin(streams, **OPTIONS, memory=1000).report.to_dict()["query"]["recall"] == 1
+
+
+def test_a_share_is_dropped_with_and_without_a_budget() -> None:
+    streams = tables(3, 1000)
+    exact = combinations(braided.local.multijoin(streams, **OPTIONS).table)
+    found = []
+    for options in ({}, {"batch_rows": 333}, {"memory": 1000}, {"memory": 1000, "batch_rows": 333, "workers": 2}):
+        result = braided.local.multijoin(streams, **OPTIONS, shed=0.3, **options)  # type: ignore[arg-type]
+        found.append(combinations(result.table))
+        assert not found[-1] - exact
+        assert abs(found[-1].total() / exact.total() - 0.7**3) < 0.1
+        report = result.report.to_dict()
+        told = report["workers"] if "memory" in options else report["streams"]
+        shed = sum((worker["total"] if "memory" in options else worker)["shed"] for worker in told)
+        assert abs(shed / 3_000 - 0.3) < 0.03
+        if "memory" in options:
+            # What was shed is lost, and the estimate knows.
+            assert abs(report["query"]["recall"] - found[-1].total() / exact.total()) <= 0.03
+    assert found[0] == found[1]
+    assert found[2] == found[3]
+    unbiased = braided.local.multijoin(streams, **OPTIONS, memory=60, shed="unbiased", evict="fifo").report.to_dict()
+    # 3 rows a millisecond for 50 of them: 60 of 150 stay.
+    assert abs(unbiased["workers"][0]["total"]["shed"] / 3_000 - 0.6) < 0.03
+    for options, message in (
+        ({"shed": 1.0}, "shed=1.0: write a share of the rows to drop"),
+        ({"shed": "unbiased"}, "shed='unbiased': how much to drop follows from a budget"),
+    ):
+        with pytest.raises(braided.BraidedError, match=message):
+            braided.local.multijoin(streams, **OPTIONS, **options)

@@ -10,14 +10,17 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from multi_cases import batches, histories, ids, nested_loop, operator_of, restarted, rows_of
+from multi_cases import SCHEMA, batches, histories, ids, nested_loop, operator_of, restarted, rows_of
 from routing_cases import apply, changes
 
 import braided
+from braided.balance.controller import Controller
 from braided.errors import BraidedError
+from braided.join.multi_options import bound_multijoin
 from braided.order.clocks import Span
 from braided.routing.deaths import Deaths
 from braided.routing.grid import Grid, even_grid
+from braided.routing.start import first_table
 from braided.routing.table import RoutingTable
 from braided.runtime.local import LocalRuntime
 
@@ -36,9 +39,9 @@ def rerouted(draw: st.DrawFn) -> dict[str, Any]:
     return case
 
 
-def run_rerouted(case: dict[str, Any]) -> tuple[Counter[tuple[int, ...]], LocalRuntime]:
+def run_rerouted(case: dict[str, Any], **budget: Any) -> tuple[Counter[tuple[int, ...]], LocalRuntime]:
     operator = operator_of(case, adaptive=True)
-    runtime = LocalRuntime(operator, case["workers"])
+    runtime = LocalRuntime(bound_multijoin(operator, **budget) if budget else operator, case["workers"])
     deaths = Deaths(case["window"])
     hashes = operator.hasher.hash([pa.array(range(case["keys"]))], case["keys"]).tolist()
     found: Counter[tuple[int, ...]] = Counter()
@@ -51,6 +54,9 @@ def run_rerouted(case: dict[str, Any]) -> tuple[Counter[tuple[int, ...]], LocalR
             deaths.observe(number, runtime.table.version, clocks)
         if case["restart"]:
             runtime = restarted(runtime)
+    if budget:
+        for piece in runtime.run_batch([(0, [])], final=True):
+            found.update(ids(piece, len(case["streams"])))
     return found, runtime
 
 
@@ -67,6 +73,17 @@ def test_late_rows_are_never_wrong_or_double(case: dict[str, Any]) -> None:
     strict = {**case, "window": Span(case["window"].within, (0,) * len(case["streams"]))}
     found, _ = run_rerouted(strict)
     assert not found - nested_loop(case["streams"], case["window"].within)
+
+
+@settings(max_examples=60, deadline=None)
+@given(rerouted(), st.sampled_from(["prob", "fifo", "auto"]), st.integers(2, 8))
+def test_a_budget_gives_a_part_and_one_for_the_whole_window_all(case: dict[str, Any], evict: str, memory: int) -> None:
+    exact = nested_loop(case["streams"], case["window"].within)
+    options = {"evict": evict, "share": "unified"}
+    assert run_rerouted(case, memory=400, **options)[0] == exact
+    found, runtime = run_rerouted(case, memory=memory, **options)
+    assert not found - exact, "a wrong or double row"
+    assert all(report["last"]["stored_rows"] <= memory for report in runtime.reports)
 
 
 def test_grids_of_several_columns_are_refused() -> None:
@@ -98,3 +115,36 @@ def test_a_hot_key_is_split_and_workers_are_scaled() -> None:
     assert spread.table.sort_by(everything) == alone.table.sort_by(everything)
     work = [worker["total"]["results"] for worker in spread.report.workers]
     assert max(work) < 0.6 * sum(work), "the hot key stayed on one worker"
+
+
+def test_a_controller_spreads_a_hot_key_of_a_bounded_join() -> None:
+    rng = np.random.default_rng(4)
+    workers, within = 4, 60_000
+    batches_ = []
+    for rows in (3000, 600, 600):
+        keys = np.where(rng.random(rows) < 0.6, 3, rng.integers(0, 200, rows))
+        times = np.linspace(0, 3_000_000, rows).astype(np.int64)
+        columns = {"k": keys, "t": pa.array(times, pa.timestamp("us")), "id": np.arange(rows)}
+        batches_.append(pa.record_batch(columns, schema=SCHEMA))
+    case = {"streams": batches_, "window": Span(within, (0, 0, 0))}
+    exact = operator_of(case, adaptive=True)
+    counts = []
+    for memory in (None, 1000, 25):
+        operator = exact if memory is None else bound_multijoin(exact, memory, braided.GDJ(initial=0.3), "unified")
+        table = first_table("auto", workers, keyed=True, version=1)
+        controller = Controller(table, case["window"], measure="work", most_columns=1)
+        runtime = LocalRuntime(operator, workers, controller=controller)
+        found: Counter[tuple[int, ...]] = Counter()
+        for part in range(20):
+            tasks = [(side, [b.slice(part * len(b) // 20, len(b) // 20)]) for side, b in enumerate(batches_)]
+            for piece in runtime.run_batch(tasks):
+                found.update(ids(piece, 3))
+        if memory is not None:
+            for piece in runtime.run_batch([(0, [])], final=True):
+                found.update(ids(piece, 3))
+        assert any(len(grid.workers) > 1 for grid in runtime.table.grids.values()), "the hot key stayed where it was"
+        counts.append(found)
+    assert counts[1] == counts[0]
+    assert not counts[2] - counts[0]
+    recall = runtime.report().query["recall"]
+    assert abs(recall - counts[2].total() / counts[0].total()) <= 0.03

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from routing_cases import RandomController
 from streams import SECOND, batches_of, file_stream, read_rows, run_to_end, write_batch
-from test_join_spark import DDL, SCHEMA, make_rows
+from test_join_spark import DDL, SCHEMA, make_rows, oracle_pairs
 
 import braided
 from braided.routing.grid import Grid
@@ -95,8 +95,15 @@ def test_routing_that_changes_loses_nothing(
     routing = braided.report(query, "moving").routing
     assert routing is not None
     assert routing["version"] > 1, "the routing never changed"
-    with pytest.raises(braided.BraidedError, match="memory=: routing that changes while the query runs"):
-        braided.multijoin(open_streams(spark, tmp_path), **OPTIONS, memory=5, control=str(tmp_path / "other"))
+    limits: dict[str, Any] = {"memory": 10_000, "evict": "prob", "control": str(tmp_path / "bounded")}
+    bounded = braided.multijoin(open_streams(spark, tmp_path), **OPTIONS, **limits, name="bounded")
+    query = run_to_end(bounded, tmp_path / "check2", tmp_path / "out2")
+    # What still waits at the end has not come out.
+    assert not found(spark, tmp_path / "out2") - found(spark, tmp_path / "out"), "a wrong or double row"
+    report = braided.report(query, "bounded").to_dict()
+    assert report["routing"]["version"] > 1, "the routing never changed"
+    assert report["query"]["results"] > 0
+    assert report["query"]["recall"] == 1
 
 
 def test_explains_itself_and_refuses_what_it_cannot_do(
@@ -131,14 +138,16 @@ def test_a_native_aggregation_after_it_loses_nothing(spark: SparkSession, tmp_pa
     assert total == wanted > 0
 
 
-def test_budgets_give_what_the_local_runtime_gives(spark: SparkSession, tmp_path: Path) -> None:
+def test_budgets_give_what_the_local_runtime_gives(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     rows = [make_rows(seed, 150, 6, 4) for seed in (4, 5, 6)]
     arrow = {name: pa.Table.from_pylist(stream, SCHEMA) for name, stream in zip(NAMES, rows, strict=True)}
     for name, table in arrow.items():
         write_batch(tmp_path / name, 0, table.slice(0, 80))
         write_batch(tmp_path / name, 1, table.slice(80))
     streams = dict(zip(NAMES, open_streams(spark, tmp_path), strict=True))
-    budget: dict[str, Any] = {"memory": 20, "evict": "prob"}
+    budget: dict[str, Any] = {"memory": 20, "evict": "prob", "shed": 0.1}
     run_to_end(braided.multijoin(list(streams.values()), **OPTIONS, **budget), tmp_path / "c1", tmp_path / "o1")
     here = braided.local.multijoin(list(arrow.values()), **OPTIONS, **budget, workers=2).table
     local = Counter(zip(*(here[name].to_pylist() for name in ("id", "id_2", "id_3")), strict=True))
@@ -171,4 +180,44 @@ def test_budgets_give_what_the_local_runtime_gives(spark: SparkSession, tmp_path
         )
         assert not got - wanted
         assert got.total() > 0.7 * wanted.total() > 0
-    assert all(worker["last"]["stored_rows"] <= 20 for worker in braided.report(query, "group").workers)
+    report = braided.report(query, "group")
+    assert all(worker["last"]["stored_rows"] <= 20 for worker in report.workers)
+    assert 0 < report.query["recall"] < 1
+    assert [stream["name"] for stream in report.streams] == ["b", "a", "c"], "the one in every join comes first"
+    braided.explain(result)
+    assert "group: joins under one budget, ab: a (l) with b (r) on k, " in capsys.readouterr().out
+
+
+def test_routing_that_changes_loses_nothing_of_a_group(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "Controller", RandomController)
+    rows = [make_rows(seed, 120, 8, 5) for seed in (31, 32, 33)]
+    for name, stream in zip(NAMES, rows, strict=True):
+        for number, table in enumerate(batches_of(stream, 40, SCHEMA)):
+            write_batch(tmp_path / name, number, table)
+    joins = [
+        braided.Join(f"{left}{right}", left=left, right=right, on="k", within="6 seconds")
+        for left, right in ("ab", "ca")
+    ]
+    streams = dict(zip(NAMES, open_streams(spark, tmp_path), strict=True))
+    options: dict[str, Any] = {
+        "time": "ts",
+        "lateness": "5 seconds",
+        "memory": 10_000,
+        "control": str(tmp_path / "control"),
+    }
+    result = braided.join_group(joins, streams=streams, **options, name="moving group")
+    query = run_to_end(result, tmp_path / "check", tmp_path / "out")
+    report = braided.report(query, "moving group").to_dict()
+    assert report["routing"]["version"] > 1, "the routing never changed"
+    horizon = min(stream["clock"] - stream["lateness"] for stream in report["streams"])
+    output = spark.read.parquet(str(tmp_path / "out"))
+    by_name = dict(zip(NAMES, rows, strict=True))
+    for join in joins:
+        found_ = output.where(f"join = '{join.name}'").select(f"{join.name}.*").collect()
+        sides = [by_name[side] for side in (join.left, join.right)]
+        entered = [[row for row in side if row["ts"] is not None and row["ts"] < horizon] for side in sides]
+        found_pairs = Counter((row["id"], row["id_right"]) for row in found_)
+        assert found_pairs == oracle_pairs(entered[0], entered[1], -6 * SECOND, 6 * SECOND)
+        assert len(found_) > 0.5 * oracle_pairs(sides[0], sides[1], -6 * SECOND, 6 * SECOND).total()

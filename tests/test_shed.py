@@ -96,14 +96,16 @@ def test_unbiased_follows_the_rate_and_not_the_cuts() -> None:
         rng.integers(0, 50, n).astype(np.uint64), times, rng.integers(0, 2, n).astype(np.int8),
         rng.integers(0, 1 << 62, n).astype(np.uint64), np.arange(n),
     )  # fmt: skip
-    window = (-1_000_000, 1_000_000)
-    whole = Shedding("unbiased", capacity=250, window=window)
+    retention = (1_000_000, 1_000_000)
+    whole = Shedding("unbiased", capacity=250, retention=retention)
     dropped = whole.drop(events)
     assert abs(dropped[2000:20_000].mean() - 0.75) < 0.02
     assert abs(dropped[26_000:].mean() - 0.9375) < 0.01
     parts, saved = [], None
     for start in range(0, n, 777):
-        part = Shedding("unbiased", capacity=250, window=window, saved=saved)
+        part = Shedding("unbiased", capacity=250, retention=retention)
+        if saved is not None:
+            part.restore(saved)
         parts.append(part.drop(events.part(start, min(n, start + 777))))
         saved = part.to_json()
     assert (np.concatenate(parts) == dropped).all()
@@ -116,7 +118,7 @@ def test_a_window_to_one_side_counts_the_stream_that_is_kept() -> None:
     contents = rng.integers(0, 1 << 62, n).astype(np.uint64)
     events = Events(contents, np.arange(n) * 1000, (np.arange(n) % 2).astype(np.int8), contents, np.arange(n))
     # Only left rows wait, for up to 2 seconds: 1,000 of them.
-    dropped = Shedding("unbiased", capacity=500, window=(1_000_000, 2_000_000)).drop(events)
+    dropped = Shedding("unbiased", capacity=500, retention=(2_000_000, -1_000_000)).drop(events)
     assert abs(dropped[4000:].mean() - 0.5) < 0.03
 
 

@@ -202,6 +202,7 @@ def multijoin(
     memory: int | str | None = None,
     evict: Any = "auto",
     share: str = "unified",
+    shed: float | str | None = None,
     control: str | None = None,
     redact: bool = False,
 ) -> DataFrame:
@@ -231,9 +232,9 @@ def multijoin(
         others to each: put the stream with the most rows first. ``"hash"`` only hashes.
     control, redact:
         As in `braided.join`. While routing changes, rows are stored under the old and the new assignment.
-    memory, evict, share:
-        A budget per worker over all streams together, and which row gives way, as in `braided.join`. Rows are put in
-        order first, so results come later by the lateness.
+    memory, evict, share, shed:
+        A budget per worker over all streams together, which row gives way, and a share of the rows to drop, as in
+        `braided.join`. With a budget rows are put in order first, so results come later by the lateness.
 
     Returns
     -------
@@ -258,6 +259,7 @@ def multijoin(
         memory=memory,
         evict=evict,
         share=share,
+        shed=shed,
         control=control,
         redact=redact,
     )
@@ -268,11 +270,14 @@ def join_group(
     *,
     streams: Mapping[str, DataFrame],
     time: str | Mapping[str, str],
-    memory: int,
+    memory: int | str,
     evict: Any = "gdj",
+    shed: float | str | None = None,
     lateness: Any = None,
     workers: int | None = None,
     name: str | None = None,
+    control: str | None = None,
+    redact: bool = False,
 ) -> DataFrame:
     """Run several joins, over several attributes, of the same streams under one budget.
 
@@ -288,11 +293,15 @@ def join_group(
     time, lateness:
         As in `braided.join`: one for all streams, or a dict with one for each.
     memory:
-        Rows kept at most by a worker, of all streams for all joins.
+        What a worker keeps at most, of all streams for all joins: a number of rows, or a size such as ``"256 MB"``.
     evict:
         ``"gdj"``, ``"prob"``, ``"fifo"``, ``"random"``, or a policy such as ``braided.GDJ(initial=0.3)``.
+    shed:
+        A share of each stream to drop at random, or ``"unbiased"``, as in `braided.join`.
     workers, name:
         As in `braided.join`.
+    control, redact:
+        As in `braided.join`; only where every stream has one key for all its joins, and one stream is in all of them.
 
     Returns
     -------
@@ -312,9 +321,12 @@ def join_group(
         time=time,
         memory=memory,
         evict=evict,
+        shed=shed,
         lateness=lateness,
         workers=workers,
         name=name,
+        control=control,
+        redact=redact,
     )
 
 

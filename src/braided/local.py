@@ -133,6 +133,7 @@ def multijoin(
     memory: int | str | None = None,
     evict: Any = "auto",
     share: str = "unified",
+    shed: float | str | None = None,
 ) -> LocalResult:
     """Join 2 to 8 Arrow streams in this process, batch by batch, exactly as `braided.multijoin` does on Spark.
 
@@ -160,7 +161,7 @@ def multijoin(
     operator = options.build_multijoin(names, schemas, window, suffixes, how_learned(rules), adaptive=adaptive)
     table = first_table("auto", workers, keyed=True, version=1)
     controller = Controller(table, window, measure="work", most_columns=operator.most_columns) if adaptive else None
-    bounded = options.bound_multijoin(operator, memory, evict, share)
+    bounded = options.bound_multijoin(operator, memory, evict, share, shed)
     runtime = LocalRuntime(bounded, workers, controller=controller)
     order = _arrival(tables, arrival, names.times)
     return _run(runtime, tables, order, batch_rows, name, waits=memory is not None)
@@ -179,8 +180,9 @@ def join_group(
     *,
     streams: Mapping[str, Any],
     time: str | Mapping[str, str],
-    memory: int,
+    memory: int | str,
     evict: Any = "gdj",
+    shed: float | str | None = None,
     lateness: Any = None,
     workers: int = 1,
     name: str | None = None,
@@ -202,6 +204,7 @@ def join_group(
     from braided.join import group_options as options
 
     options.check_group(joins, streams)
+    streams = options.centre_first(joins, streams)
     _check_counts(workers, batch_rows)
     tables = {key: _read(stream, f"streams[{key!r}]") for key, stream in streams.items()}
     names = options.resolve_group_names(time, {key: table.column_names for key, table in tables.items()})
@@ -209,7 +212,7 @@ def join_group(
     auto = resolve_rule("auto", JOIN_FLOOR)
     given = options.resolve_group_lateness(lateness, names.streams)
     late = [auto if rule is None else rule for rule in given]
-    operator = options.build_group(joins, names, [table.schema for table in ordered], late, memory, evict)
+    operator = options.build_group(joins, names, [table.schema for table in ordered], late, memory, evict, shed=shed)
     columns = None
     if arrival is not None:
         wanted = options.each_stream(arrival, "arrival", names.streams)

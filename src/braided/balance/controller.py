@@ -22,7 +22,7 @@ from braided.balance.observation import Loads, Observation
 from braided.balance.reshape import SAMPLES, ReshapeRule, Windows
 from braided.balance.scale import ScaleRule
 from braided.balance.shapes import Rates, expected_loads, key_grid, level_weights
-from braided.order.clocks import Span, Window
+from braided.order.clocks import GroupSpan, Span, Window
 from braided.routing.deaths import Deaths
 from braided.routing.edit import TableEdit
 from braided.routing.grid import Grid
@@ -72,7 +72,7 @@ class Controller:
     def __init__(
         self,
         table: RoutingTable,
-        window: Window | Span,
+        window: Window | Span | GroupSpan,
         *,
         slots: int | None = None,
         measure: str = "cpu",

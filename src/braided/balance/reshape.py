@@ -8,7 +8,7 @@ import numpy as np
 
 from braided.balance.observation import Observation
 from braided.balance.shapes import Rates, cheapest_grid, ssp_grid, ssp_time
-from braided.order.clocks import Span, Window
+from braided.order.clocks import GroupSpan, Span, Window
 from braided.routing.grid import Grid
 from braided.routing.table import RoutingTable
 
@@ -22,7 +22,7 @@ _MOST_BATCHES = 1e4
 class Windows:
     """How many batches each side's rows are kept, by how fast the clocks advance."""
 
-    def __init__(self, window: Window | Span) -> None:
+    def __init__(self, window: Window | Span | GroupSpan) -> None:
         self.window = window
         self._clocks: list[tuple[int, int]] = []
 

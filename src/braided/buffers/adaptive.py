@@ -20,7 +20,7 @@ from braided.buffers.switch import switched
 from braided.buffers.tuning import Shadows
 from braided.errors import BraidedError
 
-__all__ = ["AdaptiveBuffer", "buffer_from_bytes", "make_buffer"]
+__all__ = ["AdaptiveBuffer", "buffer_from_bytes", "main_of", "make_buffer"]
 
 _MAGIC = b"BRDA"
 _PREFIX = struct.Struct("<4sIQ")
@@ -49,6 +49,11 @@ def _tunes(policy: Policy) -> bool:
     return isinstance(policy, Auto) or (
         isinstance(policy, Gdj) and policy.initial == "auto" and policy.constant is None
     )
+
+
+def main_of(buffer: Buffer | AdaptiveBuffer) -> Buffer:
+    """Return the buffer that has the rows."""
+    return buffer.main if isinstance(buffer, AdaptiveBuffer) else buffer
 
 
 class AdaptiveBuffer:

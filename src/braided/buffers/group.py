@@ -10,21 +10,45 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from braided.buffers import group_kernel as kernel
+from braided.buffers.packed import pack, unpack
 from braided.buffers.policy import Policy
-from braided.buffers.state import AGE, CLAIRVOYANT, DECAY_NONE, GAIN_NONE, GAIN_ONE, GDJ, NONE, PROB, Bytes, Ints, Words
+from braided.buffers.state import (
+    AGE,
+    CLAIRVOYANT,
+    DECAY_NONE,
+    GAIN_NONE,
+    GAIN_ONE,
+    GDJ,
+    NONE,
+    PROB,
+    SKETCH_ROWS,
+    Bytes,
+    Ints,
+    Words,
+)
 from braided.errors import BraidedError
 
 _MAGIC = b"BRDG"
 _PREFIX = struct.Struct("<4sIQ")
-_WIDTH = 4096
-_TOTALS = ("events", "pairs", "expired", "evicted", "refused")
+_WIDTH = 1024
+_TOTALS = ("events", "pairs", "expired", "evicted", "refused", "too_large")
+
+
+def buffer_bytes(policy: Policy, joins: int, capacity: int) -> int:
+    """Return the bytes of a buffer of so many joins, but for the rows themselves; PROB also counts keys."""
+    counts = 2 * SKETCH_ROWS * 8 * _width(capacity) if policy.plan().code == PROB else 0
+    return capacity * (110 + 110 * joins) + counts * joins
+
+
+def _width(capacity: int) -> int:
+    return max(_WIDTH, 4 * capacity)
 
 
 class GroupEvents(NamedTuple):
@@ -60,7 +84,7 @@ class GroupBuffer:
         worth a row the occurrences of its keys in the other stream of each join; AGE has no meaning for several joins
         (section 5.3.4), and nothing is tuned while running.
 
-    Cost: per row of capacity 200 bytes and 140 for each join, none of it growing with the stream; 33 bytes and 9 for
+    Cost: per row of capacity 110 bytes and 110 for each join, none of it growing with the stream; 17 bytes and 9 for
     each join when saved. One step per pair.
     """
 
@@ -71,7 +95,7 @@ class GroupBuffer:
                 f"evict={policy!r}: several joins take 'gdj' (gain 'one', decay 'none'), 'prob', 'fifo' or 'random'"
             )
         self.capacity, self.policy, self.plan = capacity, policy, plan
-        width = max(_WIDTH, 4 * capacity) if plan.code == PROB else 0
+        width = _width(capacity) if plan.code == PROB else 0
         self.state = kernel.allocate(capacity, streams, len(joins), sketch_width=width)
         settings = self.state.settings
         settings["policy"], settings["seed"] = plan.code, plan.seed
@@ -95,7 +119,7 @@ class GroupBuffer:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Totals since the start: events, pairs, and rows expired, evicted and refused."""
+        """Totals since the start: events, pairs, and rows expired, evicted, refused and too large."""
         return {name: int(self.state.totals[name][0]) for name in _TOTALS}
 
     @property
@@ -113,6 +137,15 @@ class GroupBuffer:
         """
         return kernel.step(self.state, *events, start, pair_event, pair_join, pair_row)
 
+    def describe(self, sizes: Ints, most_bytes: int) -> None:
+        """Tell the bytes of each row by its id, of the stored rows and of those to come.
+
+        Stored rows have at most `most_bytes` together; a larger row is not stored, and counted.
+        """
+        self.state = self.state._replace(sizes=sizes)
+        self.state.settings["room_bytes"] = most_bytes
+        self.state.totals["bytes"] = sizes[self.ids].sum()
+
     def _slots(self) -> Ints:
         slots = self.state.heap["slot"][0, : self.rows]
         ordered: Ints = slots[np.argsort(self.state.rows["seq"][slots])]
@@ -122,20 +155,25 @@ class GroupBuffer:
         """Return the buffer as bytes, between two calls that finished their rows."""
         slots = self._slots()
         rows = self.state.rows[slots]
-        sections = [rows["time"], rows["stream"], rows["row"], rows["credit"], self.state.keys[slots]]
-        sections += [self.state.roles[slots], self.state.sketch]
+        sections = [rows["time"], rows["stream"].astype(np.int8), rows["credit"], self.state.keys[slots]]
+        facts, counts = pack(self.state.sketch.ravel())
+        sections += [self.state.roles[slots], np.frombuffer(counts, np.uint8)]
         header = {
             "plan": asdict(self.plan),
             "initial": float(self.state.settings["initial"][0]),
             "totals": self.counts,
             "rows": len(slots),
+            "counts": facts,
         }
         text = json.dumps(header, sort_keys=True).encode()
         body = text + b"".join(np.ascontiguousarray(section).tobytes() for section in sections)
         return _PREFIX.pack(_MAGIC, zlib.crc32(body), len(text)) + body
 
-    def restore(self, data: bytes) -> None:
-        """Fill an empty buffer with what was saved by one with the same options."""
+    def restore(self, data: bytes, ids: Callable[[Bytes], Ints]) -> None:
+        """Fill an empty buffer with what was saved by one with the same options.
+
+        ids : gives the stored rows, oldest first, their ids again, from the stream of each.
+        """
         if (
             len(data) < _PREFIX.size
             or data[:4] != _MAGIC
@@ -149,19 +187,20 @@ class GroupBuffer:
         n, joins = header["rows"], len(self.state.joins)
         kinds = [
             (np.int64, n),
-            (np.int32, n),
-            (np.int64, n),
+            (np.int8, n),
             (np.float64, n),
             (np.uint64, n * joins),
             (np.int8, n * joins),
         ]
         arrays = []
-        for kind, size in [*kinds, (np.int64, self.state.sketch.size)]:
-            arrays.append(np.frombuffer(data, kind, size, at))
+        for kind, size in kinds:
+            arrays.append(np.frombuffer(data, kind, size, at).copy())
             at += arrays[-1].nbytes
-        times, streams, ids, credits, keys, roles, sketch = arrays
+        times, streams, credits, keys, roles = arrays
+        sketch, at = unpack(header["counts"], data, at, np.int64)
         for name in _TOTALS:
             self.state.totals[name] = header["totals"][name]
         self.state.settings["initial"] = header["initial"]
         self.state.sketch[:] = sketch.reshape(self.state.sketch.shape)
-        kernel.fill(self.state, keys.reshape(n, joins), roles.reshape(n, joins), times, streams, ids, credits)
+        keys, roles = keys.reshape(n, joins), roles.reshape(n, joins)
+        kernel.fill(self.state, keys, roles, times, streams, ids(streams), credits)

@@ -47,6 +47,7 @@ SETTINGS = np.dtype(
         ("by_percentile", np.int64),
         ("refresh", np.int64),
         ("seed", np.uint64),
+        ("room_bytes", np.int64),
         ("percentile", np.float64),
         ("initial", np.float64),
     ]
@@ -57,7 +58,10 @@ _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 
 
 class GroupState(NamedTuple):
-    """Everything the buffer remembers; arrays with a first axis of joins have an index for each."""
+    """Everything the buffer remembers; arrays with a first axis of joins have an index for each.
+
+    `sizes` are the bytes of each row by its id, from outside; empty: no limit in bytes.
+    """
 
     settings: Records
     totals: Records
@@ -76,6 +80,7 @@ class GroupState(NamedTuple):
     chains: Records
     join_totals: Records
     sketch: Ints
+    sizes: Ints
 
 
 def allocate(capacity: int, streams: int, joins: int, *, sketch_width: int) -> GroupState:
@@ -98,6 +103,7 @@ def allocate(capacity: int, streams: int, joins: int, *, sketch_width: int) -> G
         chains=np.zeros((joins, capacity, 2), CHAIN),
         join_totals=np.zeros((joins, 1), TOTALS),
         sketch=np.zeros((joins, 2, SKETCH_ROWS, sketch_width), np.int64),
+        sizes=np.zeros(0, np.int64),
     )
     state.streams["first"] = state.streams["last"] = NONE
     state.totals["at_stream"] = state.totals["at_slot"] = NONE
@@ -129,6 +135,8 @@ def remove(state: GroupState, slot: int) -> None:
     rows[slot].newer = totals[0].free_row
     totals[0].free_row = slot
     totals[0].rows -= 1
+    if len(state.sizes):
+        totals[0].bytes -= state.sizes[rows[slot].row]
 
 
 @compiled
@@ -150,6 +158,8 @@ def insert(state: GroupState, keys: Words, roles: Bytes, time: int, stream: int,
     streams[stream].last = slot
     heap_push(state.heap, state.heap_at, 0, totals[0].rows, credit, row.seq, slot)
     totals[0].rows += 1
+    if len(state.sizes):
+        totals[0].bytes += state.sizes[id_]
     for j in range(len(state.joins)):
         state.keys[slot, j] = keys[j]
         state.roles[slot, j] = roles[j]
@@ -266,9 +276,11 @@ def step(
         elif policy == GDJ and settings[0].by_percentile and totals[0].events % settings[0].refresh == 0:
             _refresh(state)
         credit = _newcomer(state, no_keys, no_counts, keys[i], roles[i], contents[i])
-        stored = streams[s].retention >= 0
-        if stored and totals[0].rows == capacity:
-            victim = heap_top(state.heap, state.heap_at, rows, state.no_chain, 0, capacity)
+        size = state.sizes[ids[i]] if len(state.sizes) else 0
+        most = settings[0].room_bytes if len(state.sizes) else size
+        stored = streams[s].retention >= 0 and size <= most
+        while stored and (totals[0].rows == capacity or totals[0].bytes + size > most):
+            victim = heap_top(state.heap, state.heap_at, rows, state.no_chain, 0, totals[0].rows)
             if (policy in (PROB, RANDOM)) and state.heap[0, 0].credit > credit:
                 stored = False
             else:
@@ -276,6 +288,8 @@ def step(
                 totals[0].evicted += 1
         if stored:
             insert(state, keys[i], roles[i], time, s, ids[i], credit)
+        elif size > most:
+            totals[0].too_large += 1
         else:
             totals[0].refused += 1
         totals[0].events += 1

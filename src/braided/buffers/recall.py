@@ -77,13 +77,13 @@ def most_ghosts(capacity: int) -> int:
 class Recall:
     """Estimates recall from a sample of as many rows as `most_ghosts` says.
 
-    capacity, window : those of the buffer.
+    capacity, window : those of the buffer. first : the number of the first event, by which rows are picked.
 
     Cost: about 140 bytes a ghost, 22 when saved; per event a look-up and the ghosts that match, per pair a look-up: a
     tenth to a half of the buffer's own time.
     """
 
-    def __init__(self, capacity: int, *, window: tuple[int, int]) -> None:
+    def __init__(self, capacity: int, *, window: tuple[int, int], first: int = 0) -> None:
         self.capacity, self.window = capacity, window
         self.ghosts_most = most_ghosts(capacity)
         self.epoch = max(1024, 4 * capacity)
@@ -91,26 +91,27 @@ class Recall:
         self._soonest = np.array([lo, -hi], np.int64)
         self._retention = np.array([hi, -lo], np.int64)
         self._head = np.zeros(1, _HEAD)
+        self._head["events"] = first
         self._sums = np.zeros(2, SUMS)  # in total, and lately
         self._ghosts = np.zeros(2 * self.ghosts_most, GHOST)
         self._table = np.full(power_of_two(4 * self.ghosts_most), NONE, np.int32)
         self._ghost_of = np.zeros(0, np.int32)
         self._probes = np.zeros(0, np.int8)
 
-    def place(self, rows: int, *, right: int = 0, probes: Bytes | None = None) -> None:
-        """Start with row ids from 0 up to `rows`; those of the right stream, as last `moved`, have risen by `right`.
+    def place(self, rows: int, *, starts: tuple[int, int] = (0, 0), probes: Bytes | None = None) -> None:
+        """Start with row ids from 0 up to `rows`; those of each stream, as last `moved`, have risen by its start.
 
         probes : rows, not 0, that meet no other such row.
         """
         live = self._live()
         here = live["row"] >= 0
-        live["row"][here & (live["stream"] == 1)] += right
+        live["row"][here] += np.array(starts, np.int64)[live["stream"][here]]
         self._ghost_of = np.full(rows, NONE, np.int32)
         self._ghost_of[live["row"][here]] = np.flatnonzero(here) + int(self._head["oldest"][0])
         self._probes = np.zeros(0, np.int8) if probes is None else probes
 
     def moved(self, ids: Ints) -> None:
-        """Tell the new id of each row, -1 where it is no longer kept."""
+        """Tell where each row of its stream is now, -1 where it is no longer kept."""
         live = self._live()
         here = live["row"] >= 0
         live["row"][here] = ids[live["row"][here]]

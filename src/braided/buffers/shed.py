@@ -12,6 +12,7 @@ in 64 panes; while less than a window has passed, of what has.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -61,21 +62,23 @@ def draws(contents: Words, streams: Bytes, seed: int) -> Reals:
 class Shedding:
     """Says which events to drop.
 
-    shed : a share, or ``"unbiased"``. capacity, window : those of the buffer. saved : what `to_json` gave.
+    shed : a share, or ``"unbiased"``. capacity : that of the buffer. retention : how long a row of each stream is kept
+        at most, below 0 where it is not.
 
     Cost: a hash a row, and for ``"unbiased"`` 64 numbers a stream. Events come in the order of `Buffer`, identical ones
     in one call.
     """
 
-    def __init__(self, shed: Shed, *, capacity: int, window: tuple[int, int], seed: int = 0, saved: Any = None) -> None:
+    def __init__(self, shed: Shed, *, capacity: int, retention: Sequence[int], seed: int = 0) -> None:
         self._shed, self._capacity, self._seed = shed, capacity, seed
-        lo, hi = window
-        self._retention = np.array([hi, -lo], np.int64)
-        self._panes = np.zeros((2, _PANES), np.int64)
-        self._at = np.zeros(3, np.int64)  # each stream's pane of the last event; the time of the first
-        if saved is not None:
-            self._panes[:], self._at[:] = saved["panes"], saved["at"]
-        self._seen = saved is not None and bool(saved["seen"])
+        self._retention = np.array(retention, np.int64)
+        self._panes = np.zeros((len(retention), _PANES), np.int64)
+        self._at = np.zeros(len(retention) + 1, np.int64)  # each stream's pane of the last event; the time of the first
+        self._seen = False
+
+    def restore(self, saved: Any) -> None:
+        """Go on from what `to_json` gave."""
+        self._panes[:], self._at[:], self._seen = saved["panes"], saved["at"], bool(saved["seen"])
 
     def drop(self, events: Events) -> npt.NDArray[np.bool_]:
         """Return which of the next events are dropped."""
@@ -84,7 +87,7 @@ class Shedding:
             fixed: npt.NDArray[np.bool_] = drawn < self._shed
             return fixed
         if len(drawn) and not self._seen:
-            self._at[2], self._seen = events.times[0], True
+            self._at[-1], self._seen = events.times[0], True
         out = np.zeros(len(drawn), np.bool_)
         _drop(self._panes, self._at, self._retention, self._capacity, events.times, events.streams, drawn, out)
         return out
@@ -124,7 +127,7 @@ def _drop(
             seen = 0
             for k in range(_PANES):
                 seen += panes[s, k]
-            covered = min(time - at[2] + 1, (_PANES - 1) * width + time % width + 1)
+            covered = min(time - at[len(panes)] + 1, (_PANES - 1) * width + time % width + 1)
             rows = float(seen)
             if seen >= _FEW:
                 rows = seen * (retention[s] + 1) / covered

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -30,7 +30,18 @@ _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*", re.IGNORECASE)
 # per row of capacity. Tuning has shadow buffers too.
 _ROW_BYTES = 12
 _POLICY_BYTES = {Auto: 2150, Gdj: 890, Recent: 910, Prob: 490, Age: 180, Fifo: 180, Random: 180}
+_STREAM_BYTES = {Auto: 730, Gdj: 120, Recent: 340, Prob: 130, Age: 25, Fifo: 25, Random: 25}  # for each above two
 _POLICIES = {"auto": Auto, "gdj": Gdj, "recent": Recent, "prob": Prob, "age": Age, "fifo": Fifo, "random": Random}
+
+
+def buffer_bytes(policy: Policy, streams: int = 2) -> int:
+    """Return the bytes that a buffer of so many streams has for a row of capacity."""
+    kind = type(policy) if type(policy) in _POLICY_BYTES else Auto
+    return _POLICY_BYTES[kind] + (streams - 2) * _STREAM_BYTES[kind]
+
+
+def _ghost_bytes(rows: int) -> int:
+    return GHOST_BYTES * most_ghosts(rows)
 
 
 class Room(NamedTuple):
@@ -40,8 +51,18 @@ class Room(NamedTuple):
     bytes: int | None = None
 
 
-def resolve_memory(memory: Any, policy: Policy, schemas: Sequence[pa.Schema]) -> Room:
+def resolve_memory(
+    memory: Any,
+    policy: Policy,
+    schemas: Sequence[pa.Schema],
+    *,
+    row_bytes: int | None = None,
+    beside: Callable[[int], int] = _ghost_bytes,
+) -> Room:
     """Return what a worker may keep.
+
+    row_bytes : what a buffer has for a kept row; default: that of a join of two. beside : the bytes of all else for a
+        buffer of so many rows, such as what tells recall.
 
     Where rows differ in size, there is room for credits and indexes of as many rows as fit if strings and lists have 32
     bytes; where they are longer the bytes are the limit, and where they are shorter the rows.
@@ -58,24 +79,30 @@ def resolve_memory(memory: Any, policy: Policy, schemas: Sequence[pa.Schema]) ->
     if match is None or match[2].lower() not in _UNITS:
         raise BraidedError(f"memory={memory!r}: write a number of rows, or a size with its unit, such as '256 MB'")
     least = [least_row_bytes(schema) for schema in schemas]
-    overhead = _ROW_BYTES + _POLICY_BYTES.get(type(policy), max(_POLICY_BYTES.values()))
+    overhead = _ROW_BYTES + (buffer_bytes(policy) if row_bytes is None else row_bytes)
     size = int(float(match[1]) * _UNITS[match[2].lower()])
     row = max(fixed + ASSUMED * varying for fixed, varying in least) + overhead
-    rows = _rows_in(size, row)
+    rows = _rows_in(size, row, beside)
     if rows < 1:
-        raise BraidedError(f"memory={memory!r}: less than one row, which takes {row} bytes with its credit and indexes")
+        least_bytes = row + beside(1)
+        raise BraidedError(
+            f"memory={memory!r}: less than one row, which takes {least_bytes} bytes with its credit and indexes"
+        )
     if not any(varying for _, varying in least):
         return Room(rows)
-    return Room(rows, size - rows * overhead - GHOST_BYTES * most_ghosts(rows))
+    return Room(rows, size - rows * overhead - beside(rows))
 
 
-def _rows_in(size: int, row: int) -> int:
-    """Return how many rows of `row` bytes fit, with the sample for the estimate of recall."""
-    rows = size // row
-    while rows > 0 and rows * row + GHOST_BYTES * most_ghosts(rows) > size:
-        over = rows * row + GHOST_BYTES * most_ghosts(rows) - size
-        rows -= max(1, over // (row + 4 * GHOST_BYTES))
-    return rows
+def _rows_in(size: int, row: int, beside: Callable[[int], int]) -> int:
+    """Return how many rows of `row` bytes fit with what is beside them."""
+    least, most = 0, size // row
+    while least < most:
+        rows = (least + most + 1) // 2
+        if rows * row + beside(rows) > size:
+            most = rows - 1
+        else:
+            least = rows
+    return least
 
 
 def bound(

@@ -13,12 +13,14 @@ from braided.join.group import JOIN, JoinGroup
 from braided.join.group_options import (
     Join,
     build_group,
+    centre_first,
     check_group,
     resolve_group_lateness,
     resolve_group_names,
 )
 from braided.join.options import Duration
 from braided.join.planning import is_collated, make_routing, stream_lateness
+from braided.runtime.driver import watch
 from braided.runtime.inputs import arrow_schema, check_frames
 from braided.runtime.spark import check_session, stateful
 
@@ -33,26 +35,33 @@ def group_frames(
     *,
     streams: Mapping[str, DataFrame],
     time: str | Mapping[str, str],
-    memory: int,
+    memory: int | str,
     evict: Any = "gdj",
+    shed: float | str | None = None,
     lateness: Duration | Mapping[str, Duration] | None = None,
     workers: int | None = None,
     name: str | None = None,
+    control: str | None = None,
+    redact: bool = False,
 ) -> DataFrame:
     """See `braided.join_group`."""
     check_group(joins, streams)
+    streams = centre_first(joins, streams)
     frames = list(streams.values())
     session = check_frames({f"streams[{key!r}]": frame for key, frame in streams.items()})
     names = resolve_group_names(time, {key: frame.columns for key, frame in streams.items()})
     schemas = [arrow_schema(frame, f"streams[{key!r}]") for key, frame in streams.items()]
     given = resolve_group_lateness(lateness, names.streams)
     delays = [stream_lateness(frame, names, side, given) for side, frame in enumerate(frames)]
-    operator = build_group(joins, names, schemas, delays, memory, evict)
+    adaptive = control is not None
+    operator = build_group(joins, names, schemas, delays, memory, evict, shed=shed, adaptive=adaptive)
     _check_keys(operator, frames)
     if not frames[0].isStreaming:
         raise BraidedError("streams: batch DataFrames need no budget; write one braided.join each")
-    routing = make_routing(check_session(session, workers), "hash", None, False, keyed=True)
+    partition = "auto" if operator.one_key else "hash"
+    routing = make_routing(check_session(session, workers), partition, control, redact, keyed=True)
     label = name or f"join_group-{next(_numbers)}"
+    watch(session, label, operator, routing)
     return stateful(operator, frames, result_schema(operator, frames), name=label, routing=routing)
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from braided.buffers.group import GroupBuffer
+from braided.buffers.group import GroupBuffer, buffer_bytes
+from braided.buffers.group_recall import sample_bytes
+from braided.buffers.shed import check_shed
 from braided.errors import BraidedError
 from braided.join.budget import resolve_evict, resolve_memory
 from braided.join.group import JOIN, JoinGroup, Member
@@ -19,6 +21,7 @@ from braided.order.resolve import least, resolve_rules
 
 MOST_STREAMS = 8
 MOST_JOINS = 16
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,12 @@ def check_group(joins: Any, streams: Any) -> None:
         raise BraidedError(f"streams: no join uses {min(unused)!r}; leave it out")
 
 
+def centre_first(joins: Sequence[Join], streams: Mapping[str, T]) -> dict[str, T]:
+    """Return the streams with one that is in every join, if there is one, before the others."""
+    centres = [name for name in streams if all(name in (join.left, join.right) for join in joins)][:1]
+    return {name: streams[name] for name in (*centres, *(name for name in streams if name not in centres))}
+
+
 def resolve_group_names(time: str | Mapping[str, str], columns: Mapping[str, Sequence[str]]) -> GroupNames:
     """Find the time column of each stream."""
     given = each_stream(time, "time", columns)
@@ -111,6 +120,9 @@ def build_group(
     lateness: Sequence[int | Lateness],
     memory: Any,
     evict: Any,
+    *,
+    shed: Any = None,
+    adaptive: bool = False,
 ) -> JoinGroup:
     """Assemble the operator."""
     members = []
@@ -122,14 +134,43 @@ def build_group(
             *resolve_bounds(wanted.within, wanted.between), (least(lateness[at[0]]), least(lateness[at[1]]))
         )
         members.append(Member(wanted.name, at, build_join(found, pair, window, wanted.suffixes, None, None)))
-    if memory is None or isinstance(memory, str):
+    if memory is None:
         raise BraidedError(
-            f"memory={memory!r}: write a number of rows; joins without a budget are as well written one by one"
+            "memory=None: write a number of rows, or '256 MB'; joins without a budget are as well written one by one"
         )
     if evict == "auto":
         raise BraidedError("evict='auto': tunes single joins; write 'gdj', 'prob', 'fifo' or 'random'")
     policy = resolve_evict(evict)
-    capacity = resolve_memory(memory, policy, schemas).rows
-    group = JoinGroup(tuple(schemas), names.times, tuple(lateness), tuple(members), capacity, policy)
     GroupBuffer(1, policy, streams=len(schemas), joins=[])  # a policy that does not fit is told before anything runs
+    room = resolve_memory(
+        memory,
+        policy,
+        schemas,
+        row_bytes=0,
+        beside=lambda rows: buffer_bytes(policy, len(joins), rows) + sample_bytes(rows, len(joins)),
+    )
+    group = JoinGroup(
+        names.streams,
+        tuple(schemas),
+        names.times,
+        tuple(lateness),
+        tuple(members),
+        room.rows,
+        policy,
+        check_shed(shed, bounded=True),
+        room.bytes,
+        adaptive,
+    )
+    if adaptive:
+        _check_adaptive(group)
     return group
+
+
+def _check_adaptive(group: JoinGroup) -> None:
+    """Refuse groups of which rows cannot be laid over workers in different ways."""
+    if not group.one_key:
+        raise BraidedError(
+            "control=: a stream has different keys in different joins, so one worker does all the work; leave it out"
+        )
+    if not all(0 in member.streams for member in group.members):
+        raise BraidedError("control=: no stream is in every join, so a hot key cannot be split; leave it out")

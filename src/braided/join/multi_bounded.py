@@ -8,34 +8,40 @@ from each other stream:
  the buffer's pairs of one event of stream 1     stream 0: x1 x2    stream 2: z1 z2 z3     -> 2 * 3 combinations
 ```
 
-Every combination that comes out is one of the exact join, once; what is missing was never kept or given up.
+Every combination that comes out is one of the exact join, once; what is missing was never kept or given up. Where the
+routing changes, rows are stored under every assignment that is alive, copies compete with all others for room, and a
+combination counts where it does in the exact join (`braided.join.multi`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from braided.buffers.adaptive import AdaptiveBuffer, buffer_from_bytes, make_buffer
+from braided.buffers.adaptive import AdaptiveBuffer, buffer_from_bytes, main_of, make_buffer
 from braided.buffers.buffer import Buffer, Events
+from braided.buffers.key_recall import KeyRecall
 from braided.buffers.policy import Policy
-from braided.buffers.saved import slots_by_age
+from braided.buffers.shed import Shed, Shedding
 from braided.join.around import AroundJoin
 from braided.join.emit import PIECE_ROWS
+from braided.join.kept import Index, Rows
 from braided.join.multi import MultiJoin
 from braided.join.multi_emit import MultiEmitter, OneRun, Places
-from braided.join.ordered import Entering, Ids, Numbered, OrderedRows
+from braided.join.multi_stamps import with_stamps
+from braided.join.ordered import Entering, OrderedRows, Saved
 from braided.routing.table import RoutingTable
+from braided.routing.tally import Tally
 from braided.runtime.operator import Admitted, Json, Outcome, Work, stream_labels
 from braided.runtime.store import Store
 
 _ROOM = 1 << 16
-Index = npt.NDArray[np.int64]
+Words = npt.NDArray[np.uint64]
 
 
 @dataclass(frozen=True)
@@ -43,19 +49,22 @@ class BoundedMultiJoin(AroundJoin):
     """A join of many streams that keeps at most `capacity` rows a worker, of all streams together.
 
     Cost: one pass of the buffer's kernel over the rows in order, and a copy of each result. State: the rows kept and
-    those that wait, about 33 bytes a kept row for the policy. Not supported: routing that changes while it runs.
+    those that wait; beside a kept row a few bits and its credit, what a policy has learned, and a sample of keys.
     """
 
     exact: MultiJoin
     capacity: int
     policy: Policy
     share: Literal["unified", "proportional"] = "unified"
+    shed: Shed | None = None
+    most_bytes: int | None = None
+    """Bytes of the rows kept, where rows differ in size and the budget is one; else None."""
 
     @property
     def options(self) -> Json:
         """Everything that gives the stored state its meaning."""
-        bounded = {"memory": self.capacity, "evict": repr(self.policy), "share": self.share}
-        return {**self.exact.options, "operator": "bounded multijoin", **bounded}
+        bounded = {"memory": self.capacity, "evict": repr(self.policy), "share": self.share, "shed": self.shed}
+        return {**self.exact.options, "operator": "bounded multijoin", **bounded, "bytes": self.most_bytes}
 
     def admit(self, side: int, rows: pa.RecordBatch, table: RoutingTable) -> Admitted:
         """Drop rows with a null key; route each other row by its key."""
@@ -63,95 +72,157 @@ class BoundedMultiJoin(AroundJoin):
 
     def process(self, work: Work, state: Json | None, store: Store) -> Generator[pa.RecordBatch, None, Outcome]:
         """Put in order what can be, join it with the buffer, and keep what the policy keeps."""
-        old: Json = state or {"rows": None, "buffer": None}
-        ordered = OrderedRows(self.inputs, self.times, self.lateness, self.idle, old["rows"], store)
-        buffer = self._buffer(store, old["buffer"])
+        old: Json = state or {"rows": None, "buffer": None, "recall": None}
+        count = len(self.inputs)
+        shedding = None
+        if self.shed is not None:
+            retention = [self.exact.window.within] * count
+            shedding = Shedding(self.shed, capacity=self.capacity, retention=retention)
+        ordered = OrderedRows(self, old["rows"], store, marked=self.exact.adaptive, shedding=shedding)
         entering = ordered.enter(work)
-        streams = [ordered.rows(side) for side in range(len(self.inputs))]
-        results = yield from self._join(buffer, entering, streams)
-        ordered.keep(_kept_ids(buffer))
-        saved = buffer.to_bytes()
-        number = ordered.replace(old["buffer"], saved)
-        sizes = ordered.block_sizes
+        buffer = self._buffer(store, old["buffer"])
+        recall = self._recall(store, old["recall"])
+        entering.attach(main_of(buffer), self._keys, self.exact.times_of)
+        sizes = None if self.most_bytes is None else entering.sizes()
+        tally = self._tally(work)
+        results = yield from self._join(buffer, recall, entering, sizes, tally)
+
+        ordered.keep(main_of(buffer).row_ids())
+        main_of(buffer).rows_elsewhere = True
+        saved = {
+            name: ordered.replace(old[name], content)
+            for name, content in (("buffer", buffer.to_bytes()), ("recall", recall.to_bytes()))
+        }
+        lost = self.shed or any(buffer.counts[name] for name in ("evicted", "refused", "too_large"))
         return Outcome(
-            {"rows": ordered.to_json(), "buffer": number},
-            counts={"results": results, **ordered.entrance.counts(stream_labels(len(self.inputs)))},
-            levels={
-                "stored_rows": buffer.rows,
-                "stored_bytes": sum(sizes) + len(saved),
-                "runs": len(sizes),
-                **{name: buffer.counts[name] for name in ("evicted", "refused")},
+            {"rows": ordered.to_json(), **saved},
+            counts={
+                "results": results,
+                **ordered.entrance.counts(stream_labels(count)),
+                **entering.dropped(sizes, self.most_bytes),
             },
+            levels=ordered.levels(buffer.rows, buffer.counts, saved.values()),
             streams=ordered.entrance.report(),
+            load={} if tally is None else tally.to_json(),
+            recall=recall.sums() if lost else recall.sums_of_all(),
         )
 
-    def _buffer(self, store: Store, number: int | None) -> Buffer | AdaptiveBuffer:
-        if number is not None:
-            return buffer_from_bytes(store.get(number), self.policy)
+    def _tally(self, work: Work) -> Tally | None:
+        """Count the rows of a batch for a controller, if there is one."""
+        if not work.watched:
+            return None
+        tally = Tally()
+        for block in work.blocks:
+            tally.rows(min(block.side, 1), self.exact.hashes(block.side, block.rows, block.tags), block.tags)
+        return tally
+
+    def _buffer(self, store: Store, saved: Saved) -> Buffer | AdaptiveBuffer:
+        if saved is not None:
+            return buffer_from_bytes(store.get(saved[0]), self.policy)
         within = self.exact.window.within
         return make_buffer(
             self.capacity, self.policy, window=(-within, within), streams=len(self.inputs), share=self.share
         )
 
+    def _recall(self, store: Store, saved: Saved) -> KeyRecall:
+        recall = KeyRecall(self.capacity, within=self.exact.window.within, streams=len(self.inputs))
+        if saved is not None:
+            recall.restore(store.get(saved[0]))
+        return recall
+
+    def _keys(self, side: int, rows: Rows) -> Words:
+        return self.exact.hashes(side, rows.rows, rows.tags if rows.tags.any() else None)
+
     def _join(
-        self, buffer: Buffer | AdaptiveBuffer, entering: Entering, streams: Sequence[Numbered]
+        self,
+        buffer: Buffer | AdaptiveBuffer,
+        recall: KeyRecall,
+        entering: Entering,
+        sizes: Index | None,
+        tally: Tally | None,
     ) -> Generator[pa.RecordBatch, None, int]:
         """Run the rows through the buffer and yield the combinations in pieces."""
-        keys = entering.in_order([self.exact.hashes(side, new.rows) for side, new in enumerate(entering.rows)])
-        numbers = np.arange(entering.first, entering.first + len(entering))
-        events = Events(keys, entering.times, entering.streams, entering.contents, numbers)
-        emitter = MultiEmitter(self.exact, [OneRun(stream.rows) for stream in streams])
-        places = _Places(streams)
+        keys = entering.in_order([self._keys(side, rows) for side, rows in enumerate(entering.arriving)])
+        entered = np.flatnonzero(entering.ids >= 0)
+        all_events = Events(keys, entering.times, entering.streams, entering.contents, entering.ids)
+        events = all_events.pick(entered)
+        emitter = MultiEmitter(self.exact, self._runs(entering, tally), tally, stamps=self.exact.adaptive)
+        combining = _Combining(entering, events)
+        found = np.zeros(len(keys), np.int64)
         pair_event, pair_row = np.empty(_ROOM, np.int64), np.empty(_ROOM, np.int64)
         # The pairs of an event may come in several steps; its combinations need them all.
         waiting: list[tuple[Index, Index]] = []
+        described = None
         at = 0
         while at < len(events.keys):
+            if described is not main_of(buffer):  # a buffer that follows another policy is a new one
+                described = main_of(buffer)
+                described.describe(sizes=sizes, most_bytes=self.most_bytes or 0)
             at, pairs, _ = buffer.step(events, at, pair_event=pair_event, pair_row=pair_row)
             waiting.append((pair_event[:pairs].copy(), pair_row[:pairs].copy()))
             of_event, rows = (np.concatenate(parts) for parts in zip(*waiting, strict=True))
             done = int(np.searchsorted(of_event, at))
-            for combinations in places.combinations(numbers, entering.streams, of_event[:done], rows[:done]):
-                yield from emitter.emit(combinations)
+            choices = combining.choices(of_event[:done], rows[:done])
+            found[entered[choices.events]] = choices.size.prod(axis=1)
+            for places in combining.places(choices):
+                yield from emitter.emit(places)
             waiting = [(of_event[done:], rows[done:])]
+        recall.feed(all_events, found)
         yield from emitter.flush()
         return emitter.results
 
+    def _runs(self, entering: Entering, tally: Tally | None) -> list[OneRun]:
+        """Return the rows of each stream as something to gather results from."""
+        if not self.exact.adaptive:
+            return [OneRun(rows.rows) for rows in entering.sides]
+        # Only the keys of the first stream are counted.
+        none = np.zeros(0, np.uint64)
+        return [
+            OneRun(
+                with_stamps(rows.rows, np.where(rows.probes != 0, -1 - rows.arrived, 1 + rows.arrived)),
+                self._keys(side, rows) if side == 0 and tally is not None else none,
+                rows.tags,
+            )
+            for side, rows in enumerate(entering.sides)
+        ]
 
-class _Places:
-    """Finds a row's stream and its position there by its number."""
 
-    def __init__(self, streams: Sequence[Numbered]) -> None:
-        ids = np.concatenate([stream.ids for stream in streams])
-        order = np.argsort(ids)
-        self._count = len(streams)
-        self._ids = ids[order]
-        self._streams = np.concatenate([np.full(len(s.ids), number) for number, s in enumerate(streams)])[order]
-        self._at = np.concatenate([np.arange(len(stream.ids)) for stream in streams])[order]
+class _Choices(NamedTuple):
+    """Events that complete combinations, and for each and each stream the first of its pairs and their number."""
 
-    def combinations(
-        self, numbers: Index, streams: npt.NDArray[np.int8], of_event: Index, rows: Index
-    ) -> Iterator[list[Places]]:
-        """Yield, in pieces, the places of all combinations of events, given as the events' pairs.
+    events: Index
+    first: Index
+    size: Index
+    rows: Index
 
-        Pairs are in order of (event, stream of the row), as the buffer writes them.
-        """
-        if not len(of_event):
-            return
-        found = np.searchsorted(self._ids, rows)
+
+class _Combining:
+    """Forms combinations of the pairs of events, which are in order of (event, stream of the row)."""
+
+    def __init__(self, entering: Entering, events: Events) -> None:
+        self._entering, self._events = entering, events
+        self._count = len(entering.sides)
+
+    def choices(self, of_event: Index, rows: Index) -> _Choices:
+        """Return which events complete something, given all pairs of some events."""
+        count = self._count
         groups, starts, counts = np.unique(
-            of_event * self._count + self._streams[found], return_index=True, return_counts=True
+            of_event * count + self._entering.stream_of(rows), return_index=True, return_counts=True
         )
-        events = np.unique(groups // self._count)
-        at = np.searchsorted(events, groups // self._count)
-        first, size = (np.zeros((len(events), self._count), np.int64) for _ in range(2))
-        first[at, groups % self._count] = starts
-        size[at, groups % self._count] = counts
-        own = streams[events].astype(np.int64)
-        size[np.arange(len(events)), own] = 1
+        events, at = np.unique(groups // count, return_inverse=True)
+        first, size = (np.zeros((len(events), count), np.int64) for _ in range(2))
+        first[at, groups % count] = starts
+        size[at, groups % count] = counts
+        size[np.arange(len(events)), self._events.streams[events]] = 1
         whole = (size > 0).all(axis=1)
-        events, own, first, size = events[whole], own[whole], first[whole], size[whole]
-        own_at = self._at[np.searchsorted(self._ids, numbers[events])]
+        return _Choices(events[whole], first[whole], size[whole], rows)
+
+    def places(self, choices: _Choices) -> Iterator[list[Places]]:
+        """Yield, in pieces, the places of the rows of all combinations."""
+        events, first, size, rows = choices
+        starts = self._entering.starts
+        own = self._events.streams[events].astype(np.int64)
+        own_at = self._events.rows[events] - starts[own]
         total = size.prod(axis=1)
         ends = np.cumsum(total)
         for start in range(0, int(ends[-1]) if len(ends) else 0, PIECE_ROWS):
@@ -161,13 +232,8 @@ class _Places:
             places = []
             for stream in range(self._count):
                 here = size[event, stream]
-                pair = np.where(own[event] == stream, 0, first[event, stream] + rest % here)
-                places.append(np.where(own[event] == stream, own_at[event], self._at[found[pair]]))
+                mine = own[event] == stream
+                pair = np.where(mine, 0, first[event, stream] + rest % here)
+                places.append(np.where(mine, own_at[event], rows[pair] - starts[stream]))
                 rest = rest // here
             yield places
-
-
-def _kept_ids(buffer: Buffer | AdaptiveBuffer) -> Ids:
-    state = buffer.main.state if isinstance(buffer, AdaptiveBuffer) else buffer.state
-    ids: Ids = state.rows["row"][slots_by_age(state)]
-    return ids

@@ -6,7 +6,7 @@ A row is named by a *place*: the number of its run in the stream's `RunList`, an
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -43,14 +43,16 @@ class RunList(Protocol):
 
 @dataclass(frozen=True)
 class OneRun:
-    """All rows of a stream as the run of number 0; nothing searches it."""
+    """All rows of a stream as the run of number 0; nothing searches it, so hashes are there for tallies alone."""
 
     rows: pa.RecordBatch
+    hashes: npt.NDArray[np.uint64] = field(default_factory=lambda: np.zeros(0, np.uint64))
+    tags: npt.NDArray[np.int32] | None = None
 
     def run(self, number: int) -> Run:
         """Return the run."""
-        none = np.zeros(0, np.uint64)
-        return Run(self.rows, none, none.view(np.int64), none.view(np.int32), none.view(np.uint8))
+        none = np.zeros(0, np.int64)
+        return Run(self.rows, self.hashes, none, none.view(np.int32), none.view(np.uint8), self.tags)
 
 
 class MultiEmitter:

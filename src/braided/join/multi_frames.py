@@ -50,6 +50,7 @@ def multijoin_frames(
     memory: int | str | None = None,
     evict: Any = "auto",
     share: str = "unified",
+    shed: float | str | None = None,
     control: str | None = None,
     redact: bool = False,
 ) -> DataFrame:
@@ -68,15 +69,13 @@ def multijoin_frames(
         return _batch_join(streams, names, span, operator.columns)
     if partition not in ("auto", "hash"):
         raise BraidedError(f"partition={partition!r}: a join of many streams is hashed; write 'auto' or 'hash'")
-    if memory is not None and control is not None:
-        raise BraidedError("memory=: routing that changes while the query runs is not supported; leave out control=")
+    limited = bound_multijoin(operator, memory, evict, share, shed)
     routing = make_routing(check_session(session, workers), partition, control, redact, keyed=True)
     marked, marks = [], []
     for side, frame in enumerate(streams):
         changed, mark = mark_time(with_delay(frame), names.times[side], window, side)
         marked.append(changed)
         marks.append(mark)
-    limited = bound_multijoin(operator, memory, evict, share)
     label = name or f"multijoin-{next(_numbers)}"
     watch(session, label, operator, routing)
     output = result_schema(operator.columns, names, streams, marks)

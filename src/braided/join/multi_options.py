@@ -129,23 +129,33 @@ def key_types(names: MultiNames, schemas: Sequence[pa.Schema]) -> tuple[pa.DataT
     return tuple(kinds)
 
 
-def bound_multijoin(join: MultiJoin, memory: Any, evict: Any, share: str) -> Operator:
-    """Return the join with a budget, or as it is without one."""
-    if memory is None:
+def bound_multijoin(join: MultiJoin, memory: Any, evict: Any, share: str, shed: Any = None) -> Operator:
+    """Return the join with a budget, of a share of its rows, or as it is."""
+    if memory is None and shed is None:
         return join
-    from braided.join.budget import resolve_evict, resolve_memory
+    from braided.buffers.key_recall import sample_bytes
+    from braided.buffers.shed import check_shed
+    from braided.join.budget import buffer_bytes, resolve_evict, resolve_memory
     from braided.join.multi_bounded import BoundedMultiJoin
+    from braided.join.shedding import SheddingJoin
 
+    dropped = check_shed(shed, bounded=memory is not None)
+    if memory is None:
+        assert isinstance(dropped, float)
+        return SheddingJoin(join, dropped)
     if share not in ("unified", "proportional"):
         raise BraidedError(f"share={share!r}: write 'unified' or 'proportional'")
-    policy = resolve_evict(evict)
-    room = resolve_memory(memory, policy, join.inputs)
-    if room.bytes is not None:
-        raise BraidedError(f"memory={memory!r}: rows differ in size here; write a number of rows instead")
-    capacity = room.rows
-    if share == "proportional" and capacity < len(join.inputs):
-        raise BraidedError(f"memory={memory!r}: too small to share among {len(join.inputs)} streams")
-    return BoundedMultiJoin(join, capacity, policy, share)  # type: ignore[arg-type]
+    policy, count = resolve_evict(evict), len(join.inputs)
+    room = resolve_memory(
+        memory,
+        policy,
+        join.inputs,
+        row_bytes=buffer_bytes(policy, count),
+        beside=lambda rows: sample_bytes(rows, count),
+    )
+    if share == "proportional" and room.rows < count:
+        raise BraidedError(f"memory={memory!r}: too small to share among {count} streams")
+    return BoundedMultiJoin(join, room.rows, policy, share, dropped, room.bytes)  # type: ignore[arg-type]
 
 
 def build_multijoin(

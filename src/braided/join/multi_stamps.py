@@ -6,7 +6,7 @@ A stamp is the number of the batch, as its worker counts them from 1, negative f
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -63,7 +63,12 @@ class StampedStreams:
 def stamped(block: Block, batch: int) -> Block:
     """Return a block of new rows with their stamps."""
     stamp = np.full(block.rows.num_rows, batch if block.stored else -batch, np.int32)
-    return replace(block, rows=block.rows.append_column(_STAMP, pa.array(stamp)))
+    return replace(block, rows=with_stamps(block.rows, stamp))
+
+
+def with_stamps(rows: pa.RecordBatch, stamps: npt.NDArray[np.integer[Any]]) -> pa.RecordBatch:
+    """Return rows with these stamps."""
+    return rows.append_column(_STAMP, pa.array(stamps.astype(np.int32)))
 
 
 def stamps_of(rows: pa.RecordBatch) -> Stamps:

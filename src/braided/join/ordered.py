@@ -1,216 +1,244 @@
-"""Rows of several streams put in order, so that what a policy sees does not depend on batches.
+"""Rows of several streams put in order, for joins with a budget: what a policy sees does not depend on batches.
 
 ```
- new rows -> waiting (up to the lateness) -> numbered by (time, stream, content) -> kept while somebody wants them
+ new rows -> waiting (up to the lateness) -> in order of (time, stream, content), or shed -> kept while wanted
 ```
 
-A row waits until no row that is not late can come before it. Rows later than what has been numbered are left out, and
-so are those whose time is quarantined once their stream has gone on for long without getting there.
+A row waits until no row that is not late can come before it. Rows later than what has entered are left out, and so are
+those whose time is quarantined once their stream has gone on for long without getting there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from braided.errors import BraidedError
+from braided.buffers.buffer import Buffer, Events, sorted_events
+from braided.buffers.shed import Shedding
+from braided.join.kept import Blocks, Index, Kept, Mask, Rows, together
+from braided.join.sizes import sizes_of_rows
 from braided.order.entrance import Entrance
 from braided.order.lateness import Lateness
 from braided.routing.content import row_hashes
 from braided.runtime.operator import Block, Json, Work
 from braided.runtime.store import Store
 
-_ID = "__braided_row"
-# A block of kept rows is written again once a quarter of it has gone.
-_LIVE = 0.75
-Ids = npt.NDArray[np.int64]
+Words = npt.NDArray[np.uint64]
+Saved = list[int] | None
+"""A block of a worker's store by its number and size; None: not yet written."""
 
 
-@dataclass(frozen=True)
-class Numbered:
-    """Rows of one stream in rising order of their numbers."""
+class Timed(Protocol):
+    """Streams with their times."""
 
-    rows: pa.RecordBatch
-    ids: Ids
+    @property
+    def inputs(self) -> tuple[pa.Schema, ...]:
+        """The schema of each."""
+
+    @property
+    def times(self) -> tuple[str, ...]:
+        """The time column of each."""
+
+    @property
+    def lateness(self) -> tuple[int | Lateness, ...]:
+        """The lateness of each, or how it is learned."""
+
+    @property
+    def idle(self) -> int | None:
+        """After how much silence a stream holds the others back no longer."""
 
 
-@dataclass(frozen=True)
-class Entering:
-    """The rows that are numbered in one batch: arrays in order of their numbers, and the rows of each stream."""
+class Entering(NamedTuple):
+    """Rows that enter in one batch, in order, and with them the rows kept so far.
 
-    first: int
-    times: npt.NDArray[np.int64]
+    ids : of each row that enters, -1 where it was shed. An id is a position among the rows of `sides`, one stream after
+        the other from `starts` on: rows kept so far, `kept` of them, then those that enter, in order.
+    order : of each row that enters, its position among `arriving`, one stream after the other.
+    """
+
+    times: Index
     streams: npt.NDArray[np.int8]
-    contents: npt.NDArray[np.uint64]
-    rows: Sequence[Numbered]
+    contents: Words
+    ids: Index
+    sides: list[Rows]
+    starts: Index
+    kept: list[int]
+    order: Index
+    arriving: list[Rows]
 
-    def __len__(self) -> int:
-        return len(self.times)
+    def in_order(self, values: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+        """Return what each stream's arriving rows have as one array, in the order in which they enter."""
+        return np.concatenate(values)[self.order]
 
-    def in_order(self, values: Sequence[npt.NDArray[np.uint64]]) -> npt.NDArray[np.uint64]:
-        """Return one array of what each stream's rows have, in order of the numbers."""
-        out = np.zeros(len(self), np.uint64)
-        for rows, of_stream in zip(self.rows, values, strict=True):
-            out[rows.ids - self.first] = of_stream
-        return out
+    def by_id(self, name: str) -> npt.NDArray[Any]:
+        """Return a mark (see `Rows`) of each row by its id."""
+        return np.concatenate([getattr(rows, name) for rows in self.sides])
+
+    def sizes(self) -> Index:
+        """Return the bytes of each row by its id."""
+        return np.concatenate([sizes_of_rows(rows.rows) for rows in self.sides])
+
+    def stream_of(self, ids: Index) -> Index:
+        """Return the stream of each row."""
+        return np.searchsorted(self.starts, ids, side="right") - 1
+
+    def kept_ids(self, streams: npt.NDArray[np.int8]) -> Index:
+        """Return the ids of the rows kept so far, oldest first, given the stream of each."""
+        ids = np.empty(len(streams), np.int64)
+        for side, start in enumerate(self.starts.tolist()):
+            mine = streams == side
+            ids[mine] = start + np.arange(np.count_nonzero(mine))
+        return ids
+
+    def attach(
+        self,
+        buffer: Buffer,
+        keys: Callable[[int, Rows], Words],
+        times: Callable[[int, pa.RecordBatch], Index],
+    ) -> None:
+        """Give a buffer that was read from state its rows again."""
+        if not buffer.rows_elsewhere:
+            return
+        ids = self.kept_ids(buffer.row_streams())
+        total = sum(map(len, self.sides))
+        key, time = np.zeros(total, np.uint64), np.zeros(total, np.int64)
+        for side, (start, count) in enumerate(zip(self.starts.tolist(), self.kept, strict=True)):
+            rows = self.sides[side].slice(0, count)
+            key[start : start + count], time[start : start + count] = keys(side, rows), times(side, rows.rows)
+        buffer.attach(key[ids], time[ids], ids)
+
+    def dropped(self, sizes: Index | None, most_bytes: int | None) -> dict[str, int]:
+        """Count the rows that were shed, and those larger than the whole budget."""
+        entered = self.ids >= 0
+        large = 0
+        if sizes is not None and most_bytes is not None:
+            large = int(np.count_nonzero(sizes[self.ids[entered]] > most_bytes))
+        return {"shed": int(np.count_nonzero(~entered)), "too_large": large}
 
 
 class OrderedRows:
     """What waits and what is kept of each stream, between load and save of one batch.
 
-    Cost: a sort of the rows that enter; blocks of kept rows are read once a batch.
+    marked : whether rows keep the marks of their routing. Cost: a sort of the rows that enter; blocks of kept rows are
+    read once a batch.
     """
 
     def __init__(
-        self,
-        inputs: Sequence[pa.Schema],
-        times: Sequence[str],
-        lateness: Sequence[int | Lateness],
-        idle: int | None,
-        state: Json | None,
-        store: Store,
+        self, streams: Timed, state: Json | None, store: Store, *, marked: bool, shedding: Shedding | None = None
     ) -> None:
-        self._inputs, self._times = inputs, times
-        self._schemas = [schema.append(pa.field(_ID, pa.int64())) for schema in inputs]
-        self._store = store
+        self._streams, self._shedding = streams, shedding
+        count = len(streams.inputs)
         self._state: Json = state or {
-            "entrance": None, "row": 0, "block": 0, "kept": [[] for _ in inputs], "waiting": [None] * len(inputs),
+            "entrance": None, "batch": 0, "block": 0, "alive": None, "shed": None,
+            "kept": [[] for _ in range(count)], "waiting": [[] for _ in range(count)],
         }  # fmt: skip
-        self.entrance = Entrance(lateness, idle, self._state["entrance"])
-        self._entered: list[pa.RecordBatch] = []
-        self._kept: list[list[pa.RecordBatch]] = []
+        if shedding is not None and self._state["shed"] is not None:
+            shedding.restore(self._state["shed"])
+        self.entrance = Entrance(streams.lateness, streams.idle, self._state["entrance"])
+        self._blocks = Blocks(store, self._state["block"], marked=marked)
+        self._kept = self._read_kept()
+        self._sides: list[Rows] = []
 
     def enter(self, work: Work) -> Entering:
-        """Take a batch, and number the rows that nothing can come before any more."""
-        state = self._state
+        """Take a batch, and put in order the rows that nothing can come before any more."""
         entrance = self.entrance
         entrance.advance(work.streams, work.stamp, final=work.final)
-        arriving = []
-        for side in range(len(self._inputs)):
-            rows = self._arrived(side, work.blocks)
-            times = self._times_of(side, rows)
-            entrance.late[side] = int(np.count_nonzero(times < entrance.before))
-            waits = entrance.waits(side, times)
-            if state["waiting"][side] is not None:
-                self._store.delete(state["waiting"][side])
-            waiting = rows.filter(pa.array(waits))
-            state["waiting"][side] = self._put(waiting.serialize().to_pybytes()) if waiting.num_rows else None
-            arriving.append(rows.filter(pa.array(entrance.enters(times))))
-        return self._number(arriving)
+        sides = range(len(self._streams.inputs))
+        entrance.late = [self._late(side, work.blocks) for side in sides]
+        arriving = [self._arriving(side, work.blocks) for side in sides]
+        times = np.concatenate([self._times_of(side, rows.rows) for side, rows in enumerate(arriving)])
+        streams = np.repeat(np.array(sides, np.int8), [len(rows) for rows in arriving])
+        contents = np.concatenate([row_hashes(rows.rows) for rows in arriving])
+        events = sorted_events(Events(contents, times, streams, contents, np.arange(len(times))))
+        entered = np.ones(len(times), np.bool_) if self._shedding is None else ~self._shedding.drop(events)
+        first = np.cumsum([0, *map(len, arriving)])
+        kept = [len(kept.rows) for kept in self._kept]
+        positions = [events.rows[entered & (events.streams == side)] - first[side] for side in sides]
+        self._sides = [
+            together([self._kept[side].rows, arriving[side].pick(positions[side])], self._streams.inputs[side])
+            for side in sides
+        ]
+        starts = np.cumsum([0, *map(len, self._sides)])[:-1]
+        ids = np.full(len(times), -1, np.int64)
+        for side in sides:
+            ids[entered & (events.streams == side)] = starts[side] + kept[side] + np.arange(len(positions[side]))
+        return Entering(
+            events.times, events.streams, events.contents, ids, self._sides, starts, kept, events.rows, arriving
+        )
 
-    def rows(self, side: int) -> Numbered:
-        """Return the rows of a stream that were kept, and those that enter now."""
-        rows = pa.concat_batches([*self._read_kept(side), self._entered[side]])
-        ids = rows.column(_ID).to_numpy()
-        if not (ids[1:] > ids[:-1]).all():  # blocks that were written again hold old and new rows
-            order = np.argsort(ids)
-            rows, ids = rows.take(pa.array(order)), ids[order]
-        return Numbered(rows.select(self._inputs[side].names), ids)
+    def keep(self, ids: Index) -> Index:
+        """Keep the rows of these ids and no others; return where each row of its stream is now, -1 where it went."""
+        alive = np.zeros(sum(map(len, self._sides)), np.bool_)
+        alive[ids] = True
+        parts = np.split(alive, np.cumsum([len(rows) for rows in self._sides])[:-1])
+        for kept, rows, part in zip(self._kept, self._sides, parts, strict=True):
+            kept.update(rows, part)
+        bits = np.packbits(
+            np.concatenate([np.zeros(0, np.bool_), *(mask for kept in self._kept for mask in kept.masks)])
+        )
+        self._state["alive"] = self.replace(self._state["alive"], bits.tobytes())
+        return np.concatenate([np.where(part, np.cumsum(part) - 1, -1) for part in parts])
 
-    def keep(self, alive: Ids) -> None:
-        """Keep the rows of these numbers and no others; a block that is mostly alive stays as it is."""
-        wanted = np.sort(alive)
-        for side in range(len(self._inputs)):
-            known: list[list[int]] = self._state["kept"][side]
-            out, loose = [], []
-            for (number, size), rows in zip(known, self._read_kept(side), strict=True):
-                live = _among(rows.column(_ID).to_numpy(), wanted)
-                if live.sum() >= _LIVE * len(live) and len(live) * len(known) >= len(wanted) // 4:
-                    out.append([number, size])
-                    continue
-                self._store.delete(number)
-                loose.append(rows.filter(pa.array(live)))
-            entered = self._entered[side]
-            loose.append(entered.filter(pa.array(_among(entered.column(_ID).to_numpy(), wanted))))
-            together = pa.concat_batches(loose)
-            if together.num_rows:
-                content = together.serialize().to_pybytes()
-                out.append([self._put(content), len(content)])
-            self._state["kept"][side] = out
-
-    def replace(self, number: int | None, content: bytes) -> int:
-        """Store a block of the caller's own in place of an earlier one, and return its number."""
-        if number is not None:
-            self._store.delete(number)
-        return self._put(content)
+    def replace(self, saved: Saved, content: bytes) -> list[int]:
+        """Store a block in place of an earlier one."""
+        return [self._blocks.replace(saved and saved[0], content), len(content)]  # type: ignore[arg-type]
 
     def to_json(self) -> Json:
         """Return the bookkeeping."""
-        return {**self._state, "entrance": self.entrance.to_json()}
+        state = self._state
+        state |= {"entrance": self.entrance.to_json(), "batch": state["batch"] + 1, "block": self._blocks.next}
+        state["kept"] = [kept.entries for kept in self._kept]
+        if self._shedding is not None:
+            state["shed"] = self._shedding.to_json()
+        return state
 
-    @property
-    def block_sizes(self) -> list[int]:
-        """The bytes of each block of kept rows."""
-        return [size for side in self._state["kept"] for _, size in side]
+    def levels(self, rows: int, counts: dict[str, int], saved: Iterable[Saved]) -> dict[str, int]:
+        """Return what a report says of the state: `rows` in a buffer with these counts, and blocks besides."""
+        entries = [entry for kept in self._kept for entry in kept.entries]
+        blocks = [block[1] for block in (self._state["alive"], *saved) if block is not None]
+        return {
+            "stored_rows": rows,
+            "stored_bytes": sum(entry.bytes for entry in entries) + sum(blocks),
+            "runs": len(entries),
+            **{name: counts[name] for name in ("evicted", "refused")},
+        }
 
-    def _arrived(self, side: int, blocks: Sequence[Block]) -> pa.RecordBatch:
-        """Return the rows that waited and the new ones, not yet numbered."""
-        schema, waiting = self._schemas[side], self._state["waiting"][side]
-        parts = [] if waiting is None else [self._read(side, waiting)]
+    def _late(self, side: int, blocks: Sequence[Block]) -> int:
+        """Count rows that come after what has entered; copies are counted where they are primary."""
+        count = 0
         for block in blocks:
-            if block.side == side:
-                if not block.stored or block.tags is not None:
-                    raise BraidedError("memory=: routing that changes while the query runs is not supported")
-                ids = pa.array(np.full(block.rows.num_rows, -1, np.int64))
-                parts.append(pa.RecordBatch.from_arrays([*block.rows.columns, ids], schema=schema))
-        return pa.concat_batches(parts) if parts else pa.RecordBatch.from_pylist([], schema=schema)
+            if block.side == side and block.stored:
+                times = self._times_of(side, block.rows)[: block.rows.num_rows - block.copies]
+                count += int(np.count_nonzero(times < self.entrance.before))
+        return count
 
-    def _number(self, arriving: list[pa.RecordBatch]) -> Entering:
-        contents, times, streams = (
-            np.concatenate(columns)
-            for columns in zip(
-                *(
-                    (
-                        row_hashes(rows.select(self._inputs[side].names)),
-                        self._times_of(side, rows),
-                        np.full(rows.num_rows, side, np.int8),
-                    )
-                    for side, rows in enumerate(arriving)
-                ),
-                strict=True,
-            )
-        )
-        order = np.lexsort((contents, streams, times))
-        first = self._state["row"]
-        ids = np.empty(len(order), np.int64)
-        ids[order] = np.arange(first, first + len(order))
-        self._state["row"] = first + len(order)
-        numbered, at = [], 0
-        for side, rows in enumerate(arriving):
-            mine = ids[at : at + rows.num_rows]
-            at += rows.num_rows
-            by_id = np.argsort(mine)
-            columns = [*rows.columns[:-1], pa.array(mine)]
-            entered = pa.RecordBatch.from_arrays(columns, schema=self._schemas[side]).take(pa.array(by_id))
-            self._entered.append(entered)
-            numbered.append(Numbered(entered.select(self._inputs[side].names), mine[by_id]))
-        return Entering(first, times[order], streams[order], contents[order], numbered)
+    def _arriving(self, side: int, blocks: Sequence[Block]) -> Rows:
+        """Return the rows that can enter, of those that waited and the new ones, and let the others wait."""
+        schema, waiting = self._streams.inputs[side], self._state["waiting"]
+        parts = [self._blocks.read(entry, schema) for entry in waiting[side]]
+        parts += [Rows.of_block(block, self._state["batch"]) for block in blocks if block.side == side]
+        rows = together(parts, schema)
+        times = self._times_of(side, rows.rows)
+        waits = self.entrance.waits(side, times)
+        for entry in waiting[side]:
+            self._blocks.delete(entry[0])
+        waiting[side] = self._blocks.write(rows.pick(waits))
+        return rows.pick(self.entrance.enters(times))
 
-    def _read_kept(self, side: int) -> list[pa.RecordBatch]:
-        if not self._kept:
-            self._kept = [[self._read(s, number) for number, _ in kept] for s, kept in enumerate(self._state["kept"])]
-        return self._kept[side]
+    def _read_kept(self) -> list[Kept]:
+        counts = [sum(entry[2] for entry in entries) for entries in self._state["kept"]]
+        bits: Mask = np.zeros(0, np.bool_)
+        if self._state["alive"] is not None:
+            packed = np.frombuffer(self._blocks.get(self._state["alive"][0]), np.uint8)
+            bits = np.unpackbits(packed, count=sum(counts)).view(np.bool_)
+        parts = np.split(bits, np.cumsum(counts)[:-1])
+        known = zip(self._state["kept"], parts, self._streams.inputs, strict=True)
+        return [Kept(self._blocks, entries, part, schema) for entries, part, schema in known]
 
-    def _read(self, side: int, number: int) -> pa.RecordBatch:
-        return pa.ipc.read_record_batch(pa.py_buffer(self._store.get(number)), self._schemas[side])
-
-    def _put(self, content: bytes) -> int:
-        number: int = self._state["block"]
-        self._store.put(number, content)
-        self._state["block"] = number + 1
-        return number
-
-    def _times_of(self, side: int, rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
-        times: npt.NDArray[np.int64] = rows.column(self._times[side]).view(pa.int64()).to_numpy()
+    def _times_of(self, side: int, rows: pa.RecordBatch) -> Index:
+        times: Index = rows.column(self._streams.times[side]).view(pa.int64()).to_numpy()
         return times
-
-
-def _among(ids: Ids, sorted_ids: Ids) -> npt.NDArray[np.bool_]:
-    at = np.searchsorted(sorted_ids, ids)
-    at[at == len(sorted_ids)] = 0
-    found: npt.NDArray[np.bool_] = (sorted_ids[at] == ids) if len(sorted_ids) else np.zeros(len(ids), np.bool_)
-    return found

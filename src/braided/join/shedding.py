@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from braided.buffers.shed import draws
 from braided.join.around import AroundJoin
+from braided.join.multi import MultiJoin
 from braided.join.operator import WindowJoin
 from braided.routing.content import row_hashes
 from braided.routing.table import RoutingTable
@@ -22,10 +23,10 @@ class SheddingJoin(AroundJoin):
     """A window join of the rows that are left after a share of each stream was dropped.
 
     A row goes by a hash of its content and of its ordinal among identical rows of one piece of a task. Cost: a hash a
-    row; state and results shrink with the share, results by its square.
+    row; state and results shrink with the share, results of two streams by its square.
     """
 
-    exact: WindowJoin
+    exact: WindowJoin | MultiJoin
     shed: float
 
     @property

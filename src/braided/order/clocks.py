@@ -114,6 +114,37 @@ class Span:
         return [late for other, late in enumerate(self.lateness) if other != side]
 
 
+@dataclass(frozen=True)
+class GroupSpan:
+    """The time conditions of several joins, each as (left stream, right stream, lo, hi), and each stream's lateness K.
+
+    A stored row leaves when that holds in every join that its stream is in.
+    """
+
+    joins: tuple[tuple[int, int, int, int], ...]
+    lateness: tuple[int, ...]
+
+    def retention(self, side: int) -> int:
+        """How far behind another stream's clock a stored row of this side may be and still match."""
+        return max(window.retention(role) for window, role, _ in self._serving(side))
+
+    def horizon(self, side: int, clocks: tuple[int | None, ...]) -> int:
+        """Return the oldest time at which a row of this side can still match a row that is not late."""
+        return min(window.horizon(role, (clocks[other],) * 2) for window, role, other in self._serving(side))
+
+    def _serving(self, side: int) -> list[tuple[Window, int, int]]:
+        """Return the window, the role there and the other stream of each join that a stream is in."""
+        return [
+            (
+                Window(lo, hi, (self.lateness[left], self.lateness[right])),
+                int(side == right),
+                left if side == right else right,
+            )
+            for left, right, lo, hi in self.joins
+            if side in (left, right)
+        ]
+
+
 def clamp(time: int) -> int:
     """Keep a computed time inside int64."""
     return max(MIN_TIME, min(MAX_TIME, time))

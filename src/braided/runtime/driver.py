@@ -24,6 +24,8 @@ from braided.runtime.spark import METRIC, Routing
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from braided.join.group import JoinGroup
+
 _log = logging.getLogger("braided")
 # As many batches as Spark keeps of its own logs (spark.sql.streaming.minBatchesToRetain).
 _KEPT_BATCHES = 100
@@ -35,7 +37,7 @@ class Watched:
     """One join as the driver knows it; with a control directory it has a controller."""
 
     name: str
-    operator: WindowJoin | MultiJoin
+    operator: WindowJoin | MultiJoin | JoinGroup
     routing: Routing
     slots: int
     controller: Controller | None = None
@@ -113,7 +115,7 @@ _LISTENERS: weakref.WeakKeyDictionary[SparkSession, ControlListener] = weakref.W
 _JOINS: dict[str, Watched] = {}
 
 
-def watch(session: SparkSession, name: str, operator: WindowJoin | MultiJoin, routing: Routing) -> None:
+def watch(session: SparkSession, name: str, operator: WindowJoin | MultiJoin | JoinGroup, routing: Routing) -> None:
     """Remember a join, for reports and explain; listen to it if it has a control directory."""
     slots = int(session.sparkContext.defaultParallelism)
     _JOINS[name] = Watched(name, operator, routing, slots)
