@@ -7,7 +7,7 @@ apart by age alone, a buffer that was saved goes on as if it had not been::
 
 A row takes 12 to 22 bytes: key 8, time 1 to 3, id 2 to 4, credit 0 to 8, stream 1 bit. Whoever saves the rows
 themselves leaves out key, time and id (`rows_elsewhere`): then it is the credit and a bit. PROB's and RECENT's credits
-follow from their counts and take nothing; a counted key takes 8 to 9 bytes for PROB, and 7 to 12 for RECENT.
+follow from their counts and take nothing; a counted key takes 8 to 9 bytes for PROB, and 4 to 8 for RECENT.
 """
 
 from __future__ import annotations
