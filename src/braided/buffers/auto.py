@@ -17,7 +17,7 @@ class Auto:
 
     It needs an `AdaptiveBuffer` (see `make_buffer`).
 
-    sample : one key in so many is tried out; smaller sees more and costs more.
+    sample : one key in so many is tried out, or fewer in a large buffer; smaller sees more and costs more.
     seed : RAND's.
 
     >>> Auto(sample=0)

@@ -99,7 +99,7 @@ class Buffer:
         has room in proportion to its recent arrivals, and rows compete within it (section 5.3.3).
 
     Cost: 170 to 180 bytes a row of capacity, 480 with PROB's exact counts, none of it growing with the stream;
-    16 to 20 bytes a stored row when saved, and for PROB 9 to 12 a counted key.
+    12 to 22 bytes a stored row when saved, and for PROB 8 to 9 a counted key.
 
     >>> from braided.buffers.fifo import Fifo
     >>> buffer = Buffer(2, Fifo(), window=(-10, 10))

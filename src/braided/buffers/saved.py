@@ -7,7 +7,7 @@ apart by age alone, a buffer that was saved goes on as if it had not been::
 
 A row takes 12 to 22 bytes: key 8, time 1 to 3, id 2 to 4, credit 0 to 8, stream 1 bit. Whoever saves the rows
 themselves leaves out key, time and id (`rows_elsewhere`): then it is the credit and a bit. PROB's and RECENT's credits
-follow from their counts and take nothing; a counted key takes 8 to 9 bytes for PROB, and 7 to 12 for RECENT.
+follow from their counts and take nothing; a counted key takes 8 to 9 bytes for PROB, and 4 to 8 for RECENT.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def save(state: State, plan: Plan, options: dict[str, Any], *, rows_elsewhere: b
     sections = [
         *known,
         *(pack(plane) for plane in planes),
-        *([] if _follows(plan) else [pack_reals(credit - rows["time"] if _from_time(plan) else credit)]),
+        *_pack_credits(state, plan, rows, credit),
         pack_rising(state.count_key[counted]),
         *(pack_sparse(state.counts[counted, s]) for s in range(state.counts.shape[1])),
         pack(state.sketch.ravel()),
@@ -115,12 +115,20 @@ def _ranks(plan: Plan) -> bool:
 
 
 def _follows(plan: Plan) -> bool:
-    """Whether credits follow from counts; a sketch counts other keys too, after a credit was read from it."""
+    """Whether credits follow from counts; a sketch counts other keys too, after credits were read from it."""
     return plan.code == PROB and not plan.sketch_width
 
 
 def _from_time(plan: Plan) -> bool:
     return plan.code == AGE and not plan.hinted
+
+
+def _pack_credits(state: State, plan: Plan, rows: Records, credit: Reals) -> list[tuple[list[int], bytes]]:
+    """Return the credits, or those that are not what counts say: of keys taken for another that came meanwhile."""
+    if not _follows(plan):
+        return [pack_reals(credit - rows["time"] if _from_time(plan) else credit)]
+    other = np.flatnonzero(credit != worth_now(state, rows["key"].copy(), rows["stream"].astype(np.int8)))
+    return [pack_rising(other), pack_reals(credit[other])]
 
 
 def worth_now(state: State, keys: Words, streams: Bytes) -> Reals:
@@ -211,7 +219,9 @@ def _load(state: State, plan: Plan, header: dict[str, Any], data: bytes, at: int
     else:
         key, time, row = known
     stream = read.streams(n, n_streams)
-    credit = np.zeros(n) if _follows(plan) else read.reals() + (time if _from_time(plan) else 0)
+    other = read.rising(np.int64) if _follows(plan) else np.zeros(0, np.int64)
+    others = read.reals()
+    credit = np.zeros(n) if _follows(plan) else others + (time if _from_time(plan) else 0)
     count_key = read.rising(np.uint64)
     counts = [read.sparse() for _ in range(state.counts.shape[1])]
     sketch, matches, exits = read.ints(np.int64), read.reals(), read.reals()
@@ -246,6 +256,7 @@ def _load(state: State, plan: Plan, header: dict[str, Any], data: bytes, at: int
     state.totals["counted_keys"] = len(count_key)
     if _follows(plan):
         credit = worth_now(state, key, stream)
+        credit[other] = others
     fill(state, plan, key, time, stream, row, credit)
     cursor = int(header["cursor"])
     _require(NONE <= cursor < n, "its place")
