@@ -269,6 +269,23 @@ def test_under_a_target_k_falls_soon_after_a_burst():
     assert found[36] < SECOND // 100
 
 
+@pytest.mark.parametrize("many", [6, 12])
+def test_many_losses_at_once_hold_the_k_of_a_join(many):
+    """Rows that begin to come 30 s late when nothing was lost for long, as in minute 5 of the network log."""
+    spec = Lateness(recall=0.99, floor="1 second", memory="80 seconds")
+    learner, clock = Learner(spec, SECOND), 10**12
+    for batch in range(400):
+        late = [clock - 30 * SECOND] if 100 <= batch < 100 + many else []
+        learner.update(clock, [task_of([clock + i * 10_000 for i in range(10)]), task_of(late)])
+        clock += 100_000
+        if batch == 200:
+            assert (learner.lateness > 29 * SECOND) == (many > 8)
+    for _ in range(1200):
+        learner.update(clock, [task_of([clock + 100_000])])
+        clock += 100_000
+    assert learner.lateness == SECOND
+
+
 @pytest.mark.parametrize("size", [100, 1000, 10_000])
 @pytest.mark.parametrize("recall", [None, 0.99])
 def test_batches_of_two_tasks_learn_nearly_the_k_of_single_rows_or_less(recall, size):

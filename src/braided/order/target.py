@@ -12,7 +12,9 @@ Chance takes the square root of n * D of n losses that come in bunches of D rows
 are bunched more is kept in reserve.
 
 In `order`, while there is something to spend, K is at most twice the largest delay of the rows among which 6 were to be
-lost (`recent`): it falls soon after a burst, however many rows were late in it.
+lost (`recent`): it falls soon after a burst, however many rows were late in it. In a join the stored rows that K let
+go do not come back until the clock has moved on by K: there, many losses at once hold K at the largest recent delay
+for a memory, however much there is to spend.
 """
 
 from __future__ import annotations
@@ -35,6 +37,9 @@ BEYOND_SEEN = 1.1
 
 RECENT_LOSSES, RECENT_FACTOR = 6.0, 2
 """In `order`, K is at most this multiple of the largest delay among as many rows as may have so many losses."""
+
+MANY_LOSSES = 8.0
+"""In a join, so many times the losses allowed in a block hold K at the largest recent delay."""
 
 
 @compiled
@@ -59,6 +64,10 @@ def kept_target(state: Learned, hints: Ints, recent: Ints, counts: Ints, rule: R
     """Count what the batch lost, `largest` being its largest delay, and return the K that the target asks for."""
     now = state[0]
     _next_recent(state, recent, rule, largest)
+    if rule.reach > 0:
+        allowed = rule.loss * (now.block_rows + now.batch_rows)
+        if now.block + now.losing > MANY_LOSSES * max(1.0, allowed):
+            hints[now.slice] = max(hints[now.slice], min(recent.max(), rule.ceiling))
     _count_losses(state, rule)
     wanted = _kept_share(state, counts, rule)
     if rule.reach == 0 and now.rows * rule.loss >= RECENT_LOSSES and _left(state, rule) > 0.0:
