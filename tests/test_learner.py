@@ -241,6 +241,51 @@ def test_losses_are_made_up_for():
     assert learner.achieved == pytest.approx(0.9, abs=0.02)
 
 
+def test_losses_that_come_in_bunches_are_kept_in_reserve():
+    """The same delays, and as many losses, 150 of the 200 allowed: evenly spread, or six at a time."""
+    delays = np.random.default_rng(3).exponential(SECOND, 20_000).astype(np.int64)
+    found = []
+    for bunched in (False, True):
+        learner, clock = Learner(Lateness(recall=0.99, floor="0 seconds")), 10**12
+        for batch, part in enumerate(np.split(delays, 200)):
+            missed = 6 * (batch % 8 == 0) if bunched else int(batch % 4 > 0)
+            learner.update(clock, [task_of(clock - part)], missed=missed)
+            clock += SECOND
+        found.append(learner.lateness)
+        assert learner.achieved == 0.9925
+    assert found[1] > 1.2 * found[0]
+
+
+def test_under_a_target_k_falls_soon_after_a_burst():
+    """600 rows may lose 6: after as many rows on time K has left the burst, long before the memory has passed."""
+    learner, clock, found = Learner(Lateness(recall=0.99, floor="0 seconds", memory="1 hour")), 10**12, []
+    for batch in range(40):
+        late = 2 * SECOND if 20 <= batch < 28 else 0
+        learner.update(clock, [task_of(clock - late + np.arange(100))], missed=0)
+        clock += 1000
+        found.append(learner.lateness)
+    assert found[27] > 1.9 * SECOND
+    assert found[32] > 1.9 * SECOND
+    assert found[36] < SECOND // 100
+
+
+@pytest.mark.parametrize("many", [6, 12])
+def test_many_losses_at_once_hold_the_k_of_a_join(many):
+    """Rows that begin to come 30 s late when nothing was lost for long, as in minute 5 of the network log."""
+    spec = Lateness(recall=0.99, floor="1 second", memory="80 seconds")
+    learner, clock = Learner(spec, SECOND), 10**12
+    for batch in range(400):
+        late = [clock - 30 * SECOND] if 100 <= batch < 100 + many else []
+        learner.update(clock, [task_of([clock + i * 10_000 for i in range(10)]), task_of(late)])
+        clock += 100_000
+        if batch == 200:
+            assert (learner.lateness > 29 * SECOND) == (many > 8)
+    for _ in range(1200):
+        learner.update(clock, [task_of([clock + 100_000])])
+        clock += 100_000
+    assert learner.lateness == SECOND
+
+
 @pytest.mark.parametrize("size", [100, 1000, 10_000])
 @pytest.mark.parametrize("recall", [None, 0.99])
 def test_batches_of_two_tasks_learn_nearly_the_k_of_single_rows_or_less(recall, size):

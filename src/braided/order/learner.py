@@ -13,21 +13,18 @@ from braided.order.buckets import BUCKETS, decode_counts, encode_counts
 from braided.order.clocks import advance
 from braided.order.delays import Delays, batch_delays
 from braided.order.lateness import Lateness
+from braided.order.learned import LEARNED, SLICES, Rule, new_learned
 from braided.order.next_delays import NextDelays
 from braided.order.pending import measure_pending
 from braided.order.rules import (
-    LEARNED,
     PRIME_ROWS,
     SLICE_ROWS,
-    SLICES,
     TARGET_PRIME_ROWS,
     TARGET_SLICE_ROWS,
-    Rule,
-    lose_all_behind,
-    new_learned,
     settle,
     take_delays,
 )
+from braided.order.target import lose_all_behind
 
 
 def rule_of(spec: Lateness, reach: int | None) -> Rule:
@@ -75,7 +72,7 @@ class Learner:
     def __init__(self, spec: Lateness, reach: int | None = None) -> None:
         self.spec = spec
         self._rule = rule_of(spec, reach)
-        self._state, self._maxima, self._hints, self._counts = new_learned()
+        self._state, self._maxima, self._hints, self._recent, self._counts = new_learned()
         self._state[0]["lateness"] = spec.floor_us
 
     @property
@@ -113,7 +110,8 @@ class Learner:
         else:
             largest = self._take_arrived(clock, [task for task in tasks if isinstance(task, Delays)], missed)
         if after is not None and largest is not None:
-            settle(self._state, self._maxima, self._hints, self._counts, self._rule, after, largest)
+            parts = (self._state, self._maxima, self._hints, self._recent, self._counts)
+            settle(*parts, self._rule, after, largest)
 
     def _take_arrived(self, clock: int | None, tasks: Sequence[Delays], missed: int | None) -> int:
         batch = batch_delays(tasks, clock, self._rule.ceiling)
@@ -138,6 +136,7 @@ class Learner:
             "state": self._state[0].tolist(),
             "maxima": self._maxima.tolist(),
             "hints": self._hints.tolist(),
+            "recent": self._recent.tolist(),
             "counts": encode_counts(self._counts, 1 << 20),
         }
 
@@ -149,6 +148,7 @@ class Learner:
             learner._state[0] = tuple(value["state"])
             learner._maxima[:] = value["maxima"]
             learner._hints[:] = value["hints"]
+            learner._recent[:] = value["recent"]
             learner._counts = decode_counts(value["counts"], BUCKETS)
             if len(value["state"]) != len(LEARNED.names or ()):
                 raise ValueError("another number of fields")

@@ -164,12 +164,13 @@ class Ordering:
         )
 
     def _missed(self, work: Work, clocks: list[StreamClock], last: int) -> list[int] | None:
-        """Return how many rows of each input come too late, for the learning of K; None where no worker sees all.
+        """Return how many rows of each input come too late, where a recall target asks; None where no worker sees all.
 
         Without a key worker 0 has all rows, and its K is the only one that counts. With keys the workers have let go
         different rows, yet all must learn the same K: they go by what all routers tell all of them.
         """
-        if self.key or work.worker:
+        targets = [rule for rule in self.lateness if isinstance(rule, Lateness) and rule.recall is not None]
+        if self.key or work.worker or not targets:
             return None
         missed = [0] * self.streams
         for block in work.blocks:

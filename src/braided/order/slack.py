@@ -15,9 +15,11 @@ from braided.compiled import compiled
 from braided.order.buckets import Ints, bucket_of, gap
 from braided.order.clocks import MAX_TIME, MIN_TIME, Times
 from braided.order.lateness import Lateness
+from braided.order.learned import Learned, Rule, new_learned
 from braided.order.learner import rule_of
 from braided.order.pending import measure_pending, take_pending
-from braided.order.rules import Learned, Rule, lose_behind, new_learned, settle, take_delay
+from braided.order.rules import settle, take_delay
+from braided.order.target import lose_behind
 
 Flags = npt.NDArray[np.bool_]
 
@@ -80,7 +82,7 @@ def slack_rows(
 @compiled
 def _run(
     times: Times, rule: Rule, fixed: int, next_clock: bool, setting: Flags,
-    state: Learned, maxima: Ints, hints: Ints, counts: Ints,
+    state: Learned, maxima: Ints, hints: Ints, recent: Ints, counts: Ints,
     lateness: Ints, in_order: Flags, released: Ints, wait: Ints,
 ) -> None:  # fmt: skip
     now = state[0]
@@ -101,7 +103,7 @@ def _run(
         if next_clock:
             take_pending(state, rule.ceiling, before, time)
             if sets:
-                settle(state, maxima, hints, counts, rule, clock, measure_pending(state, rule.ceiling, clock))
+                settle(state, maxima, hints, recent, counts, rule, clock, measure_pending(state, rule.ceiling, clock))
         elif fixed < 0:
             delay = gap(before, time)
             if bucket_of(delay) > top:
@@ -113,7 +115,7 @@ def _run(
                     lose_behind(state, rule, bucket_of(delay), 1)
                 elif not in_order[row]:
                     now.losing += 1.0
-            settle(state, maxima, hints, counts, rule, clock, delay)
+            settle(state, maxima, hints, recent, counts, rule, clock, delay)
         lateness[row] = now.lateness
         if started and clock >= MIN_TIME + now.lateness:
             horizon = max(horizon, clock - now.lateness)
