@@ -11,7 +11,7 @@ import zlib
 from typing import Any
 
 from braided.buffers.auto import Auto, Followed
-from braided.buffers.buffer import Buffer, Events, Progress, Result, Share, collect
+from braided.buffers.buffer import Buffer, Events, Progress, Result, Results, Share, collect
 from braided.buffers.gdj import Gdj
 from braided.buffers.policy import Policy
 from braided.buffers.state import Bytes, Ints
@@ -27,7 +27,13 @@ _SAMPLE = 1  # of GDJ's shadows: see tuning.py
 
 
 def make_buffer(
-    capacity: int, policy: Policy, *, window: tuple[int, int], streams: int = 2, share: Share = "unified"
+    capacity: int,
+    policy: Policy,
+    *,
+    window: tuple[int, int],
+    streams: int = 2,
+    share: Share = "unified",
+    results: Results = "pairs",
 ) -> Buffer | AdaptiveBuffer:
     """Return the buffer that a policy needs: one that tunes itself if there is something to tune.
 
@@ -37,7 +43,7 @@ def make_buffer(
     'AdaptiveBuffer'
     """
     kind = AdaptiveBuffer if candidates(policy) else Buffer
-    return kind(capacity, policy, window=window, streams=streams, share=share)
+    return kind(capacity, policy, window=window, streams=streams, share=share, results=results)
 
 
 def buffer_from_bytes(data: bytes, policy: Policy) -> Buffer | AdaptiveBuffer:
@@ -63,18 +69,24 @@ class AdaptiveBuffer:
     """
 
     def __init__(
-        self, capacity: int, policy: Policy, *, window: tuple[int, int], streams: int = 2, share: Share = "unified"
+        self,
+        capacity: int,
+        policy: Policy,
+        *,
+        window: tuple[int, int],
+        streams: int = 2,
+        share: Share = "unified",
+        results: Results = "pairs",
     ) -> None:
         self._candidates = candidates(policy)
         if not self._candidates:
             raise BraidedError(f"policy={policy!r}: has nothing to tune; use Buffer")
         self.policy = policy
         self._at = 0
-        self.main = Buffer(capacity, self._start(), window=window, streams=streams, share=share)
+        alike: dict[str, Any] = {"window": window, "streams": streams, "share": share, "results": results}
+        self.main = Buffer(capacity, self._start(), **alike)
         sample = policy.sample if isinstance(policy, Auto) else _SAMPLE
-        self.shadows = Shadows(
-            self._candidates, capacity=capacity, window=window, streams=streams, share=share, sample=sample
-        )
+        self.shadows = Shadows(self._candidates, capacity=capacity, sample=sample, **alike)
         self.epoch = max(512, capacity // 2)
 
     def _start(self) -> Policy:
@@ -151,7 +163,7 @@ class AdaptiveBuffer:
         saved = [self.main.to_bytes(), *saved]
         header: dict[str, Any] = {"at": self._at, "shadows": facts}
         header["main"] = {"capacity": self.capacity, "window": self.main.window, "share": self.main.share}
-        header["main"]["streams"] = len(self.main.state.streams)
+        header["main"] |= {"streams": len(self.main.state.streams), "results": self.main.results}
         header["lengths"] = [len(data) for data in saved]
         text = json.dumps(header, sort_keys=True).encode()
         body = text + b"".join(saved)
@@ -170,7 +182,8 @@ class AdaptiveBuffer:
             header = json.loads(data[_PREFIX.size : at])
             options = header["main"]
             window = tuple(options["window"])
-            buffer = cls(options["capacity"], policy, window=window, streams=options["streams"], share=options["share"])
+            alike = {name: options[name] for name in ("streams", "share", "results")}
+            buffer = cls(options["capacity"], policy, window=window, **alike)
             buffer._at = range(len(buffer._candidates))[header["at"]]
             saved = []
             for size in header["lengths"]:

@@ -28,7 +28,7 @@ from braided.compiled import compiled
 from braided.errors import BraidedError
 
 _MAGIC = b"BRDB"
-_VERSION = 2
+_VERSION = 3
 _PREFIX = struct.Struct("<4sIQ")
 _KEPT_TOTALS = (
     "events",
@@ -36,6 +36,7 @@ _KEPT_TOTALS = (
     "unit",
     "unit_seen",
     "pairs",
+    "results",
     "expired",
     "evicted",
     "refused",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from braided.buffers.buffer import Buffer
@@ -14,16 +16,28 @@ from braided.compiled import compiled
 from braided.routing.kernels import mix
 
 _LN2 = 0.6931471805599453
-_MOVED = ("events", "unit", "unit_seen", "counted_keys", "pairs", "expired", "evicted", "refused", "too_large")
+_MOVED = (
+    "events",
+    "unit",
+    "unit_seen",
+    "counted_keys",
+    "pairs",
+    "results",
+    "expired",
+    "evicted",
+    "refused",
+    "too_large",
+)
 
 
 def switched(old: Buffer, policy: Policy, *, keep: Ints, now: int) -> Buffer:
     """Return a buffer with the rows, counts and totals of `old`, which must have counted keys as RECENT does.
 
-    GDJ gives a row the matches that it should have found by now, from how often its key was seen of late; AGE
+    GDJ gives a row the results that it should have had by now, from how often its key was seen of late; AGE
     starts with what `keep` says; RAND draws from the key and time of a row.
     """
-    new = Buffer(old.capacity, policy, window=old.window, streams=len(old.state.streams), share=old.share)
+    alike: dict[str, Any] = {"streams": len(old.state.streams), "share": old.share, "results": old.results}
+    new = Buffer(old.capacity, policy, window=old.window, **alike)
     before, after, plan = old.state, new.state, new.plan
     for name in _MOVED:
         after.totals[name] = before.totals[name]
@@ -42,7 +56,9 @@ def switched(old: Buffer, policy: Policy, *, keep: Ints, now: int) -> Buffer:
         credit = _worth(before.count_key, before.counts, before.sketch, factors, rows)
     elif plan.code == GDJ:
         per_window = _LN2 * _worth(before.count_key, before.counts, before.sketch, factors, rows)
-        credit = np.floor(per_window * (now - rows["time"]) / span)
+        others = len(before.streams) - 1 if before.settings["combining"][0] else 1
+        seen = per_window * (now - rows["time"]) / span / others  # in each other stream, on average
+        credit = np.floor(others * seen**others)
     elif plan.code == AGE:
         credit = rows["time"] + keep[rows["stream"]].astype(np.float64)
     elif plan.code == RANDOM:

@@ -1,12 +1,12 @@
 """Tuning while running: small shadow buffers try out settings on a sample of keys, and the buffer follows the best.
 
-A shadow stores no payload and only counts its pairs. It sees the rows of one key in `sample`, picked by a
+A shadow stores no payload and only counts its results. It sees the rows of one key in `sample`, picked by a
 hash, and has the share of the capacity that those rows are of all rows::
 
     events ---------------------------------> the buffer        initial = 0.2
-       \\__ keys of the sample __> shadow 0.1    pairs  7,102
-                               |> shadow 0.2    pairs  9,350  <- best: the buffer follows
-                               |> shadow 0.5    pairs  8,800
+       \\__ keys of the sample __> shadow 0.1    results  7,102
+                               |> shadow 0.2    results  9,350  <- best: the buffer follows
+                               |> shadow 0.5    results  8,800
 
 Decisions fall at fixed numbers of events and depend on the events before alone, so cuts and restarts change
 nothing. A change needs a lead of 0.3%, over scores in which an epoch counts 99% of the next one; the first
@@ -24,7 +24,7 @@ import numpy as np
 
 from braided.buffers.age import Age
 from braided.buffers.auto import Auto
-from braided.buffers.buffer import Buffer, Events, Share
+from braided.buffers.buffer import Buffer, Events, Results, Share
 from braided.buffers.fifo import Fifo
 from braided.buffers.gdj import FIRST_GUESS, Gdj
 from braided.buffers.policy import Policy
@@ -65,13 +65,14 @@ class Shadows:
         window: tuple[int, int],
         streams: int = 2,
         share: Share = "unified",
+        results: Results = "pairs",
         sample: int = 4,
     ) -> None:
         if sample < 1:
             raise BraidedError(f"{sample=}: write a whole number above 0; one key in so many is tried out")
         self.policies, self.sample, self.capacity = policies, sample, capacity
         size = max(streams, capacity if sample == 1 else min(capacity, 2 * capacity // sample + 8))
-        self.buffers = [Buffer(size, p, window=window, streams=streams, share=share) for p in policies]
+        self.buffers = [Buffer(size, p, window=window, streams=streams, share=share, results=results) for p in policies]
         self.scores = np.zeros(len(policies))
         self.bonus = np.array([_BONUS if isinstance(p, Recent) else 1.0 for p in policies])
         self.bonus[0] *= _MIXED_BONUS if isinstance(policies[0], Recent) else _FIRST_BONUS
@@ -91,9 +92,9 @@ class Shadows:
 
     def decide(self, following: int) -> int:
         """End an epoch: return the candidate to follow, given the one followed so far."""
-        pairs = np.array([b.counts["pairs"] for b in self.buffers])
-        self.scores = _FADE * self.scores + (pairs - self.before)
-        self.before = pairs
+        results = np.array([b.counts["results"] for b in self.buffers])
+        self.scores = _FADE * self.scores + (results - self.before)
+        self.before = results
         if self.seen[1]:
             self._set_room(self.seen[0] / self.seen[1])
         self.seen *= _FADE
