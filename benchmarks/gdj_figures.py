@@ -157,7 +157,7 @@ def several_streams(setting: Setting) -> Figure:
             setting.tell(f"{n:g} streams, {name}")
             series[name].append(combinations(data, POLICIES[name], data.budget(SHARE)) / max(1, whole))
     panel = Panel(f"{kind}, dealt onto streams", "streams", "recall", numbers, series)
-    note = "A match with a row of any one other stream raises GDJ's credit; results are counted as combinations of all."
+    note = "GDJ's credit rises with every combination that a row is part of."
     return Figure("7a", "7_streams", "several streams", [panel], [note])
 
 

@@ -126,7 +126,7 @@ def combinations(data: Data, policy: Policy, capacity: int) -> int:
     An event completes as many as the product, over the other streams, of the stored rows of its key.
     """
     events, n = data.events, data.streams
-    buffer = make_buffer(capacity, policy, window=data.window, streams=n)
+    buffer = make_buffer(capacity, policy, window=data.window, streams=n, results="combinations")
     stream_of = np.empty(int(events.rows.max()) + 1, np.int64)
     stream_of[events.rows] = events.streams
     total = 0

@@ -41,7 +41,8 @@ class Row:
 class Reference:
     """The buffer in plain lists, O(n) a row: nothing in common with the kernel but the definitions."""
 
-    def __init__(self, capacity, policy, *, window, streams=2, share="unified"):
+    def __init__(self, capacity, policy, *, window, streams=2, share="unified", results="pairs"):
+        self.results = results
         self.capacity, self.policy, self.share = capacity, policy, share
         lo, hi = window
         self.ages = [(lo, hi), (-hi, -lo)] if streams == 2 else [(lo, hi)] * streams
@@ -75,10 +76,12 @@ class Reference:
             return self.policy.constant + self.decayed.get(pool, 0.0)
         return self.initial[pool]
 
-    def reward(self, row):
+    def reward(self, row, results):
         pool, gain = self.pool(row.stream), self.policy.gain
         if gain == "one":
-            added = 1.0
+            added = results
+        elif results == 0:
+            added = 0.0
         elif gain == "rank":
             added = 1.0 + sum(c < row.credit for c in self.sorted[pool])
         elif gain == "reset":
@@ -152,7 +155,9 @@ class Reference:
         ]
         for row in matched:
             if isinstance(policy, Gdj):
-                self.reward(row)
+                others = [s for s in range(self.streams) if s not in (stream, row.stream)]
+                choices = math.prod(sum(r.stream == s for r in matched) for s in others)
+                self.reward(row, choices if self.results == "combinations" else 1)
             self.matches[row.stream][self.bin(row.stream, time - row.time)] += 1
         self.arrived[stream] += 1
         if sum(self.arrived) >= 16 * self.capacity:
@@ -277,11 +282,15 @@ def test_each_policy_equals_its_reference(policy, share, events, capacity, windo
 
 @pytest.mark.parametrize("policy", [p for p in POLICIES if not getattr(p, "per_row", False)], ids=str)
 @settings(max_examples=15, deadline=None)
-@given(events=streams_of_events(streams=4), capacity=st.integers(4, 9))
-def test_several_streams_equal_the_reference(policy, events, capacity):
+@given(
+    events=streams_of_events(streams=4),
+    capacity=st.integers(4, 9),
+    results=st.sampled_from(["pairs", "combinations"]),
+)
+def test_several_streams_equal_the_reference(policy, events, capacity, results):
     events = events._replace(hints=np.empty(0))
-    buffer = Buffer(capacity, policy, window=seconds((-3, 3)), streams=4)
-    reference = Reference(capacity, policy, window=seconds((-3, 3)), streams=4)
+    buffer = Buffer(capacity, policy, window=seconds((-3, 3)), streams=4, results=results)
+    reference = Reference(capacity, policy, window=seconds((-3, 3)), streams=4, results=results)
     with_hints = events._replace(hints=np.zeros(len(events.keys)))
     check_against_reference(buffer, reference, with_hints)
 

@@ -11,7 +11,7 @@ import struct
 import zlib
 
 from braided.buffers.auto import Auto, Followed
-from braided.buffers.buffer import Buffer, Events, Progress, Result, Share, collect
+from braided.buffers.buffer import Buffer, Events, Progress, Result, Results, Share, collect
 from braided.buffers.challenge import FIRST, PERCENTILES, Challenge
 from braided.buffers.gdj import Gdj
 from braided.buffers.policy import Policy
@@ -27,7 +27,13 @@ _PREFIX = struct.Struct("<4sIQ")
 
 
 def make_buffer(
-    capacity: int, policy: Policy, *, window: tuple[int, int], streams: int = 2, share: Share = "unified"
+    capacity: int,
+    policy: Policy,
+    *,
+    window: tuple[int, int],
+    streams: int = 2,
+    share: Share = "unified",
+    results: Results = "pairs",
 ) -> Buffer | AdaptiveBuffer:
     """Return the buffer that a policy needs: one that tunes itself if there is something to tune.
 
@@ -37,7 +43,7 @@ def make_buffer(
     'AdaptiveBuffer'
     """
     kind = AdaptiveBuffer if _tunes(policy) else Buffer
-    return kind(capacity, policy, window=window, streams=streams, share=share)
+    return kind(capacity, policy, window=window, streams=streams, share=share, results=results)
 
 
 def buffer_from_bytes(data: bytes, policy: Policy) -> Buffer | AdaptiveBuffer:
@@ -68,10 +74,17 @@ class AdaptiveBuffer:
     """
 
     def __init__(
-        self, capacity: int, policy: Policy, *, window: tuple[int, int], streams: int = 2, share: Share = "unified"
+        self,
+        capacity: int,
+        policy: Policy,
+        *,
+        window: tuple[int, int],
+        streams: int = 2,
+        share: Share = "unified",
+        results: Results = "pairs",
     ) -> None:
         self._take_policy(policy)
-        self.main = Buffer(capacity, self._followed(), window=window, streams=streams, share=share)
+        self.main = Buffer(capacity, self._followed(), window=window, streams=streams, share=share, results=results)
 
     def _take_policy(self, policy: Policy) -> None:
         self.policy = policy

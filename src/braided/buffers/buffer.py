@@ -29,6 +29,7 @@ _NO_REALS = np.empty(0, np.float64)
 
 
 Share = Literal["unified", "proportional"]
+Results = Literal["pairs", "combinations"]
 
 
 class Events(NamedTuple):
@@ -97,6 +98,7 @@ class Buffer:
     streams : how many, 2 to 8.
     share : ``"unified"``: all streams compete for the whole buffer (section 4.3). ``"proportional"``: each stream
         has room in proportion to its recent arrivals, and rows compete within it (section 5.3.3).
+    results : what counts as a result, and raises credits: ``"pairs"``, or ``"combinations"`` of a row of each stream.
 
     Cost: 170 to 180 bytes a row of capacity, 480 with PROB's exact counts, none of it growing with the stream;
     12 to 22 bytes a stored row when saved, and for PROB 8 to 9 a counted key.
@@ -118,6 +120,7 @@ class Buffer:
         window: tuple[int, int],
         streams: int = 2,
         share: Share = "unified",
+        results: Results = "pairs",
     ) -> None:
         if isinstance(capacity, bool) or not isinstance(capacity, int) or not 1 <= capacity <= MOST_ROWS:
             raise BraidedError(f"{capacity=}: write the number of rows to keep, 1 to {MOST_ROWS}")
@@ -132,7 +135,7 @@ class Buffer:
             raise BraidedError(f"{window=}: its lower bound is above its upper bound")
         if streams > 2 and lo != -hi:
             raise BraidedError(f"{window=}: with {streams} streams a window is (-w, w)")
-        self.capacity, self.policy, self.share = capacity, policy, share
+        self.capacity, self.policy, self.share, self.results = capacity, policy, share, results
         self.window = (int(lo), int(hi))
         plan = self.plan = policy.plan()
         count_keys = plan.count_keys or max(1024, capacity if plan.recent else 4 * capacity)
@@ -154,6 +157,7 @@ class Buffer:
         settings["period"] = plan.period or max(1024, capacity)
         settings["refresh"] = plan.refresh or max(1, capacity // 8)
         settings["room"] = capacity
+        settings["combining"] = results == "combinations" and streams > 2
         settings["span"] = max(1, abs(lo), abs(hi)) if plan.recent else 0
         settings["only_long"], settings["count_keys"] = plan.only_long, count_keys
         settings["percentile"] = plan.percentile or 0.0
@@ -174,9 +178,10 @@ class Buffer:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Totals since the start: events, pairs, and rows expired, evicted, refused and too large."""
-        names = ("events", "pairs", "expired", "evicted", "refused", "too_large")
-        return {name: int(self.state.totals[name][0]) for name in names}
+        """Totals since the start: events, pairs, results, and rows expired, evicted, refused and too large."""
+        names = ("events", "pairs", "results", "expired", "evicted", "refused", "too_large")
+        counts = {name: int(self.state.totals[name][0]) for name in names}
+        return counts if self.state.settings["combining"][0] else {**counts, "results": counts["pairs"]}
 
     def step(
         self,
@@ -234,6 +239,7 @@ class Buffer:
             "window": self.window,
             "streams": len(self.state.streams),
             "share": self.share,
+            "results": self.results,
             "last_time": self.last_time,
         }
         return save(self.state, self.plan, options, rows_elsewhere=self.rows_elsewhere)
@@ -252,7 +258,8 @@ class Buffer:
         try:
             options = header["options"]
             window = tuple(options["window"])
-            buffer = cls(options["capacity"], policy, window=window, streams=options["streams"], share=options["share"])
+            alike = {name: options[name] for name in ("streams", "share", "results")}
+            buffer = cls(options["capacity"], policy, window=window, **alike)
             buffer.last_time = options["last_time"]
         except (KeyError, TypeError, ValueError) as error:
             raise BraidedError(f"buffer: the saved header is damaged: {error}") from error

@@ -1,7 +1,7 @@
 r"""GDJ's initial credit tuned while running: one shadow of the whole buffer tries the percentile next to the buffer's.
 
 The shadow starts as a copy of the buffer's rows and credits, without payload, and sees all events. In a trial the two
-first drift apart, then their pairs are counted::
+first drift apart, then their results are counted::
 
     buffer   0.2  -------------------------------------------> 0.35 ----
                  \ copy                                      /  if it has found 0.3% more
@@ -42,7 +42,7 @@ class Challenge:
         self.policies: list[Policy] = [replace(policy, initial=p) for p in PERCENTILES]
         self._policy = policy
         self.shadow: Buffer | None = None
-        self._before: list[int] = []  # pairs of buffer and shadow when counting began
+        self._before: list[int] = []  # results of buffer and shadow when counting began
         self._left = _REST  # epochs until something happens
         self._tried = FIRST
         self._way = 1
@@ -56,7 +56,7 @@ class Challenge:
 
     def decide(self, following: int, main: Buffer) -> int:
         """End an epoch: return the percentile to follow, given the one followed so far; `main` is the buffer itself."""
-        if len(main.state.probes):  # it leaves out pairs that a shadow would count
+        if len(main.state.probes):  # it leaves out results that a shadow would count
             self._end(_REST)
             return following
         if self.shadow is not None and len(main.state.sizes):
@@ -67,11 +67,11 @@ class Challenge:
         if self.shadow is None:
             self._begin(following, main)
             return following
-        pairs = [main.counts["pairs"], self.shadow.counts["pairs"]]
+        results = [main.counts["results"], self.shadow.counts["results"]]
         if not self._before:
-            self._before, self._left = pairs, _COUNTED
+            self._before, self._left = results, _COUNTED
             return following
-        mine, theirs = pairs[0] - self._before[0], pairs[1] - self._before[1]
+        mine, theirs = results[0] - self._before[0], results[1] - self._before[1]
         if theirs > _LEAD * mine:
             self._lost = 0
             self._end(_REST)
@@ -110,7 +110,7 @@ class Challenge:
 
     def restore(self, facts: dict[str, Any], saved: list[bytes]) -> None:
         """Go on from what was saved."""
-        self._before = [int(pairs) for pairs in facts["before"]]
+        self._before = [int(results) for results in facts["before"]]
         self._left, self._way, self._lost = int(facts["left"]), int(facts["way"]), int(facts["lost"])
         self._tried = range(len(PERCENTILES))[facts["tried"]]
         if len(saved) > 1 or len(self._before) not in (0, 2) or self._way not in (-1, 1):

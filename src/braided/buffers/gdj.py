@@ -35,8 +35,8 @@ class Gdj:
         largest; ``"auto"`` tunes it while running (`braided.buffers.tuning`). The paper's best "rank
         percentiles", 0.84 to 0.998, give "a low-rank credit": we read them as counted from the largest.
     constant : start with this credit instead; `initial` is then not used.
-    gain : what a match adds to the stored row: ``"one"``; ``"rank"``, its place among the pool's credits, 1 the
-        smallest; ``"none"``; ``"reset"``, back to what a newcomer gets, if that is more.
+    gain : what a result adds to a stored row that is part of it: ``"one"``; ``"rank"``, its place among the pool's
+        credits, 1 the smallest; ``"none"``; ``"reset"``, back to what a newcomer gets, if that is more.
     decay : what every credit loses at the end of a unit of time: ``"none"``; ``"one"``; ``"mean"``, the credits
         added in that unit over the rows stored.
     unit : the unit of time.
@@ -47,6 +47,9 @@ class Gdj:
     decrement that is the same for all rows changes neither the order of credits nor which of them is a
     percentile, so with an `initial` percentile METHODs 1 and 3 keep the same rows; decay matters with
     `constant`. LFU is constant, one, none; LRU constant, reset, one; FIFO constant, none, one.
+
+    Where results are combinations of many streams (`Buffer`), with gain one an event adds to a row as many as both are
+    part of, nothing where a third stream has no row of the key; rank and reset add once where there is any.
 
     Cost: gain one is one addition for all rows that an event matches; rank and reset are one step a row.
 

@@ -109,6 +109,16 @@ def _reward(
 
 
 @compiled
+def _combinations(chains: Records, entry: int, s: int, q: int) -> int:
+    """Return the choices of a stored row of a key from each stream but two; all of them are in the window."""
+    total = 1
+    for r in range(chains.shape[1]):
+        if r != s and r != q:  # noqa: PLR1714 - numba has no tuple of different integers
+            total *= chains[entry, r].rows
+    return total
+
+
+@compiled
 def _crowded(
     totals: Records, pools: Records, streams: Records, capacity: int, most: int, stream: int, size: int
 ) -> int:
@@ -265,6 +275,7 @@ def step(  # noqa: PLR0915 - phases share a dozen arrays; passing them on at eac
     learning = policy == AGE
     rewarding = policy == GDJ and gain != GAIN_NONE
     refreshing = policy == GDJ and snapshot.shape[1] > 0
+    many = settings[0].combining != 0
     pairs, gone = 0, 0
     for i in range(start, len(keys)):
         key, time, s = keys[i], times[i], int(event_streams[i])
@@ -293,16 +304,20 @@ def step(  # noqa: PLR0915 - phases share a dozen arrays; passing them on at eac
             if entry >= 0:
                 probing = len(probes) > 0 and probes[ids[i]] != 0
                 resumed = totals[0].at_stream
+                if many and resumed < 0:
+                    totals[0].results += _combinations(chains, entry, s, s)
                 for q in range(max(0, resumed), len(streams)):
                     if q == s:
                         continue
+                    # A row is part of as many results as there are choices of the others.
+                    shares = float(_combinations(chains, entry, s, q)) if many else 1.0
                     soonest = streams[q].soonest
                     pool = pool_of(pools, q)
                     # A match with every row of the chain is one addition to the chain.
                     together = soonest <= 0 and not probing and (not rewarding or gain == GAIN_ONE)
                     if together and rewarding and q != resumed:
-                        chains[entry, q].gained += 1.0
-                        pools[pool].added += chains[entry, q].rows
+                        chains[entry, q].gained += shares
+                        pools[pool].added += shares * chains[entry, q].rows
                     if counting and together and not learning:
                         totals[0].pairs += chains[entry, q].rows
                         continue
@@ -323,7 +338,7 @@ def step(  # noqa: PLR0915 - phases share a dozen arrays; passing them on at eac
                             pair_row[pairs] = rows[slot].row
                             pairs += 1
                         totals[0].pairs += 1
-                        if rewarding and not together:
+                        if rewarding and not together and shares > 0.0:
                             _reward(settings, pools, rows, chains, snapshot, pool, slot)
                         elif learning:
                             age_matches[q, age_bin(age, streams[q].retention)] += 1.0

@@ -47,6 +47,7 @@ _KEPT_TOTALS = (
     "unit",
     "unit_seen",
     "pairs",
+    "results",
     "expired",
     "evicted",
     "refused",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from braided.buffers.buffer import Buffer
@@ -13,16 +15,28 @@ from braided.compiled import compiled
 from braided.routing.kernels import mix
 
 _LN2 = 0.6931471805599453
-_MOVED = ("events", "unit", "unit_seen", "counted_keys", "pairs", "expired", "evicted", "refused", "too_large")
+_MOVED = (
+    "events",
+    "unit",
+    "unit_seen",
+    "counted_keys",
+    "pairs",
+    "results",
+    "expired",
+    "evicted",
+    "refused",
+    "too_large",
+)
 
 
 def switched(old: Buffer, policy: Policy, *, keep: Ints, now: int) -> Buffer:
     """Return a buffer with the rows, counts and totals of `old`, which must have counted keys as RECENT does.
 
-    GDJ gives a row the matches that it should have found by now, from how often its key was seen of late; AGE
+    GDJ gives a row the results that it should have had by now, from how often its key was seen of late; AGE
     starts with what `keep` says; RAND draws from the key and time of a row.
     """
-    new = Buffer(old.capacity, policy, window=old.window, streams=len(old.state.streams), share=old.share)
+    alike: dict[str, Any] = {"streams": len(old.state.streams), "share": old.share, "results": old.results}
+    new = Buffer(old.capacity, policy, window=old.window, **alike)
     before, after, plan = old.state, new.state, new.plan
     for name in _MOVED:
         after.totals[name] = before.totals[name]
@@ -37,8 +51,10 @@ def switched(old: Buffer, policy: Policy, *, keep: Ints, now: int) -> Buffer:
     if plan.code == PROB:
         credit = worth_now(after, key, stream)
     elif plan.code == GDJ:
-        per_window = _LN2 * worth_now(after, key, stream)
-        credit = np.floor(per_window * (now - time) / int(before.settings["span"][0]))
+        others = len(before.streams) - 1 if before.settings["combining"][0] else 1
+        per_window = _LN2 * worth_now(after, key, stream) / others  # matches in each other stream, on average
+        seen = per_window * (now - time) / int(before.settings["span"][0])
+        credit = np.floor(others * seen**others)
     elif plan.code == AGE:
         credit = time + keep[stream].astype(np.float64)
     elif plan.code == RANDOM:
@@ -59,7 +75,8 @@ def copied(old: Buffer, *, percentile: float, known_by: np.uint64) -> Buffer:
 
     Rows have no ids, and keys the bits of `known_by` alone.
     """
-    new = Buffer(old.capacity, old.policy, window=old.window, streams=len(old.state.streams), share=old.share)
+    alike: dict[str, Any] = {"streams": len(old.state.streams), "share": old.share, "results": old.results}
+    new = Buffer(old.capacity, old.policy, window=old.window, **alike)
     before, after = old.state, new.state
     for name in ("events", "unit", "unit_seen"):
         after.totals[name] = before.totals[name]

@@ -1,12 +1,12 @@
 """Which policy is best now: small shadow buffers try them out on a sample of keys, and the buffer follows the best.
 
-A shadow stores no payload and only counts its pairs. It sees the rows of one key in `sample`, picked by a
+A shadow stores no payload and only counts its results. It sees the rows of one key in `sample`, picked by a
 hash, and has the share of the capacity that those rows are of all rows::
 
     events ---------------------------------> the buffer        RECENT
-       \\__ keys of the sample __> shadow RECENT    pairs  7,102
-                               |> shadow GDJ       pairs  9,350  <- best: the buffer follows
-                               |> shadow FIFO      pairs  8,800
+       \\__ keys of the sample __> shadow RECENT    results  7,102
+                               |> shadow GDJ       results  9,350  <- best: the buffer follows
+                               |> shadow FIFO      results  8,800
 
 Decisions fall at fixed numbers of events and depend on the events before alone, so cuts and restarts change
 nothing. A change needs a lead of 0.3%, at first of 25%, over scores in which an epoch counts 99% of the next one; the
@@ -82,9 +82,9 @@ class Shadows:
         if not self.buffers:
             self._begin(main)
             return following
-        pairs = np.array([b.counts["pairs"] for b in self.buffers])
-        self.scores = _FADE * self.scores + (pairs - self.before)
-        self.before = pairs
+        results = np.array([b.counts["results"] for b in self.buffers])
+        self.scores = _FADE * self.scores + (results - self.before)
+        self.before = results
         if self.seen[1]:
             self._set_room(main.capacity, self.seen[0] / self.seen[1])
         self.seen *= _FADE
@@ -104,7 +104,8 @@ class Shadows:
         self.sample = max(self._least_sample, min(main.capacity // _ROWS, keys // _KEYS))
         streams = len(main.state.streams)
         size = max(streams, min(main.capacity, 2 * main.capacity // self.sample + 8))
-        self.buffers = [Buffer(size, p, window=main.window, streams=streams, share=main.share) for p in self.policies]
+        alike: dict[str, Any] = {"window": main.window, "share": main.share, "results": main.results}
+        self.buffers = [Buffer(size, p, streams=streams, **alike) for p in self.policies]
         self._set_room(main.capacity, 1.0 / self.sample)
 
     def to_bytes(self) -> tuple[dict[str, Any], list[bytes]]:

@@ -121,7 +121,12 @@ class BoundedMultiJoin(AroundJoin):
             return buffer_from_bytes(store.get(saved[0]), self.policy)
         within = self.exact.window.within
         return make_buffer(
-            self.capacity, self.policy, window=(-within, within), streams=len(self.inputs), share=self.share
+            self.capacity,
+            self.policy,
+            window=(-within, within),
+            streams=len(self.inputs),
+            share=self.share,
+            results="combinations",
         )
 
     def _recall(self, store: Store, saved: Saved) -> KeyRecall:
