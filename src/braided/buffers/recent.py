@@ -22,8 +22,8 @@ class Recent:
     memory : ``"mixed"``, all three; ``"long"``, four windows alone, which is better by up to 7% where keys keep their
         popularity, and far worse where they come in bursts.
     refresh : events between two looks at the clock; default: an 8th of the capacity.
-    count_keys : different keys counted; default: the capacity, at least 1,024. Beyond, those seen least are forgotten, a
-        quarter at a time.
+    count_keys : different keys counted; default: the capacity, at least 1,024. Beyond, those seen least are forgotten,
+        a quarter at a time.
 
     Cost: 16 bytes and 48 per stream for each of `count_keys`; a look at the clock reads every stored row's worth.
 
