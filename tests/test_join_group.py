@@ -18,6 +18,7 @@ import braided
 from braided.join import group as group_module
 from braided.join.group_options import GroupNames, build_group
 from braided.routing.deaths import Deaths
+from braided.routing.grid import Grid
 from braided.runtime.local import LocalRuntime
 
 SCHEMA = pa.schema([("k1", pa.int64()), ("k2", pa.string()), ("t", pa.timestamp("us")), ("id", pa.int64())])
@@ -137,6 +138,20 @@ def test_routing_that_changes_gives_a_part_and_all_where_all_fits(
     assert run(case, 400, evict, rerouted=True) == wanted
     found = run(case, memory, evict, rerouted=True)
     assert all(not found[name] - wanted[name] for name in wanted), "a wrong or double row"
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_bucket_that_returns_makes_no_pair_twice(first: int) -> None:
+    row = {"k1": 0, "k2": None, "t": 1, "id": 0}
+    back_and_forth = [
+        [{"change": "move", "key": 0, "worker": worker, "grid": Grid(((0,),))}] for worker in (first, 1 - first, first)
+    ]
+    case: dict[str, Any] = {
+        "streams": [[row, {**row, "id": 1}], [{**row, "t": 2}]], "lateness": [5, 5], "joins": [("j", 0, 1, "k1", -9, 9)],
+        "order": [0, 0, 1], "cuts": [0, 1, 2, 3], "workers": 2, "tasks": 1, "shuffle": 0, "restart": False,
+        "changes": back_and_forth,
+    }  # fmt: skip
+    assert run(case, 100, "fifo", rerouted=True) == {"j": Counter({(0, 0): 1, (1, 0): 1})}
 
 
 def two_attributes(rows: int = 6000) -> dict[str, pa.Table]:
