@@ -30,7 +30,7 @@ from braided.routing.table import RoutingTable
 from braided.runtime.operator import Admitted, Json, Operator
 from braided.version import __version__
 
-FORMAT = 3
+FORMAT = 4
 PIECE_BYTES = 8 << 20
 PIECE_ROWS = 1 << 18
 # Where rows may have more copies than this, pieces are smaller in proportion: the copies of a piece are in memory.
