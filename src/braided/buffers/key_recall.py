@@ -15,8 +15,8 @@ of which a vote tells how much is its own.
 
 The results of the exact join are estimated by regression on those that came out, as in `braided.buffers.recall`; the
 variances come from 64 groups of buckets, so that keys that come again and again make none look better than it is.
-Panes and counts of buckets err too, for which a flat 0.4% is added. In strong bursts that is too little: of 16 samples at
-windows of 60,000 rows one was off by .032, where the error said .004.
+Panes and counts of buckets err too, for which a flat 0.4% is added. In strong bursts that is too little: of 16 samples
+at windows of 60,000 rows one was off by .032, where the error said .004.
 
 Preconditions: those of `Buffer`.
 """
