@@ -87,13 +87,13 @@ def test_auto_leaves_recent_where_rows_match_at_an_age():
 @pytest.mark.parametrize("policy", [Gdj(), Auto(sample=2)], ids=str)
 @pytest.mark.parametrize("share", ["unified", "proportional"])
 @settings(max_examples=8, deadline=None)
-@given(cuts=st.lists(st.integers(0, 9000), max_size=6), restart=st.integers(0, 6), room=st.integers(3, 400))
+@given(cuts=st.lists(st.integers(0, 12_000), max_size=6), restart=st.integers(0, 6), room=st.integers(3, 400))
 def test_cuts_and_restarts_change_nothing(policy, share, cuts, restart, room):
-    events = events_of(9000, 60, 0.7)
+    events = events_of(12_000, 60, 0.7)
     whole = AdaptiveBuffer(100, policy, window=(-500_000, 500_000), share=share)
     expected = whole.run(events)
     buffer = AdaptiveBuffer(100, policy, window=(-500_000, 500_000), share=share)
-    edges = sorted({0, 9000, *cuts})
+    edges = sorted({0, 12_000, *cuts})
     rows, gone = [], []
     for i, (start, end) in enumerate(itertools.pairwise(edges)):
         result = buffer.run(events.part(start, end), room=room)
@@ -164,3 +164,19 @@ def test_what_is_saved_beside_the_rows_is_at_most_16_bytes_a_row(policy):
         buffer.count(events.part(at, at + 10_000))
         buffer.main.rows_elsewhere = True
         assert len(buffer.to_bytes()) <= 16 * capacity
+
+
+def test_a_trial_is_one_shadow_that_goes_again_and_ends_where_rows_only_probe():
+    events = events_of(20_480, 60, 0.7)
+    buffer = AdaptiveBuffer(100, Gdj(), window=(-500_000, 500_000))
+    shadows = []
+    for at in range(0, 20_480, 512):
+        buffer.count(events.part(at, at + 512))
+        shadows.append(buffer.tuner.shadow is not None)
+    assert set(shadows) == {True, False}
+    again = AdaptiveBuffer(100, Gdj(), window=(-500_000, 500_000))
+    again.count(events.part(0, 5120))
+    assert again.tuner.shadow is not None
+    again.main.describe(probes=np.ones(20_480, np.int8))
+    again.count(events.part(5120, 5632))
+    assert again.tuner.shadow is None
