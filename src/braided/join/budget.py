@@ -27,10 +27,10 @@ from braided.join.sizes import ASSUMED, least_row_bytes
 _UNITS = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*", re.IGNORECASE)
 # Bytes of a kept row beside the row itself: marks of its routing, and what the policy's buffer has for it, as measured
-# per row of capacity. Tuning has shadow buffers too.
+# per row of capacity at most: tuning has shadow buffers, and those of auto are largest where there are few keys.
 _ROW_BYTES = 12
-_POLICY_BYTES = {Auto: 2150, Gdj: 890, Recent: 910, Prob: 490, Age: 180, Fifo: 180, Random: 180}
-_STREAM_BYTES = {Auto: 730, Gdj: 120, Recent: 340, Prob: 130, Age: 25, Fifo: 25, Random: 25}  # for each above two
+_POLICY_BYTES = {Auto: 1060, Gdj: 360, Recent: 360, Prob: 490, Age: 180, Fifo: 180, Random: 180}
+_STREAM_BYTES = {Auto: 255, Gdj: 50, Recent: 105, Prob: 130, Age: 25, Fifo: 25, Random: 25}  # for each above two
 _POLICIES = {"auto": Auto, "gdj": Gdj, "recent": Recent, "prob": Prob, "age": Age, "fifo": Fifo, "random": Random}
 
 
