@@ -42,7 +42,7 @@ def run(case: dict[str, Any], memory: int, evict: Any, share: str = "unified") -
     return found
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(histories(), st.sampled_from(POLICIES))
 def test_a_budget_for_the_whole_window_is_exact(case: dict[str, Any], evict: str) -> None:
     assert run(case, 1000, evict) == expected(case)

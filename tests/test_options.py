@@ -122,11 +122,6 @@ def test_another_state_store_is_refused(spark: SparkSession, tmp_path: Path) -> 
 
 CHANGES: list[tuple[dict[str, Any], str, str]] = [
     (
-        {"within": "11 seconds"},
-        "2",
-        r"other options: between was \[-10000000, 10000000\] and is \[-11000000, 11000000\]",
-    ),
-    (
         {"lateness": "1 second"},
         "2",
         r"other options: lateness was \[.Lateness\(margin=0.5.* and is \[1000000, 1000000\]",
