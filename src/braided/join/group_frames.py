@@ -22,7 +22,7 @@ from braided.join.options import Duration
 from braided.join.planning import is_collated, make_routing, stream_lateness
 from braided.runtime.driver import watch
 from braided.runtime.inputs import arrow_schema, check_frames
-from braided.runtime.spark import check_session, stateful
+from braided.runtime.spark import check_session, stateful, with_delay
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -62,7 +62,8 @@ def group_frames(
     routing = make_routing(check_session(session, workers), partition, control, redact, keyed=True)
     label = name or f"join_group-{next(_numbers)}"
     watch(session, label, operator, routing)
-    return stateful(operator, frames, result_schema(operator, frames), name=label, routing=routing)
+    inputs = [with_delay(frame) for frame in frames]
+    return stateful(operator, inputs, result_schema(operator, frames), name=label, routing=routing)
 
 
 def _check_keys(operator: JoinGroup, frames: Sequence[DataFrame]) -> None:

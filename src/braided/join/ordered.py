@@ -11,7 +11,7 @@ those whose time is quarantined once their stream has gone on for long without g
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,34 +22,13 @@ from braided.buffers.shed import Shedding
 from braided.join.kept import Blocks, Index, Kept, Mask, Rows, together
 from braided.join.sizes import sizes_of_rows
 from braided.order.entrance import Entrance
-from braided.order.lateness import Lateness
 from braided.routing.content import row_hashes
-from braided.runtime.operator import Block, Json, Work
+from braided.runtime.operator import Block, Json, Operator, Work
 from braided.runtime.store import Store
 
 Words = npt.NDArray[np.uint64]
 Saved = list[int] | None
 """A block of a worker's store by its number and size; None: not yet written."""
-
-
-class Timed(Protocol):
-    """Streams with their times."""
-
-    @property
-    def inputs(self) -> tuple[pa.Schema, ...]:
-        """The schema of each."""
-
-    @property
-    def times(self) -> tuple[str, ...]:
-        """The time column of each."""
-
-    @property
-    def lateness(self) -> tuple[int | Lateness, ...]:
-        """The lateness of each, or how it is learned."""
-
-    @property
-    def idle(self) -> int | None:
-        """After how much silence a stream holds the others back no longer."""
 
 
 class Entering(NamedTuple):
@@ -128,7 +107,7 @@ class OrderedRows:
     """
 
     def __init__(
-        self, streams: Timed, state: Json | None, store: Store, *, marked: bool, shedding: Shedding | None = None
+        self, streams: Operator, state: Json | None, store: Store, *, marked: bool, shedding: Shedding | None = None
     ) -> None:
         self._streams, self._shedding = streams, shedding
         count = len(streams.inputs)

@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -126,7 +126,8 @@ def stateful(
     """
     results = _stateful(operator, inputs, output, name, routing, None)
     if hand_on is not None:
-        setattr(results, _WITH_DELAY, partial(_stateful, operator, inputs, output, name, routing, hand_on))
+        # Made once: where a query has the results twice, Spark takes metrics of one name from one plan only.
+        setattr(results, _WITH_DELAY, cache(partial(_stateful, operator, inputs, output, name, routing, hand_on)))
     return results
 
 
