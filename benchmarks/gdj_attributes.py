@@ -11,12 +11,12 @@ from gdj_data import SECOND, hashed
 from gdj_figures import SHARE, Setting
 
 from braided.buffers.buffer import Buffer, Events
-from braided.buffers.fifo import Fifo
-from braided.buffers.gdj import Gdj
-from braided.buffers.group import GroupBuffer, GroupEvents, GroupWindow
-from braided.buffers.policy import Policy
-from braided.buffers.prob import Prob
-from braided.buffers.random import Random
+from braided.buffers.group_buffer import GroupBuffer, GroupEvents, GroupWindow
+from braided.buffers.policies.fifo import Fifo
+from braided.buffers.policies.gdj import Gdj
+from braided.buffers.policies.policy import Policy
+from braided.buffers.policies.prob import Prob
+from braided.buffers.policies.random import Random
 from braided.workloads.zipf_pareto import zipf_pareto
 
 DOMAIN = 100

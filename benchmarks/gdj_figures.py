@@ -19,8 +19,8 @@ from gdj_measure import (
     shed,
 )
 
-from braided.buffers.fifo import Fifo
-from braided.buffers.gdj import Gdj
+from braided.buffers.policies.fifo import Fifo
+from braided.buffers.policies.gdj import Gdj
 
 SHARE = 0.2
 

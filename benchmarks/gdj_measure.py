@@ -8,17 +8,17 @@ import numba
 import numpy as np
 from gdj_data import Data
 
-from braided.buffers.adaptive import make_buffer
-from braided.buffers.age import Age
-from braided.buffers.auto import Auto
 from braided.buffers.buffer import Buffer, Events, Share
-from braided.buffers.clairvoyant import foresee
-from braided.buffers.fifo import Fifo
-from braided.buffers.gdj import Gdj
-from braided.buffers.policy import Policy
-from braided.buffers.prob import Prob
-from braided.buffers.random import Random
-from braided.buffers.recent import Recent
+from braided.buffers.policies.age import Age
+from braided.buffers.policies.auto import Auto
+from braided.buffers.policies.fifo import Fifo
+from braided.buffers.policies.gdj import Gdj
+from braided.buffers.policies.policy import Policy
+from braided.buffers.policies.prob import Prob
+from braided.buffers.policies.random import Random
+from braided.buffers.policies.recent import Recent
+from braided.buffers.reference.clairvoyant import foresee
+from braided.buffers.tuning.adaptive import make_buffer
 
 POLICIES: dict[str, Policy] = {
     "GDJ": Gdj(),

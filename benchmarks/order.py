@@ -34,11 +34,11 @@ import order_plots
 import pyarrow as pa
 from order_sets import ADAPTIVE, Times, all_sets
 
-from braided.order.lateness import Lateness
-from braided.order.options import build_ordering
-from braided.order.resolve import resolve_rule
-from braided.order.slack import SlackRun, slack_rows
-from braided.runtime.local import LocalRuntime
+from braided.local.runtime import LocalRuntime
+from braided.specs.order_options import build_ordering
+from braided.time.lateness import Lateness
+from braided.time.reference.slack import SlackRun, slack_rows
+from braided.time.resolve import resolve_rule
 
 TARGETS = (0.99, 0.999)
 IN_ORDER_BAR, WAIT_BAR, ADAPTIVE_BAR, KERNEL_BAR = 0.99, 1.2, 1.0, 5.0

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from braided.compiled import compiled
-from braided.order.lateness import Lateness
-from braided.order.slack import slack_rows
+from braided.time.lateness import Lateness
+from braided.time.reference.slack import slack_rows
 
 LO, HI = 0, 30_000_000
 HAND_SET = 600_000_000

@@ -9,9 +9,9 @@ import numpy as np
 from order_sets import Times
 
 from braided.cli.charts import Frame, short_number, tick_step
-from braided.order.lateness import Lateness
-from braided.order.rules import PRIME_ROWS
-from braided.order.slack import slack_rows
+from braided.time.lateness import Lateness
+from braided.time.learning.rules import PRIME_ROWS
+from braided.time.reference.slack import slack_rows
 
 RULES = {
     "margin 0": Lateness(margin=0, floor="0 seconds"),

@@ -28,14 +28,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import braided
-from braided.order.frames import _spark_schema
-from braided.order.operator import Ordering
-from braided.order.options import build_ordering
+from braided.operator.contract import Json, Outcome, Work
+from braided.operator.store import Store
+from braided.ordering.ordering import Ordering
 from braided.routing.start import first_table
-from braided.runtime.inputs import arrow_schema
-from braided.runtime.operator import Json, Outcome, Work
-from braided.runtime.spark import Routing, stateful
-from braided.runtime.store import Store
+from braided.spark.dataflow import Routing, stateful
+from braided.spark.inputs import arrow_schema
+from braided.spark.order_frames import _spark_schema
+from braided.specs.order_options import build_ordering
 
 DDL = "k long, ts timestamp, a long, b double"
 WARM_UP = 6

@@ -31,13 +31,13 @@ import numpy as np
 import pyarrow as pa
 
 from braided.balance.controller import Controller
-from braided.join.options import build_join, resolve_names
-from braided.order.clocks import Window
+from braided.local.runtime import LocalRuntime
 from braided.routing.deaths import Deaths
 from braided.routing.edit import TableEdit
 from braided.routing.start import first_table
 from braided.routing.table import BUCKETS
-from braided.runtime.local import LocalRuntime
+from braided.specs.join_options import build_join, resolve_names
+from braided.time.clocks import Window
 
 SECOND = 1_000_000
 WORKERS = 8

@@ -73,9 +73,9 @@ class Case:
 
 def run_local(case: Case) -> Iterator[tuple[float, int]]:
     """ADAPTER to the local runtime: yield each batch's seconds (without making it) and result rows."""
-    from braided.join.options import build_join, resolve_names
-    from braided.order.clocks import Window
-    from braided.runtime.local import LocalRuntime
+    from braided.local.runtime import LocalRuntime
+    from braided.specs.join_options import build_join, resolve_names
+    from braided.time.clocks import Window
 
     within = case.window * 1_000_000
     window = Window(-within, within, (1_000_000, 1_000_000))

@@ -41,7 +41,7 @@ MUTATIONS = (
     ),
     Mutation(
         "one shared clock for both streams",
-        "join/operator.py",
+        "joins/window_join.py",
         "        kept.advance(work)\n",
         "        kept.advance(work)\n"
         "        for stream in kept.streams:\n"
@@ -50,7 +50,7 @@ MUTATIONS = (
     ),
     Mutation(
         "expiry before probing",
-        "join/operator.py",
+        "joins/window_join.py",
         "        for left in new[0]:\n            for right in (*kept.runs_for",
         "        kept.advance(work)\n"
         "        for side in (0, 1):\n"
@@ -66,7 +66,7 @@ MUTATIONS = (
     ),
     Mutation(
         "routers that ignore the pin",
-        "runtime/spark.py",
+        "spark/dataflow.py",
         "table = self.control.pin(batch, query)",
         "table = self.control.newest()",
         ("tests/test_routing.py",),
@@ -104,21 +104,21 @@ MUTATIONS = (
     ),
     Mutation(
         "every time moves a clock",
-        "order/trust.py",
+        "time/trust.py",
         '"ahead" if cluster.first - clock > jump else',
         '"ahead" if False else',
         ("tests/test_trust.py",),
     ),
     Mutation(
         "quarantined rows are not met",
-        "join/state.py",
+        "joins/stored.py",
         "groups = [*self.sides[side], *(infos for _, infos in self.apart[side])]",
         "groups = [*self.sides[side]]",
         ("tests/test_join_time.py",),
     ),
     Mutation(
         "a row of several streams stored under its newest assignment only",
-        "join/multi_stamps.py",
+        "joins/many/stamps.py",
         "batch if block.stored else -batch",
         "batch",
         ("tests/test_multijoin_routing.py",),

@@ -23,7 +23,7 @@ def main(root: Path) -> None:
     if (root / "control").exists():
         from routing_cases import RandomController
 
-        from braided.runtime import driver
+        from braided.spark import driver
 
         driver.Controller = RandomController  # type: ignore[misc, assignment]
         control = str(root / "control")

@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from braided.join.multi import MultiJoin
-from braided.join.multi_options import build_multijoin, resolve_multi_names
-from braided.order.clocks import Span
-from braided.runtime.local import LocalRuntime
+from braided.joins.many.multijoin import MultiJoin
+from braided.local.runtime import LocalRuntime
+from braided.specs.multi_options import build_multijoin, resolve_multi_names
+from braided.time.clocks import Span
 
 SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.timestamp("us")), ("id", pa.int64())])
 SPARSE = {2: 25, 3: 16, 4: 10, 5: 7}

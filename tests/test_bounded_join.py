@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from test_join_local import SCHEMA, expected, histories, rows_of
 
 import braided
-from braided.join import kept
-from braided.join.budget import bound
-from braided.join.options import build_join, resolve_names
-from braided.runtime.local import LocalRuntime
+from braided.joins.bounded import kept
+from braided.local.runtime import LocalRuntime
+from braided.specs.budget import bound
+from braided.specs.join_options import build_join, resolve_names
 
 POLICIES = ("auto", "gdj", "recent", "prob", "age", "fifo", "random")
 

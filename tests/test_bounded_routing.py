@@ -14,11 +14,11 @@ from test_routing_exact import rerouted, run_rerouted
 
 import braided
 from braided.balance.controller import Controller
-from braided.join.budget import bound
-from braided.join.options import build_join, resolve_names
-from braided.order.clocks import Window
+from braided.local.runtime import LocalRuntime
 from braided.routing.start import first_table
-from braided.runtime.local import LocalRuntime
+from braided.specs.budget import bound
+from braided.specs.join_options import build_join, resolve_names
+from braided.time.clocks import Window
 
 POLICIES = ("auto", "gdj", "prob", "age", "fifo", "random")
 NAMES = resolve_names("k", "t", SCHEMA.names, SCHEMA.names)

@@ -14,7 +14,7 @@ from streams import file_stream, run_to_end
 from test_restart import fail_first_attempt
 
 import braided
-from braided.runtime import driver
+from braided.spark import driver
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from braided.buffers.age import Age
 from braided.buffers.buffer import Buffer, Events, sorted_events
-from braided.buffers.fifo import Fifo
-from braided.buffers.gdj import Gdj
 from braided.buffers.kernel import WENT_EVICTED, WENT_EXPIRED, WENT_REFUSED
-from braided.buffers.prob import Prob
-from braided.buffers.random import Random
+from braided.buffers.policies.age import Age
+from braided.buffers.policies.fifo import Fifo
+from braided.buffers.policies.gdj import Gdj
+from braided.buffers.policies.prob import Prob
+from braided.buffers.policies.random import Random
 from braided.errors import BraidedError
 
 

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from braided.buffers.adaptive import AdaptiveBuffer, buffer_from_bytes, make_buffer
-from braided.buffers.age import Age
-from braided.buffers.auto import Auto, Followed
 from braided.buffers.buffer import Buffer, Events, sorted_events
-from braided.buffers.fifo import Fifo
-from braided.buffers.gdj import Gdj
-from braided.buffers.prob import Prob
-from braided.buffers.random import Random
-from braided.buffers.recent import Recent
-from braided.buffers.switch import switched
+from braided.buffers.policies.age import Age
+from braided.buffers.policies.auto import Auto, Followed
+from braided.buffers.policies.fifo import Fifo
+from braided.buffers.policies.gdj import Gdj
+from braided.buffers.policies.prob import Prob
+from braided.buffers.policies.random import Random
+from braided.buffers.policies.recent import Recent
+from braided.buffers.tuning.adaptive import AdaptiveBuffer, buffer_from_bytes, make_buffer
+from braided.buffers.tuning.switch import switched
 from braided.errors import BraidedError
 from braided.routing.kernels import mix
 from braided.workloads.zipf_pareto import zipf_pareto

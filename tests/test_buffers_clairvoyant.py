@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from braided.buffers.buffer import Buffer, Events
-from braided.buffers.clairvoyant import Clairvoyant, foresee
-from braided.buffers.fifo import Fifo
-from braided.buffers.gdj import Gdj
-from braided.buffers.prob import Prob
-from braided.buffers.random import Random
+from braided.buffers.policies.fifo import Fifo
+from braided.buffers.policies.gdj import Gdj
+from braided.buffers.policies.prob import Prob
+from braided.buffers.policies.random import Random
+from braided.buffers.reference.clairvoyant import Clairvoyant, foresee
 
 
 @st.composite

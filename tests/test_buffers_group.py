@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from braided.buffers.age import Age
-from braided.buffers.fifo import Fifo
-from braided.buffers.gdj import Gdj
-from braided.buffers.group import GroupBuffer, GroupEvents, GroupWindow
-from braided.buffers.prob import Prob
-from braided.buffers.random import Random
+from braided.buffers.group_buffer import GroupBuffer, GroupEvents, GroupWindow
+from braided.buffers.policies.age import Age
+from braided.buffers.policies.fifo import Fifo
+from braided.buffers.policies.gdj import Gdj
+from braided.buffers.policies.prob import Prob
+from braided.buffers.policies.random import Random
 from braided.errors import BraidedError
 from braided.routing.kernels import mix
 

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from braided.buffers.buffer import Buffer, Events, sorted_events
-from braided.buffers.fading import half_life, weight_at
-from braided.buffers.fifo import Fifo
-from braided.buffers.gdj import Gdj
-from braided.buffers.prob import Prob
-from braided.buffers.recent import Recent
+from braided.buffers.policies.fading import half_life, weight_at
+from braided.buffers.policies.fifo import Fifo
+from braided.buffers.policies.gdj import Gdj
+from braided.buffers.policies.prob import Prob
+from braided.buffers.policies.recent import Recent
 from braided.errors import BraidedError
 from braided.routing.kernels import mix
 from braided.workloads.zipf_pareto import zipf_pareto

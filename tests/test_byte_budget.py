@@ -14,13 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import braided
-from braided.buffers.age import Age
 from braided.buffers.buffer import Buffer, Events, sorted_events
-from braided.buffers.fifo import Fifo
-from braided.buffers.gdj import Gdj
-from braided.buffers.prob import Prob
-from braided.buffers.random import Random
-from braided.join.sizes import sizes_of_rows
+from braided.buffers.policies.age import Age
+from braided.buffers.policies.fifo import Fifo
+from braided.buffers.policies.gdj import Gdj
+from braided.buffers.policies.prob import Prob
+from braided.buffers.policies.random import Random
+from braided.joins.bounded.sizes import sizes_of_rows
 
 POLICIES = [Fifo(), Random(), Prob(), Age(), Gdj(initial=0.4), Gdj(initial=0.4, gain="rank", decay="one")]
 

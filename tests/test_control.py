@@ -21,7 +21,6 @@ from hypothesis import strategies as st
 from routing_cases import apply, changes
 
 from braided.errors import BraidedError
-from braided.order.clocks import Window
 from braided.routing.control import ControlDir
 from braided.routing.deaths import Deaths
 from braided.routing.edit import TableEdit
@@ -29,6 +28,7 @@ from braided.routing.files import RemoteFiles, files_at
 from braided.routing.grid import even_grid
 from braided.routing.start import first_table
 from braided.routing.table import BUCKETS, GRIDS, MAX_LIVE, RoutingTable
+from braided.time.clocks import Window
 
 QUERY, JOIN = "query-1", "join-1"
 

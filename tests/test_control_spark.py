@@ -18,7 +18,7 @@ from test_restart import count_executions, fail_first_attempt, lose_shuffle_file
 
 import braided
 from braided.routing.control import ControlDir
-from braided.runtime import driver
+from braided.spark import driver
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

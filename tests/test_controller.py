@@ -19,15 +19,15 @@ from braided.balance.loads import LoadAverages
 from braided.balance.observation import Observation
 from braided.balance.scale import ScaleRule
 from braided.balance.shapes import Rates, cheapest_grid, level_weights, ssp_grid
-from braided.join.operator import WindowJoin
-from braided.join.options import build_join, resolve_names
-from braided.join.where import compile_where
-from braided.order.clocks import Window
+from braided.joins.predicates.compile import compile_where
+from braided.joins.window_join import WindowJoin
+from braided.local.runtime import LocalRuntime
 from braided.routing.edit import TableEdit
 from braided.routing.grid import even_grid
 from braided.routing.start import first_table
 from braided.routing.table import BUCKETS, RoutingTable
-from braided.runtime.local import LocalRuntime
+from braided.specs.join_options import build_join, resolve_names
+from braided.time.clocks import Window
 
 SECOND = 1_000_000
 SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.timestamp("us")), ("id", pa.int64())])

@@ -10,9 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from braided.errors import BraidedError
-from braided.order.buckets import BUCKETS, MOST, bucket_lower, bucket_of, bucket_upper, decode_counts, encode_counts
-from braided.order.delays import Delays, batch_delays
-from braided.order.next_delays import NextDelays
+from braided.time.learning.buckets import (
+    BUCKETS,
+    MOST,
+    bucket_lower,
+    bucket_of,
+    bucket_upper,
+    decode_counts,
+    encode_counts,
+)
+from braided.time.learning.delays import Delays, batch_delays
+from braided.time.learning.next_delays import NextDelays
 
 LOW, HIGH = -(1 << 63), (1 << 63) - 1
 NEAR = st.integers(0, 3000)

@@ -15,11 +15,11 @@ from oracle import nested_loop
 from routing_cases import apply, changes
 
 import braided
-from braided.join import group as group_module
-from braided.join.group_options import GroupNames, build_group
+from braided.joins.bounded import join_group as group_module
+from braided.local.runtime import LocalRuntime
 from braided.routing.deaths import Deaths
 from braided.routing.grid import Grid
-from braided.runtime.local import LocalRuntime
+from braided.specs.group_options import GroupNames, build_group
 
 SCHEMA = pa.schema([("k1", pa.int64()), ("k2", pa.string()), ("t", pa.timestamp("us")), ("id", pa.int64())])
 POLICIES = ("gdj", "prob", "fifo", "random")

@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import nested_loop
 
-from braided.join import runs as runs_module
-from braided.join import state as state_module
-from braided.join.options import build_join, resolve_names
-from braided.order.clocks import Window
-from braided.runtime.local import LocalRuntime
+from braided.joins import runs as runs_module
+from braided.joins import stored as state_module
+from braided.local.runtime import LocalRuntime
+from braided.specs.join_options import build_join, resolve_names
+from braided.time.clocks import Window
 
 SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.timestamp("us")), ("id", pa.int64())])
 

@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import braided
-from braided.join.options import build_join, resolve_names
-from braided.order.clocks import Window
-from braided.order.trust import JUMP
-from braided.runtime.local import LocalRuntime
+from braided.local.runtime import LocalRuntime
+from braided.specs.join_options import build_join, resolve_names
+from braided.time.clocks import Window
+from braided.time.trust import JUMP
 
 SECOND = 1_000_000
 YEAR = 365 * 86_400 * SECOND

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_recall import make_events
 
-from braided.buffers.adaptive import make_buffer
 from braided.buffers.buffer import Events
-from braided.buffers.fifo import Fifo
-from braided.buffers.gdj import Gdj
-from braided.buffers.key_recall import KeyRecall
-from braided.buffers.prob import Prob
-from braided.buffers.random import Random
+from braided.buffers.policies.fifo import Fifo
+from braided.buffers.policies.gdj import Gdj
+from braided.buffers.policies.prob import Prob
+from braided.buffers.policies.random import Random
+from braided.buffers.recall.keys import KeyRecall
+from braided.buffers.tuning.adaptive import make_buffer
 from braided.errors import BraidedError
 from braided.workloads.zipf_pareto import zipf_pareto
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from braided.errors import BraidedError
-from braided.order.lateness import Lateness
+from braided.time.lateness import Lateness
 
 
 def test_defaults_are_in_microseconds():

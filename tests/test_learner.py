@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from braided.errors import BraidedError
-from braided.order.delays import Delays
-from braided.order.lateness import Lateness
-from braided.order.learner import Learner, read_summary
-from braided.order.next_delays import NextDelays
-from braided.order.slack import slack_rows
+from braided.time.lateness import Lateness
+from braided.time.learning.delays import Delays
+from braided.time.learning.learner import Learner, read_summary
+from braided.time.learning.next_delays import NextDelays
+from braided.time.reference.slack import slack_rows
 
 SECOND = 1_000_000
 LOW, HIGH = -(1 << 63), (1 << 63) - 1

@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from multi_cases import cuts_of, histories, ids, nested_loop, operator_of, rows_of, run
 
 import braided
-from braided.join import emit as emit_module
-from braided.join import multi_emit, multi_probe
-from braided.join import runs as runs_module
-from braided.order.clocks import MIN_TIME, Span
-from braided.runtime.local import LocalRuntime
+from braided.joins import emit as emit_module
+from braided.joins import runs as runs_module
+from braided.joins.many import emit as multi_emit
+from braided.joins.many import probe as multi_probe
+from braided.local.runtime import LocalRuntime
+from braided.time.clocks import MIN_TIME, Span
 
 
 def expected(case: dict[str, Any]) -> Counter[tuple[int, ...]]:

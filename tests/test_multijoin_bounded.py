@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from multi_cases import cuts_of, histories, nested_loop, operator_of, run
 
 import braided
-from braided.join import multi_bounded
-from braided.join.multi_options import bound_multijoin
+from braided.joins.bounded import combinations as multi_bounded
+from braided.specs.multi_options import bound_multijoin
 
 POLICIES = ("auto", "gdj", "prob", "age", "fifo", "random")
 

@@ -16,13 +16,13 @@ from routing_cases import apply, changes
 import braided
 from braided.balance.controller import Controller
 from braided.errors import BraidedError
-from braided.join.multi_options import bound_multijoin
-from braided.order.clocks import Span
+from braided.local.runtime import LocalRuntime
 from braided.routing.deaths import Deaths
 from braided.routing.grid import Grid, even_grid
 from braided.routing.start import first_table
 from braided.routing.table import RoutingTable
-from braided.runtime.local import LocalRuntime
+from braided.specs.multi_options import bound_multijoin
+from braided.time.clocks import Span
 
 WORKERS = 4
 

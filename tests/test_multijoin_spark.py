@@ -15,7 +15,7 @@ from test_join_spark import DDL, SCHEMA, make_rows, oracle_pairs
 
 import braided
 from braided.routing.grid import Grid
-from braided.runtime import driver
+from braided.spark import driver
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

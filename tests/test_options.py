@@ -175,11 +175,11 @@ def test_spark_connect_is_refused() -> None:
 
 
 def test_versions_of_driver_and_executors_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    from braided.join.options import build_join, resolve_names
-    from braided.order.clocks import Window
-    from braided.runtime import router
-    from braided.runtime import spark as runtime
-    from braided.runtime.local import LocalRuntime
+    from braided.local.runtime import LocalRuntime
+    from braided.operator import router
+    from braided.spark import dataflow as runtime
+    from braided.specs.join_options import build_join, resolve_names
+    from braided.time.clocks import Window
 
     names = resolve_names("k", "ts", LEFT.column_names, RIGHT.column_names)
     join = build_join(names, (LEFT.schema, RIGHT.schema), Window(0, 0, (0, 0)), ("", "_right"), None, None)

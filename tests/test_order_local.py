@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import braided
-from braided.order.learner import Learner
-from braided.order.options import build_ordering
-from braided.order.resolve import resolve_rule
-from braided.runtime.local import LocalRuntime
+from braided.local.runtime import LocalRuntime
+from braided.specs.order_options import build_ordering
+from braided.time.learning.learner import Learner
+from braided.time.resolve import resolve_rule
 
 SECOND = 1_000_000
 YEAR = 365 * 86_400 * SECOND

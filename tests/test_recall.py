@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import braided
-from braided.buffers.adaptive import make_buffer
 from braided.buffers.buffer import Events, sorted_events
-from braided.buffers.fifo import Fifo
-from braided.buffers.gdj import Gdj
-from braided.buffers.prob import Prob
-from braided.buffers.random import Random
-from braided.buffers.recall import Recall, most_ghosts
+from braided.buffers.policies.fifo import Fifo
+from braided.buffers.policies.gdj import Gdj
+from braided.buffers.policies.prob import Prob
+from braided.buffers.policies.random import Random
+from braided.buffers.recall.pairs import Recall, most_ghosts
+from braided.buffers.tuning.adaptive import make_buffer
 from braided.errors import BraidedError
 from braided.routing.kernels import hash_words
 from braided.workloads.zipf_pareto import zipf_pareto

@@ -10,16 +10,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from braided.join.options import build_join, resolve_names
-from braided.order.clocks import Window
+from braided.operator import router
 from braided.routing.control import ControlDir
 from braided.routing.edit import TableEdit
 from braided.routing.keys import KeyHasher
 from braided.routing.routes import route, tagged_schema
 from braided.routing.start import first_table
 from braided.routing.table import RoutingTable, worker_ids
-from braided.runtime import router
-from braided.runtime.spark import Routing
+from braided.spark.dataflow import Routing
+from braided.specs.join_options import build_join, resolve_names
+from braided.time.clocks import Window
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

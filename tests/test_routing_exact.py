@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from routing_cases import apply, changes
 from test_join_local import SCHEMA, expected, histories, rows_of
 
-from braided.join.operator import WindowJoin
-from braided.join.options import build_join, resolve_names
+from braided.joins.window_join import WindowJoin
+from braided.local.runtime import LocalRuntime
+from braided.operator.contract import Operator
 from braided.routing.deaths import Deaths
 from braided.routing.grid import Grid, even_grid
 from braided.routing.table import RoutingTable
-from braided.runtime.local import LocalRuntime
-from braided.runtime.operator import Operator
+from braided.specs.join_options import build_join, resolve_names
 
 WORKERS = 5
 

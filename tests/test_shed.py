@@ -10,7 +10,7 @@ import pytest
 
 import braided
 from braided.buffers.buffer import Events
-from braided.buffers.gdj import Gdj
+from braided.buffers.policies.gdj import Gdj
 from braided.buffers.shed import Shedding
 from braided.workloads.distortion import distortion, key_counts
 from braided.workloads.zipf_pareto import zipf_pareto

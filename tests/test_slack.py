@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from order_reference import LargestDelay, order
 
-from braided.order import rules
-from braided.order.delays import Delays
-from braided.order.lateness import Lateness
-from braided.order.learner import Learner
-from braided.order.slack import slack_rows
+from braided.time.lateness import Lateness
+from braided.time.learning import rules
+from braided.time.learning.delays import Delays
+from braided.time.learning.learner import Learner
+from braided.time.reference.slack import slack_rows
 
 LOW, HIGH = -(1 << 63), (1 << 63) - 1
 

@@ -16,16 +16,16 @@ import pytest
 from oracle import nested_loop
 
 from braided.errors import BraidedError
-from braided.join import emit, runs
-from braided.join.operator import WindowJoin
-from braided.join.options import build_join, resolve_names
-from braided.order.clocks import Window
+from braided.joins import emit, runs
+from braided.joins.window_join import WindowJoin
+from braided.local import runtime as local
+from braided.local.runtime import LocalRuntime
+from braided.operator.cache import FileCache
+from braided.operator.store import MemoryStore
+from braided.operator.worker import run_worker
 from braided.routing.keys import KeyHasher
-from braided.runtime import local
-from braided.runtime.cache import FileCache
-from braided.runtime.local import LocalRuntime
-from braided.runtime.store import MemoryStore
-from braided.runtime.worker import run_worker
+from braided.specs.join_options import build_join, resolve_names
+from braided.time.clocks import Window
 
 SECOND = 1_000_000
 SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.timestamp("us")), ("id", pa.int64())])

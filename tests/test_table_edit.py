@@ -15,15 +15,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from routing_cases import apply, changes
 
-from braided.join.options import build_join, resolve_names
-from braided.order.clocks import Window
+from braided.local.runtime import LocalRuntime
 from braided.routing.content import content_hashes, row_hashes
 from braided.routing.deaths import Clocks, Deaths
 from braided.routing.edit import Full, TableEdit
 from braided.routing.grid import Grid, even_grid
 from braided.routing.routes import Routes, route
 from braided.routing.table import BUCKETS, GRIDS, MAX_LIVE, RoutingTable
-from braided.runtime.local import LocalRuntime
+from braided.specs.join_options import build_join, resolve_names
+from braided.time.clocks import Window
 
 KEY = (9 << 20) + 17  # a key hash in bucket 17
 OTHER = (8 << 20) + 17

@@ -16,13 +16,13 @@ from routing_cases import grids
 from test_join_local import SCHEMA, histories, rows_of
 
 import braided
-from braided.join.options import build_join, resolve_names
-from braided.join.where import compile_where
+from braided.joins.predicates.compile import compile_where
+from braided.local.runtime import LocalRuntime
 from braided.routing.deaths import Deaths
 from braided.routing.edit import TableEdit
 from braided.routing.start import first_table
 from braided.routing.table import BUCKETS
-from braided.runtime.local import LocalRuntime
+from braided.specs.join_options import build_join, resolve_names
 
 PREDICATES = {
     "l.k < r.k": lambda a, b: a["k"] < b["k"],

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from braided.order.trust import JUMP, Cluster, Trust, clusters_of, merge_clusters
+from braided.time.trust import JUMP, Cluster, Trust, clusters_of, merge_clusters
 
 YEAR = 365 * 86_400_000_000
 NOW = 1_700_000_000_000_000

@@ -17,7 +17,7 @@ from where_cases import compile_unless_simplified, predicates
 from where_reference import ARROW, SCHEMA, Predicate, columns, meaning, pairs
 
 from braided.errors import BraidedError
-from braided.join.where import Uncompilable, compile_where
+from braided.joins.predicates.compile import Uncompilable, compile_where
 
 ROWS = 120
 BLOCKS = {

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-# The packages `braided.join` and `braided.order` are loaded before the functions of the same names take their places
-# here. Inside the project they are imported as `from braided.join.runs import Run`, which goes by the full name.
-import braided.join  # isort: skip
-import braided.order  # noqa: F401  # isort: skip
-
 from braided.api import explain, join, join_group, merge, multijoin, order, report, scale
 from braided.errors import BraidedError
 from braided.version import __version__
 
 if TYPE_CHECKING:
     from braided import local
-    from braided.buffers.gdj import Gdj as GDJ
-    from braided.join.group_options import Join
-    from braided.order.lateness import Lateness
+    from braided.buffers.policies.gdj import Gdj as GDJ
+    from braided.specs.group_options import Join
+    from braided.time.lateness import Lateness
 
 __all__ = [
     "GDJ",
@@ -43,15 +38,15 @@ def __getattr__(name: str) -> Any:
 
         return importlib.import_module("braided.local")
     if name == "GDJ":
-        from braided.buffers.gdj import Gdj
+        from braided.buffers.policies.gdj import Gdj
 
         return Gdj
     if name == "Lateness":
-        from braided.order.lateness import Lateness
+        from braided.time.lateness import Lateness
 
         return Lateness
     if name == "Join":
-        from braided.join.group_options import Join
+        from braided.specs.group_options import Join
 
         return Join
     raise AttributeError(f"module 'braided' has no attribute {name!r}")

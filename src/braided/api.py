@@ -9,10 +9,10 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from braided.join.group_options import Join
-    from braided.join.multi_options import MultiOn
-    from braided.join.options import Duration, On
-    from braided.runtime.report import Report
+    from braided.operator.report import Report
+    from braided.specs.group_options import Join
+    from braided.specs.join_options import Duration, On
+    from braided.specs.multi_options import MultiOn
 
 
 def join(
@@ -100,7 +100,7 @@ def join(
     Cost: one shuffle. State: every row that can still match, once, in the RocksDB state store.
     Not supported: outer joins, Spark Connect.
     """
-    from braided.join.frames import join_frames
+    from braided.spark.join_frames import join_frames
 
     return join_frames(
         left,
@@ -162,7 +162,7 @@ def order(
 
     Cost: one shuffle, a sort of each batch, one write and read of rows that wait. State: the rows that wait.
     """
-    from braided.order.frames import merge_frames
+    from braided.spark.order_frames import merge_frames
 
     return merge_frames([df], time=time, key=key, lateness=lateness, late=late, idle=idle, workers=workers, name=name)
 
@@ -183,7 +183,7 @@ def merge(
     As `braided.order`, over several inputs: a row leaves once its time is more than K behind the largest time of
     *every* input that is not idle, each with a K of its own. Ties break by (time, input, content).
     """
-    from braided.order.frames import merge_frames
+    from braided.spark.order_frames import merge_frames
 
     return merge_frames(inputs, time=time, key=key, lateness=lateness, late=late, idle=idle, workers=workers, name=name)
 
@@ -244,7 +244,7 @@ def multijoin(
     Cost: one shuffle. State: every row that can still be part of a result, once. The slowest stream decides what that
     is: a row stays until all other streams have passed it. Not supported: outer joins, predicates, Spark Connect.
     """
-    from braided.join.multi_frames import multijoin_frames
+    from braided.spark.multi_frames import multijoin_frames
 
     return multijoin_frames(
         streams,
@@ -313,7 +313,7 @@ def join_group(
     Rows are put in order first, so results come later by the lateness. A budget cannot span workers: where a stream
     has different keys in different joins, one worker does all the work.
     """
-    from braided.join.group_frames import group_frames
+    from braided.spark.group_frames import group_frames
 
     return group_frames(
         joins,
@@ -332,7 +332,7 @@ def join_group(
 
 def explain(df: DataFrame) -> None:
     """Print how the braided joins in a DataFrame lay their rows over workers."""
-    from braided.runtime.progress import explain_frame
+    from braided.spark.progress import explain_frame
 
     print(explain_frame(df))
 
@@ -343,7 +343,7 @@ def scale(control: str, workers: int | str) -> None:
     It changes with the next batches, without a restart and without moving state. At most as many workers as the query
     has shuffle partitions are used.
     """
-    from braided.runtime.progress import request_scale
+    from braided.spark.progress import request_scale
 
     request_scale(control, workers)
 
@@ -354,6 +354,6 @@ def report(query: Any, name: str | None = None) -> Report:
     With several joins in one query, `name` chooses one; the default is the last by name. Totals are kept
     in the checkpoint, so they survive a restart. Prints as a small table; ``.to_dict()`` is plain JSON.
     """
-    from braided.runtime.progress import read_report
+    from braided.spark.progress import read_report
 
     return read_report(query, name)

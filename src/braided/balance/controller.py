@@ -22,11 +22,11 @@ from braided.balance.observation import Loads, Observation
 from braided.balance.reshape import SAMPLES, ReshapeRule, Windows
 from braided.balance.scale import ScaleRule
 from braided.balance.shapes import Rates, expected_loads, key_grid, level_weights
-from braided.order.clocks import GroupSpan, Span, Window
 from braided.routing.deaths import Deaths
 from braided.routing.edit import TableEdit
 from braided.routing.grid import Grid
 from braided.routing.table import BUCKETS, GRIDS, RoutingTable
+from braided.time.clocks import GroupSpan, Span, Window
 
 # A hot key's grid takes at most this share of a worker's load, so that weights have something to level with.
 _KEY_SHARE = 0.5

@@ -8,9 +8,9 @@ import numpy as np
 
 from braided.balance.observation import Observation
 from braided.balance.shapes import Rates, cheapest_grid, ssp_grid, ssp_time
-from braided.order.clocks import GroupSpan, Span, Window
 from braided.routing.grid import Grid
 from braided.routing.table import RoutingTable
+from braided.time.clocks import GroupSpan, Span, Window
 
 # Another shape must be a fifth cheaper, in so many batches in a row, before rows are copied to old and new.
 GAIN = 0.8

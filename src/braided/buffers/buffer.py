@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from braided.buffers import kernel
-from braided.buffers.fading import SCALES
-from braided.buffers.policy import Policy
+from braided.buffers.policies.fading import SCALES
+from braided.buffers.policies.policy import Policy
+from braided.buffers.records import AGE, GAIN_RANK, GDJ, PROB, Bytes, Ints, Reals, Words, allocate
 from braided.buffers.saved import load, read_header, read_streams, save, slots_by_age
-from braided.buffers.state import AGE, GAIN_RANK, GDJ, PROB, Bytes, Ints, Reals, Words, allocate
 from braided.errors import BraidedError
 
 __all__ = ["Buffer", "Events", "Progress", "Result", "sorted_events"]
@@ -103,7 +103,7 @@ class Buffer:
     Cost: 170 to 180 bytes a row of capacity, 480 with PROB's exact counts, none of it growing with the stream;
     12 to 22 bytes a stored row when saved, and for PROB 8 to 9 a counted key.
 
-    >>> from braided.buffers.fifo import Fifo
+    >>> from braided.buffers.policies.fifo import Fifo
     >>> buffer = Buffer(2, Fifo(), window=(-10, 10))
     >>> keys = np.array([7, 7, 7, 7], np.uint64)
     >>> events = Events(keys, np.arange(4), np.array([0, 0, 0, 1], np.int8), keys, np.arange(100, 104))
@@ -248,7 +248,7 @@ class Buffer:
     def from_bytes(cls, data: bytes, policy: Policy) -> Buffer:
         """Return the buffer that was saved, whose policy must be the same.
 
-        >>> from braided.buffers.fifo import Fifo
+        >>> from braided.buffers.policies.fifo import Fifo
         >>> Buffer.from_bytes(b"...", Fifo())
         Traceback (most recent call last):
             ...

@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from braided.buffers.counts import count_occurrence, count_of
 from braided.buffers.heap import heap_push, heap_remove, heap_top
 from braided.buffers.index import find_entry, index_append, index_remove, new_entry
-from braided.buffers.percentiles import percentile_index, select
-from braided.buffers.state import (
+from braided.buffers.policies.counts import count_occurrence, count_of
+from braided.buffers.policies.percentiles import percentile_index, select
+from braided.buffers.records import (
     CHAIN,
     ENTRY,
     GDJ,

@@ -10,7 +10,7 @@ all its rows: 20 times slower on streams with strong bursts, at 4,000 rows.
 
 from __future__ import annotations
 
-from braided.buffers.state import Links, Records
+from braided.buffers.records import Links, Records
 from braided.compiled import compiled
 
 BEHIND = float("inf")

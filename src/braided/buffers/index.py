@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from braided.buffers.state import NONE, Links, Records
+from braided.buffers.records import NONE, Links, Records
 from braided.compiled import compiled
 
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)  # 2**64 / golden ratio: keys that differ in few bits still spread

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from braided.buffers.ages import age_bin, learn_ages
-from braided.buffers.counts import count_occurrence
-from braided.buffers.fading import SCALES, look_at_clock, note_occurrence, set_weights, worth
 from braided.buffers.heap import BEHIND, current_credit, heap_rebuild, heap_top
 from braided.buffers.index import find_entry
-from braided.buffers.percentiles import percentile_index, select, shell_sort, values_below
-from braided.buffers.rows import insert_row, pool_of, remove_row
-from braided.buffers.state import (
+from braided.buffers.policies.ages import age_bin, learn_ages
+from braided.buffers.policies.counts import count_occurrence
+from braided.buffers.policies.fading import SCALES, look_at_clock, note_occurrence, set_weights, worth
+from braided.buffers.policies.percentiles import percentile_index, select, shell_sort, values_below
+from braided.buffers.records import (
     AGE,
     CLAIRVOYANT,
     DECAY_NONE,
@@ -38,6 +37,7 @@ from braided.buffers.state import (
     State,
     Words,
 )
+from braided.buffers.rows import insert_row, pool_of, remove_row
 from braided.compiled import compiled
 from braided.routing.kernels import mix
 

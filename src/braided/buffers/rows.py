@@ -6,7 +6,7 @@ import numpy as np
 
 from braided.buffers.heap import BEHIND, current_credit, heap_push, heap_raise, heap_remove
 from braided.buffers.index import find_entry, index_append, index_remove, new_entry
-from braided.buffers.state import NONE, Ints, Links, Records
+from braided.buffers.records import NONE, Ints, Links, Records
 from braided.compiled import compiled
 
 

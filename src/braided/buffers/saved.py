@@ -20,8 +20,6 @@ from typing import Any
 
 import numpy as np
 
-from braided.buffers.counts import place_of
-from braided.buffers.fading import worth_of_rows
 from braided.buffers.packed import (
     pack,
     pack_reals,
@@ -32,9 +30,11 @@ from braided.buffers.packed import (
     unpack_rising,
     unpack_sparse,
 )
-from braided.buffers.policy import Plan
+from braided.buffers.policies.counts import place_of
+from braided.buffers.policies.fading import worth_of_rows
+from braided.buffers.policies.policy import Plan
+from braided.buffers.records import AGE, GAIN_RANK, NONE, PROB, Bytes, Ints, Links, Reals, Records, State, Words
 from braided.buffers.rows import insert_row
-from braided.buffers.state import AGE, GAIN_RANK, NONE, PROB, Bytes, Ints, Links, Reals, Records, State, Words
 from braided.compiled import compiled
 from braided.errors import BraidedError
 

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from braided.buffers.buffer import Events
-from braided.buffers.state import Bytes, Ints, Reals, Words
+from braided.buffers.records import Bytes, Ints, Reals, Words
 from braided.compiled import compiled
 from braided.errors import BraidedError
 from braided.routing.content import with_ordinals

@@ -6,7 +6,7 @@ from html import escape
 
 from braided.cli.bars import WIDTH, draw_bars, height_of
 from braided.cli.charts import Frame, draw_chart, draw_mark
-from braided.runtime.operator import Json
+from braided.operator.contract import Json
 
 _STYLE = """
 :root { --paper: #fff; --page: #f4f6f8; --ink: #17212b; --quiet: #5d6b7a; --grid: #e3e8ed; --mark: #9aa7b4;

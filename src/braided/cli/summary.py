@@ -9,7 +9,7 @@ from braided.cli.batches import Run, median_rate, share_of_rows
 from braided.cli.display import bar, format_bytes
 from braided.cli.oracle import Check
 from braided.cli.plan import HOT_SHARE, LATENESS, LEG_LATENESS, LEG_WHERE, LEG_WITHIN, WITHIN, WORKERS, Plan
-from braided.runtime.operator import Json
+from braided.operator.contract import Json
 
 _BAR = 20
 

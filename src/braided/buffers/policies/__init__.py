@@ -1,0 +1,1 @@
+"""Eviction policies, one a file, and what they learn from."""

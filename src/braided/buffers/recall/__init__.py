@@ -1,0 +1,1 @@
+"""Recall estimated while a bounded join runs."""

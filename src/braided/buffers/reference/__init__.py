@@ -1,0 +1,1 @@
+"""The best that any policy could do, for tests and benchmarks."""

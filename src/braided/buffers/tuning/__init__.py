@@ -1,0 +1,1 @@
+"""Buffers that choose their own policy or parameter."""

@@ -1,1 +1,0 @@
-"""The exact window join: runs, probe kernels, predicates and the operator itself."""

@@ -1,0 +1,1 @@
+"""The exact window join: runs, probe kernels and the operator itself."""

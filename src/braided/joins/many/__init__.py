@@ -1,0 +1,1 @@
+"""The exact join of many streams on a common key."""

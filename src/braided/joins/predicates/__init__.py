@@ -1,0 +1,1 @@
+"""The `where=` predicate, compiled to answer as Spark does."""

@@ -1,0 +1,407 @@
+"""A join's state: which runs of each stream are stored, how they are merged, what expires.
+
+Rows whose time is quarantined (`braided.time.trust`) lie apart: they are met like all others, but leave when their
+own stream has gone on for as long as a row stays, and join the others should any stream get to their time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from braided.errors import BraidedError
+from braided.joins.runs import Run, RunInfo, describe, digest_of, encode_runs, merge_runs
+from braided.operator.contract import Json, Work, stream_labels
+from braided.operator.store import Store
+from braided.routing.routes import split_tags, tagged_schema
+from braided.time.clocks import MAX_TIME, MIN_TIME
+from braided.time.lateness import Lateness
+from braided.time.stream_clock import StreamClock, update_all
+
+# A slice is a sixth of the time a row stays, so that at most about a sixth of what is kept can be
+# expired rows waiting for their slice; a sixteenth of the span bounds the cuts of one batch.
+_SLICES = 6
+_MOST_CUTS = 16
+# So many sequences of one size class are merged into one of the next; a class spans a factor of this too. With
+# filters a look-up in another sequence is cheap, so that four beats two: half the rewriting.
+_FANOUT = 4
+# A closed slice is merged into one, but not again for stragglers of less than a sixteenth.
+_CLOSED_RATIO = 16
+# Sequences beyond this size are not merged further: merging holds them in memory.
+_MERGE_BYTES = 64 << 20
+
+Sequence_ = list[RunInfo]
+
+
+class StoredWindow(Protocol):
+    """What is asked of a time condition: `Window` of two streams, `Span` of many."""
+
+    @property
+    def lateness(self) -> tuple[int, ...]:
+        """Each stream's lateness."""
+
+    @property
+    def span(self) -> int:
+        """How far apart the times may be that one row meets."""
+
+    def meets(self, side: int) -> tuple[int, int]:
+        """Return how far from a probe's time stored rows of this side may be."""
+
+    def retention(self, side: int) -> int:
+        """Return how far behind other clocks a stored row of this side may be."""
+
+    def horizon(self, side: int, clocks: tuple[int | None, ...]) -> int:
+        """Return the oldest time at which a stored row of this side can still match."""
+
+
+class StoredStreams(Protocol):
+    """What is asked of an operator whose rows are stored."""
+
+    @property
+    def inputs(self) -> tuple[pa.Schema, ...]:
+        """The schema of each stream's stored rows."""
+
+    @property
+    def window(self) -> StoredWindow:
+        """The time condition."""
+
+    @property
+    def lateness(self) -> tuple[int | Lateness, ...]:
+        """Each stream's lateness, or how it is learned."""
+
+    @property
+    def idle(self) -> int | None:
+        """After how much silence a stream holds the others back no longer."""
+
+    def times_of(self, side: int, rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
+        """Return the event time of each row."""
+
+    def hashes(
+        self, side: int, rows: pa.RecordBatch, tags: npt.NDArray[np.int32] | None = None
+    ) -> npt.NDArray[np.uint64]:
+        """Return the key hash of each row."""
+
+
+class JoinState:
+    """The stored runs of all streams and the clocks, between load and save of one batch."""
+
+    def __init__(self, join: StoredStreams, store: Store) -> None:
+        self._join = join
+        self._store = store
+        self._next = 0
+        span = join.window.span
+        self.streams = [StreamClock(lateness, span, join.idle) for lateness in join.lateness]
+        self.sides: list[list[Sequence_]] = [[] for _ in join.inputs]
+        self.apart: list[list[tuple[int, Sequence_]]] = [[] for _ in join.inputs]
+        """Quarantined runs, each group with its stream's clock when it came."""
+        self._given_up = [0 for _ in join.inputs]
+
+    @classmethod
+    def restore(cls, join: StoredStreams, state: Json | None, store: Store) -> JoinState:
+        """Read the state as `to_json` left it."""
+        self = cls(join, store)
+        if state is not None:
+            self._next = state["next"]
+            for stream, known in zip(self.streams, state["streams"], strict=True):
+                stream.restore(known)
+            self.sides = [[_infos(sequence) for sequence in side] for side in state["sides"]]
+            self.apart = [[(since, _infos(infos)) for since, infos in side] for side in state["apart"]]
+        return self
+
+    def to_json(self) -> Json:
+        """Return the bookkeeping: small, whatever the state's size."""
+        return {
+            "next": self._next,
+            "streams": [stream.to_json() for stream in self.streams],
+            "sides": self.sides,
+            "apart": self.apart,
+        }
+
+    @property
+    def window(self) -> StoredWindow:
+        """The join's window with the lateness of the moment."""
+        window: StoredWindow = replace(
+            self._join.window,  # type: ignore[type-var]
+            lateness=tuple(stream.lateness for stream in self.streams),
+        )
+        return window
+
+    @property
+    def clocks(self) -> tuple[int | None, ...]:
+        """How far each stream has come; one that is idle has come as far as the furthest."""
+        furthest = max((stream.clock for stream in self.streams if stream.clock is not None), default=None)
+        return tuple(furthest if stream.idle else stream.clock for stream in self.streams)
+
+    def advance(self, work: Work) -> None:
+        """Move the clocks, after the batch has probed."""
+        update_all(self.streams, work.streams, work.stamp)
+
+    @property
+    def _limit(self) -> int:
+        """The last time that some stream vouches for."""
+        return max((stream.limit for stream in self.streams if stream.clock is not None), default=MAX_TIME)
+
+    def levels(self) -> dict[str, int]:
+        """Return how much is stored."""
+        infos = [info for side in range(len(self.sides)) for info in self.infos(side)]
+        labels = stream_labels(len(self.sides))
+        apart = [sum(info.rows for _, group in side for info in group) for side in self.apart]
+        return {
+            "stored_rows": sum(info.rows for info in infos),
+            "stored_bytes": sum(info.bytes for info in infos),
+            "runs": len(infos),
+            **{f"quarantined_{label}": rows for label, rows in zip(labels, apart, strict=True)},
+        }
+
+    def counts(self, late: list[int]) -> dict[str, int]:
+        """Return what a batch counts of each stream: late rows as given, and quarantined ones given up."""
+        labels = stream_labels(len(self.sides))
+        return {
+            **{f"late_{label}": rows for label, rows in zip(labels, late, strict=True)},
+            **{f"given_up_{label}": rows for label, rows in zip(labels, self._given_up, strict=True)},
+        }
+
+    def runs_for(self, probe: Run, side: int) -> Iterator[Run]:
+        """Yield the stored runs of one side that rows of the other side could match, one at a time."""
+        if not len(probe.times):
+            return
+        low, high = self._join.window.meets(side)
+        times = int(probe.times.min()) + low, int(probe.times.max()) + high
+        for info in self.infos(side):
+            if info.overlaps(times, (int(probe.hashes[0]), int(probe.hashes[-1]))):
+                yield self.load(side, info)
+
+    def infos(self, side: int) -> list[RunInfo]:
+        """Return what is known of the stored runs of one side."""
+        groups = [*self.sides[side], *(infos for _, infos in self.apart[side])]
+        return [info for group in groups for info in group]
+
+    def absorb(self, side: int, new: Sequence[Run]) -> None:
+        """Store the new rows that can still match, drop what has expired, merge what belongs together."""
+        horizon = self.window.horizon(side, self.clocks)
+        kept: list[Sequence_] = []
+        for sequence in self.sides[side]:
+            for info in sequence:
+                if info.last_time < horizon:
+                    self._delete(info)
+            live = [info for info in sequence if info.last_time >= horizon]
+            if live:
+                kept.append(live)
+        trusted = [merge_runs([piece], horizon) for piece in self._quarantine(side, new)]
+        fresh = [run for piece in trusted for run in self._slices(side, piece)]
+        self.sides[side] = self._merge(side, kept, fresh, horizon)
+        self._compact(side, horizon)
+
+    def _quarantine(self, side: int, new: Sequence[Run]) -> list[Run]:
+        """Put rows apart whose time nobody vouches for; return the others, and those vouched for by now."""
+        limit = self._limit
+        doubted = any(int(run.times.max(initial=limit)) > limit for run in new)
+        if not self.apart[side] and not doubted:
+            return list(new)
+        clock = self.streams[side].clock
+        now, width = MIN_TIME if clock is None else clock, self._width(side, 0)
+        patience = self.window.retention(side) + self.streams[side].lateness
+        kept: list[tuple[int, Sequence_]] = []
+        opened: dict[int, list[Run]] = {now: list(new)}
+        for since, infos in self.apart[side]:
+            grows = doubted and since // width == now // width
+            if now - since > patience:
+                self._given_up[side] += sum(info.rows for info in infos)
+            elif grows or min(info.first_time for info in infos) <= limit:
+                opened.setdefault(now if grows else since, []).extend(self.load(side, info) for info in infos)
+            else:
+                kept.append((since, infos))
+                continue
+            for info in infos:
+                self._delete(info)
+        trusted = []
+        for since, runs in opened.items():
+            together = merge_runs(runs, MIN_TIME) if runs else None
+            if together is not None:
+                ahead = together.times > limit
+                trusted.append(together if not ahead.any() else together.take(np.flatnonzero(~ahead)))
+                if ahead.any():
+                    kept.append((since, self._write(together.take(np.flatnonzero(ahead)))))
+        self.apart[side] = kept
+        return trusted
+
+    def _width(self, side: int, span: int) -> int:
+        return max(self.window.retention(side) // _SLICES, span // _MOST_CUTS, 1)
+
+    def _slices(self, side: int, run: Run) -> Iterator[Run]:
+        """Cut new rows at slice borders; a few stragglers of an older slice stay with the next."""
+        if not len(run.times):
+            return
+        first, last = int(run.times.min()), int(run.times.max())
+        width = self._width(side, last - first)
+        if first // width == last // width:
+            yield run
+            return
+        slices = run.times // width
+        present, counts = np.unique(slices, return_counts=True)
+        threshold = len(run.times) // _SLICES
+        bounds, waiting = [], 0
+        for number, count in zip(present.tolist(), counts.tolist(), strict=True):
+            waiting += count
+            if waiting > threshold:
+                bounds.append(number)
+                waiting = 0
+        if waiting and bounds:
+            bounds[-1] = int(present[-1])
+        low = int(present[0])
+        for high in bounds or [int(present[-1])]:
+            yield run.take(np.flatnonzero((slices >= low) & (slices <= high)))
+            low = high + 1
+
+    def _merge(self, side: int, kept: list[Sequence_], fresh: list[Run], horizon: int) -> list[Sequence_]:
+        """Merge sequences of one slice and size class, and all of a slice into one once it is closed."""
+        groups: dict[int, list[Sequence_ | Run]] = {}
+        times = [(min(i.first_time for i in s), max(i.last_time for i in s)) for s in kept]
+        times += [(int(run.times.min()), int(run.times.max())) for run in fresh]
+        span = max((last for _, last in times), default=0) - horizon
+        # The horizon is MIN_TIME until the other stream has a clock; then only the retention counts.
+        width = self._width(side, 0 if span > MAX_TIME // 2 else span)
+        items: list[Sequence_ | Run] = [*kept, *fresh]
+        for (_, last), item in zip(times, items, strict=True):
+            groups.setdefault(last // width, []).append(item)
+        clock = self.clocks[side]
+        late = self.streams[side].lateness
+        merged: list[Sequence_] = []
+        for number in sorted(groups):
+            closed = clock is not None and (number + 1) * width <= clock - late
+            merged += self._merge_slice(side, groups[number], closed, horizon)
+        return merged
+
+    def _merge_slice(self, side: int, items: list[Sequence_ | Run], closed: bool, horizon: int) -> list[Sequence_]:
+        ordered = sorted(items, key=_rows, reverse=True)
+        if closed and sum(map(_rows, ordered[1:])) * _CLOSED_RATIO >= _rows(ordered[0]) and _fits(ordered):
+            groups = [ordered]
+        else:
+            groups = _size_classes(ordered)
+        out: list[Sequence_] = []
+        for group in groups:
+            if len(group) == 1 and isinstance(group[0], list):
+                out.append(group[0])
+                continue
+            runs = []
+            for item in group:
+                if isinstance(item, list):
+                    runs += [self.load(side, info) for info in item]
+                else:
+                    runs.append(item)
+            written = self._write(merge_runs(runs, horizon))
+            for item in group:
+                if isinstance(item, list):
+                    for info in item:
+                        self._delete(info)
+            if written:
+                out.append(written)
+        return out
+
+    def _compact(self, side: int, horizon: int) -> None:
+        """Rewrite runs that straddle the horizon once expired rows exceed a quarter of the live ones."""
+        infos = self.infos(side)
+        total = sum(info.rows for info in infos)
+        straddling = sum(info.rows for info in infos if info.first_time < horizon)
+        if straddling * 4 <= total - straddling:
+            return
+        expired: dict[int, int] = {}
+        for sequence in self.sides[side]:
+            for info in sequence:
+                if info.first_time < horizon:
+                    expired[info.id] = int(np.count_nonzero(self.load(side, info).times < horizon))
+        dead = sum(expired.values())
+        if dead * 4 <= total - dead:
+            return
+        rewritten: list[Sequence_] = []
+        for sequence in self.sides[side]:
+            infos = []
+            for info in sequence:
+                if expired.get(info.id):
+                    infos += self._write(merge_runs([self.load(side, info)], horizon))
+                    self._delete(info)
+                else:
+                    infos.append(info)
+            if infos:
+                rewritten.append(infos)
+        self.sides[side] = rewritten
+
+    def _write(self, run: Run) -> Sequence_:
+        infos = []
+        for piece, content in encode_runs(run):
+            info = describe(piece, content, self._next)
+            self._next += 1
+            self._store.put(info.id, content)
+            self._store.cache.put(info.digest, _buffers(content, piece))
+            infos.append(info)
+        return infos
+
+    def _delete(self, info: RunInfo) -> None:
+        self._store.delete(info.id)
+        self._store.cache.drop(info.digest)
+
+    def load(self, side: int, info: RunInfo) -> Run:
+        """Return a stored run, from the host's cache or else from the state store."""
+        schema = self._join.inputs[side]
+        buffers = self._store.cache.get(info.digest)
+        content = self._store.get(info.id) if buffers is None else buffers[0]
+        if buffers is None and digest_of(content) != info.digest:
+            raise BraidedError(f"stored run {info.id} is damaged; restore the checkpoint from a copy")
+        tags = None
+        rows = pa.ipc.read_record_batch(pa.py_buffer(content), tagged_schema(schema) if info.tagged else schema)
+        if info.tagged:
+            rows, tags = split_tags(rows)
+        times = self._join.times_of(side, rows)
+        if buffers is None:
+            run = Run.of(rows, self._join.hashes(side, rows, tags), times, tags)
+            self._store.cache.put(info.digest, _buffers(content, run))
+        else:
+            index = zip(buffers[1:], (np.uint64, np.int32, np.uint8), strict=True)
+            hashes, directory, filter_ = (np.frombuffer(buffer, kind) for buffer, kind in index)
+            run = Run(rows, hashes, times, directory, filter_, tags)
+        return run
+
+
+def _infos(stored: list[list[Any]]) -> Sequence_:
+    return [RunInfo(*info) for info in stored]
+
+
+def _buffers(content: bytes, run: Run) -> list[pa.Buffer]:
+    return [pa.py_buffer(content), *map(pa.py_buffer, (run.hashes, run.directory, run.filter))]
+
+
+def _size_classes(items: list[Sequence_ | Run]) -> list[list[Sequence_ | Run]]:
+    """Group items to merge: _FANOUT of a size class become one, which may complete the next class."""
+    classes: dict[int, list[list[Sequence_ | Run]]] = {}
+    for item in items:
+        classes.setdefault(_size_class([item]), []).append([item])
+    for number in range(max(classes, default=0) + _FANOUT):
+        groups = classes.get(number, [])
+        together = [item for group in groups for item in group]
+        if len(groups) >= _FANOUT and _fits(together):
+            del classes[number]
+            # The sum of four may still be of the same class.
+            classes.setdefault(max(number + 1, _size_class(together)), []).append(together)
+    return [group for number in sorted(classes, reverse=True) for group in classes[number]]
+
+
+def _size_class(items: list[Sequence_ | Run]) -> int:
+    return int(math.log(max(1, sum(map(_rows, items))), _FANOUT))
+
+
+def _fits(items: list[Sequence_ | Run]) -> bool:
+    return sum(map(_bytes, items)) <= _MERGE_BYTES
+
+
+def _rows(item: Sequence_ | Run) -> int:
+    return sum(info.rows for info in item) if isinstance(item, list) else len(item.times)
+
+
+def _bytes(item: Sequence_ | Run) -> int:
+    return sum(info.bytes for info in item) if isinstance(item, list) else int(item.rows.nbytes)

@@ -1,0 +1,101 @@
+"""The local runtime: the same operators in one process, for tests, notebooks and small data."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import pyarrow as pa
+
+from braided.balance.controller import Controller, Event
+from braided.balance.observation import observe
+from braided.operator.contract import Json, Operator
+from braided.operator.report import Report
+from braided.operator.router import Packet, RouterReport, Watch, route_task
+from braided.operator.store import MemoryStore
+from braided.operator.worker import Place, fingerprint, run_worker
+from braided.routing.table import RoutingTable
+
+
+class LocalRuntime:
+    """Runs an operator batch by batch. Its workers' stores are all the state there is.
+
+    Every batch is a list of tasks, each an input number and its rows, as Spark's partitions are. With a
+    controller the routing adapts from batch to batch; else it is what `table` says.
+    """
+
+    def __init__(
+        self,
+        operator: Operator,
+        workers: int = 1,
+        stores: Sequence[MemoryStore] | None = None,
+        controller: Controller | None = None,
+    ) -> None:
+        self.operator = operator
+        self.stores = list(stores) if stores is not None else [MemoryStore() for _ in range(workers)]
+        self.controller = controller
+        self.table = RoutingTable.hashed(len(self.stores)) if controller is None else controller.table
+        self.events: list[Event] = []
+        self.wanted: int | str | None = None
+        self.routed: list[RouterReport] = []
+        self._batch = 0
+        self._fingerprint = fingerprint(operator.options)
+        self.reports: list[Json] = []
+
+    def run_batch(
+        self,
+        tasks: Sequence[tuple[int, Sequence[pa.RecordBatch]]],
+        *,
+        final: bool = False,
+        stamp: int | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the results of one batch under `table`; the state is committed when the last one has been taken.
+
+        A final batch lets go what operators hold back until they know that nothing earlier can come. `stamp` is the
+        batch's moment in microseconds, for operators that notice idle streams.
+        """
+        workers = len(self.stores)
+        watch = None if self.controller is None else Watch()
+        started = time.perf_counter()
+        self.routed = []
+        inbox: list[list[Packet]] = [[] for _ in range(workers)]
+        for number, (side, batches) in enumerate(tasks):
+            for sent in route_task(self.operator, self._fingerprint, self.table, side, number, workers, batches, watch):
+                if isinstance(sent, list):
+                    for packet in sent:
+                        inbox[packet.worker].append(packet)
+                else:
+                    self.routed.append(sent)
+        reports = []
+        for worker, packets in enumerate(inbox):
+            if packets:
+                place = Place(worker, workers, self._fingerprint, watch is not None, final, stamp)
+                reports.append((yield from run_worker(self.operator, place, packets, self.stores[worker])))
+        self.reports = reports or self.reports
+        self._control(reports, 1000 * (time.perf_counter() - started))
+        self._batch += 1
+
+    def _control(self, reports: list[Json], batch_ms: float) -> None:
+        if self.controller is None:
+            return
+        routed = [asdict(report) for report in self.routed]
+        seen = observe(self._batch, batch_ms, len(self.stores), reports, routed)
+        if seen is not None:
+            self.events += self.controller.step(seen, self.wanted)
+            self.table = self.controller.table
+
+    def report(self) -> Report:
+        """Return the report after the last batch."""
+        return Report.of_workers("local", None, self.reports)
+
+
+def record_batches(data: Any) -> Iterator[pa.RecordBatch]:
+    """Read anything that speaks the Arrow C stream interface, batch by batch."""
+    if isinstance(data, pa.RecordBatch):
+        yield data
+    elif isinstance(data, pa.Table):
+        yield from data.to_batches()
+    else:
+        yield from pa.RecordBatchReader.from_stream(data)

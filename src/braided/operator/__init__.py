@@ -1,0 +1,1 @@
+"""The contract of an operator, and the halves of a batch that no runtime does differently."""

@@ -1,0 +1,210 @@
+"""What a query reports: rows, results, lateness, state and CPU, per stream and per worker."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from braided.buffers.recall.estimate import recall_of
+from braided.durations import format_duration
+from braided.operator.contract import Json, stream_labels
+
+_COLUMNS = ("rows", "results", "cpu_ms", "stored_rows", "stored_bytes", "runs")
+_BOUNDED = ("evicted", "refused", "shed", "too_large")
+
+
+@dataclass(frozen=True)
+class Report:
+    """The report of one operator, or of several in one query; prints as a small table.
+
+    `to_dict()` is plain JSON: ``query``, ``streams`` (per input) and ``workers``, each with ``last`` (the
+    last batch that had data) and ``total`` (since the checkpoint began). Of a join with a budget they also have rows
+    ``evicted``, ``refused``, ``shed`` and ``too_large``, and ``recall`` with its standard error ``recall_error``, where
+    ``last`` is lately; ``query`` has both over all workers, as ``recall`` and ``recent_recall``.
+    """
+
+    query: Json
+    streams: list[Json]
+    workers: list[Json]
+    routing: Json | None = None
+
+    @classmethod
+    def of_workers(cls, name: str, batch: int | None, reports: Iterable[Json], routing: Json | None = None) -> Report:
+        """Assemble the reports that the workers of one operator made in one batch."""
+        by_worker = {report["worker"]: report for report in reports}
+        ordered = [by_worker[worker] for worker in sorted(by_worker)]
+        known = (ordered[0].get("streams") if ordered else None) or [{}, {}]
+        labels = [stream.get("name", label) for stream, label in zip(known, stream_labels(len(known)), strict=True)]
+        streams = [_stream(side, label, known[side], ordered) for side, label in enumerate(labels)]
+        query = {
+            "name": name,
+            "batch": batch,
+            "batches": max((report["batches"] for report in ordered), default=0),
+            "results": sum(report["total"]["results"] for report in ordered),
+            **_recall_of_all(ordered),
+        }
+        workers = [
+            {
+                "worker": report["worker"],
+                "load": load,
+                **{
+                    span: {column: report[span].get(column, 0) for column in _COLUMNS} | _bounded(report, span)
+                    for span in ("last", "total")
+                },
+            }
+            for report, load in zip(ordered, _loads(ordered), strict=True)
+        ]
+        return cls(query, streams, workers, routing)
+
+    def to_dict(self) -> Json:
+        """Return the report as plain JSON values."""
+        plain: Json = json.loads(json.dumps(asdict(self)))
+        return plain
+
+    def __str__(self) -> str:
+        lines = [f"{self.query['name']}: {self.query['results']:,} results in {self.query['batches']} batches"]
+        lines += _table(
+            ("stream", "rows", "late", "null time", "null key", "quarantined", "clock", "lateness"),
+            [
+                (
+                    stream["name"],
+                    f"{stream.get('rows', 0):,}",
+                    f"{stream['late']:,}",
+                    f"{stream.get('null_times', 0):,}",
+                    f"{stream.get('null_keys', 0):,}",
+                    f"{stream.get('quarantined', 0) + stream.get('given_up', 0):,}",
+                    _clock(stream.get("clock")),
+                    format_duration(stream.get("lateness", 0)),
+                )
+                for stream in self.streams
+            ],
+        )
+        lines += _table(
+            ("worker", "load", "rows", "results", "cpu ms", "last cpu ms", "stored rows", "stored bytes", "runs"),
+            [
+                (
+                    str(worker["worker"]),
+                    f"{worker['load']:.2f}",
+                    *(f"{worker['total'][name]:,}" for name in ("rows", "results", "cpu_ms")),
+                    f"{worker['last']['cpu_ms']:,}",
+                    *(f"{worker['last'][name]:,}" for name in ("stored_rows", "stored_bytes", "runs")),
+                )
+                for worker in self.workers
+            ],
+        )
+        if "recall" in self.query:
+            lines += _recall_lines(self.query, self.workers)
+        if self.routing is not None:
+            lines += routing_lines(self.routing)
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def _stream(side: int, label: str, known: Json, reports: list[Json]) -> Json:
+    """Return what all workers together say of one input."""
+    totals = [report["total"] for report in reports]
+    late = sum(total.get(f"late_{label}", 0) for total in totals)
+    stream = {"name": label, **known, "late": late}
+    stream["last_rows"] = reports[0]["last_streams"][side] if known else 0
+    if f"late_us_{label}" in (totals[0] if totals else {}):
+        by = sum(total[f"late_us_{label}"] for total in totals)
+        stream |= {"late_by_mean": by // max(1, late), "late_by_most": max(t[f"most_late_{label}"] for t in totals)}
+    for name in ("waiting", "quarantined", "given_up"):
+        if totals and f"{name}_{label}" in totals[0]:
+            stream[name] = sum(total[f"{name}_{label}"] for total in totals)
+    return stream
+
+
+def _loads(reports: list[Json]) -> list[float]:
+    """Return each worker's rows and results in the last batch, over the mean."""
+    work = [report["last"]["rows"] + report["last"]["results"] for report in reports]
+    mean = sum(work) / len(work) if work else 0
+    return [round(count / mean, 3) if mean else 0.0 for count in work]
+
+
+def _bounded(report: Json, span: str) -> Json:
+    """Return what a worker says of its budget; nothing where it has none."""
+    if "recall" not in report:
+        return {}
+    estimate = recall_of(report["recall"][span == "last"])
+    counts = {column: report[span].get(column, 0) for column in _BOUNDED}
+    return {**counts, "recall": _rounded(estimate[0]), "recall_error": _rounded(estimate[1])}
+
+
+def _recall_of_all(reports: list[Json]) -> Json:
+    """Return the recall over all workers, whose sums add up."""
+    sums = [report["recall"] for report in reports if "recall" in report]
+    out: Json = {}
+    for at, name in enumerate(("recall", "recent_recall") if sums else ()):
+        estimate = recall_of([sum(column) for column in zip(*(worker[at] for worker in sums), strict=True)])
+        out |= {name: _rounded(estimate[0]), f"{name}_error": _rounded(estimate[1])}
+    return out
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)
+
+
+def _recall_lines(query: Json, workers: list[Json]) -> list[str]:
+    def text(at: Json, name: str) -> str:
+        return "-" if at[name] is None else f"{at[name]:.3f} +- {at[name + '_error']:.3f}"
+
+    lines = [f"  recall {text(query, 'recall')} in all, {text(query, 'recent_recall')} lately"]
+    names = ("recall", "lately", *_BOUNDED)
+    return lines + _table(
+        ("worker", *(name.replace("_", " ") for name in names)),
+        [
+            (
+                str(worker["worker"]),
+                text(worker["total"], "recall"),
+                text(worker["last"], "recall"),
+                *(f"{worker['total'][name]:,}" for name in _BOUNDED),
+            )
+            for worker in workers
+        ],
+    )
+
+
+def routing_lines(routing: Json) -> list[str]:
+    """Return a routing as text: see `describe_routing`."""
+    lines = [
+        f"  routing {routing['scheme']}, table {routing['version']}: {routing['in_use']} of {routing['workers']} "
+        f"workers in use, {routing['alive']} assignments alive"
+        + (f", {routing['copies_per_row']:.2f} copies a row" if "copies_per_row" in routing else "")
+    ]
+    for grid in routing["grids"]:
+        lines.append(f"    {grid['what']}: grid {grid['shape']} on workers {', '.join(map(str, grid['workers']))}")
+    for worker, seen in enumerate(routing.get("loads", [])):
+        now, *longer = (f"{load:.2f}" for load in seen["load"])
+        lines.append(f"    worker {worker}: load {now} now, {longer[0]} over 5 batches, {longer[1]} over 15")
+    if routing["moving"]:
+        lines.append(f"    {routing['moving']} buckets still probe where they were")
+    lines += [f"    batch {e['batch']}: {e['event']}, {e['reason']}" for e in routing.get("decisions", [])[-5:]]
+    return lines
+
+
+def _clock(micros: int | None) -> str:
+    if micros is None:
+        return "-"
+    try:
+        moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
+    except OverflowError:
+        return f"{micros} us"
+    return moment.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
+    widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
+    return [
+        "  "
+        + "  ".join(
+            cell.ljust(width) if i == 0 else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in (head, *rows)
+    ]

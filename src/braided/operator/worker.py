@@ -1,0 +1,212 @@
+"""The worker's half of a batch: check that everything fits, run the operator, keep the books.
+
+All workers get a summary from every router task, so all hold the same stream totals and clocks, and a
+worker that gets no rows still expires its state. Whatever does not fit stops the query before a row leaves.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Generator, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from braided.errors import BraidedError
+from braided.operator.contract import Block, Json, Operator, StreamTime, Work
+from braided.operator.router import FORMAT, PROBE, TAGGED, Packet, read_header
+from braided.operator.store import Store
+from braided.routing.routes import split_tags, tagged_schema
+from braided.time.hand_on import HandOn, append_delay
+from braided.time.learning.learner import read_summary
+from braided.time.stream_clock import jump_of
+from braided.time.trust import Cluster, merge_clusters
+from braided.version import __version__
+
+
+def fingerprint(options: Json) -> str:
+    """Return a digest of an operator's options."""
+    content = json.dumps(options, sort_keys=True, separators=(",", ":")).encode()
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
+
+
+@dataclass(frozen=True)
+class Place:
+    """Which worker this is, of how many, the operator's fingerprint, whether it is watched and this is the end.
+
+    `stamp` is the batch's moment in microseconds, the same for all workers and for every re-run, where known.
+    `hand_on` is there if results carry their delay.
+    """
+
+    worker: int
+    workers: int
+    options: str
+    watched: bool = False
+    final: bool = False
+    stamp: int | None = None
+    hand_on: HandOn | None = None
+
+
+def run_worker(
+    operator: Operator, place: Place, packets: Iterable[Packet], store: Store
+) -> Generator[pa.RecordBatch, None, Json]:
+    """Yield the results of one batch, commit the state, return the worker's report."""
+    started = time.process_time()
+    headers, blocks = _sort_packets(operator, packets)
+    table = _check_headers(headers, place)
+    book = _load_book(store, operator, place)
+    _check_table(book, table)
+    streams = _sum_streams(headers, operator)
+    results = operator.process(
+        Work(place.worker, blocks, streams, place.watched, place.final, place.stamp), book["state"], store
+    )
+    if place.hand_on is not None:
+        known = book.get("lateness")
+        results = append_delay(results, None if known is None else place.hand_on.delay(known))
+    outcome = yield from results
+    counts = {
+        "rows": sum(block.rows.num_rows for block in blocks),
+        "cpu_ms": round(1000 * (time.process_time() - started)),
+        **outcome.counts,
+    }
+    book["state"] = outcome.state
+    book["table"] = book["table"] if table is None else table
+    book["batches"] += 1
+    if place.hand_on is not None:
+        book["lateness"] = [stream["lateness"] for stream in outcome.streams]
+    book["counts"] = {name: book["counts"].get(name, 0) + count for name, count in counts.items()}
+    for total, stream in zip(book["streams"], streams, strict=True):
+        for name in ("rows", "null_times", "null_keys", "shed"):
+            total[name] = total.get(name, 0) + getattr(stream, name)
+    store.save(json.dumps(book, separators=(",", ":")).encode())
+    report: Json = {
+        "worker": place.worker,
+        "batches": book["batches"],
+        "table": book["table"],
+        "load": outcome.load,
+        "last": {**counts, **outcome.levels},
+        "total": {**book["counts"], **outcome.levels},
+    }
+    if outcome.recall is not None:
+        report["recall"] = outcome.recall
+    if place.worker == 0:
+        report["streams"] = [{**total, **level} for total, level in zip(book["streams"], outcome.streams, strict=True)]
+        report["last_streams"] = [stream.rows for stream in streams]
+    return report
+
+
+def _sort_packets(operator: Operator, packets: Iterable[Packet]) -> tuple[list[tuple[int, Json]], list[Block]]:
+    """Put packets in the order (side, task, seq, kind): the order of arrival from the shuffle is Spark's whim."""
+    ordered = sorted(packets, key=lambda packet: (packet.side, packet.task, packet.seq, packet.kind))
+    headers = [(packet.side, read_header(packet.note)) for packet in ordered if packet.note is not None]
+    blocks = [_block(operator, packet, packet.block) for packet in ordered if packet.block is not None]
+    return headers, blocks
+
+
+def _block(operator: Operator, packet: Packet, content: bytes) -> Block:
+    schema, tags = operator.inputs[packet.side], None
+    if packet.kind & TAGGED:
+        rows, tags = split_tags(pa.ipc.read_record_batch(pa.py_buffer(content), tagged_schema(schema)))
+    else:
+        rows = pa.ipc.read_record_batch(pa.py_buffer(content), schema)
+    return Block(packet.side, rows, packet.late, packet.copies, not packet.kind & PROBE, tags)
+
+
+def _check_headers(headers: list[tuple[int, Json]], place: Place) -> tuple[int, str] | None:
+    """Check that all routers fit this worker and each other; return their table's version and digest."""
+    for _, header in headers:
+        if header["version"] != __version__ or header["format"] != FORMAT:
+            raise BraidedError(
+                f"a router runs braided {header['version']} and a worker {__version__}; "
+                "install the same version on the driver and all executors"
+            )
+        if header["options"] != place.options or header["workers"] != place.workers:
+            raise BraidedError("routers and workers of one query run different options; restart the query")
+    tables = sorted({tuple(header["table"]) for _, header in headers})
+    if len(tables) > 1:
+        raise BraidedError(f"two routing tables in one batch, {tables}; restart the query")
+    return tables[0] if tables else None
+
+
+def _check_table(book: Json, table: tuple[int, str] | None) -> None:
+    """Refuse a table older than the last one: it would not probe all that is stored."""
+    if table is None or book["table"] is None:
+        return
+    version, digest = book["table"]
+    if table[0] < version or (table[0] == version and table[1] != digest):
+        raise BraidedError(
+            f"the routing went back from version {version} to {table[0]}; restore the control directory that belongs "
+            "to the checkpoint, or start with a new one of both"
+        )
+
+
+def _load_book(store: Store, operator: Operator, place: Place) -> Json:
+    content = store.load()
+    if content is None:
+        return {
+            "format": FORMAT,
+            "worker": place.worker,
+            "workers": place.workers,
+            "options": operator.options,
+            "batches": 0,
+            "counts": {},
+            "table": None,
+            "streams": [{"rows": 0, "null_times": 0, "null_keys": 0} for _ in operator.inputs],
+            "state": None,
+        }
+    book: Json = json.loads(content)
+    if book["format"] != FORMAT:
+        raise BraidedError(
+            f"the checkpoint has state format {book['format']}, this version of braided writes {FORMAT}; "
+            "start with a new checkpoint"
+        )
+    if book["workers"] != place.workers:
+        raise BraidedError(
+            f"the checkpoint was written with {book['workers']} workers, this query has {place.workers}; set "
+            f"spark.sql.shuffle.partitions={book['workers']} or start with a new checkpoint"
+        )
+    if book["worker"] != place.worker:
+        raise BraidedError(f"worker {place.worker} was given the state of worker {book['worker']}")
+    _check_options(book["options"], operator.options)
+    return book
+
+
+def _check_options(stored: Json, now: Json) -> None:
+    # Compare what JSON can tell apart: a tuple in the options comes back as a list.
+    current: Json = json.loads(json.dumps(now))
+    changed = [name for name in sorted({*stored, *current}) if stored.get(name) != current.get(name)]
+    if changed:
+        details = ", ".join(
+            f"{name} was {_short(stored.get(name))} and is {_short(current.get(name))}" for name in changed
+        )
+        raise BraidedError(
+            f"the checkpoint was written with other options: {details}; restore them or start with a new checkpoint"
+        )
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 200 else text[:197] + "..."
+
+
+def _sum_streams(headers: list[tuple[int, Json]], operator: Operator) -> list[StreamTime]:
+    streams = [StreamTime() for _ in operator.inputs]
+    clusters: list[list[Cluster]] = [[] for _ in streams]
+    for side, header in headers:
+        stream = streams[side]
+        stream.rows += header["rows"]
+        stream.null_times += header["null_times"]
+        stream.null_keys += header["null_keys"]
+        stream.shed += header["shed"]
+        if header["handed"] is not None:
+            stream.handed = max(header["handed"], stream.handed or 0)
+        clusters[side] += [Cluster(*cluster) for cluster in header["clusters"]]
+        rule = operator.lateness[side]
+        if header["delays"] is not None and not isinstance(rule, int):
+            stream.delays.append(read_summary(rule, header["delays"]))
+    for stream, found, lateness in zip(streams, clusters, operator.lateness, strict=True):
+        stream.clusters = merge_clusters(found, jump_of(lateness))
+    return streams

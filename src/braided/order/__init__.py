@@ -1,1 +1,0 @@
-"""Event time: clocks, lateness and what expires."""

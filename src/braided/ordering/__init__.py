@@ -1,0 +1,1 @@
+"""Streams put in order of event time."""

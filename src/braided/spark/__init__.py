@@ -1,0 +1,1 @@
+"""Any operator on Spark."""

@@ -1,0 +1,121 @@
+"""Reading reports out of a streaming query's progress, and describing how its joins are routed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from braided.errors import BraidedError
+from braided.operator.contract import Json
+from braided.operator.report import Report, routing_lines
+from braided.routing.control import ControlDir
+from braided.routing.table import BUCKETS, GRIDS, RoutingTable
+from braided.spark.dataflow import METRIC
+from braided.spark.driver import Watched, watched_join
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def read_report(query: Any, name: str | None = None) -> Report:
+    """See `braided.report`."""
+    if not hasattr(query, "recentProgress"):
+        raise BraidedError(f"query={type(query).__name__}: give the StreamingQuery that start() returned")
+    names: set[str] = set()
+    for progress in reversed(query.recentProgress):
+        metrics = progress.observedMetrics
+        found = {
+            metric[len(METRIC) : -len(":work")]: row["reports"]
+            for metric, row in metrics.items()
+            if metric.startswith(METRIC) and metric.endswith(":work") and row["reports"]
+        }
+        names |= set(found)
+        chosen = name if name is not None else max(found, default=None)
+        if chosen is not None and chosen in found:
+            reports = [json.loads(text) for text in found[chosen]]
+            routed = [json.loads(text) for text in metrics[f"{METRIC}{chosen}:route"]["reports"]]
+            result = Report.of_workers(chosen, progress.batchId, reports, _routing_of(chosen, reports, routed))
+            result.query["id"] = str(query.id)
+            return result
+    if name is not None and names:
+        raise BraidedError(f"name={name!r}: this query has no such join; it has {', '.join(sorted(names))}")
+    raise BraidedError("query: no braided join has reported yet; wait for its first batch with data")
+
+
+def _routing_of(name: str, reports: list[Json], routed: list[Json]) -> Json | None:
+    """Describe the table that a batch used; None for a join that this process did not make."""
+    watched = watched_join(name)
+    if watched is None or not reports or reports[0].get("table") is None:
+        return None
+    control = watched.routing.control
+    table = watched.routing.table if control is None else control.table(reports[0]["table"][0])
+    described = describe_routing(table, watched)
+    rows = sum(report["rows"] for report in routed)
+    if rows:
+        described["copies_per_row"] = round(sum(report["copies"] for report in routed) / rows, 4)
+    return described
+
+
+def describe_routing(table: RoutingTable, watched: Watched) -> Json:
+    """Return a table for people, as plain JSON: its scheme, grids with what lies on them, moves, decisions."""
+    control = watched.routing.control
+    labels = watched.controller.labels if watched.controller is not None else {}
+    grids = []
+    for at, key in enumerate(table.key_hashes.tolist()):
+        number = int(table.live[BUCKETS + at, 0])
+        shown = labels.get(key) if not watched.routing.redact else None
+        if number >= GRIDS:
+            grids.append(_grid(table, number, f"hot key {shown if shown is not None else f'{key:016x}'}"))
+    if int(table.live[0, 0]) >= GRIDS:
+        grids.append(_grid(table, int(table.live[0, 0]), "all rows"))
+    described: Json = {
+        "scheme": table.scheme,
+        "version": table.version,
+        "workers": table.workers,
+        "in_use": len(table.in_use),
+        "alive": len(np.unique(table.live[table.live >= 0])),
+        "grids": grids,
+        "moving": int((table.live[:BUCKETS, 1] >= 0).sum()),
+        "control": None if control is None else control.location,
+    }
+    if control is not None:
+        described["decisions"] = control.events()
+    if watched.controller is not None:
+        described["loads"] = watched.controller.loads()
+    return described
+
+
+def _grid(table: RoutingTable, number: int, what: str) -> Json:
+    grid = table.grids[number]
+    return {"what": what, "shape": grid.shape, "workers": list(grid.workers)}
+
+
+def explain_frame(frame: DataFrame) -> str:
+    """See `braided.explain`."""
+    plan = frame._jdf.queryExecution().analyzed().toString()
+    names = sorted(set(re.findall(rf"{re.escape(METRIC)}(.+?):work", plan)))
+    lines = []
+    for name in names:
+        watched = watched_join(name)
+        if watched is None:
+            continue
+        control = watched.routing.control
+        table = watched.routing.table if control is None else control.newest()
+        lines.append(f"{name}: {watched.operator.describe()}")
+        lines += routing_lines(describe_routing(table, watched))
+        lines.append(f"    {'adapts by ' + control.location if control else 'fixed: give control= to let it adapt'}")
+    return "\n".join(lines) if lines else "no braided join in this DataFrame"
+
+
+def request_scale(control: str, workers: int | str) -> None:
+    """See `braided.scale`."""
+    if workers != "auto" and (type(workers) is not int or workers < 1):
+        raise BraidedError(f"workers={workers!r}: write a number of 1 or more, or 'auto'")
+    directory = ControlDir(control if "://" in control else os.path.abspath(control))
+    if not directory.versions():
+        raise BraidedError(f"control={control!r}: is no control directory of a join")
+    directory.want(workers)

@@ -1,0 +1,1 @@
+"""Logical operators and their options, as users write them."""

@@ -1,0 +1,1 @@
+"""Event time: clocks, whom they trust, lateness and what expires."""

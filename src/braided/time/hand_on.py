@@ -1,0 +1,68 @@
+"""Handing a learned lateness on: results carry, in a last column, how late the next operator must expect them.
+
+The paper sends a pseudo event when K grows. Here every row of a batch carries the delay that follows from the K of the
+batch before, and the next operator takes it off again: so it waits long enough before the first late result comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from braided.time.clocks import Span, Window
+
+COLUMN = "__braided_delay"
+FIELD = pa.field(COLUMN, pa.int64())
+
+
+@dataclass(frozen=True)
+class HandOn:
+    """What a join's results need to know of its window.
+
+    >>> HandOn(Window(-1, 1, (0, 0))).delay([5, 60])
+    62
+    """
+
+    window: Window | Span
+
+    def delay(self, lateness: Sequence[int]) -> int:
+        """Return how far a result may be behind the largest result time seen, given each input's lateness."""
+        window = replace(self.window, lateness=tuple(lateness))
+        return max(window.result_delay(side) for side in range(len(lateness)))
+
+
+def append_delay(
+    pieces: Generator[pa.RecordBatch, None, Any], delay: int | None
+) -> Generator[pa.RecordBatch, None, Any]:
+    """Yield pieces with the column, all of it one value; return what they return."""
+    while True:
+        try:
+            piece = next(pieces)
+        except StopIteration as end:
+            return end.value
+        rows = piece.num_rows
+        column = pa.nulls(rows, pa.int64()) if delay is None else pa.array(np.full(rows, delay, np.int64))
+        yield piece.append_column(FIELD, column)
+
+
+@dataclass
+class Handed:
+    """Takes the column off a task's rows and keeps the largest delay in it."""
+
+    delay: int | None = None
+
+    def take(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the batches without the column; those that have none as they are."""
+        for batch in batches:
+            if batch.schema.names[-1:] != [COLUMN]:
+                yield batch
+                continue
+            found = pc.max(batch.column(batch.num_columns - 1)).as_py()
+            if found is not None:
+                self.delay = max(found, self.delay or 0)
+            yield batch.select(batch.schema.names[:-1])

@@ -1,0 +1,1 @@
+"""Learning a lateness from the delays that a stream shows."""

@@ -1,0 +1,63 @@
+"""What is learned of a stream's delays, as arrays for the kernels, and a `Lateness` as numbers for them."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from braided.time.learning.buckets import BUCKETS, MOST, Ints
+from braided.time.learning.pending import FIELDS
+
+SLICES = 8
+"""Parts of the memory, the oldest of which is forgotten at a time."""
+
+ROW = 64
+"""One row in `counts`; fractions of a row are left when most of it is forgotten."""
+
+LEARNED = np.dtype(
+    [
+        *FIELDS,
+        ("lateness", np.int64),  # K
+        ("lag", np.int64),  # how far the horizon is behind the clock: K, or more after K has grown
+        ("clock", np.int64),
+        ("first_clock", np.int64),
+        ("slice_start", np.int64),
+        ("slice", np.int64),
+        ("weight", np.int64),  # the sum of `counts`
+        ("held", np.float64),  # K may not fall below this yet
+        ("lost", np.float64),  # rows, or parts of their results, lost so far
+        ("losing", np.float64),  # the same of the batch at hand
+        ("block", np.float64),  # the same of the last rows: a block is as many as may lose one
+        ("block_rows", np.int64),
+        ("blocks", np.float64),  # the sum of the blocks' losses, and of losses * (losses - those allowed)
+        ("bunched", np.float64),
+        ("recent", np.int64),  # which part of `recent` is filled now
+        ("recent_rows", np.int64),
+        ("batch_rows", np.int64),
+    ]
+)
+Learned = npt.NDArray[Any]
+
+
+class Rule(NamedTuple):
+    """A `Lateness` as numbers for the kernels; `loss` is 1 - recall, or 0 without a target."""
+
+    margin: float
+    loss: float
+    floor: int
+    ceiling: int
+    slice: int
+    slice_rows: int
+    reach: int
+    prime: int
+
+
+def new_learned() -> tuple[Learned, Ints, Ints, Ints, Ints]:
+    """Return (state, maxima, hints, recent, counts) of a stream of which no row was seen."""
+    state = np.zeros(1, LEARNED)
+    state[0]["lag"] = MOST
+    sizes = (SLICES + 1, SLICES + 1, SLICES, BUCKETS)
+    maxima, hints, recent, counts = (np.zeros(size, np.int64) for size in sizes)
+    return state, maxima, hints, recent, counts

@@ -1,0 +1,157 @@
+"""Learning a stream's lateness from its batches: a pure function of what the batches showed.
+
+Every worker holds one `Learner` per stream and gives it the same updates, so all have the same K.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from braided.errors import BraidedError
+from braided.time.clocks import advance
+from braided.time.lateness import Lateness
+from braided.time.learning.buckets import BUCKETS, decode_counts, encode_counts
+from braided.time.learning.delays import Delays, batch_delays
+from braided.time.learning.learned import LEARNED, SLICES, Rule, new_learned
+from braided.time.learning.next_delays import NextDelays
+from braided.time.learning.pending import measure_pending
+from braided.time.learning.rules import (
+    PRIME_ROWS,
+    SLICE_ROWS,
+    TARGET_PRIME_ROWS,
+    TARGET_SLICE_ROWS,
+    settle,
+    take_delays,
+)
+from braided.time.learning.target import lose_all_behind
+
+
+def rule_of(spec: Lateness, reach: int | None) -> Rule:
+    """Return the numbers of a `Lateness` for the kernels."""
+    loss = 0.0 if spec.recall is None else 1.0 - spec.recall
+    return Rule(
+        margin=float(spec.margin),
+        loss=loss,
+        floor=spec.floor_us,
+        ceiling=spec.ceiling_us,
+        slice=max(1, spec.memory_us // SLICES),
+        slice_rows=SLICE_ROWS if spec.recall is None else max(SLICE_ROWS, int(TARGET_SLICE_ROWS / loss)),
+        reach=max(0, reach or 0),
+        # The paper's own measure starts with K = 0.
+        prime=0 if spec.measure == "next" else PRIME_ROWS if spec.recall is None else TARGET_PRIME_ROWS,
+    )
+
+
+def new_summary(spec: Lateness) -> Delays | NextDelays:
+    """Return what a task tells of its delays, before its first row."""
+    return NextDelays(spec.ceiling_us) if spec.measure == "next" else Delays(fine=spec.recall is not None)
+
+
+def read_summary(spec: Lateness, value: dict[str, Any]) -> Delays | NextDelays:
+    """Read what a task tells of its delays."""
+    return NextDelays.from_json(value, spec.ceiling_us) if spec.measure == "next" else Delays.from_json(value)
+
+
+class Learner:
+    """The lateness K of one stream, learned batch by batch.
+
+    `reach` is the span of a join's window, hi - lo: with a recall target, a row d late loses
+    min(1, (d - K) / reach) of its results. None is for `order`, where a row later than K is lost to the order.
+    State: below 6 KB as JSON with a recall target, below 1 KB without.
+
+    >>> import numpy
+    >>> learner = Learner(Lateness(margin=0, floor="0 seconds"))
+    >>> task = Delays()
+    >>> task.add(numpy.array([*range(300), 5_000_000, 3_000_000]))
+    >>> learner.update(None, [task])
+    >>> learner.lateness
+    2000000
+    """
+
+    def __init__(self, spec: Lateness, reach: int | None = None) -> None:
+        self.spec = spec
+        self._rule = rule_of(spec, reach)
+        self._state, self._maxima, self._hints, self._recent, self._counts = new_learned()
+        self._state[0]["lateness"] = spec.floor_us
+
+    @property
+    def lateness(self) -> int:
+        """K in microseconds."""
+        return int(self._state[0]["lateness"])
+
+    @property
+    def beyond(self) -> int:
+        """Rows so far that were later than the ceiling, and not learned from."""
+        return int(self._state[0]["beyond"])
+
+    @property
+    def achieved(self) -> float | None:
+        """The share kept so far, of rows in order or of results; None without a recall target."""
+        rows = int(self._state[0]["rows"])
+        return None if self.spec.recall is None or not rows else 1.0 - float(self._state[0]["lost"]) / rows
+
+    def hint(self, lateness: int) -> None:
+        """Keep K at least this large for a memory's time: what an operator before this one has learned."""
+        at = int(self._state[0]["slice"])
+        self._hints[at] = max(int(self._hints[at]), min(lateness, self._rule.ceiling))
+        self._state[0]["lateness"] = max(self.lateness, int(self._hints[at]))
+
+    def update(self, clock: int | None, tasks: Sequence[Delays | NextDelays], *, missed: int | None = None) -> None:
+        """Learn from one batch of the stream.
+
+        `clock` is the clock committed before the batch. `missed` is how many of its rows, up to the ceiling, came after
+        a later row had been let go, where one worker sees that for the whole stream; otherwise all rows count that were
+        behind the horizon before the batch, which all workers know and which are never fewer.
+        """
+        after = advance(clock, max((task.clock for task in tasks if task.clock is not None), default=None))
+        if self.spec.measure == "next":
+            largest = self._take_until_set(clock, [task for task in tasks if isinstance(task, NextDelays)])
+        else:
+            largest = self._take_arrived(clock, [task for task in tasks if isinstance(task, Delays)], missed)
+        if after is not None and largest is not None:
+            parts = (self._state, self._maxima, self._hints, self._recent, self._counts)
+            settle(*parts, self._rule, after, largest)
+
+    def _take_arrived(self, clock: int | None, tasks: Sequence[Delays], missed: int | None) -> int:
+        batch = batch_delays(tasks, clock, self._rule.ceiling)
+        self._state[0]["beyond"] += batch.beyond
+        take_delays(self._state, self._counts, self._rule, batch.buckets, batch.counts)
+        if missed is not None:
+            self._state[0]["losing"] += missed
+        elif self.spec.recall is not None:
+            lose_all_behind(self._state, self._rule, batch.behind)
+        return batch.largest
+
+    def _take_until_set(self, clock: int | None, tasks: Sequence[NextDelays]) -> int | None:
+        """Keep the batch's rows; if it has set the clock, measure those kept before and what it measured itself."""
+        sets = [at for at in (task.first_set(clock) for task in tasks) if at is not None]
+        largest = int(measure_pending(self._state, self._rule.ceiling, min(sets))) if sets else 0
+        largest = max([largest, *(task.take_into(self._state, clock) for task in tasks)])
+        return largest if sets else None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the state as JSON values; nothing is lost."""
+        return {
+            "state": self._state[0].tolist(),
+            "maxima": self._maxima.tolist(),
+            "hints": self._hints.tolist(),
+            "recent": self._recent.tolist(),
+            "counts": encode_counts(self._counts, 1 << 20),
+        }
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any], spec: Lateness, reach: int | None = None) -> Learner:
+        """Read what `to_json` gave."""
+        learner = cls(spec, reach)
+        try:
+            learner._state[0] = tuple(value["state"])
+            learner._maxima[:] = value["maxima"]
+            learner._hints[:] = value["hints"]
+            learner._recent[:] = value["recent"]
+            learner._counts = decode_counts(value["counts"], BUCKETS)
+            if len(value["state"]) != len(LEARNED.names or ()):
+                raise ValueError("another number of fields")
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise BraidedError("lateness: damaged state; it is not what this version writes") from error
+        return learner

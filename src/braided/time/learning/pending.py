@@ -1,0 +1,83 @@
+"""Rows that wait for the clock to be set, which is when `measure="next"` takes their delay: as sums, not one by one.
+
+With offsets from the first of them, the delays of all at any later clock are known:
+
+```
+ delay of a row = (clock - first) + (first - time)
+```
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from braided.compiled import compiled
+from braided.time.learning.buckets import gap
+
+FIELDS = [
+    ("rows", np.int64),  # measured
+    ("slice_rows", np.int64),
+    ("beyond", np.int64),  # later than the ceiling
+    ("moment0", np.float64),  # sums of the measured delays' powers
+    ("moment1", np.float64),
+    ("moment2", np.float64),
+    ("pending", np.int64),  # rows seen since the clock was set
+    ("pending_first", np.int64),  # the time of the first, and the smallest
+    ("pending_smallest", np.int64),
+    ("pending1", np.float64),  # sums of the powers of first - time
+    ("pending2", np.float64),
+]
+"""What a state needs for the functions below."""
+
+State = npt.NDArray[Any]
+
+
+@compiled
+def take_pending(state: State, ceiling: int, before: int, time: int) -> None:
+    """Keep a row until the clock, which is at `before`, is next set; one that is beyond the ceiling is not kept."""
+    if gap(before, time) > ceiling:
+        state[0].beyond += 1
+    else:
+        add_pending(state, 1, time, time, 0.0, 0.0)
+
+
+@compiled
+def add_pending(state: State, rows: int, first: int, smallest: int, sum1: float, sum2: float) -> None:
+    """Keep rows of which the sums of the powers of first - time are known."""
+    now = state[0]
+    if rows == 0:
+        return
+    if now.pending == 0:
+        now.pending_first, now.pending_smallest = first, smallest
+        now.pending1 = now.pending2 = 0.0
+    shift = float(now.pending_first) - float(first)
+    now.pending += rows
+    now.pending_smallest = min(now.pending_smallest, smallest)
+    now.pending1 += rows * shift + sum1
+    now.pending2 += rows * shift * shift + 2.0 * shift * sum1 + sum2
+
+
+@compiled
+def measure_pending(state: State, ceiling: int, clock: int) -> int:
+    """Learn from the rows kept, now that the clock is set, and return their largest delay.
+
+    A clock that jumps by more than the ceiling, as after an outage, tells nothing of their delays: they are let go.
+    """
+    now = state[0]
+    rows, now.pending = now.pending, 0
+    if rows == 0:
+        return 0
+    largest = gap(clock, now.pending_smallest)
+    if largest > ceiling or gap(now.pending_first, clock) > ceiling:
+        now.beyond += rows
+        return 0
+    delay = float(clock) - float(now.pending_first)
+    now.rows += rows
+    now.slice_rows += rows
+    now.moment0 += rows
+    now.moment1 += rows * delay + now.pending1
+    now.moment2 += rows * delay * delay + 2.0 * delay * now.pending1 + now.pending2
+    return largest

@@ -1,0 +1,174 @@
+"""What all workers know of one stream's time: its clock, its lateness, whether it is idle. Kept in their state.
+
+All router tasks tell all workers the same, so every worker computes the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from braided.time.clocks import MIN_TIME, clamp
+from braided.time.lateness import Lateness
+from braided.time.learning.delays import Delays
+from braided.time.learning.learner import Learner
+from braided.time.learning.next_delays import NextDelays
+from braided.time.trust import JUMP, Cluster, Trust
+
+# So many changes of K are remembered for the report.
+_HISTORY = 32
+
+
+@dataclass
+class StreamTime:
+    """What all router tasks of a batch together saw of one input."""
+
+    rows: int = 0
+    null_times: int = 0
+    null_keys: int = 0
+    shed: int = 0
+    clusters: list[Cluster] = field(default_factory=list)
+    delays: list[Delays | NextDelays] = field(default_factory=list)
+    handed: int | None = None
+    """How late an operator before this one says its results may be."""
+
+    @property
+    def last(self) -> int | None:
+        """The largest time, whether it is to be trusted or not."""
+        return self.clusters[-1].last if self.clusters else None
+
+
+def lateness_options(lateness: Sequence[int | Lateness]) -> list[int | str]:
+    """Return what an operator's options say of its streams' lateness; of a function only that there is one."""
+    return [
+        k if isinstance(k, int) else repr(replace(k, clock_rows=None)) + " with clock_rows" * (k.clock_rows is not None)
+        for k in lateness
+    ]
+
+
+def jump_of(lateness: int | Lateness) -> int:
+    """Return how far ahead of its stream's clock a time must be to be quarantined."""
+    return max(JUMP, lateness) if isinstance(lateness, int) else lateness.ceiling_us
+
+
+class StreamClock:
+    """One stream's clock and lateness K, from batch to batch.
+
+    lateness : K in microseconds, or how to learn it.
+    reach : for a join, the span of its window: what learning under a target of recall needs to know.
+    idle : after so many microseconds without rows the stream no longer holds others back.
+    """
+
+    def __init__(self, lateness: int | Lateness, reach: int | None = None, idle: int | None = None) -> None:
+        self._fixed = lateness if isinstance(lateness, int) else None
+        self._learner = None if isinstance(lateness, int) else Learner(lateness, reach)
+        self._reach, self._idle_after = reach, idle
+        self.jump = jump_of(lateness)
+        self.trust = Trust()
+        self.silent = 0
+        self._heard: int | None = None
+        self._history: list[list[int | None]] = []
+
+    @property
+    def clock(self) -> int | None:
+        """The largest trustworthy time seen."""
+        return self.trust.clock
+
+    @property
+    def lateness(self) -> int:
+        """K, as of the last batch."""
+        if self._fixed is not None:
+            return self._fixed
+        assert self._learner is not None
+        return self._learner.lateness
+
+    @property
+    def idle(self) -> bool:
+        """Whether the stream has been silent for so long that it holds nobody back."""
+        return self._idle_after is not None and self.silent >= self._idle_after
+
+    @property
+    def safe(self) -> int:
+        """The time before which no row that is not late can come any more."""
+        return MIN_TIME if self.clock is None else clamp(self.clock - self.lateness)
+
+    @property
+    def limit(self) -> int:
+        """The last time that is not quarantined."""
+        return self.trust.limit(self.jump)
+
+    def update(
+        self, seen: StreamTime, stamp: int | None = None, others: int | None = None, missed: int | None = None
+    ) -> None:
+        """Take what a batch showed; `stamp` is its moment, where known, and `others` the largest clock beside.
+
+        `missed` is how many of its rows came too late, where one worker sees all.
+        """
+        before = self.clock
+        self.trust.update(seen.clusters, self.jump, others)
+        if self._learner is not None and seen.handed is not None:
+            self._learner.hint(seen.handed)
+        self._learn(before, seen.delays, missed)
+        if stamp is not None:
+            if seen.clusters or self._heard is None:
+                self._heard = stamp
+            self.silent = max(0, stamp - self._heard)
+
+    def _learn(self, before: int | None, tasks: list[Delays | NextDelays], missed: int | None) -> None:
+        """Learn K from tasks whose times are near the clock, or from all while no row has set it."""
+        tasks = [task for task in tasks if self.clock is None or task.largest <= self.limit]
+        if self._learner is None or not tasks:
+            return
+        known = self._learner.lateness
+        self._learner.update(before, tasks, missed=missed)
+        if self._learner.lateness != known or not self._history:
+            self._history = [*self._history, [self.clock, self._learner.lateness]][-_HISTORY:]
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take the state as `to_json` left it."""
+        self.trust = Trust(**state["trust"])
+        self._heard, self.silent, self._history = state["heard"], state["silent"], state["history"]
+        if self._learner is not None:
+            self._learner = Learner.from_json(state["learner"], self._learner.spec, self._reach)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the state, a few kilobytes at most, as plain JSON."""
+        return {
+            "trust": self.trust.to_json(),
+            "heard": self._heard,
+            "silent": self.silent,
+            "history": self._history,
+            "learner": None if self._learner is None else self._learner.to_json(),
+        }
+
+    def report(self) -> dict[str, Any]:
+        """Return what people want to know of it."""
+        told: dict[str, Any] = {"clock": self.clock, "lateness": self.lateness}
+        if self._learner is not None:
+            told["lateness_history"] = self._history
+        if self._idle_after is not None:
+            told |= {"silent": self.silent, "idle": self.idle}
+        return told
+
+
+def update_all(
+    clocks: Sequence[StreamClock],
+    seen: Sequence[StreamTime],
+    stamp: int | None,
+    missed: Sequence[int] | None = None,
+) -> None:
+    """Update the clocks of streams that stand beside each other; each sees where the others were before."""
+    before = [clock.clock for clock in clocks]
+    for at, (clock, stream) in enumerate(zip(clocks, seen, strict=True)):
+        others = [other for i, other in enumerate(before) if i != at and other is not None]
+        clock.update(stream, stamp, max(others, default=None), None if missed is None else missed[at])
+
+
+def all_safe(clocks: Sequence[StreamClock]) -> int:
+    """Return the time before which nothing comes any more from any stream that is not idle.
+
+    If all are idle, as when one stream's last row has aged, all count.
+    """
+    active = [clock for clock in clocks if not clock.idle] or clocks
+    return min(clock.safe for clock in active)

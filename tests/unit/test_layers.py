@@ -1,0 +1,90 @@
+"""The layers of the package: an import points only to a layer further down, and only the outer ones know of Spark."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+from pathlib import Path
+
+import braided
+
+ROOT = Path(braided.__file__).parent
+
+# From the bottom to the top. Packages of one line do not import each other.
+LAYERS = (
+    ("errors", "compiled", "version"),
+    ("durations",),
+    ("routing", "time"),
+    ("buffers", "balance"),
+    ("operator",),
+    ("joins", "ordering"),
+    ("specs",),
+    ("local", "spark"),
+    ("api",),
+    ("workloads",),
+    ("cli",),
+)
+LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
+KNOW_SPARK = {"spark", "cli"}
+
+
+def _is_type_checking(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+
+
+def _imports(path: Path) -> set[str]:
+    """Return the modules that a file imports at run time, anywhere in it."""
+    found: set[str] = set()
+    pending: list[ast.AST] = [ast.parse(path.read_text())]
+    while pending:
+        node = pending.pop()
+        if _is_type_checking(node):
+            continue
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+        pending += ast.iter_child_nodes(node)
+    return found
+
+
+def _edges() -> set[tuple[str, str, str]]:
+    """Return (file, package, package that it imports) for every import of one package by another."""
+    edges = set()
+    for path in sorted(ROOT.rglob("*.py")):
+        home = path.relative_to(ROOT).parts[0].removesuffix(".py")
+        for name in _imports(path):
+            package, _, rest = name.partition(".")
+            other = rest.partition(".")[0] or "api"  # `import braided` is the public API
+            if package == "braided" and other != home and home != "__init__":
+                edges.add((str(path.relative_to(ROOT)), home, other))
+    return edges
+
+
+def test_every_import_points_to_a_lower_layer() -> None:
+    wrong = [
+        f"{file}: {home} may not import {other}"
+        for file, home, other in sorted(_edges())
+        if LEVEL.get(other, -1) >= LEVEL[home]
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_only_the_outer_layers_know_of_spark() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for path in sorted(ROOT.rglob("*.py"))
+        if path.relative_to(ROOT).parts[0] not in KNOW_SPARK
+        for name in _imports(path)
+        if name.split(".")[0] in ("pyspark", "py4j")
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_every_package_is_in_a_layer_and_none_has_the_name_of_a_public_function() -> None:
+    packages = {path.name for path in ROOT.iterdir() if path.is_dir() and (path / "__init__.py").exists()}
+    assert packages <= set(LEVEL)
+    functions = {name for name in braided.__all__ if inspect.isfunction(getattr(braided, name))}
+    assert not packages & functions
+    assert importlib.import_module("braided.joins.runs").Run is not None
