@@ -10,7 +10,7 @@ from braided.version import __version__
 
 if TYPE_CHECKING:
     from braided import local
-    from braided.buffers.policies.gdj import Gdj as GDJ
+    from braided.buffers.policies.gdj import GDJ
     from braided.specs.group_options import Join
     from braided.time.lateness import Lateness
 
@@ -38,9 +38,9 @@ def __getattr__(name: str) -> Any:
 
         return importlib.import_module("braided.local")
     if name == "GDJ":
-        from braided.buffers.policies.gdj import Gdj
+        from braided.buffers.policies.gdj import GDJ
 
-        return Gdj
+        return GDJ
     if name == "Lateness":
         from braided.time.lateness import Lateness
 
