@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from braided.balance.controller import Controller
+from braided.durations import Duration
 from braided.errors import BraidedError
 from braided.local.reading import (
     cut_into_batches,
@@ -27,7 +28,6 @@ from braided.operator.report import Report
 from braided.ordering.ordering import LATE
 from braided.routing.start import first_table
 from braided.specs.join_options import (
-    Duration,
     On,
     build_join,
     check_how,
