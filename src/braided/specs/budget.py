@@ -93,6 +93,14 @@ def resolve_memory(
     return Room(rows, size - rows * overhead - beside(rows))
 
 
+def check_shares(share: str, memory: Any, room: Room, streams: int) -> None:
+    """Refuse a budget that leaves a stream no row of its own."""
+    if share == "proportional" and room.rows < streams:
+        raise BraidedError(
+            f"memory={memory!r}: too small to share among {streams} streams; write more, or share='unified'"
+        )
+
+
 def _rows_in(size: int, row: int, beside: Callable[[int], int]) -> int:
     """Return how many rows of `row` bytes fit with what is beside them."""
     least, most = 0, size // row
@@ -115,6 +123,7 @@ def bound(
         raise BraidedError(f"share={share!r}: write 'unified' or 'proportional'")
     policy = resolve_evict(evict)
     room = resolve_memory(memory, policy, join.inputs)
+    check_shares(share, memory, room, len(join.inputs))
     dropped = check_shed(shed, bounded=True)
     return BoundedJoin(join, room.rows, policy, share, adapts, dropped, room.bytes)  # type: ignore[arg-type]
 

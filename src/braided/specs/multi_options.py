@@ -137,7 +137,7 @@ def bound_multijoin(join: MultiJoin, memory: Any, evict: Any, share: str, shed: 
     from braided.buffers.shed import check_shed
     from braided.joins.bounded.combinations import BoundedMultiJoin
     from braided.joins.shedding import SheddingJoin
-    from braided.specs.budget import buffer_bytes, resolve_evict, resolve_memory
+    from braided.specs.budget import buffer_bytes, check_shares, resolve_evict, resolve_memory
 
     dropped = check_shed(shed, bounded=memory is not None)
     if memory is None:
@@ -153,8 +153,7 @@ def bound_multijoin(join: MultiJoin, memory: Any, evict: Any, share: str, shed: 
         row_bytes=buffer_bytes(policy, count),
         beside=lambda rows: sample_bytes(rows, count),
     )
-    if share == "proportional" and room.rows < count:
-        raise BraidedError(f"memory={memory!r}: too small to share among {count} streams")
+    check_shares(share, memory, room, count)
     return BoundedMultiJoin(join, room.rows, policy, share, dropped, room.bytes)  # type: ignore[arg-type]
 
 
