@@ -9,9 +9,10 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
+    from braided.durations import Duration
     from braided.operator.report import Report
     from braided.specs.group_options import Join
-    from braided.specs.join_options import Duration, On
+    from braided.specs.join_options import On
     from braided.specs.multi_options import MultiOn
 
 

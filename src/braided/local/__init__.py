@@ -3,13 +3,13 @@
 from braided.local.functions import (
     LocalGroupResult,
     LocalResult,
-    cut_into_batches,
     join,
     join_group,
     merge,
     multijoin,
     order,
 )
+from braided.local.reading import cut_into_batches
 
 __all__ = [
     "LocalGroupResult",

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,15 +12,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from braided.balance.controller import Controller
+from braided.durations import Duration
 from braided.errors import BraidedError
-from braided.local.runtime import LocalRuntime, record_batches
-from braided.operator.contract import Operator, stream_labels
+from braided.local.reading import (
+    cut_into_batches,
+    in_microseconds,
+    in_zones_of,
+    moments_of_arrival,
+    order_of_arrival,
+    read,
+)
+from braided.local.runtime import LocalRuntime
+from braided.operator.contract import Operator
 from braided.operator.report import Report
-from braided.operator.router import conform
 from braided.ordering.ordering import LATE
 from braided.routing.start import first_table
 from braided.specs.join_options import (
-    Duration,
     On,
     build_join,
     check_how,
@@ -92,9 +98,9 @@ def join(
     _check_counts(workers, batch_rows)
     lo, hi = resolve_bounds(within, between)
     rules = _rules(lateness, 2)
-    tables = (_read(left, "left"), _read(right, "right"))
+    tables = (read(left, "left"), read(right, "right"))
     names = resolve_names(on, time, tables[0].column_names, tables[1].column_names)
-    tables = (_in_microseconds(tables[0], names.times[0]), _in_microseconds(tables[1], names.times[1]))
+    tables = (in_microseconds(tables[0], names.times[0]), in_microseconds(tables[1], names.times[1]))
     schemas = (tables[0].schema, tables[1].schema)
     window = Window(lo, hi, tuple(map(least, rules)))
     predicate = None
@@ -114,7 +120,7 @@ def join(
         bounded = limit(operator, memory, evict, share, shed)
     runtime = LocalRuntime(bounded, workers, controller=controller)
     runtime.table = table
-    order = _arrival(tables, arrival, names.times)
+    order = order_of_arrival(tables, arrival, names.times)
     return _run(runtime, tables, order, batch_rows, name, waits=memory is not None)
 
 
@@ -152,9 +158,9 @@ def multijoin(
     options.check_streams(streams)
     _check_counts(workers, batch_rows)
     rules = _rules(lateness, len(streams))
-    tables = [_read(stream, f"streams[{number}]") for number, stream in enumerate(streams)]
+    tables = [read(stream, f"streams[{number}]") for number, stream in enumerate(streams)]
     names = options.resolve_multi_names(on, time, [table.column_names for table in tables])
-    tables = [_in_microseconds(table, column) for table, column in zip(tables, names.times, strict=True)]
+    tables = [in_microseconds(table, column) for table, column in zip(tables, names.times, strict=True)]
     window = Span(options.resolve_span(within), tuple(map(least, rules)))
     adaptive = workers > 1 and memory is None
     schemas = [table.schema for table in tables]
@@ -163,7 +169,7 @@ def multijoin(
     controller = Controller(table, window, measure="work", most_columns=operator.most_columns) if adaptive else None
     bounded = options.bound_multijoin(operator, memory, evict, share, shed)
     runtime = LocalRuntime(bounded, workers, controller=controller)
-    order = _arrival(tables, arrival, names.times)
+    order = order_of_arrival(tables, arrival, names.times)
     return _run(runtime, tables, order, batch_rows, name, waits=memory is not None)
 
 
@@ -206,9 +212,9 @@ def join_group(
     options.check_group(joins, streams)
     streams = options.centre_first(joins, streams)
     _check_counts(workers, batch_rows)
-    tables = {key: _read(stream, f"streams[{key!r}]") for key, stream in streams.items()}
+    tables = {key: read(stream, f"streams[{key!r}]") for key, stream in streams.items()}
     names = options.resolve_group_names(time, {key: table.column_names for key, table in tables.items()})
-    ordered = [_in_microseconds(tables[key], column) for key, column in zip(names.streams, names.times, strict=True)]
+    ordered = [in_microseconds(tables[key], column) for key, column in zip(names.streams, names.times, strict=True)]
     auto = resolve_rule("auto", JOIN_FLOOR)
     given = options.resolve_group_lateness(lateness, names.streams)
     late = [auto if rule is None else rule for rule in given]
@@ -218,7 +224,7 @@ def join_group(
         wanted = options.each_stream(arrival, "arrival", names.streams)
         columns = [wanted[key] for key in names.streams]
     runtime = LocalRuntime(operator, workers)
-    result = _run(runtime, ordered, _arrival(ordered, columns, names.times), batch_rows, name, waits=True)
+    result = _run(runtime, ordered, order_of_arrival(ordered, columns, names.times), batch_rows, name, waits=True)
     of_join = result.table.column("join")
     found = {
         join.name: pa.Table.from_struct_array(result.table.filter(pc.equal(of_join, join.name)).column(join.name))
@@ -279,14 +285,15 @@ def merge(
     _check_counts(workers, batch_rows)
     if not isinstance(inputs, (list, tuple)) or not inputs:
         raise BraidedError("inputs: give a list of one or more tables")
-    tables = [_read(data, f"input {number}") for number, data in enumerate(inputs)]
-    tables = [_in_microseconds(table, time) if time in table.column_names else table for table in tables]
+    tables = [read(data, f"input {number}") for number, data in enumerate(inputs)]
+    tables = [in_microseconds(table, time) if time in table.column_names else table for table in tables]
+    tables = [in_zones_of(table, tables[0].schema) for table in tables]
     rules = [resolve_rule(lateness, 0)] * len(tables)
     operator = build_ordering([table.schema for table in tables], time, key, rules, late, idle)
     if arrival is None and len(tables) == 1:
         arrived = np.arange(tables[0].num_rows)
     else:
-        arrived = _arrival(tables, arrival, (time,) * len(tables))
+        arrived = order_of_arrival(tables, arrival, (time,) * len(tables))
     result = _run(
         LocalRuntime(operator, workers),
         tables,
@@ -294,22 +301,13 @@ def merge(
         batch_rows,
         name,
         waits=True,
-        moments=_moments(tables, arrival),
+        moments=moments_of_arrival(tables, arrival),
     )
     if late != "side":
         return result
     marks = result.table.column(LATE)
     rows = result.table.drop_columns([LATE])
     return LocalResult(rows.filter(pc.invert(marks)), result.report, rows.filter(marks))
-
-
-def _moments(tables: Sequence[pa.Table], arrival: str | None) -> npt.NDArray[np.int64] | None:
-    """Return when rows arrived in microseconds, None where the column does not say."""
-    columns = [table.column(arrival) for table in tables] if arrival is not None else []
-    if not columns or not all(pa.types.is_timestamp(column.type) for column in columns):
-        return None
-    parts = [column.cast(pa.timestamp("us"), safe=False).cast(pa.int64()).to_numpy() for column in columns]
-    return np.concatenate(parts)
 
 
 def _rules(lateness: Any, streams: int) -> list[int | Lateness]:
@@ -349,83 +347,3 @@ def _run(
     if name is not None:
         report.query["name"] = name
     return LocalResult(pa.Table.from_batches(pieces, runtime.operator.output), report)
-
-
-def _read(data: Any, side: str) -> pa.Table:
-    try:
-        batches = list(record_batches(data))
-    except (TypeError, ValueError) as error:
-        raise BraidedError(
-            f"{side}: {type(data).__name__} does not speak the Arrow C stream interface; "
-            "give a pyarrow, pandas, polars or DuckDB table"
-        ) from error
-    schema = batches[0].schema if batches else pa.schema(data.schema)
-    table = pa.Table.from_batches(batches, schema)
-    plain = pa.schema([pa.field(field.name, _plain(field.type)) for field in schema])
-    return table.cast(plain) if not schema.equals(plain) else table.replace_schema_metadata(None)
-
-
-def _plain(kind: pa.DataType) -> pa.DataType:
-    """Return the type without views and dictionaries (polars sends them), for which Arrow lacks kernels."""
-    if pa.types.is_dictionary(kind):
-        return _plain(kind.value_type)
-    if kind == pa.string_view():
-        return pa.large_string()
-    if kind == pa.binary_view():
-        return pa.large_binary()
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        make = pa.list_ if pa.types.is_list(kind) else pa.large_list
-        return make(kind.value_field.with_type(_plain(kind.value_type)))
-    if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_plain(field.type)) for field in kind])
-    return kind
-
-
-def _in_microseconds(table: pa.Table, column: str) -> pa.Table:
-    """Cast a time column of another unit to microseconds, which is what Spark has; refuse to lose digits."""
-    field = table.schema.field(column)
-    if not pa.types.is_timestamp(field.type) or field.type.unit == "us":
-        return table
-    kind = pa.timestamp("us", field.type.tz)
-    at = table.schema.get_field_index(column)
-    try:
-        return table.set_column(at, pa.field(column, kind), table.column(column).cast(kind))
-    except pa.ArrowInvalid as error:
-        raise BraidedError(f"time={column!r}: has digits below a microsecond; round it first") from error
-
-
-def _arrival(
-    tables: Sequence[pa.Table], arrival: str | Sequence[str] | None, times: Sequence[str]
-) -> npt.NDArray[np.int64]:
-    """Return the order of arrival over the rows of all tables, those of the first numbered first."""
-    columns = times if arrival is None else (arrival,) * len(tables) if isinstance(arrival, str) else arrival
-    labels = stream_labels(len(tables))
-    for side, table, column in zip(labels, tables, columns, strict=True):
-        if column not in table.column_names:
-            raise BraidedError(
-                f"arrival={column!r}: the {side} input has no such column; it has {', '.join(table.column_names)}"
-            )
-    found = [table.column(column) for table, column in zip(tables, columns, strict=True)]
-    for side, column in zip(labels, found, strict=True):
-        if column.type != found[0].type:
-            raise BraidedError(
-                f"arrival={columns!r}: {found[0].type} on the {labels[0]}, {column.type} on the {side}; cast one"
-            )
-    together = pa.chunked_array([chunk for column in found for chunk in column.chunks], found[0].type)
-    order: npt.NDArray[np.int64] = pc.sort_indices(together).to_numpy().astype(np.int64)
-    return order
-
-
-def cut_into_batches(
-    tables: Sequence[pa.Table], order: npt.NDArray[np.int64], batch_rows: int
-) -> Iterator[list[tuple[int, list[pa.RecordBatch]]]]:
-    """Yield batches of `batch_rows` rows in order of arrival, as one task per side."""
-    bounds = np.cumsum([0, *(table.num_rows for table in tables)]).tolist()
-    for start in range(0, len(order), batch_rows):
-        part = order[start : start + batch_rows]
-        picks = [part[(part >= low) & (part < high)] - low for low, high in pairwise(bounds)]
-        yield [
-            (side, [conform(batch, table.schema) for batch in table.take(pa.array(pick)).to_batches()])
-            for side, (table, pick) in enumerate(zip(tables, picks, strict=True))
-            if len(pick)
-        ]

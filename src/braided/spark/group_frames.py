@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StringType, StructField, StructType
 
+from braided.durations import Duration
 from braided.errors import BraidedError
 from braided.joins.bounded.join_group import JOIN, JoinGroup
 from braided.spark.dataflow import check_session, stateful, with_delay
@@ -22,7 +23,6 @@ from braided.specs.group_options import (
     resolve_group_lateness,
     resolve_group_names,
 )
-from braided.specs.join_options import Duration
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

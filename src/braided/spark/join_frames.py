@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 from pyspark.sql.types import TimestampNTZType
 
+from braided.durations import Duration
 from braided.errors import BraidedError
 from braided.joins.arrivals import OutputColumn
 from braided.joins.predicates.compile import Predicate, Uncompilable, compile_where
@@ -24,7 +25,6 @@ from braided.spark.driver import watch
 from braided.spark.inputs import arrow_schema, check_frames
 from braided.spark.planning import is_collated, learned_delay, make_routing, mark_time, result_schema, stream_lateness
 from braided.specs.join_options import (
-    Duration,
     JoinNames,
     On,
     build_join,

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 from pyspark.sql.types import TimestampNTZType
 
+from braided.durations import Duration
 from braided.errors import BraidedError
 from braided.joins.arrivals import OutputColumn
 from braided.spark.dataflow import check_session, stateful, with_delay
 from braided.spark.driver import watch
 from braided.spark.inputs import arrow_schema, check_frames
 from braided.spark.planning import is_collated, learned_delay, make_routing, mark_time, result_schema, stream_lateness
-from braided.specs.join_options import Duration
 from braided.specs.multi_options import (
     MultiNames,
     MultiOn,

@@ -12,6 +12,7 @@ from pyspark.sql import Window as Rows
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, LongType, StructField, StructType
 
+from braided.durations import Duration
 from braided.errors import BraidedError
 from braided.ordering.ordering import LATE, SEQ, Ordering
 from braided.routing.start import first_table
@@ -34,7 +35,7 @@ def merge_frames(
     key: Any,
     lateness: Any,
     late: str,
-    idle: str | None,
+    idle: Duration | None,
     workers: int | None,
     name: str | None,
 ) -> Any:

@@ -11,10 +11,11 @@ import pyarrow as pa
 from braided.buffers.group_buffer import GroupBuffer, buffer_bytes
 from braided.buffers.recall.joins import sample_bytes
 from braided.buffers.shed import check_shed
+from braided.durations import Duration
 from braided.errors import BraidedError
 from braided.joins.bounded.join_group import JOIN, JoinGroup, Member
 from braided.specs.budget import resolve_evict, resolve_memory
-from braided.specs.join_options import Duration, On, build_join, find_column, resolve_bounds, resolve_names
+from braided.specs.join_options import On, build_join, find_column, resolve_bounds, resolve_names
 from braided.time.clocks import Window
 from braided.time.lateness import Lateness
 from braided.time.resolve import least, resolve_rules
@@ -106,7 +107,7 @@ def resolve_group_lateness(lateness: Any, streams: Sequence[str]) -> tuple[int |
 
 def each_stream(value: Any, option: str, streams: Any) -> Mapping[str, Any]:
     """Return a value for each stream."""
-    if isinstance(value, str):
+    if isinstance(value, Duration):
         return dict.fromkeys(streams, value)
     if isinstance(value, Mapping) and set(value) == set(streams):
         return value

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from braided.durations import format_duration, parse_duration
+from braided.durations import Duration, format_duration, parse_duration
 from braided.errors import BraidedError
 from braided.joins.arrivals import OutputColumn
 from braided.joins.window_join import WindowJoin
@@ -22,7 +22,6 @@ from braided.time.lateness import Lateness
 if TYPE_CHECKING:
     from braided.joins.predicates.compile import Predicate
 
-Duration = str
 On = str | Sequence[str | tuple[str, str]] | None
 
 

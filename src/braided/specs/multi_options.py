@@ -8,13 +8,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from braided.durations import parse_duration
+from braided.durations import Duration, parse_duration
 from braided.errors import BraidedError
 from braided.joins.arrivals import OutputColumn
 from braided.joins.many.multijoin import MultiJoin
 from braided.operator.contract import Operator
 from braided.routing.keys import KeyHasher, common_key_type
-from braided.specs.join_options import Duration, check_time_types, find_column
+from braided.specs.join_options import check_time_types, find_column
 from braided.time.clocks import Span
 from braided.time.lateness import Lateness
 
@@ -40,7 +40,7 @@ def check_streams(streams: Any) -> None:
 
 def resolve_span(within: Duration) -> int:
     """Return the window in microseconds."""
-    if not isinstance(within, str):
+    if not isinstance(within, Duration):
         raise BraidedError(f"within={within!r}: write one duration, such as '10 seconds'")
     span = parse_duration(within, "within")
     if span < 0:
