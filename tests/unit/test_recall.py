@@ -23,7 +23,7 @@ from braided.errors import BraidedError
 from braided.routing.kernels import hash_words
 from braided.workloads.zipf_pareto import zipf_pareto
 
-DATA = Path(__file__).parents[2] / "shared" / "data"
+DATA = Path(__file__).parents[3] / "shared" / "data"
 POLICIES = [Gdj(initial=0.3), Prob(), Fifo(), Random()]
 Window = tuple[int, int]
 

@@ -18,8 +18,6 @@ from braided.joins.predicates.compile import Uncompilable, compile_where
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
-
 # Calm rows never overflow, so that every predicate with arithmetic is compared; wild ones have every extreme.
 ROWS = {"wild": pairs(200, 11, wild=True), "calm": pairs(200, 12, wild=False)}
 ARRAYS = {name: (columns(rows, "l"), columns(rows, "r")) for name, rows in ROWS.items()}

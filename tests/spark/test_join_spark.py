@@ -21,8 +21,6 @@ import braided
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.spark
-
 SCHEMA = pa.schema([("k", pa.int64()), ("ts", UTC), ("id", pa.int64())])
 DDL = "k long, ts timestamp, id long"
 

@@ -23,8 +23,6 @@ from braided.spark import driver
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.spark
-
 DDL = "k long, ts timestamp, id long"
 WORKERS = 4
 

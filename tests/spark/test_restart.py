@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pytest
 from crashes import committed, expected, run_with_kills, write_streams
 from streams import file_stream, run_to_end
 
@@ -18,8 +17,6 @@ import braided
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-pytestmark = pytest.mark.spark
 
 DDL = "k long, ts timestamp, id long"
 Batches = Iterable[pa.RecordBatch]

@@ -1,10 +1,9 @@
-"""Routing: every worker on its own partition, even shares, and a changed number of partitions always noticed."""
+"""Routing: even shares, and a changed number of partitions always noticed."""
 
 from __future__ import annotations
 
 import pickle
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -20,9 +19,6 @@ from braided.routing.table import RoutingTable, worker_ids
 from braided.spark.dataflow import Routing
 from braided.specs.join_options import build_join, resolve_names
 from braided.time.clocks import Window
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 8, 200])
@@ -46,16 +42,6 @@ def test_another_number_of_partitions_is_always_noticed() -> None:
                 continue
             at_home = all(_murmur3_int(group) % before == worker for worker, group in enumerate(ids[now]))
             assert not at_home or set(ids[now]) & set(ids[before])
-
-
-@pytest.mark.spark
-@pytest.mark.parametrize("workers", [2, 5, 16])
-def test_spark_puts_each_worker_on_its_own_partition(spark: SparkSession, workers: int) -> None:
-    from pyspark.sql import functions as F
-
-    frame = spark.createDataFrame([(group,) for group in worker_ids(workers)], "worker int")
-    placed = frame.repartition(workers, "worker").select("worker", F.spark_partition_id().alias("at")).collect()
-    assert {row["worker"]: row["at"] for row in placed} == {g: w for w, g in enumerate(worker_ids(workers))}
 
 
 def test_every_task_of_a_batch_uses_its_pinned_table(tmp_path: Path) -> None:

@@ -20,8 +20,6 @@ from braided.spark import driver
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.spark
-
 OPTIONS: dict[str, Any] = {"on": "k", "time": "ts", "within": "6 seconds", "lateness": "5 seconds"}
 NAMES = ("a", "b", "c")
 

@@ -19,8 +19,6 @@ from braided.spark import driver
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
-
 DDL = "k long, ts timestamp, id long"
 OPTIONS: dict[str, Any] = {"on": "k", "time": "ts", "within": "10 seconds", "lateness": "5 seconds"}
 MEMORY = 300
