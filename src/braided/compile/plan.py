@@ -105,6 +105,17 @@ class Plan:
     hand_on: HandOn | None = None
     residual: Residual | None = None
 
+    @property
+    def unchosen(self) -> list[int]:
+        """The streams of a join whose lateness nobody chose: neither given, nor by a watermark, nor handed on."""
+        given = getattr(self.spec, "lateness", None)
+        each = given if isinstance(given, tuple) else (given,) * len(self.streams)
+        return [
+            at
+            for at, (stream, time, rule) in enumerate(zip(self.streams, self.times, each, strict=True))
+            if self.joined is not None and rule is None and stream.marks_of(time) == TimeMarks()
+        ]
+
     def as_stream(self, label: str) -> Stream:
         """Return the result as the input of a further spec: what is handed on travels with it."""
         plain = [column for column in self.columns if isinstance(column, Copied)]

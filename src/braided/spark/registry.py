@@ -26,6 +26,8 @@ from pyspark.sql.streaming import StreamingQueryListener
 from braided.balance.controller import Controller
 from braided.balance.observation import observe
 from braided.compile.plan import Plan
+from braided.durations import show_duration
+from braided.operator.report import Report
 from braided.spark.dataflow import METRIC
 from braided.spark.routing import Routing
 
@@ -56,6 +58,7 @@ class Watched:
     queries: set[str] = field(default_factory=set)
     """The running queries that have it, by their run's id."""
     last_batch: int = -1
+    warned: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def on_progress(self, progress: Any, metric: str) -> None:
@@ -90,6 +93,21 @@ class Watched:
             control.log([self._named(event.to_json()) for event in events])
             if progress.batchId % _PRUNE_EVERY == 0:
                 self._prune(progress.batchId)
+
+    def warn_of_late_rows(self, progress: Any, metric: str) -> None:
+        """Say once that rows came later than a lateness that nobody chose."""
+        if self.warned or not self.plan.unchosen:
+            return
+        texts = progress.observedMetrics[f"{METRIC}{metric}:work"]["reports"]
+        streams = Report.of_workers(self.name, None, map(json.loads, texts)).streams
+        late = [streams[at] for at in self.plan.unchosen if streams[at]["late"]]
+        if late:
+            self.warned = True
+            _log.warning(
+                "%s: %d rows of the %s stream came later than its lateness, %s, learned since none was given; "
+                "they may have lost pairs. Give lateness=, or the input a withWatermark.",
+                self.name, late[0]["late"], late[0]["name"], show_duration(late[0]["lateness"]),
+            )  # fmt: skip
 
     def _named(self, event: dict[str, Any]) -> dict[str, Any]:
         """Add a key's value to an event that names its hash; there is none where keys are redacted."""
@@ -152,6 +170,7 @@ class Registry(StreamingQueryListener):  # type: ignore[misc]
                 self._operators.move_to_end(metric)
                 watched.queries.add(str(progress.runId))
             try:
+                watched.warn_of_late_rows(progress, metric)
                 watched.on_progress(progress, metric)
             except Exception:
                 _log.exception("join %r: the controller failed on a batch; the routing stays as it is", watched.name)
