@@ -144,5 +144,11 @@ def test_other_bad_options_are_refused() -> None:
         braided.local.join(left, right, on="k", evict="lru", **options)
     with pytest.raises(braided.BraidedError, match=r"share='even': write 'unified' or 'proportional'"):
         braided.local.join(left, right, on="k", share="even", **options)
+    one = {**options, "memory": 1}
+    with pytest.raises(
+        braided.BraidedError, match=r"memory=1: too small to share among 2 streams; write more, or share='unified'"
+    ):
+        braided.local.join(left, right, on="k", share="proportional", **one)
+    assert braided.local.join(left, right, on="k", **one).report.to_dict()["query"]["recall"] >= 0
     with pytest.raises(braided.BraidedError, match="a join without keys cannot have a budget"):
         braided.local.join(left, right, where="l.k < r.k", **options)

@@ -366,3 +366,24 @@ def test_the_page_runs() -> None:
     result = doctest.testfile(str(page), module_relative=False)
     assert result.attempted > 0
     assert result.failed == 0
+
+
+@pytest.mark.parametrize(
+    "literal", ["9" * 5000, "9" * 5000 + ".5", "0." + "5" * 5000, "-" + "9" * 5000 + "L", "1" * 5000 + "BD"]
+)
+def test_literals_of_more_digits_than_python_reads_are_not_compiled(literal: str) -> None:
+    schema = pa.schema([("x", pa.int64())])
+    with pytest.raises(
+        Uncompilable, match=r"the literal \S{20}\.\.\. of 5,00\d characters is not in the compiled subset"
+    ):
+        compile_where(f"l.x < {literal}", schema, schema)
+
+
+@pytest.mark.parametrize(
+    ("literal", "expected"),
+    [("0" * 5000 + "7", [True, False]), ("0" * 5000 + "7.0", [True, False]), ("-0", [False, False])],
+)
+def test_leading_zeros_are_no_digits(literal: str, expected: list[bool]) -> None:
+    schema = pa.schema([("x", pa.int64())])
+    columns = {"x": pa.array([6, 7])}
+    assert compile_where(f"l.x < {literal}", schema, schema).mask(columns, columns).tolist() == expected

@@ -96,6 +96,14 @@ def resolve_memory(
     return Room(rows, size - rows * overhead - beside(rows))
 
 
+def check_shares(share: str, memory: Any, room: Room, streams: int) -> None:
+    """Refuse a budget that leaves a stream no row of its own."""
+    if share == "proportional" and room.rows < streams:
+        raise OptionError(
+            f"memory={memory!r}: too small to share among {streams} streams; write more, or share='unified'"
+        )
+
+
 def _rows_in(size: int, row: int, beside: Callable[[int], int]) -> int:
     """Return how many rows of `row` bytes fit with what is beside them."""
     least, most = 0, size // row
@@ -121,7 +129,7 @@ def limit(
         return SheddingJoin(join, dropped)
     policy = resolve_evict(evict)
     room = resolve_memory(memory, policy, join.inputs)
-    _check_share(memory, room, share, 2)
+    check_shares(share, memory, room, 2)
     return BoundedJoin(join, room.rows, policy, share, adapts, dropped, room.bytes)  # type: ignore[arg-type]
 
 
@@ -139,13 +147,8 @@ def limit_multijoin(join: MultiJoin, memory: Any, evict: Any, share: str, shed: 
         row_bytes=buffer_bytes(policy, count),
         beside=lambda rows: sample_bytes(rows, count),
     )
-    _check_share(memory, room, share, count)
+    check_shares(share, memory, room, count)
     return BoundedMultiJoin(join, room.rows, policy, share, dropped, room.bytes)  # type: ignore[arg-type]
-
-
-def _check_share(memory: Any, room: Room, share: str, streams: int) -> None:
-    if share == "proportional" and room.rows < streams:
-        raise OptionError(f"memory={memory!r}: too small to share among {streams} streams")
 
 
 def resolve_evict(evict: Any) -> Policy:
