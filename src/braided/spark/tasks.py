@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
 from braided.errors import BraidedError
 from braided.operator.cache import host_cache
@@ -46,6 +49,22 @@ PACKETS_DDL = (
 REPORT = "__braided_report"
 BLOCK = "__braided_block"
 MOMENT = "moment"
+
+
+# Types, not text, which PySpark would have parsed twice in every task.
+_CONTENT = StructType([StructField("content", BinaryType())])
+_ID = StructType([StructField("id", LongType())])
+
+
+@cache
+def settle() -> None:
+    """Take all that is loaded by now out of the garbage collector's sight, once in a process.
+
+    PySpark's daemon collects after every task. With pandas, Arrow and numba loaded that walks a hundred thousand
+    objects which never become garbage, and takes longer than the work of a small batch.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def wire_names(count: int) -> list[str]:
@@ -85,6 +104,7 @@ class RouteTask:
             else:
                 report = json.dumps(asdict(sent), separators=(",", ":"))
                 yield pa.RecordBatch.from_pylist([{"worker": -1, "report": report}], schema=PACKETS)
+        settle()
 
     def _named(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Give the columns their own names again; a last one more is the delay that was handed on."""
@@ -136,8 +156,8 @@ class Worker(StatefulProcessor):  # type: ignore[misc]
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Open the two state variables."""
-        self._book = handle.getValueState("book", "content binary")
-        self._blocks = handle.getMapState("blocks", "id long", "content binary")
+        self._book = handle.getValueState("book", _CONTENT)
+        self._blocks = handle.getMapState("blocks", _ID, _CONTENT)
 
     def handleInputRows(
         self, key: tuple[int], rows: Iterator[pd.DataFrame], timerValues: Any
@@ -166,6 +186,7 @@ class Worker(StatefulProcessor):  # type: ignore[misc]
                 report = json.dumps(end.value, separators=(",", ":"))
                 names = wire_names(len(self._operator.output) + (self._hand_on is not None)) if self._flat else [BLOCK]
                 yield pd.DataFrame({**{name: [None] for name in names}, REPORT: [report]})
+                settle()
                 return
             yield (
                 self._rows(piece)
