@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import Any
 
 import pyarrow as pa
 
@@ -89,13 +88,3 @@ class LocalRuntime:
     def report(self) -> Report:
         """Return the report after the last batch."""
         return Report.of_workers("local", None, self.reports)
-
-
-def record_batches(data: Any) -> Iterator[pa.RecordBatch]:
-    """Read anything that speaks the Arrow C stream interface, batch by batch."""
-    if isinstance(data, pa.RecordBatch):
-        yield data
-    elif isinstance(data, pa.Table):
-        yield from data.to_batches()
-    else:
-        yield from pa.RecordBatchReader.from_stream(data)

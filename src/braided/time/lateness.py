@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-from braided.durations import parse_duration
+from braided.durations import Duration, as_text, parse_duration
 from braided.errors import BraidedError
 
 
@@ -34,13 +34,15 @@ class Lateness:
 
     margin: float = 0.5
     recall: float | None = None
-    floor: str = "10 seconds"
-    memory: str = "5 minutes"
-    ceiling: str = "1 hour"
+    floor: Duration = "10 seconds"
+    memory: Duration = "5 minutes"
+    ceiling: Duration = "1 hour"
     measure: Literal["arrival", "next"] = "arrival"
     clock_rows: Callable[..., Any] | None = None
 
     def __post_init__(self) -> None:
+        for name in ("floor", "memory", "ceiling"):
+            object.__setattr__(self, name, as_text(getattr(self, name), name))
         if not _is_number(self.margin) or not 0 <= self.margin < 1e6:
             raise BraidedError(f"margin={self.margin!r}: not a number of standard deviations; write 0 or more")
         if self.recall is not None and (not _is_number(self.recall) or not 0 < self.recall < 1):

@@ -19,7 +19,7 @@ from braided.buffers.records import (
     GAIN_RESET,
     GDJ,
 )
-from braided.durations import parse_duration
+from braided.durations import Duration, as_text, parse_duration
 from braided.errors import BraidedError
 
 _GAINS = {"one": GAIN_ONE, "rank": GAIN_RANK, "none": GAIN_NONE, "reset": GAIN_RESET}
@@ -61,11 +61,14 @@ class Gdj:
     constant: float | None = None
     gain: Literal["one", "rank", "none", "reset"] = "one"
     decay: Literal["none", "one", "mean"] = "none"
-    unit: str = "1 second"
+    unit: Duration = "1 second"
     refresh: int | None = None
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "unit", as_text(self.unit, "unit"))
+
     @classmethod
-    def method(cls, number: int, *, initial: float | Literal["auto"] = "auto", unit: str = "1 second") -> Gdj:
+    def method(cls, number: int, *, initial: float | Literal["auto"] = "auto", unit: Duration = "1 second") -> Gdj:
         """Return the paper's METHOD 1, 2 or 3 (section 5.2)."""
         if number == 1:
             return cls(initial=initial, gain="one", decay="none", unit=unit)
