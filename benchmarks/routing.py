@@ -31,12 +31,14 @@ import numpy as np
 import pyarrow as pa
 
 from braided.balance.controller import Controller
+from braided.compile.build import build
+from braided.compile.stream import Stream
 from braided.local.runtime import LocalRuntime
 from braided.routing.deaths import Deaths
 from braided.routing.edit import TableEdit
 from braided.routing.start import first_table
 from braided.routing.table import BUCKETS
-from braided.specs.join_options import build_join, resolve_names
+from braided.specs.join import JoinSpec
 from braided.time.clocks import Window
 
 SECOND = 1_000_000
@@ -64,8 +66,10 @@ def batch_of(number: int, rows: tuple[int, int], keys: Callable[[int, np.random.
 
 
 def runtime(partition: str, window: Window, *, adapts: bool, measure: str = "cpu") -> LocalRuntime:
-    names = resolve_names("k", "ts", SCHEMA.names, SCHEMA.names)
-    operator = build_join(names, (SCHEMA, SCHEMA), window, ("", "_right"), None, None)
+    between = (f"{window.lo} us", f"{window.hi} us")
+    lateness = tuple(f"{micros} us" for micros in window.lateness)
+    spec = JoinSpec(on="k", time="ts", between=between, lateness=lateness)
+    operator = build(spec, [Stream(label, SCHEMA) for label in spec.labels]).operator
     table = first_table(partition, WORKERS, keyed=True, version=1)
     controller = Controller(table, window, slots=WORKERS, measure=measure) if adapts else None
     made = LocalRuntime(operator, WORKERS, controller=controller)

@@ -100,3 +100,18 @@ def format_duration(micros: int) -> str:
         if micros and micros % size == 0:
             return f"{micros // size} {unit}{'' if abs(micros // size) == 1 else 's'}"
     return f"{micros} microsecond{'' if abs(micros) == 1 else 's'}"
+
+
+def show_duration(micros: int) -> str:
+    """Write microseconds for people: exactly where that is short, else to a tenth of the largest fitting unit.
+
+    >>> show_duration(10_000_000), show_duration(132_201_196), show_duration(1_500_250)
+    ('10 seconds', '2.2 minutes', '1.5 seconds')
+    """
+    exact = format_duration(micros)
+    if len(exact.split()[0].lstrip("-")) <= 4:
+        return exact
+    for unit, size in (("day", 86_400_000_000), ("hour", 3_600_000_000), ("minute", 60_000_000), ("second", 1_000_000)):
+        if abs(micros) >= size:
+            return f"{micros / size:.1f} {unit}s"
+    return f"{micros / 1000:.1f} milliseconds"

@@ -14,7 +14,7 @@ from streams import file_stream, run_to_end
 from test_restart import fail_first_attempt
 
 import braided
-from braided.spark import driver
+from braided.spark.registry import registry_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,7 +59,7 @@ def test_equals_the_local_runtime_across_restarts_and_failures(spark: SparkSessi
 def test_routing_that_changes_at_random_loses_nothing_that_fits(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(driver, "Controller", RandomController)
+    monkeypatch.setattr(registry_of(spark), "make_controller", RandomController)
     write_streams(tmp_path, files=8, rows=200, seed=5)
     spark.conf.set("spark.sql.shuffle.partitions", 4)
     try:

@@ -18,7 +18,7 @@ from test_restart import count_executions, fail_first_attempt, lose_shuffle_file
 
 import braided
 from braided.routing.control import ControlDir
-from braided.spark import driver
+from braided.spark.registry import registry_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,8 +35,8 @@ def _four_workers(spark: SparkSession) -> Iterator[None]:
 
 
 @pytest.fixture
-def _random_routing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver, "Controller", RandomController)
+def _random_routing(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry_of(spark), "make_controller", RandomController)
 
 
 def adaptive(spark: SparkSession, root: Path, before: Any = None, **options: Any) -> DataFrame:

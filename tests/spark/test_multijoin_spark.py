@@ -15,7 +15,7 @@ from test_join_spark import DDL, SCHEMA, make_rows, oracle_pairs
 
 import braided
 from braided.routing.grid import Grid
-from braided.spark import driver
+from braided.spark.registry import registry_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -81,7 +81,7 @@ def test_equals_the_oracle_across_a_restart_and_as_a_batch(spark: SparkSession, 
 def test_routing_that_changes_loses_nothing(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(driver, "Controller", OneColumn)
+    monkeypatch.setattr(registry_of(spark), "make_controller", OneColumn)
     rows = [make_rows(seed, count, 8, 5) for seed, count in ((21, 160), (22, 120), (23, 120))]
     for name, stream in zip(NAMES, rows, strict=True):
         for number, table in enumerate(batches_of(stream, len(stream) // 4, SCHEMA)):
@@ -189,7 +189,7 @@ def test_budgets_give_what_the_local_runtime_gives(
 def test_routing_that_changes_loses_nothing_of_a_group(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(driver, "Controller", RandomController)
+    monkeypatch.setattr(registry_of(spark), "make_controller", RandomController)
     rows = [make_rows(seed, 120, 8, 5) for seed in (31, 32, 33)]
     for name, stream in zip(NAMES, rows, strict=True):
         for number, table in enumerate(batches_of(stream, 40, SCHEMA)):

@@ -11,21 +11,20 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from operators import join_operator
 from test_join_local import SCHEMA, expected, histories, rows_of
 
 import braided
+from braided.compile.budget import limit
 from braided.joins.bounded import kept
 from braided.local.runtime import LocalRuntime
-from braided.specs.budget import bound
-from braided.specs.join_options import build_join, resolve_names
 
 POLICIES = ("auto", "gdj", "recent", "prob", "age", "fifo", "random")
 
 
 def run(case: dict[str, Any], memory: int, evict: Any, share: str = "unified") -> Counter[tuple[int, int]]:
-    names = resolve_names("k", "t", SCHEMA.names, SCHEMA.names)
-    exact = build_join(names, (SCHEMA, SCHEMA), case["window"], ("", "_r"), None, None)
-    runtime = LocalRuntime(bound(exact, memory, evict, share), case["workers"])
+    exact = join_operator(SCHEMA, case["window"])
+    runtime = LocalRuntime(limit(exact, memory, evict, share, None), case["workers"])
     found: Counter[tuple[int, int]] = Counter()
     at = [0, 0]
     for start, stop in [*zip(case["cuts"], case["cuts"][1:], strict=False), (0, 0)]:

@@ -9,26 +9,25 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from operators import join_operator
 from test_join_local import SCHEMA, expected
 from test_routing_exact import rerouted, run_rerouted
 
 import braided
 from braided.balance.controller import Controller
+from braided.compile.budget import limit
 from braided.local.runtime import LocalRuntime
 from braided.routing.start import first_table
-from braided.specs.budget import bound
-from braided.specs.join_options import build_join, resolve_names
 from braided.time.clocks import Window
 
 POLICIES = ("auto", "gdj", "prob", "age", "fifo", "random")
-NAMES = resolve_names("k", "t", SCHEMA.names, SCHEMA.names)
 
 
 def run_bounded(case: dict[str, Any], memory: int, evict: Any) -> Counter[tuple[int, int]]:
     def within_budget(runtime: LocalRuntime) -> None:
         assert all(report["last"]["stored_rows"] <= memory for report in runtime.reports)
 
-    return run_rerouted(case, lambda join: bound(join, memory, evict, "unified", adapts=True), within_budget)
+    return run_rerouted(case, lambda join: limit(join, memory, evict, "unified", None, adapts=True), within_budget)
 
 
 @settings(max_examples=150, deadline=None)
@@ -49,7 +48,7 @@ def test_a_controller_spreads_a_hot_key_of_a_bounded_join() -> None:
     rng = np.random.default_rng(4)
     n, workers = 6000, 4
     window = Window(-200_000, 200_000, (0, 0))
-    exact = build_join(NAMES, (SCHEMA, SCHEMA), window, ("", "_r"), None, None)
+    exact = join_operator(SCHEMA, window)
     tables = [
         pa.record_batch(
             {
@@ -64,7 +63,7 @@ def test_a_controller_spreads_a_hot_key_of_a_bounded_join() -> None:
     counts = []
     for memory in (None, 2000, 50):
         operator: Any = (
-            exact if memory is None else bound(exact, memory, braided.GDJ(initial=0.3), "unified", adapts=True)
+            exact if memory is None else limit(exact, memory, braided.GDJ(initial=0.3), "unified", None, adapts=True)
         )
         runtime = LocalRuntime(
             operator,

@@ -13,20 +13,19 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pytest
+from operators import join_operator
 
 from braided.balance.controller import Controller, Event
 from braided.balance.loads import LoadAverages
 from braided.balance.observation import Observation
 from braided.balance.scale import ScaleRule
 from braided.balance.shapes import Rates, cheapest_grid, level_weights, ssp_grid
-from braided.joins.predicates.compile import compile_where
 from braided.joins.window_join import WindowJoin
 from braided.local.runtime import LocalRuntime
 from braided.routing.edit import TableEdit
 from braided.routing.grid import even_grid
 from braided.routing.start import first_table
 from braided.routing.table import BUCKETS, RoutingTable
-from braided.specs.join_options import build_join, resolve_names
 from braided.time.clocks import Window
 
 SECOND = 1_000_000
@@ -50,9 +49,7 @@ class Streams:
     """The condition of a join without keys."""
 
     def operator(self) -> WindowJoin:
-        names = resolve_names(None if self.where else "k", "t", SCHEMA.names, SCHEMA.names)
-        predicate = compile_where(self.where, *self.schemas) if self.where else None
-        return build_join(names, self.schemas, self.window, ("", "_r"), predicate, self.where)
+        return join_operator(self.schemas, self.window, on=None if self.where else "k", where=self.where)
 
     def rows(self) -> list[list[pa.RecordBatch]]:
         """Per batch the rows of both sides; ids count on."""

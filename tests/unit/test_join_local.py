@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from operators import join_operator
 from oracle import nested_loop
 
 from braided.joins import runs as runs_module
 from braided.joins import stored as state_module
 from braided.local.runtime import LocalRuntime
-from braided.specs.join_options import build_join, resolve_names
 from braided.time.clocks import Window
 
 SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.timestamp("us")), ("id", pa.int64())])
@@ -59,14 +59,7 @@ def histories(draw: st.DrawFn) -> dict[str, Any]:
 
 
 def run(case: dict[str, Any]) -> tuple[Counter[tuple[int, int]], LocalRuntime, list[dict[str, int]]]:
-    operator = build_join(
-        resolve_names("k", "t", SCHEMA.names, SCHEMA.names),
-        (SCHEMA, SCHEMA),
-        case["window"],
-        ("", "_r"),
-        None,
-        None,
-    )
+    operator = join_operator(SCHEMA, case["window"])
     runtime = LocalRuntime(operator, case["workers"])
     found: Counter[tuple[int, int]] = Counter()
     levels = []

@@ -13,10 +13,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from operators import join_operator
 
 import braided
 from braided.local.runtime import LocalRuntime
-from braided.specs.join_options import build_join, resolve_names
 from braided.time.clocks import Window
 from braided.time.trust import JUMP
 
@@ -33,9 +33,8 @@ def rows_of(times: list[int], first: int = 0) -> pa.RecordBatch:
 
 
 def runtime_of(within: int, lateness: int, **options: Any) -> LocalRuntime:
-    names = resolve_names("k", "ts", SCHEMA.names, SCHEMA.names)
     window = Window(-within, within, (lateness, lateness))
-    return LocalRuntime(build_join(names, (SCHEMA, SCHEMA), window, ("", "_r"), None, None, **options))
+    return LocalRuntime(join_operator(SCHEMA, window, time="ts", **options))
 
 
 @pytest.mark.parametrize("years", [2, -2])
@@ -140,7 +139,7 @@ def test_a_target_keeps_less() -> None:
 
 
 def test_an_idle_stream_stops_holding_state() -> None:
-    runtime = runtime_of(SECOND, 0, idle=30 * SECOND)
+    runtime = runtime_of(SECOND, 0, idle="30 seconds")
     list(runtime.run_batch([(0, [rows_of([NOW])]), (1, [rows_of([NOW])])], stamp=0))
     for second in range(1, 60):
         list(runtime.run_batch([(0, [rows_of([NOW + second * SECOND])])], stamp=second * SECOND))

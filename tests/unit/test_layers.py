@@ -15,11 +15,13 @@ ROOT = Path(braided.__file__).parent
 LAYERS = (
     ("errors", "compiled", "version"),
     ("durations",),
+    ("typing",),
     ("routing", "time"),
     ("buffers", "balance"),
     ("operator",),
     ("joins", "ordering"),
     ("specs",),
+    ("compile",),
     ("local", "spark"),
     ("api",),
     ("workloads",),

@@ -72,6 +72,7 @@ def test_a_row_stays_as_long_as_some_other_stream_can_reach_it_and_no_longer() -
         runtime = LocalRuntime(operator_of(case))
         first = [(0, time), (1, 100), (2, 200), (2, 90)]
         tasks = [(side, [rows_of([{"k": 1, "t": t, "id": t}])]) for side, t in first]
+        tasks.append((1, [rows_of([{"k": 2, "t": 100, "id": n} for n in range(8)])]))  # so that the clocks count
         assert not list(runtime.run_batch(tasks))
         kept = [len(side) for side in _stored(runtime)]
         assert kept[0] == stored

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from multi_cases import cuts_of, histories, nested_loop, operator_of, run
 
 import braided
+from braided.compile.budget import limit_multijoin
 from braided.joins.bounded import combinations as multi_bounded
-from braided.specs.multi_options import bound_multijoin
 
 POLICIES = ("auto", "gdj", "prob", "age", "fifo", "random")
 
 
 def bounded(case: dict[str, Any], memory: int, evict: str, share: str = "unified") -> Any:
-    return bound_multijoin(operator_of(case), memory, evict, share)
+    return limit_multijoin(operator_of(case), memory, evict, share, None)
 
 
 @settings(max_examples=60, deadline=None)

@@ -15,13 +15,13 @@ from routing_cases import apply, changes
 
 import braided
 from braided.balance.controller import Controller
+from braided.compile.budget import limit_multijoin
 from braided.errors import BraidedError
 from braided.local.runtime import LocalRuntime
 from braided.routing.deaths import Deaths
 from braided.routing.grid import Grid, even_grid
 from braided.routing.start import first_table
 from braided.routing.table import RoutingTable
-from braided.specs.multi_options import bound_multijoin
 from braided.time.clocks import Span
 
 WORKERS = 4
@@ -41,7 +41,7 @@ def rerouted(draw: st.DrawFn) -> dict[str, Any]:
 
 def run_rerouted(case: dict[str, Any], **budget: Any) -> tuple[Counter[tuple[int, ...]], LocalRuntime]:
     operator = operator_of(case, adaptive=True)
-    runtime = LocalRuntime(bound_multijoin(operator, **budget) if budget else operator, case["workers"])
+    runtime = LocalRuntime(limit_multijoin(operator, shed=None, **budget) if budget else operator, case["workers"])
     deaths = Deaths(case["window"])
     hashes = operator.hasher.hash([pa.array(range(case["keys"]))], case["keys"]).tolist()
     found: Counter[tuple[int, ...]] = Counter()
@@ -130,7 +130,9 @@ def test_a_controller_spreads_a_hot_key_of_a_bounded_join() -> None:
     exact = operator_of(case, adaptive=True)
     counts = []
     for memory in (None, 1000, 15):
-        operator = exact if memory is None else bound_multijoin(exact, memory, braided.GDJ(initial=0.3), "unified")
+        operator = (
+            exact if memory is None else limit_multijoin(exact, memory, braided.GDJ(initial=0.3), "unified", None)
+        )
         table = first_table("auto", workers, keyed=True, version=1)
         controller = Controller(table, case["window"], measure="work", most_columns=1)
         runtime = LocalRuntime(operator, workers, controller=controller)

@@ -19,9 +19,9 @@ GOOD: dict[str, Any] = {"on": "k", "time": "ts", "within": "10 seconds"}
 BAD = [
     ({"on": "phone"}, "on='phone': the left input has no such column; it has k, ts, cell"),
     ({"on": [("k", "phone")]}, "on='phone': the right input has no such column; it has k, ts, text"),
-    ({"on": []}, "on=[]: write a column name, a list of names, or a list of (left, right) pairs"),
+    ({"on": []}, "on=(): write a column name, a list of names, or a list of (left, right) pairs"),
     ({"on": [("k", 1)]}, "on=('k', 1): write a column name or a pair of names (left, right)"),
-    ({"on": ["k", "k"]}, "on=['k', 'k']: names a column twice; name each once"),
+    ({"on": ["k", "k"]}, "on=('k', 'k'): names a column twice; name each once"),
     ({"on": [("cell", "k")]}, "on=('cell', 'k'): key types do not match, string on the left and int64 on the right; cast one side"),
     ({"time": "when"}, "time='when': the left input has no such column; it has k, ts, cell"),
     ({"time": "k"}, "time='k': has type int64, not a timestamp in microseconds; cast it"),
@@ -87,14 +87,14 @@ def test_spark_connect_is_refused() -> None:
 
 
 def test_versions_of_driver_and_executors_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    from operators import join_operator
+
     from braided.local.runtime import LocalRuntime
     from braided.operator import router
-    from braided.spark import dataflow as runtime
-    from braided.specs.join_options import build_join, resolve_names
+    from braided.spark import tasks as runtime
     from braided.time.clocks import Window
 
-    names = resolve_names("k", "ts", LEFT.column_names, RIGHT.column_names)
-    join = build_join(names, (LEFT.schema, RIGHT.schema), Window(0, 0, (0, 0)), ("", "_right"), None, None)
+    join = join_operator((LEFT.schema, RIGHT.schema), Window(0, 0, (0, 0)), time="ts", suffixes=("", "_right"))
     task = runtime.RouteTask(join, 0, 2)
     monkeypatch.setattr(runtime, "__version__", "9.9.9")
     with pytest.raises(

@@ -12,12 +12,11 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from operators import ordering_operator
 
 import braided
 from braided.local.runtime import LocalRuntime
-from braided.specs.order_options import build_ordering
 from braided.time.learning.learner import Learner
-from braided.time.resolve import resolve_rule
 
 SECOND = 1_000_000
 YEAR = 365 * 86_400 * SECOND
@@ -61,8 +60,7 @@ def arrivals(draw: Any) -> dict[str, Any]:
 
 
 def run(case: dict[str, Any], lateness: Any, key: str | None = None, workers: int = 1, late: str = "flag") -> Any:
-    rules = [resolve_rule(lateness, 0)] * case["inputs"]
-    operator = build_ordering([SCHEMA] * case["inputs"], "ts", key, rules, late, None)
+    operator = ordering_operator([SCHEMA] * case["inputs"], "ts", key, lateness, late)
     runtime = LocalRuntime(operator, workers)
     out: list[list[dict[str, Any]]] = []
     for start, stop in [*zip(case["cuts"], case["cuts"][1:], strict=False), (None, None)]:
@@ -192,7 +190,7 @@ def test_a_target_is_learned_from_what_came_too_late() -> None:
     table = pa.table({"k": pa.array(np.arange(len(times)) % 7), "ts": pa.array(times, pa.timestamp("us"))})
     mean: dict[str | None, float] = {}
     for key in (None, "k"):
-        runtime = LocalRuntime(build_ordering([table.schema], "ts", key, [spec], "flag", None), 2)
+        runtime = LocalRuntime(ordering_operator([table.schema], "ts", key, spec), 2)
         found, late = [], 0
         for row in range(len(times)):
             for piece in runtime.run_batch([(0, table.slice(row, 1).to_batches())]):
@@ -217,7 +215,7 @@ def test_a_gateway_years_off_neither_stalls_the_output_nor_is_lost(years: int, b
     sent = [time + years * YEAR if i in broken else time for i, time in enumerate(times)]
     schema = pa.schema([("ts", pa.timestamp("us")), ("id", pa.int64())])
     table = pa.table([pa.array(sent, pa.timestamp("us")), list(range(3000))], schema=schema)
-    operator = build_ordering([schema], "ts", None, [resolve_rule("auto", 0)], "flag", None)
+    operator = ordering_operator([schema], "ts", None, "auto")
     runtime = LocalRuntime(operator)
     most, good = 0, []
     for start in range(0, 3000, batch_rows):
@@ -238,7 +236,7 @@ def test_a_gateway_years_off_neither_stalls_the_output_nor_is_lost(years: int, b
 
 def test_an_idle_input_stops_holding_the_other_back() -> None:
     schema = pa.schema([("ts", pa.timestamp("us"))])
-    operator = build_ordering([schema, schema], "ts", None, [0, 0], "flag", "30 seconds")
+    operator = ordering_operator([schema, schema], "ts", None, 0, idle="30 seconds")
     runtime = LocalRuntime(operator)
 
     def batch(stamp: int, **sides: list[int]) -> tuple[list[int], bool]:
@@ -248,10 +246,10 @@ def test_an_idle_input_stops_holding_the_other_back() -> None:
         rows = [row for piece in runtime.run_batch(tasks, stamp=stamp * SECOND) for row in piece.to_pylist()]
         return [micros(row) for row in rows], any(row["late"] for row in rows)
 
-    assert batch(0, s0=[10, 20], s1=[10]) == ([], False)
+    assert batch(0, s0=[10] * 8 + [20], s1=[10]) == ([], False)
     assert batch(1, s0=[30]) == ([], False)
     assert batch(29, s0=[40]) == ([], False)
-    assert batch(31, s0=[50]) == ([10, 10, 20, 30, 40], False)
+    assert batch(31, s0=[50]) == ([10] * 9 + [20, 30, 40], False)
     assert runtime.report().streams[1]["idle"]
     # It returns: what is behind the other is late, what is not is in order.
     assert batch(32, s1=[35]) == ([35], True)
@@ -288,11 +286,12 @@ def test_clashing_columns_and_schemas_are_refused() -> None:
 
 
 def test_late_rows_go_aside() -> None:
-    times = pa.array([0, 5 * SECOND, 10 * SECOND, SECOND, 11 * SECOND], pa.timestamp("us"))
+    """The first eight rows only settle the clock."""
+    times = pa.array([0] * 7 + [0, 5 * SECOND, 10 * SECOND, SECOND, 11 * SECOND], pa.timestamp("us"))
     result = braided.local.order(
-        pa.table({"ts": times, "id": range(5)}), time="ts", lateness="1 second", late="side", batch_rows=1
+        pa.table({"ts": times, "id": range(-7, 5)}), time="ts", lateness="1 second", late="side", batch_rows=1
     )
-    assert result.table["id"].to_pylist() == [0, 1, 2, 4]
+    assert result.table["id"].to_pylist()[7:] == [0, 1, 2, 4]
     assert result.late is not None
     assert result.late["id"].to_pylist() == [3]
     stream = result.report.to_dict()["streams"][0]

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from operators import join_operator
 
 from braided.operator import router
 from braided.routing.control import ControlDir
@@ -16,8 +17,7 @@ from braided.routing.keys import KeyHasher
 from braided.routing.routes import route, tagged_schema
 from braided.routing.start import first_table
 from braided.routing.table import RoutingTable, worker_ids
-from braided.spark.dataflow import Routing
-from braided.specs.join_options import build_join, resolve_names
+from braided.spark.routing import Routing
 from braided.time.clocks import Window
 
 
@@ -61,8 +61,7 @@ def test_every_task_of_a_batch_uses_its_pinned_table(tmp_path: Path) -> None:
 def test_the_copies_of_a_piece_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(router, "PIECE_ROWS", 1000)
     schema = pa.schema([("k", pa.int64()), ("t", pa.timestamp("us"))])
-    names = resolve_names("k", "t", schema.names, schema.names)
-    join = build_join(names, (schema, schema), Window(0, 10, (0, 0)), ("", "_r"), None, None)
+    join = join_operator(schema, Window(0, 10, (0, 0)))
     rows = pa.record_batch([np.arange(5000), pa.array(np.arange(5000), schema.field(1).type)], schema=schema)
     for partition, side, copies in (("ssp", 1, 100), ("ssp", 0, 1), ("grid", 0, 10), ("hash", 0, 1)):
         table = first_table(partition, 100, keyed=True, version=1)

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from operators import join_operator
 from routing_cases import apply, changes
 from test_join_local import SCHEMA, expected, histories, rows_of
 
@@ -20,7 +21,6 @@ from braided.operator.contract import Operator
 from braided.routing.deaths import Deaths
 from braided.routing.grid import Grid, even_grid
 from braided.routing.table import RoutingTable
-from braided.specs.join_options import build_join, resolve_names
 
 WORKERS = 5
 
@@ -42,8 +42,7 @@ def run_rerouted(
     after: Callable[[LocalRuntime], None] = lambda runtime: None,
 ) -> Counter[tuple[int, int]]:
     """Run a case, with something around the join, and look at the runtime after every batch."""
-    names = resolve_names("k", "t", SCHEMA.names, SCHEMA.names)
-    join = build_join(names, (SCHEMA, SCHEMA), case["window"], ("", "_r"), None, None)
+    join = join_operator(SCHEMA, case["window"])
     operator = around(join)
     runtime = LocalRuntime(operator, case["workers"])
     deaths = Deaths(case["window"])

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from operators import join_operator
 from oracle import nested_loop
 
 from braided.errors import BraidedError
@@ -24,7 +25,6 @@ from braided.operator.cache import FileCache
 from braided.operator.store import MemoryStore
 from braided.operator.worker import run_worker
 from braided.routing.keys import KeyHasher
-from braided.specs.join_options import build_join, resolve_names
 from braided.time.clocks import Window
 
 SECOND = 1_000_000
@@ -32,8 +32,7 @@ SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.timestamp("us")), ("id", pa.int6
 
 
 def a_join(window: Window, schema: pa.Schema = SCHEMA) -> WindowJoin:
-    names = resolve_names("k", "t", schema.names, schema.names)
-    return build_join(names, (schema, schema), window, ("", "_r"), None, None)
+    return join_operator(schema, window)
 
 
 def a_batch(keys: Any, times: Any, first_id: int = 0) -> pa.RecordBatch:

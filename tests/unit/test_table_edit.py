@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from operators import join_operator
 from routing_cases import apply, changes
 
 from braided.local.runtime import LocalRuntime
@@ -22,7 +23,6 @@ from braided.routing.edit import Full, TableEdit
 from braided.routing.grid import Grid, even_grid
 from braided.routing.routes import Routes, route
 from braided.routing.table import BUCKETS, GRIDS, MAX_LIVE, RoutingTable
-from braided.specs.join_options import build_join, resolve_names
 from braided.time.clocks import Window
 
 KEY = (9 << 20) + 17  # a key hash in bucket 17
@@ -442,9 +442,7 @@ SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.timestamp("us")), ("id", pa.int6
 
 def test_while_one_bucket_moves_only_its_rows_are_copied_and_only_until_the_old_place_is_dead() -> None:
     window = Window(-40, 40, (0, 0))
-    operator = build_join(
-        resolve_names("k", "t", SCHEMA.names, SCHEMA.names), (SCHEMA, SCHEMA), window, ("", "_r"), None, None
-    )
+    operator = join_operator(SCHEMA, window)
     hashes = operator.hasher.hash([pa.array(range(500))], 500)
     bucket = int(hashes[0]) & (BUCKETS - 1)
     runtime, deaths = LocalRuntime(operator, WORKERS), Deaths(window)

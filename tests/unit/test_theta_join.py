@@ -11,18 +11,17 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from operators import join_operator
 from oracle import nested_loop
 from routing_cases import grids
 from test_join_local import SCHEMA, histories, rows_of
 
 import braided
-from braided.joins.predicates.compile import compile_where
 from braided.local.runtime import LocalRuntime
 from braided.routing.deaths import Deaths
 from braided.routing.edit import TableEdit
 from braided.routing.start import first_table
 from braided.routing.table import BUCKETS
-from braided.specs.join_options import build_join, resolve_names
 
 PREDICATES = {
     "l.k < r.k": lambda a, b: a["k"] < b["k"],
@@ -36,9 +35,7 @@ PREDICATES = {
 @given(histories(), st.sampled_from(sorted(PREDICATES)), st.integers(1, 7), st.data())
 def test_every_grid_and_change_of_grid_is_exact(case: dict[str, Any], where: str, workers: int, data: Any) -> None:
     window = case["window"]
-    names = resolve_names(None, "t", SCHEMA.names, SCHEMA.names)
-    predicate = compile_where(where, SCHEMA, SCHEMA)
-    operator = build_join(names, (SCHEMA, SCHEMA), window, ("", "_r"), predicate, where)
+    operator = join_operator(SCHEMA, window, on=None, where=where)
     runtime = LocalRuntime(operator, workers)
     runtime.table = first_table("auto", workers, keyed=False, version=1)
     deaths = Deaths(window)

@@ -106,7 +106,7 @@ class Controller:
     def step(self, seen: Observation, wanted: int | str | None = None) -> list[Event]:
         """Take one batch; `wanted` is a request for a number of workers in use, or "auto"."""
         self._deaths.window = self._windows.window = replace(self._window, lateness=seen.lateness)
-        self._deaths.observe(seen.batch, seen.version, seen.clocks)
+        self._deaths.observe(seen.batch, seen.version, seen.clocks, seen.ahead)
         self._windows.add(seen)
         self.labels.update(seen.labels)
         self._averages.add(self._loads(seen))

@@ -152,7 +152,7 @@ def _batch_of(report: Json, progress: Any) -> Batch:
         table=report["routing"]["version"],
         workers=tuple(
             WorkerLoad(
-                load=worker["load"],
+                load=worker["share"],
                 **{name: worker["last"][name] for name in WorkerLoad.__dataclass_fields__ if name != "load"},
             )
             for worker in report["workers"]

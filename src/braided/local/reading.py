@@ -135,10 +135,13 @@ def order_of_arrival(
     return order
 
 
-def moments_of_arrival(tables: Sequence[pa.Table], arrival: str | None) -> npt.NDArray[np.int64] | None:
+def moments_of_arrival(tables: Sequence[pa.Table], arrival: str | Sequence[str] | None) -> npt.NDArray[np.int64] | None:
     """Return when rows arrived in microseconds, None where the column does not say."""
-    columns = [table.column(arrival) for table in tables] if arrival is not None else []
-    if not columns or not all(pa.types.is_timestamp(column.type) for column in columns):
+    if arrival is None:
+        return None
+    names = (arrival,) * len(tables) if isinstance(arrival, str) else arrival
+    columns = [table.column(name) for table, name in zip(tables, names, strict=True)]
+    if not all(pa.types.is_timestamp(column.type) for column in columns):
         return None
     parts = [column.cast(pa.timestamp("us"), safe=False).cast(pa.int64()).to_numpy() for column in columns]
     return np.concatenate(parts)

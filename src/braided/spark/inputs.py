@@ -1,4 +1,4 @@
-"""Checking the DataFrames that a user gives to an operator."""
+"""The DataFrames that a user gives to an operator: checked, and described as streams."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import BooleanType, DataType, LongType, StringType, StructType
 
+from braided.compile.stream import Stream, TimeMarks
 from braided.errors import BraidedError
+from braided.spark.watermark import marks_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,6 +36,30 @@ def check_frames(frames: Mapping[str, Any]) -> SparkSession:
         )
     session: SparkSession = next(iter(frames.values())).sparkSession
     return session
+
+
+def stream_of(frame: DataFrame, label: str) -> Stream:
+    """Return a DataFrame as the compiler sees it."""
+    marks = {field.name: marks_of(field.metadata or {}) for field in frame.schema.fields}
+    collated = {field.name for field in frame.schema.fields if is_collated(field.dataType)}
+    return Stream(
+        label,
+        arrow_schema(frame, label),
+        {name: found for name, found in marks.items() if found != TimeMarks()},
+        frozenset(collated),
+        str(frame.sparkSession.conf.get("spark.sql.caseSensitive")).lower() == "true",
+    )
+
+
+def is_collated(kind: DataType) -> bool:
+    """Whether strings compare in other ways than by their bytes."""
+    return isinstance(kind, StringType) and not kind.isUTF8BinaryCollation()
+
+
+def from_arrow_type(kind: pa.DataType) -> DataType:
+    """Return the Spark type of a column that an operator makes."""
+    made = {pa.int64(): LongType(), pa.bool_(): BooleanType(), pa.string(): StringType()}
+    return made[kind]
 
 
 def arrow_schema(frame: DataFrame, label: str) -> pa.Schema:

@@ -1,4 +1,4 @@
-"""Reading a join's budget: what the user wrote becomes a number of rows and a policy, or an error that helps."""
+"""A join's budget: what the user wrote becomes a number of rows and a policy, or an error that helps."""
 
 from __future__ import annotations
 
@@ -16,11 +16,14 @@ from braided.buffers.policies.policy import Policy
 from braided.buffers.policies.prob import Prob
 from braided.buffers.policies.random import Random
 from braided.buffers.policies.recent import Recent
+from braided.buffers.recall.keys import sample_bytes
 from braided.buffers.recall.pairs import GHOST_BYTES, most_ghosts
 from braided.buffers.shed import check_shed
-from braided.errors import BraidedError
+from braided.errors import OptionError
+from braided.joins.bounded.combinations import BoundedMultiJoin
 from braided.joins.bounded.pairs import BoundedJoin
 from braided.joins.bounded.sizes import ASSUMED, least_row_bytes
+from braided.joins.many.multijoin import MultiJoin
 from braided.joins.shedding import SheddingJoin
 from braided.joins.window_join import WindowJoin
 
@@ -73,11 +76,11 @@ def resolve_memory(
     """
     if isinstance(memory, int) and not isinstance(memory, bool):
         if memory < 1:
-            raise BraidedError(f"memory={memory!r}: no row fits; write a number of rows of 1 or more, or '256 MB'")
+            raise OptionError(f"memory={memory!r}: no row fits; write a number of rows of 1 or more, or '256 MB'")
         return Room(memory)
     match = _SIZE.fullmatch(memory) if isinstance(memory, str) else None
     if match is None or match[2].lower() not in _UNITS:
-        raise BraidedError(f"memory={memory!r}: write a number of rows, or a size with its unit, such as '256 MB'")
+        raise OptionError(f"memory={memory!r}: write a number of rows, or a size with its unit, such as '256 MB'")
     least = [least_row_bytes(schema) for schema in schemas]
     overhead = _ROW_BYTES + (buffer_bytes(policy) if row_bytes is None else row_bytes)
     size = int(float(match[1]) * _UNITS[match[2].lower()])
@@ -85,7 +88,7 @@ def resolve_memory(
     rows = _rows_in(size, row, beside)
     if rows < 1:
         least_bytes = row + beside(1)
-        raise BraidedError(
+        raise OptionError(
             f"memory={memory!r}: less than one row, which takes {least_bytes} bytes with its credit and indexes"
         )
     if not any(varying for _, varying in least):
@@ -96,7 +99,7 @@ def resolve_memory(
 def check_shares(share: str, memory: Any, room: Room, streams: int) -> None:
     """Refuse a budget that leaves a stream no row of its own."""
     if share == "proportional" and room.rows < streams:
-        raise BraidedError(
+        raise OptionError(
             f"memory={memory!r}: too small to share among {streams} streams; write more, or share='unified'"
         )
 
@@ -113,40 +116,49 @@ def _rows_in(size: int, row: int, beside: Callable[[int], int]) -> int:
     return least
 
 
-def bound(
-    join: WindowJoin, memory: Any, evict: Any, share: str, *, adapts: bool = False, shed: Any = None
-) -> BoundedJoin:
-    """Return the join with a budget; where it `adapts`, its routing may change while it runs."""
-    if join.theta is not None or not join.keys[0]:
-        raise BraidedError("memory=: a join without keys cannot have a budget; join on a key")
-    if share not in ("unified", "proportional"):
-        raise BraidedError(f"share={share!r}: write 'unified' or 'proportional'")
-    policy = resolve_evict(evict)
-    room = resolve_memory(memory, policy, join.inputs)
-    check_shares(share, memory, room, len(join.inputs))
-    dropped = check_shed(shed, bounded=True)
-    return BoundedJoin(join, room.rows, policy, share, adapts, dropped, room.bytes)  # type: ignore[arg-type]
-
-
 def limit(
     join: WindowJoin, memory: Any, evict: Any, share: str, shed: Any, *, adapts: bool = False
 ) -> BoundedJoin | SheddingJoin:
-    """Return the join with a budget, of a share of its rows, or both; one of `memory` and `shed` is given."""
-    if memory is not None:
-        return bound(join, memory, evict, share, adapts=adapts, shed=shed)
-    dropped = check_shed(shed, bounded=False)
-    assert isinstance(dropped, float)
-    return SheddingJoin(join, dropped)
+    """Return the join with a budget, of a share of its rows, or both; one of `memory` and `shed` is given.
+
+    Where it `adapts`, its routing may change while it runs.
+    """
+    dropped = check_shed(shed, bounded=memory is not None)
+    if memory is None:
+        assert isinstance(dropped, float)
+        return SheddingJoin(join, dropped)
+    policy = resolve_evict(evict)
+    room = resolve_memory(memory, policy, join.inputs)
+    check_shares(share, memory, room, 2)
+    return BoundedJoin(join, room.rows, policy, share, adapts, dropped, room.bytes)  # type: ignore[arg-type]
+
+
+def limit_multijoin(join: MultiJoin, memory: Any, evict: Any, share: str, shed: Any) -> BoundedMultiJoin | SheddingJoin:
+    """Return the join of many streams with a budget, of a share of its rows, or both."""
+    dropped = check_shed(shed, bounded=memory is not None)
+    if memory is None:
+        assert isinstance(dropped, float)
+        return SheddingJoin(join, dropped)
+    policy, count = resolve_evict(evict), len(join.inputs)
+    room = resolve_memory(
+        memory,
+        policy,
+        join.inputs,
+        row_bytes=buffer_bytes(policy, count),
+        beside=lambda rows: sample_bytes(rows, count),
+    )
+    check_shares(share, memory, room, count)
+    return BoundedMultiJoin(join, room.rows, policy, share, dropped, room.bytes)  # type: ignore[arg-type]
 
 
 def resolve_evict(evict: Any) -> Policy:
     """Return the policy of a name, or the policy given."""
     if isinstance(evict, str):
         if evict not in _POLICIES:
-            raise BraidedError(f"evict={evict!r}: write one of {', '.join(map(repr, _POLICIES))}, or a policy")
+            raise OptionError(f"evict={evict!r}: write one of {', '.join(map(repr, _POLICIES))}, or a policy")
         policy: Policy = _POLICIES[evict]()
         return policy
     if not hasattr(evict, "plan"):
-        raise BraidedError(f"evict={evict!r}: write one of {', '.join(map(repr, _POLICIES))}, or a policy")
+        raise OptionError(f"evict={evict!r}: write one of {', '.join(map(repr, _POLICIES))}, or a policy")
     given: Policy = evict
     return given
