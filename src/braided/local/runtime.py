@@ -14,7 +14,7 @@ from braided.operator.contract import Json, Operator
 from braided.operator.report import Report
 from braided.operator.router import Packet, RouterReport, Watch, route_task
 from braided.operator.store import MemoryStore
-from braided.operator.worker import Place, fingerprint, run_worker
+from braided.operator.worker import WorkerTask, fingerprint, run_worker
 from braided.routing.table import RoutingTable
 
 
@@ -70,8 +70,8 @@ class LocalRuntime:
         reports = []
         for worker, packets in enumerate(inbox):
             if packets:
-                place = Place(worker, workers, self._fingerprint, watch is not None, final, stamp)
-                reports.append((yield from run_worker(self.operator, place, packets, self.stores[worker])))
+                task = WorkerTask(worker, workers, self._fingerprint, watch is not None, final, stamp)
+                reports.append((yield from run_worker(self.operator, task, packets, self.stores[worker])))
         self.reports = reports or self.reports
         self._control(reports, 1000 * (time.perf_counter() - started))
         self._batch += 1
