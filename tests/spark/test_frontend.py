@@ -62,7 +62,7 @@ def test_a_learned_lateness_is_handed_on_through_a_users_select_and_where(
     first = braided.report(query, "first").streams[0]["lateness"]
     second = braided.report(query, "second").streams[0]["lateness"]
     assert first >= 60 * SECOND
-    assert second >= first + 2 * SECOND, "what was learned after the plan was made must arrive in the rows"
+    assert second >= 62 * SECOND, "what was learned after the plan was made must arrive in the rows"
     assert braided.report(query).query["name"] == "second", "the operator that was made last"
 
 

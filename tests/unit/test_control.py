@@ -386,7 +386,7 @@ def test_a_directory_that_cannot_be_is_refused(tmp_path: Path) -> None:
         ControlDir("nowhere://x").check()
 
 
-# Pruning, events, requests.
+# Pruning, decisions, requests.
 
 
 def test_prune_keeps_what_recent_pins_name_and_deletes_the_rest(control: ControlDir) -> None:
@@ -422,14 +422,14 @@ def test_batches_are_pruned_by_number_and_not_as_text(control: ControlDir) -> No
 
 def test_the_log_of_events_survives_a_cut_last_line(control: ControlDir) -> None:
     control.claim(QUERY, JOIN)
-    assert control.events() == []
+    assert control.decisions() == []
     control.log([])
     control.log([{"batch": 1}, {"batch": 2}])
-    write(control, "events.jsonl", read(control, "events.jsonl") + b'{"batch": 3, "eve')
-    assert control.events() == [{"batch": 1}, {"batch": 2}]
+    write(control, "decisions.jsonl", read(control, "decisions.jsonl") + b'{"batch": 3, "act')
+    assert control.decisions() == [{"batch": 1}, {"batch": 2}]
     control.log([{"batch": 4}])
-    assert control.events() == [{"batch": 1}, {"batch": 2}, {"batch": 4}]
-    assert control.events(last=1) == [{"batch": 4}]
+    assert control.decisions() == [{"batch": 1}, {"batch": 2}, {"batch": 4}]
+    assert control.decisions(last=1) == [{"batch": 4}]
 
 
 @pytest.mark.parametrize("workers", [1, 8, "auto"])

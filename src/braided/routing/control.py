@@ -1,4 +1,4 @@
-"""The control directory: tables, the pin of each batch, the events. All of it is immutable but for the log of events.
+"""The control directory: tables, the pin of each batch, the decisions. All of it is immutable but for the last.
 
 ```
  control/
@@ -6,7 +6,7 @@
    tables/000000000001.json ...   complete, never changed
    pins/<batch>.json     which table a batch uses: the first router task to ask decides, for ever
    wanted.json           a user's request for a number of workers
-   events.jsonl          every decision with its reason
+   decisions.jsonl       every decision with its reason
 ```
 
 A file appears whole or not at all, and only one of several writers of a name succeeds. Whatever is read may be
@@ -133,15 +133,15 @@ class ControlDir:
         """Ask for a number of workers."""
         self._files.replace("wanted.json", _bytes({"workers": workers}))
 
-    def log(self, events: Sequence[dict[str, Any]]) -> None:
-        """Append events."""
-        if events:
-            self._files.append("events.jsonl", b"".join(_bytes(event) + b"\n" for event in events))
+    def log(self, decisions: Sequence[dict[str, Any]]) -> None:
+        """Append decisions."""
+        if decisions:
+            self._files.append("decisions.jsonl", b"".join(_bytes(made) + b"\n" for made in decisions))
 
-    def events(self, last: int = 50) -> list[dict[str, Any]]:
-        """Return the last events; a line cut short by a crash is left out."""
+    def decisions(self, last: int = 50) -> list[dict[str, Any]]:
+        """Return the last decisions; a line cut short by a crash is left out."""
         found = []
-        for line in (self._files.read("events.jsonl") or b"").splitlines()[-last:]:
+        for line in (self._files.read("decisions.jsonl") or b"").splitlines()[-last:]:
             try:
                 found.append(json.loads(line))
             except ValueError:
