@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from routing_cases import apply, changes
 
-from braided.errors import BraidedError
+from braided.errors import BraidedError, ControlError
 from braided.routing.control import ControlDir
 from braided.routing.deaths import Deaths
 from braided.routing.edit import TableEdit
@@ -363,6 +363,93 @@ class Refusing(MemoryFileSystem):  # type: ignore[misc]
         if mode == "create":
             raise NotImplementedError
         super().pipe_file(path, value, **kwargs)
+
+
+class ClientError(Exception):
+    """What botocore raises: no OSError."""
+
+
+class Stating(MemoryFileSystem):  # type: ignore[misc]
+    """A store that answers a conditional create of a file that exists as `answer` says."""
+
+    cachable = False
+    answer: Exception = FileExistsError()
+    conflicts = 0
+
+    def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **kwargs: Any) -> None:
+        if mode == "create":
+            if self.conflicts:
+                self.conflicts -= 1
+                raise OSError("409 ConditionalRequestConflict")
+            if self.exists(path):
+                raise self.answer
+        super().pipe_file(path, value, **kwargs)
+
+
+class Broken(MemoryFileSystem):  # type: ignore[misc]
+    """A store that lets nobody write, or in the end nobody read."""
+
+    cachable = False
+    unreadable = False
+
+    def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **kwargs: Any) -> None:
+        raise ClientError("403 AccessDenied")
+
+    def cat_file(self, path: str, **kwargs: Any) -> bytes:
+        if self.unreadable:
+            raise OSError("connection reset")
+        return bytes(super().cat_file(path, **kwargs))
+
+
+def a_store(system: MemoryFileSystem) -> RemoteFiles:
+    return RemoteFiles("s3://bucket/control", system, f"/store-{uuid.uuid4().hex}")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        FileExistsError("exists"),
+        OSError(5, "[Errno 5] An error occurred (412) when calling the PutObject operation: n/a"),
+        ClientError("PreconditionFailed"),
+        PermissionError("the caller does not have storage.objects.delete access"),
+    ],
+)
+def test_a_store_may_say_in_any_way_that_a_file_exists(answer: Exception) -> None:
+    system = Stating()
+    system.answer = answer
+    files = a_store(system)
+    files.check()
+    assert files.create("pins/0.json", b"first")
+    assert not files.create("pins/0.json", b"second")
+    assert files.read("pins/0.json") == b"first"
+
+
+def test_a_store_that_asks_to_try_again_is_asked_again() -> None:
+    system = Stating()
+    files = a_store(system)
+    system.conflicts = 2
+    assert files.create("pins/0.json", b"first")
+    system.conflicts = 3
+    with pytest.raises(ControlError, match=r"control='s3://bucket/control': cannot create pins/1.json: OSError: 409"):
+        files.create("pins/1.json", b"first")
+
+
+def test_a_store_that_fails_is_named() -> None:
+    system = Broken()
+    files = a_store(system)
+    denied = r"control='s3://bucket/control': cannot {}: ClientError: 403 AccessDenied"
+    for act, said in [
+        (files.check, "create check-.*"),
+        (lambda: files.create("owner.json", b"x"), "create owner.json"),
+        (lambda: files.replace("wanted.json", b"x"), "write wanted.json"),
+        (lambda: files.append("decisions.jsonl", b"x"), "write decisions.jsonl"),
+    ]:
+        with pytest.raises(ControlError, match=denied.format(said)):
+            act()
+    assert files.read("owner.json") is None
+    system.unreadable = True
+    with pytest.raises(ControlError, match=r"cannot read owner.json: OSError: connection reset"):
+        files.create("owner.json", b"x")
 
 
 @pytest.mark.parametrize("system", [Overwriting, Refusing])
