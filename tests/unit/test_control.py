@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
 import pickle
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -471,6 +472,55 @@ def test_a_directory_that_cannot_be_is_refused(tmp_path: Path) -> None:
             ControlDir(str(place)).check()
     with pytest.raises(BraidedError, match="control='nowhere://x'"):
         ControlDir("nowhere://x").check()
+
+
+@pytest.fixture
+def open_umask() -> Iterator[None]:
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+def permissions(root: Path) -> dict[str, str]:
+    return {str(path.relative_to(root)): oct(path.stat().st_mode & 0o777) for path in [root, *root.rglob("*")]}
+
+
+def fill(control: ControlDir) -> None:
+    control.check()
+    control.claim(QUERY, JOIN)
+    control.publish(table_of(1))
+    control.pin(0, QUERY)
+    control.want(2)
+    control.log([{"rule": "split", "key": "+420 600 000 000"}])
+
+
+NAMES = {"owner.json", "tables/000000000001.json", "pins/0.json", "wanted.json", "decisions.jsonl"}
+
+
+@pytest.mark.usefixtures("open_umask")
+def test_a_directory_that_is_made_is_private(tmp_path: Path) -> None:
+    fill(ControlDir(str(tmp_path / "new" / "control")))
+    folders = dict.fromkeys((".", "tables", "pins"), "0o700")
+    assert permissions(tmp_path / "new" / "control") == folders | dict.fromkeys(NAMES, "0o600")
+    assert permissions(tmp_path / "new")["."] == "0o755"
+
+
+@pytest.mark.usefixtures("open_umask")
+def test_a_directory_that_was_made_for_others_too_is_left_so(tmp_path: Path) -> None:
+    (tmp_path / "control").mkdir()
+    (tmp_path / "control").chmod(0o770)
+    fill(ControlDir(str(tmp_path / "control")))
+    expected = {".": "0o770", "tables": "0o755", "pins": "0o755"} | dict.fromkeys(NAMES, "0o644")
+    assert permissions(tmp_path / "control") == expected
+
+
+def test_another_users_directory_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: Path) -> bytes:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(ControlError, match=r"this user may not read owner.json; where driver and executors run as"):
+        ControlDir(str(tmp_path)).claim(QUERY, JOIN)
 
 
 # Pruning, decisions, requests.

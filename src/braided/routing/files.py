@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
@@ -59,7 +59,11 @@ def files_at(location: str) -> Files:
 
 
 class LocalFiles:
-    """A finished temporary file is linked to its name, which fails if the name exists."""
+    """A finished temporary file is linked to its name, which fails if the name exists.
+
+    Values of keys are in these files, which may be phone numbers: a directory that is made here is the user's alone,
+    and so is what is in it. One that was there with wider permissions was made so on purpose: there the umask rules.
+    """
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -84,6 +88,11 @@ class LocalFiles:
             return (self._root / name).read_bytes()
         except FileNotFoundError:
             return None
+        except PermissionError as error:
+            raise ControlError(
+                f"control={str(self._root)!r}: this user may not read {name}; where driver and executors run as "
+                "different users, make the directory beforehand with permissions for both"
+            ) from error
 
     def create(self, name: str, content: bytes) -> bool:
         """See `Files`."""
@@ -103,17 +112,24 @@ class LocalFiles:
         self._write(path, content).rename(path)
 
     def _write(self, path: Path, content: bytes) -> Path:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        if not self._root.is_dir():
+            self._root.parent.mkdir(parents=True, exist_ok=True)
+            self._root.mkdir(mode=0o700, exist_ok=True)
+        private = self._is_private()
+        path.parent.mkdir(mode=0o700 if private else 0o777, parents=True, exist_ok=True)
         temporary = path.parent / f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}"
-        with temporary.open("xb") as file:
+        with open(temporary, "xb", opener=_opener(private)) as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
         return temporary
 
+    def _is_private(self) -> bool:
+        return not self._root.stat().st_mode & 0o077
+
     def append(self, name: str, content: bytes) -> None:
         """See `Files`."""
-        with (self._root / name).open("a+b") as file:
+        with open(self._root / name, "a+b", opener=_opener(self._is_private())) as file:
             if file.tell():
                 file.seek(-1, os.SEEK_END)
                 content = content if file.read(1) == b"\n" else b"\n" + content
@@ -130,6 +146,10 @@ class LocalFiles:
         """See `Files`."""
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             (self._root / name).unlink()
+
+
+def _opener(private: bool) -> Callable[[str, int], int]:
+    return lambda path, flags: os.open(path, flags, 0o600 if private else 0o666)
 
 
 class RemoteFiles:
