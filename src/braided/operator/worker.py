@@ -38,7 +38,7 @@ class WorkerTask:
     """One worker's task in one batch: which worker of how many, and the fingerprint of the operator's options.
 
     Where `watched`, a controller wants to know the load in detail. Where `final`, no batch comes after this one.
-    `stamp` is the moment of the batch in microseconds, the same for all workers and for every re-run; None where it is
+    `moment` is when the batch ran, in microseconds, the same for all workers and for every re-run; None where it is
     not known. Where `hand_on` is given, results carry their delay.
     """
 
@@ -47,7 +47,7 @@ class WorkerTask:
     options: str
     watched: bool = False
     final: bool = False
-    stamp: int | None = None
+    moment: int | None = None
     hand_on: HandOn | None = None
 
 
@@ -62,7 +62,7 @@ def run_worker(
     _check_table(book, table)
     streams = _sum_streams(headers, operator)
     results = operator.process(
-        Work(task.worker, blocks, streams, task.watched, task.final, task.stamp), book["state"], store
+        Work(task.worker, blocks, streams, task.watched, task.final, task.moment), book["state"], store
     )
     if task.hand_on is not None:
         known = book.get("lateness")
