@@ -77,7 +77,9 @@ def test_the_newest_table_is_the_one_with_the_highest_version(control: ControlDi
 
 
 def test_a_directory_without_tables_says_what_to_do(control: ControlDir) -> None:
-    with pytest.raises(BraidedError, match="has no routing table; restore it or start anew"):
+    with pytest.raises(
+        BraidedError, match="has no routing table; restore it from a copy, or start with a new checkpoint"
+    ):
         control.newest()
     with pytest.raises(BraidedError, match=r"tables/000000000003\.json is missing; restore it"):
         control.table(3)
@@ -122,7 +124,9 @@ def test_a_checkpoint_older_than_the_directory_is_refused(control: ControlDir) -
     for batch in (4, 5, 6):
         control.pin(batch, QUERY)
     control.pin(6, QUERY)
-    with pytest.raises(BraidedError, match=r"batch 6 has run before this batch 5; restore the control directory"):
+    with pytest.raises(
+        BraidedError, match=r"batch 6 has run before this batch 5, so the checkpoint is older .*; restore the directory"
+    ):
         control.pin(5, QUERY)
 
 
@@ -195,10 +199,24 @@ def test_the_owner_may_come_back(control: ControlDir) -> None:
     assert control.owner() == QUERY
 
 
-@pytest.mark.parametrize(("query", "join"), [("query-2", JOIN), (QUERY, "join-2")])
-def test_another_query_or_join_is_refused(control: ControlDir, query: str, join: str) -> None:
+@pytest.mark.parametrize(
+    ("query", "join", "text"),
+    [
+        (
+            "query-2",
+            JOIN,
+            r"query 'query-1', this is query 'query-2'; if the checkpoint .* is gone .*, delete the directory",
+        ),
+        (
+            QUERY,
+            "join-2",
+            r"a join of this query with other options; give every join .*, or start with a new checkpoint",
+        ),
+    ],
+)
+def test_another_query_or_join_is_refused(control: ControlDir, query: str, join: str, text: str) -> None:
     control.claim(QUERY, JOIN)
-    with pytest.raises(BraidedError, match=r"belongs to query 'query-1'.*give every join of every query a directory"):
+    with pytest.raises(ControlError, match=text):
         control.claim(query, join)
     assert control.owner() == QUERY
 

@@ -145,7 +145,7 @@ class JoinState:
 
     def advance(self, work: Work) -> None:
         """Move the clocks, after the batch has probed."""
-        update_all(self.streams, work.streams, work.stamp)
+        update_all(self.streams, work.streams, work.moment)
         self._quarantine = Quarantine(self.streams)
 
     def levels(self) -> dict[str, int]:

@@ -48,11 +48,11 @@ class LocalRuntime:
         tasks: Sequence[tuple[int, Sequence[pa.RecordBatch]]],
         *,
         final: bool = False,
-        stamp: int | None = None,
+        moment: int | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the results of one batch under `table`; the state is committed when the last one has been taken.
 
-        A final batch lets go what operators hold back until they know that nothing earlier can come. `stamp` is the
+        A final batch lets go what operators hold back until they know that nothing earlier can come. `moment` is the
         batch's moment in microseconds, for operators that notice idle streams.
         """
         workers = len(self.stores)
@@ -70,7 +70,7 @@ class LocalRuntime:
         reports = []
         for worker, packets in enumerate(inbox):
             if packets:
-                task = WorkerTask(worker, workers, self._fingerprint, watch is not None, final, stamp)
+                task = WorkerTask(worker, workers, self._fingerprint, watch is not None, final, moment)
                 reports.append((yield from run_worker(self.operator, task, packets, self.stores[worker])))
         self.reports = reports or self.reports
         self._control(reports, 1000 * (time.perf_counter() - started))

@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from braided.errors import BraidedError
+from braided.errors import BraidedError, StateError
 from braided.operator.contract import Block, Json, Operator, StreamTime, Work
 from braided.operator.router import FORMAT, PROBE, TAGGED, Packet, read_header
 from braided.operator.store import Store
@@ -38,7 +38,7 @@ class WorkerTask:
     """One worker's task in one batch: which worker of how many, and the fingerprint of the operator's options.
 
     Where `watched`, a controller wants to know the load in detail. Where `final`, no batch comes after this one.
-    `stamp` is the moment of the batch in microseconds, the same for all workers and for every re-run; None where it is
+    `moment` is when the batch ran, in microseconds, the same for all workers and for every re-run; None where it is
     not known. Where `hand_on` is given, results carry their delay.
     """
 
@@ -47,7 +47,7 @@ class WorkerTask:
     options: str
     watched: bool = False
     final: bool = False
-    stamp: int | None = None
+    moment: int | None = None
     hand_on: HandOn | None = None
 
 
@@ -62,7 +62,7 @@ def run_worker(
     _check_table(book, table)
     streams = _sum_streams(headers, operator)
     results = operator.process(
-        Work(task.worker, blocks, streams, task.watched, task.final, task.stamp), book["state"], store
+        Work(task.worker, blocks, streams, task.watched, task.final, task.moment), book["state"], store
     )
     if task.hand_on is not None:
         known = book.get("lateness")
@@ -133,14 +133,19 @@ def _check_headers(headers: list[tuple[int, Json]], task: WorkerTask) -> tuple[i
 
 
 def _check_table(book: Json, table: tuple[int, str] | None) -> None:
-    """Refuse a table older than the last one: it would not probe all that is stored."""
+    """Refuse a table older than the last one, or another of its version: it would not probe all that is stored."""
     if table is None or book["table"] is None:
         return
     version, digest = book["table"]
-    if table[0] < version or (table[0] == version and table[1] != digest):
-        raise BraidedError(
-            f"the routing went back from version {version} to {table[0]}; restore the control directory that belongs "
-            "to the checkpoint, or start with a new one of both"
+    if table[0] < version:
+        raise StateError(
+            f"the routing went back from version {version} to {table[0]}; give control= the directory that belongs to "
+            "the checkpoint, or start with a new checkpoint and a new directory"
+        )
+    if table[0] == version and table[1] != digest:
+        raise StateError(
+            f"the checkpoint was written with another routing table of version {version}; restore partition= and "
+            "control= as they were, or start with a new checkpoint"
         )
 
 
@@ -160,17 +165,17 @@ def _load_book(store: Store, operator: Operator, task: WorkerTask) -> Json:
         }
     book: Json = json.loads(content)
     if book["format"] != FORMAT:
-        raise BraidedError(
+        raise StateError(
             f"the checkpoint has state format {book['format']}, this version of braided writes {FORMAT}; "
             "start with a new checkpoint"
         )
     if book["workers"] != task.workers:
-        raise BraidedError(
+        raise StateError(
             f"the checkpoint was written with {book['workers']} workers, this query has {task.workers}; set "
             f"spark.sql.shuffle.partitions={book['workers']} or start with a new checkpoint"
         )
     if book["worker"] != task.worker:
-        raise BraidedError(f"worker {task.worker} was given the state of worker {book['worker']}")
+        raise StateError(f"worker {task.worker} was given the state of worker {book['worker']}")
     _check_options(book["options"], operator.options)
     return book
 
@@ -183,7 +188,7 @@ def _check_options(stored: Json, now: Json) -> None:
         details = ", ".join(
             f"{name} was {_short(stored.get(name))} and is {_short(current.get(name))}" for name in changed
         )
-        raise BraidedError(
+        raise StateError(
             f"the checkpoint was written with other options: {details}; restore them or start with a new checkpoint"
         )
 

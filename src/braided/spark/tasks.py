@@ -176,7 +176,7 @@ class Worker(StatefulProcessor):  # type: ignore[misc]
             for fields in zip(*numbers, frame["note"], frame["block"], strict=True):
                 packets.append(Packet(worker, *fields))
         options = fingerprint(self._operator.options)
-        task = WorkerTask(worker, self._workers, options, self._watched, stamp=moment, hand_on=self._hand_on)
+        task = WorkerTask(worker, self._workers, options, self._watched, moment=moment, hand_on=self._hand_on)
         results = run_worker(self._operator, task, packets, SparkStore(self._book, self._blocks))
         del packets
         while True:

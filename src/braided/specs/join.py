@@ -7,13 +7,13 @@ from typing import ClassVar
 
 from braided.errors import OptionError
 from braided.joins.predicates.trust import refuse_code
-from braided.specs.shared import Budgeted, Late, one_of, resolve_bounds
+from braided.specs.shared import WithBudget, WithLateness, one_of, resolve_bounds
 from braided.specs.spec import option
 from braided.typing import Duration, How, On, Partition, Times, Within
 
 
 @dataclass(frozen=True, kw_only=True)
-class JoinSpec(Late, Budgeted):
+class JoinSpec(WithLateness, WithBudget):
     """An inner join of two streams on equal keys or by a predicate, within a window of time.
 
     >>> JoinSpec(on="phone", time="ts", within="10 seconds").bounds

@@ -12,7 +12,7 @@ from braided.typing import Duration, Evict, Latenesses, Memory, Share, Shed
 
 
 @dataclass(frozen=True, kw_only=True)
-class Patient(Spec):
+class WithIdle(Spec):
     """Waits for streams that fall silent, or not."""
 
     idle: Duration | None = option(
@@ -28,7 +28,7 @@ class Patient(Spec):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Late(Patient):
+class WithLateness(WithIdle):
     """Takes rows that come late, by so much."""
 
     lateness: Latenesses = option(
@@ -41,7 +41,7 @@ class Late(Patient):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Budgeted(Spec):
+class WithBudget(Spec):
     """Keeps no more than a budget allows."""
 
     memory: Memory | None = option(
