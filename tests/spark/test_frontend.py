@@ -62,7 +62,7 @@ def test_a_learned_lateness_is_handed_on_through_a_users_select_and_where(
     first = braided.report(query, "first").streams[0]["lateness"]
     second = braided.report(query, "second").streams[0]["lateness"]
     assert first >= 60 * SECOND
-    assert second >= first + 2 * SECOND, "what was learned after the plan was made must arrive in the rows"
+    assert second >= 62 * SECOND, "what was learned after the plan was made must arrive in the rows"
     assert braided.report(query).query["name"] == "second", "the operator that was made last"
 
 
@@ -151,8 +151,8 @@ def test_names_that_differ_in_case_only(spark: SparkSession, pair: tuple[DataFra
 def test_late_rows_under_a_lateness_that_nobody_chose_are_warned_of_once(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    late = [[(1, 1000.0 + batch)] for batch in range(3)] + [[(1, 100.0)], [(1, 99.0)]]
-    write(tmp_path / "l", *late)
+    on_time = [(1, 1000.0 + row) for row in range(20)]
+    write(tmp_path / "l", on_time, [(1, 1020.0)], [(1, 100.0)], [(1, 99.0)])
     write(tmp_path / "r", [(1, 1000.0)])
     sides = [file_stream(spark, tmp_path / side, DDL) for side in "lr"]
     caplog.set_level(logging.WARNING, logger="braided")
