@@ -26,6 +26,7 @@ STREAMS = {
     "calls": "phone string, ts timestamp, cell string",
     "alerts": "phone string, ts timestamp, reason string",
     "cells": "phone string, ts timestamp, cell string",
+    "alarms": "cell string, ts timestamp, alarm string",
     "events": "device string, ts timestamp, value double",
     "north": "device string, ts timestamp, value double",
     "south": "device string, ts timestamp, value double",
