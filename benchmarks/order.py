@@ -34,11 +34,12 @@ import order_plots
 import pyarrow as pa
 from order_sets import ADAPTIVE, Times, all_sets
 
+from braided.compile.build import build
+from braided.compile.stream import Stream
 from braided.local.runtime import LocalRuntime
-from braided.specs.order_options import build_ordering
+from braided.specs.order import OrderSpec
 from braided.time.lateness import Lateness
 from braided.time.reference.slack import SlackRun, slack_rows
-from braided.time.resolve import resolve_rule
 
 TARGETS = (0.99, 0.999)
 IN_ORDER_BAR, WAIT_BAR, ADAPTIVE_BAR, KERNEL_BAR = 0.99, 1.2, 1.0, 5.0
@@ -98,7 +99,7 @@ def measure_operator(rows: int, batches: int) -> dict[str, Any]:
     times = np.arange(total) * 10
     order = np.argsort(times + random.integers(5_000, 45_000, total), kind="stable")
     table = pa.table({"ts": pa.array(times[order], pa.timestamp("us")), "n": order, "x": random.random(total)})
-    operator = build_ordering([table.schema], "ts", None, [resolve_rule("auto", 0)], "flag", None)
+    operator = build(OrderSpec(time="ts", idle=None), [Stream("input", table.schema)]).operator
     runtime = LocalRuntime(operator)
     seconds, released = [], 0
     for number in range(batches):

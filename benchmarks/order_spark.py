@@ -26,16 +26,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import BooleanType, LongType, StructField, StructType
 
 import braided
+from braided.compile.build import build
 from braided.operator.contract import Json, Outcome, Work
 from braided.operator.store import Store
 from braided.ordering.ordering import Ordering
 from braided.routing.start import first_table
-from braided.spark.dataflow import Routing, stateful
-from braided.spark.inputs import arrow_schema
-from braided.spark.order_frames import _spark_schema
-from braided.specs.order_options import build_ordering
+from braided.spark.dataflow import stateful
+from braided.spark.inputs import stream_of
+from braided.spark.routing import Routing
+from braided.specs.order import OrderSpec
 
 DDL = "k long, ts timestamp, a long, b double"
 WARM_UP = 6
@@ -86,11 +88,15 @@ def pipeline(spark: SparkSession, folder: Path, engine: str, key: str | None) ->
     if engine == "order":
         ordered: DataFrame = braided.order(frame, time="ts", key=key, name="order")
         return ordered
-    ordering = build_ordering([arrow_schema(frame, "input")], "ts", key, [0], "flag", "30 seconds")
+    spec = OrderSpec(time="ts", key=key, lateness="0 seconds")
+    ordering = build(spec, [stream_of(frame, "input")]).operator
     operator = PassThrough(**vars(ordering))
     workers = int(str(spark.conf.get("spark.sql.shuffle.partitions")))
     routing = Routing(first_table("hash", workers, keyed=True, version=0))
-    return stateful(operator, [frame], _spark_schema(frame, operator, {}), name="pass", routing=routing)
+    made = {"seq": LongType(), "late": BooleanType()}
+    added = [StructField(name, kind) for name, kind in made.items() if name in operator.output.names]
+    output = StructType([*frame.schema.fields, *added])
+    return stateful(operator, [frame], output, metric="1-00000000:pass", routing=routing)
 
 
 def run(spark: SparkSession, folder: Path, engine: str, key: str | None) -> dict[str, Any]:

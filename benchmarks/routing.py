@@ -31,12 +31,14 @@ import numpy as np
 import pyarrow as pa
 
 from braided.balance.controller import Controller
+from braided.compile.build import build
+from braided.compile.stream import Stream
 from braided.local.runtime import LocalRuntime
 from braided.routing.deaths import Deaths
 from braided.routing.edit import TableEdit
 from braided.routing.start import first_table
 from braided.routing.table import BUCKETS
-from braided.specs.join_options import build_join, resolve_names
+from braided.specs.join import JoinSpec
 from braided.time.clocks import Window
 
 SECOND = 1_000_000
@@ -64,8 +66,10 @@ def batch_of(number: int, rows: tuple[int, int], keys: Callable[[int, np.random.
 
 
 def runtime(partition: str, window: Window, *, adapts: bool, measure: str = "cpu") -> LocalRuntime:
-    names = resolve_names("k", "ts", SCHEMA.names, SCHEMA.names)
-    operator = build_join(names, (SCHEMA, SCHEMA), window, ("", "_right"), None, None)
+    between = (f"{window.lo} us", f"{window.hi} us")
+    lateness = tuple(f"{micros} us" for micros in window.lateness)
+    spec = JoinSpec(on="k", time="ts", between=between, lateness=lateness)
+    operator = build(spec, [Stream(label, SCHEMA) for label in spec.labels]).operator
     table = first_table(partition, WORKERS, keyed=True, version=1)
     controller = Controller(table, window, slots=WORKERS, measure=measure) if adapts else None
     made = LocalRuntime(operator, WORKERS, controller=controller)
@@ -132,7 +136,7 @@ def skew(rows: int, length: int) -> dict[str, Any]:
             "level_after_batches": level - hot_from,
             "copies_per_row": round(sum(b["received"] for b in steady) / (2 * rows * len(steady)), 4),
             "results": sum(batch["results"] for batch in seen),
-            "decisions": [f"batch {e.batch}: {e.event}: {e.reason}" for e in made.events],
+            "decisions": [f"batch {e.batch}: {e.action}: {e.reason}" for e in made.decisions],
         }
     expected = oracle(batches, within)
     out["equal"] = all(out[name]["results"] == expected for name in ("adaptive", "hash"))
@@ -168,7 +172,7 @@ def ssp(rows: int, phases: int) -> dict[str, Any]:
         found[name] = sum(batch["results"] for batch in seen)
         # Both give the same results, so bytes received per result compare as bytes received.
         received[name] = np.array([ROW_BYTES * b["received"] / max(1, b["results"]) for b in seen])
-        switches = switches or [f"batch {e.batch}: {e.reason}" for e in made.events if e.event == "master"]
+        switches = switches or [f"batch {e.batch}: {e.reason}" for e in made.decisions if e.action == "master"]
     by_batch = (received["static"] / received["adaptive"]).reshape(phases, phase)
     whole = received["static"].reshape(phases, phase).sum(1) / received["adaptive"].reshape(phases, phase).sum(1)
     right, wrong = np.median(by_batch[0::2], axis=1), np.median(by_batch[1::2], axis=1)

@@ -73,14 +73,13 @@ class Case:
 
 def run_local(case: Case) -> Iterator[tuple[float, int]]:
     """ADAPTER to the local runtime: yield each batch's seconds (without making it) and result rows."""
+    from braided.compile.build import build
+    from braided.compile.stream import Stream
     from braided.local.runtime import LocalRuntime
-    from braided.specs.join_options import build_join, resolve_names
-    from braided.time.clocks import Window
+    from braided.specs.join import JoinSpec
 
-    within = case.window * 1_000_000
-    window = Window(-within, within, (1_000_000, 1_000_000))
-    names = resolve_names("k", "ts", SCHEMA.names, SCHEMA.names)
-    operator = build_join(names, (SCHEMA, SCHEMA), window, ("", "_right"), None, None)
+    spec = JoinSpec(on="k", time="ts", within=f"{case.window} seconds", lateness="1 second")
+    operator = build(spec, [Stream(label, SCHEMA) for label in spec.labels]).operator
     runtime = LocalRuntime(operator, workers=1)
     for left, right in case.batches():
         started = time.perf_counter()

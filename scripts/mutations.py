@@ -29,7 +29,7 @@ class Mutation:
     file: str
     old: str
     new: str
-    tests: tuple[str, ...] = ("tests/test_routing_exact.py",)
+    tests: tuple[str, ...] = ("tests/unit/test_routing_exact.py",)
 
 
 MUTATIONS = (
@@ -46,7 +46,7 @@ MUTATIONS = (
         "        kept.advance(work)\n"
         "        for stream in kept.streams:\n"
         "            stream.trust.clock = max((c for c in kept.clocks if c is not None), default=None)\n",
-        ("tests/test_join_local.py",),
+        ("tests/unit/test_join_local.py",),
     ),
     Mutation(
         "expiry before probing",
@@ -56,7 +56,7 @@ MUTATIONS = (
         "        for side in (0, 1):\n"
         "            kept.absorb(side, [])\n"
         "        for left in new[0]:\n            for right in (*kept.runs_for",
-        ("tests/test_join_local.py",),
+        ("tests/unit/test_join_local.py",),
     ),
     Mutation(
         "an assignment declared dead one window early",
@@ -69,7 +69,7 @@ MUTATIONS = (
         "spark/dataflow.py",
         "table = self.control.pin(batch, query)",
         "table = self.control.newest()",
-        ("tests/test_routing.py",),
+        ("tests/unit/test_routing.py",),
     ),
     Mutation(
         "new rows stored under every live assignment",
@@ -88,7 +88,7 @@ MUTATIONS = (
         "routing/edit.py",
         "follow = BUCKETS + np.flatnonzero(self._demoted & np.isin(home, buckets))",
         "follow = np.zeros(0, np.int64)",
-        ("tests/test_table_edit.py",),
+        ("tests/unit/test_table_edit.py",),
     ),
     Mutation(
         "a promoted key forgets where its bucket stored it",
@@ -107,21 +107,21 @@ MUTATIONS = (
         "time/trust.py",
         '"ahead" if cluster.first - clock > jump else',
         '"ahead" if False else',
-        ("tests/test_trust.py",),
+        ("tests/unit/test_trust.py",),
     ),
     Mutation(
         "quarantined rows are not met",
         "joins/stored.py",
         "groups = [*self.sides[side], *(infos for _, infos in self.apart[side])]",
         "groups = [*self.sides[side]]",
-        ("tests/test_join_time.py",),
+        ("tests/unit/test_join_time.py",),
     ),
     Mutation(
         "a row of several streams stored under its newest assignment only",
         "joins/many/stamps.py",
         "batch if block.stored else -batch",
         "batch",
-        ("tests/test_multijoin_routing.py",),
+        ("tests/unit/test_multijoin_routing.py",),
     ),
 )
 

@@ -1,4 +1,4 @@
-"""Shared fixtures: one tuned Spark session for the tests of a module."""
+"""Shared by all tests: their tiers, and one tuned Spark session for the tests of a module."""
 
 from __future__ import annotations
 
@@ -14,12 +14,23 @@ from hypothesis import Phase, settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-sys.path.insert(0, str(Path(__file__).parent))
+TESTS = Path(__file__).parent
+sys.path.insert(0, str(TESTS))
 
 # Mutations only need to be noticed, not explained: shrinking a failure takes minutes.
 settings.register_profile("mutations", phases=[Phase.explicit, Phase.generate], database=None)
 
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark every test that needs a JVM, and those of the tier with large numbers."""
+    for item in items:
+        folders = item.path.relative_to(TESTS).parts if item.path.is_relative_to(TESTS) else ()
+        if "spark" in folders or "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker("spark")
+        if "slow" in folders:
+            item.add_marker("slow")
 
 
 @pytest.fixture(scope="session")

@@ -21,11 +21,6 @@ def main(root: Path) -> None:
 
     control = None
     if (root / "control").exists():
-        from routing_cases import RandomController
-
-        from braided.spark import driver
-
-        driver.Controller = RandomController  # type: ignore[misc, assignment]
         control = str(root / "control")
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -41,6 +36,12 @@ def main(root: Path) -> None:
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("OFF")
+    if control is not None:
+        from routing_cases import RandomController
+
+        from braided.spark.registry import registry_of
+
+        registry_of(spark).make_controller = RandomController  # type: ignore[assignment]
     sides = [
         spark.readStream.schema(DDL).option("maxFilesPerTrigger", 1).parquet(str(root / side))
         for side in ("left", "right")

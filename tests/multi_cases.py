@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
+from operators import multijoin_operator
 
 from braided.joins.many.multijoin import MultiJoin
 from braided.local.runtime import LocalRuntime
-from braided.specs.multi_options import build_multijoin, resolve_multi_names
 from braided.time.clocks import Span
 
 SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.timestamp("us")), ("id", pa.int64())])
@@ -79,8 +79,7 @@ def nested_loop(streams: list[list[dict[str, Any]]], within: int) -> Counter[tup
 
 def operator_of(case: dict[str, Any], *, adaptive: bool = False) -> MultiJoin:
     count = len(case["streams"])
-    names = resolve_multi_names("k", "t", [SCHEMA.names] * count)
-    return build_multijoin(names, [SCHEMA] * count, case["window"], None, adaptive=adaptive)
+    return multijoin_operator(SCHEMA, count, case["window"], adaptive=adaptive)
 
 
 def batches(case: dict[str, Any], schema: pa.Schema = SCHEMA) -> Iterator[list[tuple[int, list[pa.RecordBatch]]]]:

@@ -106,7 +106,7 @@ class RandomController:
 
     def step(self, seen: Any, _wanted: Any) -> list[Any]:
         """Make a few changes and drop what is dead."""
-        self._deaths.observe(seen.batch, seen.version, seen.clocks)
+        self._deaths.observe(seen.batch, seen.version, seen.clocks, seen.ahead)
         hashes = KeyHasher((pa.int64(),)).hash([pa.array(range(self.keys))], self.keys).tolist()
         rng = np.random.default_rng([seen.batch, self.table.version])
         wanted = random_changes(rng, self.table.workers, self.keys)

@@ -2,23 +2,39 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from braided.api import explain, join, join_group, merge, multijoin, order, report, scale
-from braided.errors import BraidedError
+from braided.errors import BraidedError, ControlError, OptionError, StateError
+from braided.specs.group import Join
+from braided.time.lateness import Lateness
 from braided.version import __version__
 
 if TYPE_CHECKING:
     from braided import local
+    from braided.buffers.policies.age import AGE
+    from braided.buffers.policies.auto import AUTO
+    from braided.buffers.policies.fifo import FIFO
     from braided.buffers.policies.gdj import GDJ
-    from braided.specs.group_options import Join
-    from braided.time.lateness import Lateness
+    from braided.buffers.policies.prob import PROB
+    from braided.buffers.policies.random import RAND
+    from braided.buffers.policies.recent import RECENT
 
 __all__ = [
+    "AGE",
+    "AUTO",
+    "FIFO",
     "GDJ",
+    "PROB",
+    "RAND",
+    "RECENT",
     "BraidedError",
+    "ControlError",
     "Join",
     "Lateness",
+    "OptionError",
+    "StateError",
     "__version__",
     "explain",
     "join",
@@ -31,22 +47,22 @@ __all__ = [
     "scale",
 ]
 
+# Loaded when first asked for: they need numpy or more.
+_LATER = {
+    "AGE": ("braided.buffers.policies.age", "AGE"),
+    "AUTO": ("braided.buffers.policies.auto", "AUTO"),
+    "FIFO": ("braided.buffers.policies.fifo", "FIFO"),
+    "GDJ": ("braided.buffers.policies.gdj", "GDJ"),
+    "PROB": ("braided.buffers.policies.prob", "PROB"),
+    "RAND": ("braided.buffers.policies.random", "RAND"),
+    "RECENT": ("braided.buffers.policies.recent", "RECENT"),
+}
+
 
 def __getattr__(name: str) -> Any:
     if name == "local":
-        import importlib
-
         return importlib.import_module("braided.local")
-    if name == "GDJ":
-        from braided.buffers.policies.gdj import GDJ
-
-        return GDJ
-    if name == "Lateness":
-        from braided.time.lateness import Lateness
-
-        return Lateness
-    if name == "Join":
-        from braided.specs.group_options import Join
-
-        return Join
+    if name in _LATER:
+        module, attribute = _LATER[name]
+        return getattr(importlib.import_module(module), attribute)
     raise AttributeError(f"module 'braided' has no attribute {name!r}")

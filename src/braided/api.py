@@ -1,42 +1,64 @@
-"""The public functions on Spark, thin enough that `import braided` loads neither Spark nor numba."""
+"""The public functions on Spark: each a spec, run by one front end. `import braided` loads neither Spark nor numba."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Literal, overload
+
+from braided.errors import OptionError
+from braided.specs.group import GroupSpec, Join, centre_first, check_named
+from braided.specs.join import JoinSpec
+from braided.specs.multijoin import MultiJoinSpec, check_streams
+from braided.specs.order import OrderSpec
+from braided.specs.reference import documented
+from braided.specs.spec import spec_of
+from braided.typing import (
+    Duration,
+    Evict,
+    How,
+    Keys,
+    Late,
+    Latenesses,
+    Memory,
+    MultiOn,
+    NamedLatenesses,
+    On,
+    Partition,
+    Share,
+    Shed,
+    StreamingQueryLike,
+    Times,
+    Within,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from pyspark.sql import DataFrame
 
     from braided.operator.report import Report
-    from braided.specs.group_options import Join
-    from braided.specs.join_options import Duration, On
-    from braided.specs.multi_options import MultiOn
 
 
+@documented(JoinSpec)
 def join(
     left: DataFrame,
     right: DataFrame,
     *,
     on: On = None,
-    time: str | tuple[str, str],
-    within: Duration | tuple[Duration, Duration] | None = None,
+    time: Times,
+    within: Within | None = None,
     between: tuple[Duration, Duration] | None = None,
     where: str | None = None,
-    lateness: Any = None,
+    lateness: Latenesses = None,
     idle: Duration | None = None,
-    workers: int | None = None,
     suffixes: tuple[str, str] = ("", "_right"),
-    how: str = "inner",
+    how: How = "inner",
     name: str | None = None,
-    partition: str = "auto",
+    partition: Partition = "auto",
     control: str | None = None,
     redact: bool = False,
-    memory: int | str | None = None,
-    evict: Any = "auto",
-    share: str = "unified",
-    shed: float | str | None = None,
+    memory: Memory | None = None,
+    evict: Evict = "auto",
+    share: Share = "unified",
+    shed: Shed | None = None,
 ) -> DataFrame:
     """Join two streaming DataFrames on equal keys, or by any predicate, within a window of time, exactly.
 
@@ -45,196 +67,175 @@ def join(
     meet what is stored and are counted. Duplicates multiply; null keys never match; rows with a null time
     are counted and dropped. Two batch DataFrames become Spark's own join with the same columns.
 
-    Parameters
-    ----------
-    on:
-        ``"phone"``, ``["a", "b"]`` or ``[("caller", "phone"), ...]`` (left name, right name). None: a theta join,
-        by `where` alone.
-    time:
-        The event-time column, or a pair of them. TIMESTAMP, or TIMESTAMP_NTZ on both sides.
-    within, between:
-        One of them. ``within="10 seconds"`` is ``|r.t - l.t| <= 10 s``; ``within=(w_left, w_right)`` keeps a
-        left row joinable for w_left after its own time and a right row for w_right;
-        ``between=("5 seconds", "10 seconds")`` is ``5 s <= r.t - l.t <= 10 s``. All bounds are closed.
-    where:
-        A further SQL predicate over ``l.`` and ``r.`` columns. What docs/where.md lists runs vectorised
-        inside the join, anything else in Spark after it.
-    lateness:
-        One duration, or a pair. ``"auto"`` or a `braided.Lateness` learns it from the stream's own delays, and never
-        goes below 10 seconds (`Lateness.floor`). Default: the delay of the input's own `withWatermark`, else
-        ``"auto"``. The result of another braided join brings its own, to which a given one is added.
-    idle:
-        A stream that has been silent for so long, judged by the batches' timestamps, no longer keeps the other's rows
-        from expiring; should it return with older rows, they are late. Default: it always does.
-    workers:
-        Must equal spark.sql.shuffle.partitions, the default.
-    suffixes:
-        Appended to left and right column names that clash.
-    name:
-        What reports call this join.
-    partition:
-        ``"auto"`` hashes keys and gives hot ones a grid of workers of their own; a join without keys is one grid.
-        ``"hash"``, ``"ssp"`` (split one stream, copy the other) and ``"grid"`` force one scheme.
-    control:
-        A directory, or an fsspec URL, that the driver and all executors reach, for this join alone. With it the
-        routing adapts while the query runs; without it the routing is fixed. Results are the same either way.
-    redact:
-        Keep the values of hot keys out of reports and of the control directory; their hashes remain.
-    memory:
-        A budget per worker over both sides: a number of rows, or ``"256 MB"`` (credits and indexes included). The
-        join then gives as much of the exact result as the rows it keeps allow. Rows
-        are put in order first, so results come later by the lateness.
-    evict, share:
-        Which row gives way: ``"auto"`` (whichever policy finds most on a sample of keys), ``"gdj"``, ``"recent"``,
-        ``"prob"``, ``"age"``, ``"fifo"``, ``"random"``, or a policy with parameters: ``braided.GDJ(initial=0.3)``.
-        ``share="unified"`` lets both streams compete for the budget, ``"proportional"`` divides it by their rates.
-    shed:
-        Drop this share of each stream at random first, so that results are a fair sample; ``"unbiased"`` drops as many
-        as make the rest fit the budget for the whole window.
+    Spark's own stream join without a watermark keeps every row for ever. Here rows leave by a learned lateness of at
+    least 10 seconds (`Lateness.floor`), and a warning says so when a row came later than that.
+
+    {options}
 
     Returns
     -------
     DataFrame
         Key columns once (as on the left), the other left columns, the other right columns.
 
-    Cost: one shuffle. State: every row that can still match, once, in the RocksDB state store.
-    Not supported: outer joins, Spark Connect.
+    Cost: one shuffle. State: every row that can still match, once, in the RocksDB state store. There are as many
+    workers as spark.sql.shuffle.partitions. Not supported: outer joins, Spark Connect.
+
+    Examples
+    --------
+    >>> joined = braided.join(calls, alerts, on="phone", time="ts", within="10 seconds")
+    >>> joined.columns
+    ['phone', 'ts', 'cell', 'ts_right', 'reason']
     """
-    from braided.spark.join_frames import join_frames
+    from braided.spark.frontend import run
 
-    return join_frames(
-        left,
-        right,
-        on=on,
-        time=time,
-        within=within,
-        between=between,
-        where=where,
-        lateness=lateness,
-        idle=idle,
-        workers=workers,
-        suffixes=suffixes,
-        how=how,
-        name=name,
-        partition=partition,
-        control=control,
-        redact=redact,
-        memory=memory,
-        evict=evict,
-        share=share,
-        shed=shed,
-    )
+    return run(spec_of(JoinSpec, locals()), [left, right], name=name, control=control, redact=redact)
 
 
+@overload
 def order(
     df: DataFrame,
     *,
     time: str,
-    key: str | Sequence[str] | None = None,
-    lateness: Any = "auto",
-    late: str = "flag",
+    key: Keys = None,
+    lateness: Latenesses = None,
+    late: Literal["flag", "drop"] = "flag",
     idle: Duration | None = "30 seconds",
-    workers: int | None = None,
     name: str | None = None,
-) -> Any:
-    """Put a stream in order of event time, with no larger delay than the stream itself shows to be enough.
+) -> DataFrame: ...
+
+
+@overload
+def order(
+    df: DataFrame,
+    *,
+    time: str,
+    key: Keys = None,
+    lateness: Latenesses = None,
+    late: Literal["side"],
+    idle: Duration | None = "30 seconds",
+    name: str | None = None,
+) -> tuple[DataFrame, DataFrame]: ...
+
+
+@documented(OrderSpec)
+def order(
+    df: DataFrame,
+    *,
+    time: str,
+    key: Keys = None,
+    lateness: Latenesses = None,
+    late: Late = "flag",
+    idle: Duration | None = "30 seconds",
+    name: str | None = None,
+) -> DataFrame | tuple[DataFrame, DataFrame]:
+    """Put a streaming DataFrame in order of event time, with a delay that nobody has to choose.
 
     Rows leave in event-time order per key. With ``key=None`` the whole stream is put in order, on one worker, and gets
     a gap-free column ``seq``, since sinks keep no order. Ties break by the rows' content. A row leaves once its time is
-    more than K behind the largest time seen; what waits when a stream falls silent leaves with its next rows, and
-    `braided.report` tells how much it is. Batch DataFrames are sorted by Spark.
+    more than K, the lateness, behind the largest time seen; what waits when a stream falls silent leaves with its next
+    rows, and `braided.report` shows how much it is. Batch DataFrames are sorted by Spark.
 
-    Parameters
-    ----------
-    lateness:
-        K. ``"auto"`` learns it from the delays that the stream shows. ``"5 seconds"`` fixes it. A `braided.Lateness`
-        says how to learn it, for example with a target: ``Lateness(recall=0.999, floor="0 seconds")``.
-    late:
-        What happens to a row that comes after later ones have left: ``"flag"`` sends it on at once with ``late=True``
-        in a further column, ``"drop"`` counts and drops it, ``"side"`` makes the result a pair of DataFrames, the
-        ordered rows and the late ones. (Two queries over the pair read the source twice; to write both from one
-        query, use ``"flag"`` and split in `foreachBatch`.)
-    idle:
-        With several inputs (`braided.merge`): one that has been silent for so long holds the others back no longer.
+    {options}
 
     A time more than an hour (`Lateness.ceiling`) ahead of all others is quarantined: its row waits until other rows
     get there, and if the stream goes on for as long without getting there it leaves marked as late.
 
     Cost: one shuffle, a sort of each batch, one write and read of rows that wait. State: the rows that wait.
+
+    Examples
+    --------
+    >>> braided.order(calls, time="ts", key="phone").columns
+    ['phone', 'ts', 'cell', 'late']
     """
-    from braided.spark.order_frames import merge_frames
+    from braided.spark.frontend import run_order
 
-    return merge_frames([df], time=time, key=key, lateness=lateness, late=late, idle=idle, workers=workers, name=name)
+    return run_order(spec_of(OrderSpec, locals()), [df], name=name)
 
 
+@overload
 def merge(
     inputs: Sequence[DataFrame],
     *,
     time: str,
-    key: str | Sequence[str] | None = None,
-    lateness: Any = "auto",
-    late: str = "flag",
+    key: Keys = None,
+    lateness: Latenesses = None,
+    late: Literal["flag", "drop"] = "flag",
     idle: Duration | None = "30 seconds",
-    workers: int | None = None,
     name: str | None = None,
-) -> Any:
-    """Merge streams of the same columns into one in order of event time: what a single machine would have seen.
+) -> DataFrame: ...
+
+
+@overload
+def merge(
+    inputs: Sequence[DataFrame],
+    *,
+    time: str,
+    key: Keys = None,
+    lateness: Latenesses = None,
+    late: Literal["side"],
+    idle: Duration | None = "30 seconds",
+    name: str | None = None,
+) -> tuple[DataFrame, DataFrame]: ...
+
+
+@documented(OrderSpec)
+def merge(
+    inputs: Sequence[DataFrame],
+    *,
+    time: str,
+    key: Keys = None,
+    lateness: Latenesses = None,
+    late: Late = "flag",
+    idle: Duration | None = "30 seconds",
+    name: str | None = None,
+) -> DataFrame | tuple[DataFrame, DataFrame]:
+    """Merge streaming DataFrames of one schema into one in order of event time.
 
     As `braided.order`, over several inputs: a row leaves once its time is more than K behind the largest time of
     *every* input that is not idle, each with a K of its own. Ties break by (time, input, content).
+
+    {options}
+
+    Examples
+    --------
+    >>> braided.merge([calls, calls], time="ts", late="drop").columns
+    ['phone', 'ts', 'cell', 'seq']
     """
-    from braided.spark.order_frames import merge_frames
+    from braided.spark.frontend import run_order
 
-    return merge_frames(inputs, time=time, key=key, lateness=lateness, late=late, idle=idle, workers=workers, name=name)
+    if not isinstance(inputs, list | tuple) or not inputs:
+        raise OptionError("inputs: give a list of one or more DataFrames")
+    return run_order(spec_of(OrderSpec, locals(), inputs=len(inputs)), inputs, name=name)
 
 
+@documented(MultiJoinSpec)
 def multijoin(
     streams: Sequence[DataFrame],
     *,
     on: MultiOn,
     time: str | Sequence[str],
     within: Duration,
-    lateness: Any = None,
-    workers: int | None = None,
+    lateness: Latenesses = None,
+    idle: Duration | None = None,
     suffixes: Sequence[str] | None = None,
     name: str | None = None,
-    partition: str = "auto",
-    memory: int | str | None = None,
-    evict: Any = "auto",
-    share: str = "unified",
-    shed: float | str | None = None,
+    partition: Literal["auto", "hash"] = "auto",
     control: str | None = None,
     redact: bool = False,
+    memory: Memory | None = None,
+    evict: Evict = "auto",
+    share: Share = "unified",
+    shed: Shed | None = None,
 ) -> DataFrame:
     """Join 2 to 8 streaming DataFrames on a common key within a window of time, exactly.
 
     Every combination of one row from each stream with equal keys and ``max(time) - min(time) <= within`` comes out
     once, as a nested loop would give them, as long as no row is more than `lateness` behind its stream's largest time.
     Duplicates multiply; null keys never match; rows with a null time are counted and dropped. Two streams give what
-    `braided.join` gives. Batch DataFrames become Spark's own joins with the same columns.
+    `braided.join` gives. Batch DataFrames become Spark's own joins with the same columns. While routing changes, rows
+    are stored under the old and the new assignment.
 
-    Parameters
-    ----------
-    on:
-        ``"phone"``, ``["a", "b"]``, or with a name for each stream ``[("caller", "phone", "number"), "b"]``.
-    time:
-        The event-time column, or one for each stream. TIMESTAMP everywhere, or TIMESTAMP_NTZ everywhere.
-    within:
-        How far apart the earliest and the latest row of a combination may be, ``"10 seconds"``.
-    lateness:
-        One for all streams or one for each, as in `braided.join`.
-    workers, name:
-        As in `braided.join`.
-    suffixes:
-        Appended to column names that clash, one for each stream. Default: ``("", "_2", "_3", ...)``.
-    partition:
-        ``"auto"`` hashes keys and, with `control`, splits the first stream of a hot key over workers and copies the
-        others to each: put the stream with the most rows first. ``"hash"`` only hashes.
-    control, redact:
-        As in `braided.join`. While routing changes, rows are stored under the old and the new assignment.
-    memory, evict, share, shed:
-        A budget per worker over all streams together, which row gives way, and a share of the rows to drop, as in
-        `braided.join`. With a budget rows are put in order first, so results come later by the lateness.
+    {options}
 
     Returns
     -------
@@ -243,65 +244,41 @@ def multijoin(
 
     Cost: one shuffle. State: every row that can still be part of a result, once. The slowest stream decides what that
     is: a row stays until all other streams have passed it. Not supported: outer joins, predicates, Spark Connect.
+
+    Examples
+    --------
+    >>> braided.multijoin([calls, alerts, alerts], on="phone", time="ts", within="1 minute").columns
+    ['phone', 'ts', 'cell', 'ts_2', 'reason_2', 'ts_3', 'reason_3']
     """
-    from braided.spark.multi_frames import multijoin_frames
+    from braided.spark.frontend import run
 
-    return multijoin_frames(
-        streams,
-        on=on,
-        time=time,
-        within=within,
-        lateness=lateness,
-        workers=workers,
-        suffixes=suffixes,
-        name=name,
-        partition=partition,
-        memory=memory,
-        evict=evict,
-        share=share,
-        shed=shed,
-        control=control,
-        redact=redact,
-    )
+    spec = spec_of(MultiJoinSpec, locals(), streams=check_streams(streams))
+    return run(spec, streams, name=name, control=control, redact=redact)
 
 
+@documented(GroupSpec)
 def join_group(
     joins: Sequence[Join],
     *,
     streams: Mapping[str, DataFrame],
     time: str | Mapping[str, str],
-    memory: int | str,
-    evict: Any = "gdj",
-    shed: float | str | None = None,
-    lateness: Any = None,
-    workers: int | None = None,
+    memory: Memory,
+    evict: Evict = "gdj",
+    shed: Shed | None = None,
+    lateness: NamedLatenesses = None,
+    idle: Duration | None = None,
     name: str | None = None,
     control: str | None = None,
     redact: bool = False,
 ) -> DataFrame:
-    """Run several joins, over several attributes, of the same streams under one budget.
+    """Run several joins over the same streams under one budget.
 
     A row is kept once for all joins that it serves, its credit sums over them, and a row of one stream or join can
     displace one of another. Every row that comes out is a row of the exact join, once; only some are missing.
+    `streams` has the streaming DataFrames by the names that the joins use. `control` is only for groups in which every
+    stream has one key for all its joins, and one stream is in all of them.
 
-    Parameters
-    ----------
-    joins:
-        A list of ``braided.Join("by_phone", left="calls", right="cells", on="phone", within="10 seconds")``.
-    streams:
-        The streaming DataFrames by the names that the joins use.
-    time, lateness:
-        As in `braided.join`: one for all streams, or a dict with one for each.
-    memory:
-        What a worker keeps at most, of all streams for all joins: a number of rows, or a size such as ``"256 MB"``.
-    evict:
-        ``"gdj"``, ``"prob"``, ``"fifo"``, ``"random"``, or a policy such as ``braided.GDJ(initial=0.3)``.
-    shed:
-        A share of each stream to drop at random, or ``"unbiased"``, as in `braided.join`.
-    workers, name:
-        As in `braided.join`.
-    control, redact:
-        As in `braided.join`; only where every stream has one key for all its joins, and one stream is in all of them.
+    {options}
 
     Returns
     -------
@@ -312,47 +289,56 @@ def join_group(
 
     Rows are put in order first, so results come later by the lateness. A budget cannot span workers: where a stream
     has different keys in different joins, one worker does all the work.
-    """
-    from braided.spark.group_frames import group_frames
 
-    return group_frames(
-        joins,
-        streams=streams,
-        time=time,
-        memory=memory,
-        evict=evict,
-        shed=shed,
-        lateness=lateness,
-        workers=workers,
-        name=name,
-        control=control,
-        redact=redact,
-    )
+    Examples
+    --------
+    >>> by_phone = braided.Join("by_phone", left="calls", right="alerts", on="phone", within="1 minute")
+    >>> braided.join_group([by_phone], streams={"calls": calls, "alerts": alerts}, time="ts", memory=1000).columns
+    ['join', 'by_phone']
+    """
+    from braided.spark.frontend import run
+
+    check_named(streams)
+    ordered = centre_first(joins, streams)
+    spec = spec_of(GroupSpec, locals(), streams=tuple(ordered))
+    return run(spec, list(ordered.values()), name=name, control=control, redact=redact)
 
 
 def explain(df: DataFrame) -> None:
-    """Print how the braided joins in a DataFrame lay their rows over workers."""
+    """Print what the braided operators of a DataFrame do and how their rows are laid over workers.
+
+    >>> braided.explain(braided.join(calls, alerts, on="phone", time="ts", within="10 seconds", name="hits"))
+    hits: joins on phone, -10 seconds <= r.t - l.t <= 10 seconds
+      routing auto, table 0: 2 of 2 workers in use, 2 assignments alive
+        fixed: give control= to let it adapt
+    """
     from braided.spark.progress import explain_frame
 
     print(explain_frame(df))
 
 
-def scale(control: str, workers: int | str) -> None:
-    """Ask the join that uses a control directory to use so many workers, or to choose by itself ("auto").
+def scale(control: str, workers: int | Literal["auto"]) -> None:
+    """Change how many workers a join uses while it runs; ``"auto"`` lets the load decide.
 
     It changes with the next batches, without a restart and without moving state. At most as many workers as the query
     has shuffle partitions are used.
+
+    >>> braided.scale(control, 2)
     """
     from braided.spark.progress import request_scale
 
     request_scale(control, workers)
 
 
-def report(query: Any, name: str | None = None) -> Report:
-    """Return what a running or ended query reports of its braided join.
+def report(query: StreamingQueryLike, name: str | None = None) -> Report:
+    """Return what a braided operator of a query reports: rows, results, lateness, state, load and routing.
 
-    With several joins in one query, `name` chooses one; the default is the last by name. Totals are kept
-    in the checkpoint, so they survive a restart. Prints as a small table; ``.to_dict()`` is plain JSON.
+    With several operators in one query, `name` chooses one; the default is the one that was made last, which is usually
+    the last in the flow. Totals are kept in the checkpoint, so they survive a restart. Prints as a small table;
+    ``.to_dict()`` is plain JSON.
+
+    >>> braided.report(query, "hits").query["results"]
+    1
     """
     from braided.spark.progress import read_report
 

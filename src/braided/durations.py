@@ -1,10 +1,13 @@
-"""Durations: strings such as ``"10 seconds"`` at the surface, int64 microseconds inside."""
+"""Durations: strings such as ``"10 seconds"``, or timedeltas, at the surface; int64 microseconds inside."""
 
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 
-from braided.errors import BraidedError
+from braided.errors import OptionError
+
+Duration = str | timedelta
 
 _UNITS = {
     "microsecond": 1,
@@ -29,17 +32,26 @@ _LIMIT = 10_000 * 366 * 86_400_000_000
 
 
 def parse_duration(value: object, name: str) -> int:
-    """Return the microseconds in a duration string.
+    """Return the microseconds in a duration string or a timedelta.
 
     >>> parse_duration("10 seconds", "within")
     10000000
     >>> parse_duration("-1 minute 30 seconds", "between")
     -30000000
+    >>> parse_duration(timedelta(minutes=2), "within")
+    120000000
     >>> parse_duration("10 parsecs", "within")
     Traceback (most recent call last):
         ...
-    braided.errors.BraidedError: within='10 parsecs': not a duration; write '10 seconds'
+    braided.errors.OptionError: within='10 parsecs': not a duration; write '10 seconds'
     """
+    total = value // timedelta(microseconds=1) if isinstance(value, timedelta) else _parse(value, name)
+    if abs(total) > _LIMIT:
+        raise OptionError(f"{name}={value!r}: longer than 10,000 years; give a shorter one")
+    return total
+
+
+def _parse(value: object, name: str) -> int:
     text = value.strip().lower() if isinstance(value, str) else ""
     text = text.removeprefix("interval ").strip()
     total, at = 0, 0
@@ -57,10 +69,17 @@ def parse_duration(value: object, name: str) -> int:
         while at < len(text) and text[at] in " ,":
             at += 1
     if not text or at < len(text):
-        raise BraidedError(f"{name}={value!r}: not a duration; write '10 seconds'")
-    if abs(total) > _LIMIT:
-        raise BraidedError(f"{name}={value!r}: longer than 10,000 years; give a shorter one")
+        raise OptionError(f"{name}={value!r}: not a duration; write '10 seconds'")
     return total
+
+
+def as_text(duration: Duration, name: str) -> str:
+    """Write a timedelta as the string that says the same; options are compared by their text.
+
+    >>> as_text(timedelta(hours=1), "ceiling"), as_text("60 minutes", "ceiling")
+    ('1 hour', '60 minutes')
+    """
+    return format_duration(parse_duration(duration, name)) if isinstance(duration, timedelta) else duration
 
 
 def format_duration(micros: int) -> str:
@@ -81,3 +100,18 @@ def format_duration(micros: int) -> str:
         if micros and micros % size == 0:
             return f"{micros // size} {unit}{'' if abs(micros // size) == 1 else 's'}"
     return f"{micros} microsecond{'' if abs(micros) == 1 else 's'}"
+
+
+def show_duration(micros: int) -> str:
+    """Write microseconds for people: exactly where that is short, else to a tenth of the largest fitting unit.
+
+    >>> show_duration(10_000_000), show_duration(132_201_196), show_duration(1_500_250)
+    ('10 seconds', '2.2 minutes', '1.5 seconds')
+    """
+    exact = format_duration(micros)
+    if len(exact.split()[0].lstrip("-")) <= 4:
+        return exact
+    for unit, size in (("day", 86_400_000_000), ("hour", 3_600_000_000), ("minute", 60_000_000), ("second", 1_000_000)):
+        if abs(micros) >= size:
+            return f"{micros / size:.1f} {unit}s"
+    return f"{micros / 1000:.1f} milliseconds"

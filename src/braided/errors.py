@@ -1,5 +1,17 @@
-"""The one exception that Braided raises for input it cannot accept."""
+"""What Braided raises: one base, and a kind for each thing that a caller may want to treat in its own way."""
 
 
 class BraidedError(ValueError):
-    """Bad input or a query that cannot go on; the message names the parameter, the value and what to do."""
+    """The input, an option, the state or a control directory is not what it must be; the message says what to do."""
+
+
+class OptionError(BraidedError):
+    """An option, a column or an input that cannot be accepted. Nothing has been started."""
+
+
+class StateError(BraidedError):
+    """What a checkpoint holds does not fit the query: other options, another version, damage."""
+
+
+class ControlError(BraidedError):
+    """A control directory that cannot be used: of another query, damaged, out of reach."""

@@ -15,11 +15,13 @@ ROOT = Path(braided.__file__).parent
 LAYERS = (
     ("errors", "compiled", "version"),
     ("durations",),
+    ("typing",),
     ("routing", "time"),
     ("buffers", "balance"),
     ("operator",),
     ("joins", "ordering"),
     ("specs",),
+    ("compile",),
     ("local", "spark"),
     ("api",),
     ("workloads",),
@@ -57,7 +59,7 @@ def _edges() -> set[tuple[str, str, str]]:
         for name in _imports(path):
             package, _, rest = name.partition(".")
             other = rest.partition(".")[0] or "api"  # `import braided` is the public API
-            if package == "braided" and other != home and home != "__init__":
+            if package == "braided" and home not in {other, "__init__"}:
                 edges.add((str(path.relative_to(ROOT)), home, other))
     return edges
 

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from braided.routing.deaths import Clocks
+from braided.routing.deaths import Ahead, Clocks
 from braided.routing.tally import unpack
+from braided.time.clocks import MIN_TIME
+from braided.time.quarantine import Gone
 
 Loads = npt.NDArray[np.float64]
 
@@ -23,6 +25,7 @@ class Observation:
     version: int
     batch_ms: float
     clocks: Clocks
+    """How far each stream has come, by clocks that count."""
     lateness: tuple[int, ...]
     cpu_ms: Loads
     work: Loads
@@ -39,6 +42,8 @@ class Observation:
     """Per heavy key: left rows, right rows, results, estimated from below."""
     labels: dict[int, str] = field(default_factory=dict)
     copies: int = 0
+    ahead: list[Ahead] | None = None
+    """What each stream showed beyond its clock."""
 
 
 def observe(
@@ -76,11 +81,16 @@ def observe(
         for key, weight in report["keys"]:
             keys.setdefault(int(key, 16), [0.0, 0.0, 0.0])[side] += weight
         labels.update({int(key, 16): text for key, text in report["labels"].items()})
-    clocks = [stream["clock"] for stream in first["streams"]]
+    streams = first["streams"]
+    clocks = [stream["clock"] if stream["settled"] else None for stream in streams]
+    ahead = [
+        Ahead(stream["top"], stream["limit"] if stream["settled"] else MIN_TIME, Gone(*stream["gone"]))
+        for stream in streams
+    ]
     return Observation(
-        batch, first["table"][0], batch_ms, tuple(clocks), tuple(s["lateness"] for s in first["streams"]), cpu, done,
+        batch, first["table"][0], batch_ms, tuple(clocks), tuple(s["lateness"] for s in streams), cpu, done,
         (rows[0], rows[1]), (sizes[0] / max(1, rows[0]), sizes[1] / max(1, rows[1])), results, buckets,
         {grid: (c[0], c[1], c[2]) for grid, c in grids.items()},
         {key: (c[0], c[1], c[2]) for key, c in keys.items()},
-        labels, copies,
+        labels, copies, ahead,
     )  # fmt: skip

@@ -17,7 +17,7 @@ import numpy as np
 
 from braided.buffers.heap import heap_push, heap_remove, heap_top
 from braided.buffers.index import find_entry, index_append, index_remove, new_entry
-from braided.buffers.policies.hooks import GroupHooks, sources_of
+from braided.buffers.policies.hooks import GroupHooks
 from braided.buffers.records import (
     CHAIN,
     ENTRY,
@@ -168,7 +168,6 @@ def insert(state: GroupState, keys: Words, roles: Bytes, time: int, stream: int,
 def kernel_of(hooks: GroupHooks) -> Step:
     """Return the kernel of a policy, compiled on its first call."""
     matched, arrived, newcomer = hooks
-    sources = sources_of(hooks)
 
     @in_place
     def step(
@@ -189,7 +188,6 @@ def kernel_of(hooks: GroupHooks) -> Step:
 
         Returns the first row not finished and the pairs written. Stopped among the matches of a row, it goes on there.
         """
-        _ = sources  # numba tells kernels on disk apart by what they close over
         totals, rows, streams = state.totals, state.rows, state.streams
         capacity = len(rows)
         pairs = 0

@@ -17,7 +17,7 @@ from typing import Any
 
 from braided.buffers.heap import heap_top
 from braided.buffers.index import find_entry
-from braided.buffers.policies.hooks import Hooks, sources_of
+from braided.buffers.policies.hooks import Hooks
 from braided.buffers.records import NONE, Bytes, Ints, Reals, Records, State, Words
 from braided.buffers.rows import insert_row, pool_of, remove_row
 from braided.compiled import in_place
@@ -82,7 +82,6 @@ def _arrive(pools: Records, streams: Records, capacity: int, stream: int) -> Non
 def kernel_of(hooks: Hooks) -> Step:  # noqa: PLR0915 - one loop
     """Return the kernel of a policy, compiled on its first call."""
     begin, left, by_chain, chain_matched, row_matched, arrived, newcomer, stored, ended = hooks
-    sources = sources_of(hooks)
 
     @in_place
     def step(  # noqa: PLR0915 - phases share a dozen arrays; passing them on at each event is what costs
@@ -107,7 +106,6 @@ def kernel_of(hooks: Hooks) -> Step:  # noqa: PLR0915 - one loop
         Returns the first event not finished, the pairs written, the rows reported as gone. With `counting`, pairs
         are only counted; without `reporting`, rows that go are.
         """
-        _ = sources  # numba tells kernels on disk apart by what they close over
         settings, totals, pools, streams, rows = state.settings, state.totals, state.pools, state.streams, state.rows
         heap, heap_at, table, entries, chains = state.heap, state.heap_at, state.table, state.entries, state.chains
         sizes, probes = state.sizes, state.probes

@@ -1,7 +1,7 @@
 """A join's state: which runs of each stream are stored, how they are merged, what expires.
 
-Rows whose time is quarantined (`braided.time.trust`) lie apart: they are met like all others, but leave when their
-own stream has gone on for as long as a row stays, and join the others should any stream get to their time.
+Rows whose time is doubted (`braided.time.quarantine`) lie apart: they are met like all others, but leave when they are
+given up, and join the others once they are believed.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from braided.operator.store import Store
 from braided.routing.routes import split_tags, tagged_schema
 from braided.time.clocks import MAX_TIME, MIN_TIME
 from braided.time.lateness import Lateness
+from braided.time.quarantine import Gone, Quarantine
 from braided.time.stream_clock import StreamClock, update_all
 
 # A slice is a sixth of the time a row stays, so that at most about a sixth of what is kept can be
@@ -55,6 +56,9 @@ class StoredWindow(Protocol):
 
     def retention(self, side: int) -> int:
         """Return how far behind other clocks a stored row of this side may be."""
+
+    def patience(self, side: int) -> int:
+        """Return how far a stream goes on before a doubted row of it is given up."""
 
     def horizon(self, side: int, clocks: tuple[int | None, ...]) -> int:
         """Return the oldest time at which a stored row of this side can still match."""
@@ -98,8 +102,9 @@ class JoinState:
         span = join.window.span
         self.streams = [StreamClock(lateness, span, join.idle) for lateness in join.lateness]
         self.sides: list[list[Sequence_]] = [[] for _ in join.inputs]
-        self.apart: list[list[tuple[int, Sequence_]]] = [[] for _ in join.inputs]
-        """Quarantined runs, each group with its stream's clock when it came."""
+        self.apart: list[list[tuple[Gone, Sequence_]]] = [[] for _ in join.inputs]
+        """Doubted runs, each group with how far its stream had gone on when it came."""
+        self._quarantine = Quarantine(self.streams)
         self._given_up = [0 for _ in join.inputs]
 
     @classmethod
@@ -111,7 +116,7 @@ class JoinState:
             for stream, known in zip(self.streams, state["streams"], strict=True):
                 stream.restore(known)
             self.sides = [[_infos(sequence) for sequence in side] for side in state["sides"]]
-            self.apart = [[(since, _infos(infos)) for since, infos in side] for side in state["apart"]]
+            self.apart = [[(Gone(*since), _infos(infos)) for since, infos in side] for side in state["apart"]]
         return self
 
     def to_json(self) -> Json:
@@ -134,18 +139,14 @@ class JoinState:
 
     @property
     def clocks(self) -> tuple[int | None, ...]:
-        """How far each stream has come; one that is idle has come as far as the furthest."""
-        furthest = max((stream.clock for stream in self.streams if stream.clock is not None), default=None)
-        return tuple(furthest if stream.idle else stream.clock for stream in self.streams)
+        """How far each stream has come, by clocks that count; one that is idle has come as far as the furthest."""
+        furthest = max((stream.counted for stream in self.streams if stream.counted is not None), default=None)
+        return tuple(furthest if stream.idle else stream.counted for stream in self.streams)
 
     def advance(self, work: Work) -> None:
         """Move the clocks, after the batch has probed."""
-        update_all(self.streams, work.streams, work.stamp)
-
-    @property
-    def _limit(self) -> int:
-        """The last time that some stream vouches for."""
-        return max((stream.limit for stream in self.streams if stream.clock is not None), default=MAX_TIME)
+        update_all(self.streams, work.streams, work.moment)
+        self._quarantine = Quarantine(self.streams)
 
     def levels(self) -> dict[str, int]:
         """Return how much is stored."""
@@ -184,52 +185,56 @@ class JoinState:
 
     def absorb(self, side: int, new: Sequence[Run]) -> None:
         """Store the new rows that can still match, drop what has expired, merge what belongs together."""
-        horizon = self.window.horizon(side, self.clocks)
+        horizon, limit = self.window.horizon(side, self.clocks), self._quarantine.limit
         kept: list[Sequence_] = []
+        new = list(new)
         for sequence in self.sides[side]:
+            live = []
             for info in sequence:
-                if info.last_time < horizon:
-                    self._delete(info)
-            live = [info for info in sequence if info.last_time >= horizon]
+                if info.last_time >= horizon and info.last_time <= limit:
+                    live.append(info)
+                    continue
+                if info.last_time > limit:  # the clock had started with a wrong row, and was taken back
+                    new.append(self.load(side, info))
+                self._delete(info)
             if live:
                 kept.append(live)
-        trusted = [merge_runs([piece], horizon) for piece in self._quarantine(side, new)]
+        trusted = [merge_runs([piece], horizon) for piece in self._believed(side, new)]
         fresh = [run for piece in trusted for run in self._slices(side, piece)]
         self.sides[side] = self._merge(side, kept, fresh, horizon)
         self._compact(side, horizon)
 
-    def _quarantine(self, side: int, new: Sequence[Run]) -> list[Run]:
-        """Put rows apart whose time nobody vouches for; return the others, and those vouched for by now."""
-        limit = self._limit
+    def _believed(self, side: int, new: list[Run]) -> list[Run]:
+        """Put rows apart whose time nobody vouches for; return the others, and those believed by now."""
+        rule, limit = self._quarantine, self._quarantine.limit
         doubted = any(int(run.times.max(initial=limit)) > limit for run in new)
         if not self.apart[side] and not doubted:
-            return list(new)
-        clock = self.streams[side].clock
-        now, width = MIN_TIME if clock is None else clock, self._width(side, 0)
-        patience = self.window.retention(side) + self.streams[side].lateness
-        kept: list[tuple[int, Sequence_]] = []
-        opened: dict[int, list[Run]] = {now: list(new)}
+            return new
+        now, patience = rule.since(side), self.window.patience(side)
+        kept: list[tuple[Gone, Sequence_]] = []
+        opened: dict[Gone, list[Run]] = {now: new}
         for since, infos in self.apart[side]:
-            grows = doubted and since // width == now // width
-            if now - since > patience:
+            verdict = rule.judge(side, min(info.first_time for info in infos), since, patience)
+            grows = doubted and rule.same(side, since, patience)
+            if verdict == "given up":
                 self._given_up[side] += sum(info.rows for info in infos)
-            elif grows or min(info.first_time for info in infos) <= limit:
+            elif grows or verdict == "believed":
                 opened.setdefault(now if grows else since, []).extend(self.load(side, info) for info in infos)
             else:
                 kept.append((since, infos))
                 continue
             for info in infos:
                 self._delete(info)
-        trusted = []
+        believed = []
         for since, runs in opened.items():
-            together = merge_runs(runs, MIN_TIME) if runs else None
-            if together is not None:
+            if runs:
+                together = merge_runs(runs, MIN_TIME)
                 ahead = together.times > limit
-                trusted.append(together if not ahead.any() else together.take(np.flatnonzero(~ahead)))
+                believed.append(together if not ahead.any() else together.take(np.flatnonzero(~ahead)))
                 if ahead.any():
                     kept.append((since, self._write(together.take(np.flatnonzero(ahead)))))
         self.apart[side] = kept
-        return trusted
+        return believed
 
     def _width(self, side: int, span: int) -> int:
         return max(self.window.retention(side) // _SLICES, span // _MOST_CUTS, 1)
@@ -351,7 +356,7 @@ class JoinState:
         schema = self._join.inputs[side]
         buffers = self._store.cache.get(info.digest)
         content = self._store.get(info.id) if buffers is None else buffers[0]
-        if buffers is None and digest_of(content) != info.digest:
+        if buffers is None and digest_of(content) != info.digest.partition("-")[0]:
             raise BraidedError(f"stored run {info.id} is damaged; restore the checkpoint from a copy")
         tags = None
         rows = pa.ipc.read_record_batch(pa.py_buffer(content), tagged_schema(schema) if info.tagged else schema)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from braided.durations import format_duration
 from braided.joins.arrivals import KeyedInputs, OutputColumn
 from braided.joins.emit import Emitter
 from braided.joins.stored import JoinState
@@ -71,7 +72,8 @@ class WindowJoin(KeyedInputs):
         """Return the join as people would say it."""
         on = ", ".join(a if a == b else f"{a} = {b}" for a, b in zip(*self.keys, strict=True))
         how = f"on {on}" if on else f"by {self.where_text}" + (f" ({self.theta.kind})" if self.theta else "")
-        return f"joins {how}, {self.window.lo} us <= r.t - l.t <= {self.window.hi} us"
+        lo, hi = format_duration(self.window.lo), format_duration(self.window.hi)
+        return f"joins {how}, {lo} <= r.t - l.t <= {hi}"
 
     def process(self, work: Work, state: Json | None, store: Store) -> Generator[pa.RecordBatch, None, Outcome]:
         """Join one batch."""

@@ -1,82 +1,72 @@
-"""The join in one process on Arrow data, with the operators that run on Spark."""
+"""The public functions in one process: the specs of those on Spark, run by one local front end."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Literal
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from braided.balance.controller import Controller
-from braided.errors import BraidedError
-from braided.local.runtime import LocalRuntime, record_batches
-from braided.operator.contract import Operator, stream_labels
-from braided.operator.report import Report
-from braided.operator.router import conform
+from braided.errors import OptionError
+from braided.local.frontend import run
+from braided.local.results import LocalGroupResult, LocalResult
 from braided.ordering.ordering import LATE
-from braided.routing.start import first_table
-from braided.specs.join_options import (
+from braided.specs.group import GroupSpec, Join, centre_first, check_named, each_stream
+from braided.specs.join import JoinSpec
+from braided.specs.multijoin import MultiJoinSpec, check_streams
+from braided.specs.order import OrderSpec
+from braided.specs.reference import documented
+from braided.specs.spec import spec_of
+from braided.typing import (
+    ArrowData,
     Duration,
+    Evict,
+    How,
+    Keys,
+    Late,
+    Latenesses,
+    Memory,
+    MultiOn,
+    NamedLatenesses,
     On,
-    build_join,
-    check_how,
-    check_theta,
-    resolve_bounds,
-    resolve_names,
+    Partition,
+    Share,
+    Shed,
+    Times,
+    Within,
 )
-from braided.time.clocks import Span, Window
-from braided.time.lateness import Lateness
-from braided.time.resolve import JOIN_FLOOR, how_learned, least, resolve_idle, resolve_rule, resolve_rules
-
-if TYPE_CHECKING:
-    from braided.specs.group_options import Join
-    from braided.specs.multi_options import MultiOn
-
-__all__ = ["LocalGroupResult", "LocalResult", "join", "join_group", "merge", "multijoin", "order"]
 
 
-@dataclass(frozen=True)
-class LocalResult:
-    """The results as a pyarrow table, the report and, where asked for, the late rows."""
-
-    table: pa.Table
-    report: Report
-    late: pa.Table | None = None
-
-
+@documented(JoinSpec)
 def join(
-    left: Any,
-    right: Any,
+    left: ArrowData,
+    right: ArrowData,
     *,
     on: On = None,
-    time: str | tuple[str, str],
-    within: Duration | tuple[Duration, Duration] | None = None,
+    time: Times,
+    within: Within | None = None,
     between: tuple[Duration, Duration] | None = None,
     where: str | None = None,
-    lateness: Any = None,
+    lateness: Latenesses = None,
     idle: Duration | None = None,
-    workers: int = 1,
     suffixes: tuple[str, str] = ("", "_right"),
-    how: str = "inner",
+    how: How = "inner",
     name: str | None = None,
+    partition: Partition = "auto",
+    memory: Memory | None = None,
+    evict: Evict = "auto",
+    share: Share = "unified",
+    shed: Shed | None = None,
+    workers: int = 1,
     arrival: str | tuple[str, str] | None = None,
     batch_rows: int = 100_000,
-    partition: str = "auto",
-    memory: int | str | None = None,
-    evict: Any = "auto",
-    share: str = "unified",
-    shed: float | str | None = None,
 ) -> LocalResult:
     """Join two Arrow streams in this process, batch by batch, exactly as `braided.join` does on Spark.
 
-    Rows arrive in the order of the `arrival` column (one name, or one per side; any sortable type that both
-    share), else of their times; every `batch_rows` rows of both sides together make a batch. A row more than
-    `lateness` behind its stream is late: it still meets what is stored, and is counted.
+    A row more than `lateness` behind its stream is late: it still meets what is stored, and is counted.
+
+    {options}
 
     Cost: see `WindowJoin`. The result is held in memory. Predicates that no kernel covers are refused.
 
@@ -87,57 +77,33 @@ def join(
     >>> join(calls, seen, on="phone", time="ts", within="10 seconds").table.to_pylist()[0]["cell"]
     'a'
     """
-    check_how(how)
-    check_theta(on, where)
-    _check_counts(workers, batch_rows)
-    lo, hi = resolve_bounds(within, between)
-    rules = _rules(lateness, 2)
-    tables = (_read(left, "left"), _read(right, "right"))
-    names = resolve_names(on, time, tables[0].column_names, tables[1].column_names)
-    tables = (_in_microseconds(tables[0], names.times[0]), _in_microseconds(tables[1], names.times[1]))
-    schemas = (tables[0].schema, tables[1].schema)
-    window = Window(lo, hi, tuple(map(least, rules)))
-    predicate = None
-    if where is not None:
-        from braided.joins.predicates.compile import compile_where
-
-        predicate = compile_where(where, *schemas)
-    operator = build_join(
-        names, schemas, window, suffixes, predicate, where, learned=how_learned(rules), idle=resolve_idle(idle)
-    )
-    table = first_table(partition, workers, keyed=bool(names.keys[0]), version=1)
-    controller = Controller(table, window, measure="work") if workers > 1 and memory is None else None
-    bounded: Operator = operator
-    if memory is not None or shed is not None:
-        from braided.specs.budget import limit
-
-        bounded = limit(operator, memory, evict, share, shed)
-    runtime = LocalRuntime(bounded, workers, controller=controller)
-    runtime.table = table
-    order = _arrival(tables, arrival, names.times)
-    return _run(runtime, tables, order, batch_rows, name, waits=memory is not None)
+    spec = spec_of(JoinSpec, locals())
+    return run(spec, [left, right], workers=workers, arrival=arrival, batch_rows=batch_rows, name=name)
 
 
+@documented(MultiJoinSpec)
 def multijoin(
-    streams: Sequence[Any],
+    streams: Sequence[ArrowData],
     *,
     on: MultiOn,
     time: str | Sequence[str],
     within: Duration,
-    lateness: Any = None,
-    workers: int = 1,
+    lateness: Latenesses = None,
+    idle: Duration | None = None,
     suffixes: Sequence[str] | None = None,
     name: str | None = None,
+    partition: Literal["auto", "hash"] = "auto",
+    memory: Memory | None = None,
+    evict: Evict = "auto",
+    share: Share = "unified",
+    shed: Shed | None = None,
+    workers: int = 1,
     arrival: str | Sequence[str] | None = None,
     batch_rows: int = 100_000,
-    memory: int | str | None = None,
-    evict: Any = "auto",
-    share: str = "unified",
-    shed: float | str | None = None,
 ) -> LocalResult:
     """Join 2 to 8 Arrow streams in this process, batch by batch, exactly as `braided.multijoin` does on Spark.
 
-    `arrival` and `batch_rows` are those of `braided.local.join`, the rest is as in `braided.multijoin`.
+    {options}
 
     Cost: see `MultiJoin`. The result is held in memory.
 
@@ -147,78 +113,46 @@ def multijoin(
     >>> multijoin(rows, on="k", time="ts", within="1 second").table.column_names
     ['k', 'ts', 'ts_2', 'ts_3']
     """
-    from braided.specs import multi_options as options
-
-    options.check_streams(streams)
-    _check_counts(workers, batch_rows)
-    rules = _rules(lateness, len(streams))
-    tables = [_read(stream, f"streams[{number}]") for number, stream in enumerate(streams)]
-    names = options.resolve_multi_names(on, time, [table.column_names for table in tables])
-    tables = [_in_microseconds(table, column) for table, column in zip(tables, names.times, strict=True)]
-    window = Span(options.resolve_span(within), tuple(map(least, rules)))
-    adaptive = workers > 1 and memory is None
-    schemas = [table.schema for table in tables]
-    operator = options.build_multijoin(names, schemas, window, suffixes, how_learned(rules), adaptive=adaptive)
-    table = first_table("auto", workers, keyed=True, version=1)
-    controller = Controller(table, window, measure="work", most_columns=operator.most_columns) if adaptive else None
-    bounded = options.bound_multijoin(operator, memory, evict, share, shed)
-    runtime = LocalRuntime(bounded, workers, controller=controller)
-    order = _arrival(tables, arrival, names.times)
-    return _run(runtime, tables, order, batch_rows, name, waits=memory is not None)
+    spec = spec_of(MultiJoinSpec, locals(), streams=check_streams(streams))
+    return run(spec, streams, workers=workers, arrival=arrival, batch_rows=batch_rows, name=name)
 
 
-@dataclass(frozen=True)
-class LocalGroupResult:
-    """The rows of each join of a group as a pyarrow table, and the report."""
-
-    tables: dict[str, pa.Table]
-    report: Report
-
-
+@documented(GroupSpec)
 def join_group(
     joins: Sequence[Join],
     *,
-    streams: Mapping[str, Any],
+    streams: Mapping[str, ArrowData],
     time: str | Mapping[str, str],
-    memory: int | str,
-    evict: Any = "gdj",
-    shed: float | str | None = None,
-    lateness: Any = None,
-    workers: int = 1,
+    memory: Memory,
+    evict: Evict = "gdj",
+    shed: Shed | None = None,
+    lateness: NamedLatenesses = None,
+    idle: Duration | None = None,
     name: str | None = None,
+    workers: int = 1,
     arrival: str | Mapping[str, str] | None = None,
     batch_rows: int = 100_000,
 ) -> LocalGroupResult:
     """Run several joins over the same Arrow streams under one budget, as `braided.join_group` does on Spark.
 
-    `arrival` and `batch_rows` are those of `braided.local.join`, the rest is as in `braided.join_group`.
+    {options}
 
     >>> import pyarrow as pa
-    >>> from braided.specs.group_options import Join
+    >>> from braided import Join
     >>> rows = pa.table({"a": [1, 2], "b": [7, 7], "ts": pa.array([0, 1], pa.timestamp("us"))})
     >>> joins = [Join(name, left="x", right="y", on=name, within="1 second") for name in ("a", "b")]
     >>> result = join_group(joins, streams={"x": rows, "y": rows}, time="ts", memory=100)
     >>> {name: table.num_rows for name, table in result.tables.items()}
     {'a': 2, 'b': 4}
     """
-    from braided.specs import group_options as options
-
-    options.check_group(joins, streams)
-    streams = options.centre_first(joins, streams)
-    _check_counts(workers, batch_rows)
-    tables = {key: _read(stream, f"streams[{key!r}]") for key, stream in streams.items()}
-    names = options.resolve_group_names(time, {key: table.column_names for key, table in tables.items()})
-    ordered = [_in_microseconds(tables[key], column) for key, column in zip(names.streams, names.times, strict=True)]
-    auto = resolve_rule("auto", JOIN_FLOOR)
-    given = options.resolve_group_lateness(lateness, names.streams)
-    late = [auto if rule is None else rule for rule in given]
-    operator = options.build_group(joins, names, [table.schema for table in ordered], late, memory, evict, shed=shed)
+    check_named(streams)
+    ordered = centre_first(joins, streams)
+    spec = spec_of(GroupSpec, locals(), streams=tuple(ordered))
     columns = None
     if arrival is not None:
-        wanted = options.each_stream(arrival, "arrival", names.streams)
-        columns = [wanted[key] for key in names.streams]
-    runtime = LocalRuntime(operator, workers)
-    result = _run(runtime, ordered, _arrival(ordered, columns, names.times), batch_rows, name, waits=True)
+        wanted = each_stream(arrival, "arrival", spec.streams)
+        columns = [str(wanted[stream]) for stream in spec.streams]
+    result = run(spec, list(ordered.values()), workers=workers, arrival=columns, batch_rows=batch_rows, name=name)
     of_join = result.table.column("join")
     found = {
         join.name: pa.Table.from_struct_array(result.table.filter(pc.equal(of_join, join.name)).column(join.name))
@@ -227,205 +161,72 @@ def join_group(
     return LocalGroupResult(found, result.report)
 
 
+@documented(OrderSpec)
 def order(
-    data: Any,
+    data: ArrowData,
     *,
     time: str,
-    key: str | Sequence[str] | None = None,
-    lateness: Any = "auto",
-    late: str = "flag",
+    key: Keys = None,
+    lateness: Latenesses = None,
+    late: Late = "flag",
     idle: Duration | None = "30 seconds",
+    name: str | None = None,
     workers: int = 1,
     arrival: str | None = None,
     batch_rows: int = 100_000,
-    name: str | None = None,
 ) -> LocalResult:
     """Put an Arrow stream in order of event time in this process, batch by batch, as `braided.order` does on Spark.
 
     Rows arrive in the order of the `arrival` column, else as they are given. All of them leave: the end flushes. With
     ``late="side"`` the late rows are in `late`, apart from the table.
 
+    {options}
+
     >>> import pyarrow as pa
     >>> times = pa.array([0, 2_000_000, 1_000_000], pa.timestamp("us"))
     >>> order(pa.table({"ts": times}), time="ts", lateness="1 second").table["seq"].to_pylist()
     [0, 1, 2]
     """
-    return merge(
-        [data], time=time, key=key, lateness=lateness, late=late, idle=idle, workers=workers, arrival=arrival,
-        batch_rows=batch_rows, name=name,
-    )  # fmt: skip
+    spec = spec_of(OrderSpec, locals())
+    return _aside(spec, run(spec, [data], workers=workers, arrival=arrival, batch_rows=batch_rows, name=name))
 
 
+@documented(OrderSpec)
 def merge(
-    inputs: Sequence[Any],
+    inputs: Sequence[ArrowData],
     *,
     time: str,
-    key: str | Sequence[str] | None = None,
-    lateness: Any = "auto",
-    late: str = "flag",
+    key: Keys = None,
+    lateness: Latenesses = None,
+    late: Late = "flag",
     idle: Duration | None = "30 seconds",
+    name: str | None = None,
     workers: int = 1,
     arrival: str | None = None,
     batch_rows: int = 100_000,
-    name: str | None = None,
 ) -> LocalResult:
     """Merge Arrow streams of one schema into one in order of event time, as `braided.merge` does on Spark.
 
     Rows arrive in the order of the `arrival` column, else of their times (one input: as they are given). Where that
-    column is a timestamp, it tells how long an input has been silent.
-    """
-    from braided.specs.order_options import build_ordering
+    column is a timestamp, it says how long an input has been silent.
 
-    _check_counts(workers, batch_rows)
-    if not isinstance(inputs, (list, tuple)) or not inputs:
-        raise BraidedError("inputs: give a list of one or more tables")
-    tables = [_read(data, f"input {number}") for number, data in enumerate(inputs)]
-    tables = [_in_microseconds(table, time) if time in table.column_names else table for table in tables]
-    rules = [resolve_rule(lateness, 0)] * len(tables)
-    operator = build_ordering([table.schema for table in tables], time, key, rules, late, idle)
-    if arrival is None and len(tables) == 1:
-        arrived = np.arange(tables[0].num_rows)
-    else:
-        arrived = _arrival(tables, arrival, (time,) * len(tables))
-    result = _run(
-        LocalRuntime(operator, workers),
-        tables,
-        arrived,
-        batch_rows,
-        name,
-        waits=True,
-        moments=_moments(tables, arrival),
-    )
-    if late != "side":
+    {options}
+
+    >>> import pyarrow as pa
+    >>> one, two = (pa.table({"ts": pa.array(times, pa.timestamp("us"))}) for times in ([0, 5], [3]))
+    >>> merge([one, two], time="ts", late="drop").table["seq"].to_pylist()
+    [0, 1, 2]
+    """
+    if not isinstance(inputs, list | tuple) or not inputs:
+        raise OptionError("inputs: give a list of one or more tables")
+    spec = spec_of(OrderSpec, locals(), inputs=len(inputs))
+    return _aside(spec, run(spec, inputs, workers=workers, arrival=arrival, batch_rows=batch_rows, name=name))
+
+
+def _aside(spec: OrderSpec, result: LocalResult) -> LocalResult:
+    """Put late rows apart where asked for."""
+    if spec.late != "side":
         return result
     marks = result.table.column(LATE)
     rows = result.table.drop_columns([LATE])
     return LocalResult(rows.filter(pc.invert(marks)), result.report, rows.filter(marks))
-
-
-def _moments(tables: Sequence[pa.Table], arrival: str | None) -> npt.NDArray[np.int64] | None:
-    """Return when rows arrived in microseconds, None where the column does not say."""
-    columns = [table.column(arrival) for table in tables] if arrival is not None else []
-    if not columns or not all(pa.types.is_timestamp(column.type) for column in columns):
-        return None
-    parts = [column.cast(pa.timestamp("us"), safe=False).cast(pa.int64()).to_numpy() for column in columns]
-    return np.concatenate(parts)
-
-
-def _rules(lateness: Any, streams: int) -> list[int | Lateness]:
-    """Return the lateness of a join's streams; what is left open is learned."""
-    auto = resolve_rule("auto", JOIN_FLOOR)
-    return [auto if rule is None else rule for rule in resolve_rules(lateness, streams)]
-
-
-def _check_counts(workers: int, batch_rows: int) -> None:
-    if not isinstance(workers, int) or workers < 1:
-        raise BraidedError(f"workers={workers!r}: write a number of 1 or more")
-    if not isinstance(batch_rows, int) or batch_rows < 1:
-        raise BraidedError(f"batch_rows={batch_rows!r}: write a number of 1 or more")
-
-
-def _run(
-    runtime: LocalRuntime,
-    tables: Sequence[pa.Table],
-    order: npt.NDArray[np.int64],
-    batch_rows: int,
-    name: str | None,
-    *,
-    waits: bool,
-    moments: npt.NDArray[np.int64] | None = None,
-) -> LocalResult:
-    """Run all batches and, where rows wait to be put in order, a last one that lets them go.
-
-    `moments` are when the rows arrived, where that is known.
-    """
-    pieces: list[pa.RecordBatch] = []
-    for number, batch in enumerate(cut_into_batches(tables, order, batch_rows)):
-        last = order[min(len(order), (number + 1) * batch_rows) - 1]
-        pieces += runtime.run_batch(batch, stamp=None if moments is None else int(moments[last]))
-    if waits:
-        pieces += runtime.run_batch([(0, [])], final=True)
-    report = runtime.report()
-    if name is not None:
-        report.query["name"] = name
-    return LocalResult(pa.Table.from_batches(pieces, runtime.operator.output), report)
-
-
-def _read(data: Any, side: str) -> pa.Table:
-    try:
-        batches = list(record_batches(data))
-    except (TypeError, ValueError) as error:
-        raise BraidedError(
-            f"{side}: {type(data).__name__} does not speak the Arrow C stream interface; "
-            "give a pyarrow, pandas, polars or DuckDB table"
-        ) from error
-    schema = batches[0].schema if batches else pa.schema(data.schema)
-    table = pa.Table.from_batches(batches, schema)
-    plain = pa.schema([pa.field(field.name, _plain(field.type)) for field in schema])
-    return table.cast(plain) if not schema.equals(plain) else table.replace_schema_metadata(None)
-
-
-def _plain(kind: pa.DataType) -> pa.DataType:
-    """Return the type without views and dictionaries (polars sends them), for which Arrow lacks kernels."""
-    if pa.types.is_dictionary(kind):
-        return _plain(kind.value_type)
-    if kind == pa.string_view():
-        return pa.large_string()
-    if kind == pa.binary_view():
-        return pa.large_binary()
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        make = pa.list_ if pa.types.is_list(kind) else pa.large_list
-        return make(kind.value_field.with_type(_plain(kind.value_type)))
-    if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_plain(field.type)) for field in kind])
-    return kind
-
-
-def _in_microseconds(table: pa.Table, column: str) -> pa.Table:
-    """Cast a time column of another unit to microseconds, which is what Spark has; refuse to lose digits."""
-    field = table.schema.field(column)
-    if not pa.types.is_timestamp(field.type) or field.type.unit == "us":
-        return table
-    kind = pa.timestamp("us", field.type.tz)
-    at = table.schema.get_field_index(column)
-    try:
-        return table.set_column(at, pa.field(column, kind), table.column(column).cast(kind))
-    except pa.ArrowInvalid as error:
-        raise BraidedError(f"time={column!r}: has digits below a microsecond; round it first") from error
-
-
-def _arrival(
-    tables: Sequence[pa.Table], arrival: str | Sequence[str] | None, times: Sequence[str]
-) -> npt.NDArray[np.int64]:
-    """Return the order of arrival over the rows of all tables, those of the first numbered first."""
-    columns = times if arrival is None else (arrival,) * len(tables) if isinstance(arrival, str) else arrival
-    labels = stream_labels(len(tables))
-    for side, table, column in zip(labels, tables, columns, strict=True):
-        if column not in table.column_names:
-            raise BraidedError(
-                f"arrival={column!r}: the {side} input has no such column; it has {', '.join(table.column_names)}"
-            )
-    found = [table.column(column) for table, column in zip(tables, columns, strict=True)]
-    for side, column in zip(labels, found, strict=True):
-        if column.type != found[0].type:
-            raise BraidedError(
-                f"arrival={columns!r}: {found[0].type} on the {labels[0]}, {column.type} on the {side}; cast one"
-            )
-    together = pa.chunked_array([chunk for column in found for chunk in column.chunks], found[0].type)
-    order: npt.NDArray[np.int64] = pc.sort_indices(together).to_numpy().astype(np.int64)
-    return order
-
-
-def cut_into_batches(
-    tables: Sequence[pa.Table], order: npt.NDArray[np.int64], batch_rows: int
-) -> Iterator[list[tuple[int, list[pa.RecordBatch]]]]:
-    """Yield batches of `batch_rows` rows in order of arrival, as one task per side."""
-    bounds = np.cumsum([0, *(table.num_rows for table in tables)]).tolist()
-    for start in range(0, len(order), batch_rows):
-        part = order[start : start + batch_rows]
-        picks = [part[(part >= low) & (part < high)] - low for low, high in pairwise(bounds)]
-        yield [
-            (side, [conform(batch, table.schema) for batch in table.take(pa.array(pick)).to_batches()])
-            for side, (table, pick) in enumerate(zip(tables, picks, strict=True))
-            if len(pick)
-        ]

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from braided.buffers.recall.estimate import recall_of
-from braided.durations import format_duration
+from braided.durations import show_duration
 from braided.operator.contract import Json, stream_labels
 
 _COLUMNS = ("rows", "results", "cpu_ms", "stored_rows", "stored_bytes", "runs")
@@ -23,7 +23,8 @@ class Report:
     `to_dict()` is plain JSON: ``query``, ``streams`` (per input) and ``workers``, each with ``last`` (the
     last batch that had data) and ``total`` (since the checkpoint began). Of a join with a budget they also have rows
     ``evicted``, ``refused``, ``shed`` and ``too_large``, and ``recall`` with its standard error ``recall_error``, where
-    ``last`` is lately; ``query`` has both over all workers, as ``recall`` and ``recent_recall``.
+    ``last`` is recently; ``query`` has both over all workers, as ``recall`` and ``recent_recall``. A worker's ``share``
+    is its rows and results in the last batch over the mean of all workers.
     """
 
     query: Json
@@ -49,13 +50,13 @@ class Report:
         workers = [
             {
                 "worker": report["worker"],
-                "load": load,
+                "share": share,
                 **{
                     span: {column: report[span].get(column, 0) for column in _COLUMNS} | _bounded(report, span)
                     for span in ("last", "total")
                 },
             }
-            for report, load in zip(ordered, _loads(ordered), strict=True)
+            for report, share in zip(ordered, _shares(ordered), strict=True)
         ]
         return cls(query, streams, workers, routing)
 
@@ -67,7 +68,7 @@ class Report:
     def __str__(self) -> str:
         lines = [f"{self.query['name']}: {self.query['results']:,} results in {self.query['batches']} batches"]
         lines += _table(
-            ("stream", "rows", "late", "null time", "null key", "quarantined", "clock", "lateness"),
+            ("stream", "rows", "late", "null time", "null key", "quarantined", "given up", "clock", "lateness"),
             [
                 (
                     stream["name"],
@@ -75,19 +76,20 @@ class Report:
                     f"{stream['late']:,}",
                     f"{stream.get('null_times', 0):,}",
                     f"{stream.get('null_keys', 0):,}",
-                    f"{stream.get('quarantined', 0) + stream.get('given_up', 0):,}",
+                    f"{stream.get('quarantined', 0):,}",
+                    f"{stream.get('given_up', 0):,}",
                     _clock(stream.get("clock")),
-                    format_duration(stream.get("lateness", 0)),
+                    show_duration(stream.get("lateness", 0)),
                 )
                 for stream in self.streams
             ],
         )
         lines += _table(
-            ("worker", "load", "rows", "results", "cpu ms", "last cpu ms", "stored rows", "stored bytes", "runs"),
+            ("worker", "share", "rows", "results", "cpu ms", "last cpu ms", "stored rows", "stored bytes", "runs"),
             [
                 (
                     str(worker["worker"]),
-                    f"{worker['load']:.2f}",
+                    f"{worker['share']:.2f}",
                     *(f"{worker['total'][name]:,}" for name in ("rows", "results", "cpu_ms")),
                     f"{worker['last']['cpu_ms']:,}",
                     *(f"{worker['last'][name]:,}" for name in ("stored_rows", "stored_bytes", "runs")),
@@ -120,7 +122,7 @@ def _stream(side: int, label: str, known: Json, reports: list[Json]) -> Json:
     return stream
 
 
-def _loads(reports: list[Json]) -> list[float]:
+def _shares(reports: list[Json]) -> list[float]:
     """Return each worker's rows and results in the last batch, over the mean."""
     work = [report["last"]["rows"] + report["last"]["results"] for report in reports]
     mean = sum(work) / len(work) if work else 0
@@ -154,8 +156,8 @@ def _recall_lines(query: Json, workers: list[Json]) -> list[str]:
     def text(at: Json, name: str) -> str:
         return "-" if at[name] is None else f"{at[name]:.3f} +- {at[name + '_error']:.3f}"
 
-    lines = [f"  recall {text(query, 'recall')} in all, {text(query, 'recent_recall')} lately"]
-    names = ("recall", "lately", *_BOUNDED)
+    lines = [f"  recall {text(query, 'recall')} in all, {text(query, 'recent_recall')} recently"]
+    names = ("recall", "recently", *_BOUNDED)
     return lines + _table(
         ("worker", *(name.replace("_", " ") for name in names)),
         [
@@ -184,7 +186,7 @@ def routing_lines(routing: Json) -> list[str]:
         lines.append(f"    worker {worker}: load {now} now, {longer[0]} over 5 batches, {longer[1]} over 15")
     if routing["moving"]:
         lines.append(f"    {routing['moving']} buckets still probe where they were")
-    lines += [f"    batch {e['batch']}: {e['event']}, {e['reason']}" for e in routing.get("decisions", [])[-5:]]
+    lines += [f"    batch {d['batch']}: {d['action']}, {d['reason']}" for d in routing.get("decisions", [])[-5:]]
     return lines
 
 

@@ -3,7 +3,7 @@
 ```
  rows of one or several inputs -> waiting (K) -> by (time, input, content) -> results
              later than what has left --------> flagged, dropped or aside --> results
-             far ahead of everything ---------> apart, until others get there or have long gone on
+             far ahead of everything ---------> apart, until they are believed or given up
 ```
 
 With one input this is K-slack; with several it is StreamCloud's transparent input merger. A row leaves when its time
@@ -28,6 +28,7 @@ from braided.routing.routes import route
 from braided.routing.table import RoutingTable
 from braided.time.clocks import MAX_TIME, MIN_TIME, clamp
 from braided.time.lateness import Lateness
+from braided.time.quarantine import Quarantine
 from braided.time.stream_clock import StreamClock, all_safe, lateness_options, update_all
 
 SEQ, LATE = "seq", "late"
@@ -111,21 +112,25 @@ class Ordering:
         """Order one batch."""
         old: Json = state or {
             "horizon": MIN_TIME, "last": MIN_TIME, "block": 0, "seq": 0,
-            "waiting": [], "apart": [], "streams": None, "tallies": None,
+            "waiting": [], "apart": [[] for _ in range(self.streams)], "streams": None, "tallies": None,
         }  # fmt: skip
         clocks = [StreamClock(lateness, idle=self.idle) for lateness in self.lateness]
         if old["streams"] is not None:
             for clock, known in zip(clocks, old["streams"], strict=True):
                 clock.restore(known)
         last = old["last"]
-        update_all(clocks, work.streams, work.stamp, self._missed(work, clocks, last))
+        update_all(clocks, work.streams, work.moment, self._missed(work, clocks, last))
         until = MAX_TIME if work.final else max(old["horizon"], all_safe(clocks))
         waiting = Waiting(self._kept, self.time, store, old["waiting"], old["block"])
-        late, fresh, doubtful = self._sort(work, last, MAX_TIME if work.final else _limit(clocks))
-        apart = Waiting(self._kept, self.time, store, old["apart"], waiting.next_block)
-        known = len(fresh)
-        given_up = self._apart(apart, doubtful, clocks, fresh, final=work.final)
-        waiting.next_block = apart.next_block
+        rule = Quarantine(clocks, final=work.final)
+        late, fresh, doubtful = self._sort(work, last, rule.limit)
+        known, given_up = len(fresh), []
+        apart = []
+        for side, clock in enumerate(clocks):
+            runs = Waiting(self._kept, self.time, store, old["apart"][side], waiting.next_block)
+            given_up += self._apart(runs, side, rule, clock.jump + clock.lateness, doubtful, fresh)
+            waiting.next_block = runs.next_block
+            apart.append(runs)
 
         out = _Numbering(self, old["seq"])
         tallies = _Tallies(self.names, old["tallies"])
@@ -139,11 +144,11 @@ class Ordering:
             last = int(_times(rows, self.time)[-1])
             tallies.wait([rows], -1)
             yield out.add(rows, late=False)
-        runs = [*waiting.runs, *apart.runs]
+        stored = [*waiting.runs, *(run for side in apart for run in side.runs)]
         levels = {
-            "stored_rows": sum(run.waiting for run in runs),
-            "stored_bytes": sum(run.bytes for run in runs),
-            "runs": len(runs),
+            "stored_rows": sum(run.waiting for run in stored),
+            "stored_bytes": sum(run.bytes for run in stored),
+            "runs": len(stored),
             **tallies.levels(),
         }
         new = {
@@ -152,7 +157,7 @@ class Ordering:
             "block": waiting.next_block,
             "seq": out.next,
             "waiting": waiting.to_json(),
-            "apart": apart.to_json(),
+            "apart": [runs.to_json() for runs in apart],
             "streams": [clock.to_json() for clock in clocks],
             "tallies": tallies.to_json(),
         }
@@ -201,28 +206,25 @@ class Ordering:
     def _apart(
         self,
         apart: Waiting,
+        side: int,
+        rule: Quarantine,
+        patience: int,
         doubtful: list[pa.RecordBatch],
-        clocks: list[StreamClock],
         fresh: list[pa.RecordBatch],
-        *,
-        final: bool,
     ) -> list[pa.RecordBatch]:
-        """Keep doubtful rows apart; move what is vouched for to the fresh ones; return what was given up."""
+        """Keep an input's doubted rows apart; move what is believed to the fresh ones; return what was given up."""
         given_up = []
-        now = max((clock.clock for clock in clocks if clock.clock is not None), default=MIN_TIME)
-        patience = max(clock.jump + clock.lateness for clock in clocks)
-        limit = MAX_TIME if final else _limit(clocks)
         for run in list(apart.runs):
-            if run.first <= limit:
+            verdict = rule.judge(side, run.first, run.since, patience)
+            if verdict == "believed":
                 rows = apart.take(run)
-                stop = int(np.searchsorted(apart.times(rows), limit, side="right"))
+                stop = int(np.searchsorted(apart.times(rows), rule.limit, side="right"))
                 fresh.append(rows.slice(0, stop))
-                if stop < rows.num_rows:
-                    apart.store(rows.slice(stop), run.since)
-            elif now - run.since > patience:
+                apart.store(rows.slice(stop), run.since)
+            elif verdict == "given up":
                 given_up.append(apart.take(run))
         for rows in doubtful:
-            apart.store(rows, now)
+            apart.store(rows.filter(pa.array(_inputs(rows) == side)), rule.since(side))
         apart.compact()
         return given_up
 
@@ -290,11 +292,6 @@ class _Numbering:
             columns.append(pa.array(np.full(count, late)))
         self.next += count
         return pa.RecordBatch.from_arrays(columns, schema=self._ordering.output)
-
-
-def _limit(clocks: list[StreamClock]) -> int:
-    """Return the last time that some input vouches for."""
-    return max((clock.limit for clock in clocks if clock.clock is not None), default=MAX_TIME)
 
 
 def _inputs(rows: pa.RecordBatch) -> npt.NDArray[np.int8]:

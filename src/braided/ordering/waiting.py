@@ -21,7 +21,7 @@ import pyarrow as pa
 from braided.errors import BraidedError
 from braided.operator.store import Store
 from braided.routing.content import row_hashes
-from braided.time.clocks import MIN_TIME
+from braided.time.quarantine import Gone
 
 Times = npt.NDArray[np.int64]
 INPUT = "__braided_input"
@@ -34,7 +34,10 @@ _FANOUT = 8
 
 @dataclass
 class WaitingRun:
-    """A stored run: its block, how many rows it has and how many have left, its times, and since when it is here."""
+    """A stored run: its block, how many rows it has and how many have left, and its times.
+
+    Of doubted rows `since` says how far their stream had gone on when they came.
+    """
 
     block: int
     digest: str
@@ -43,7 +46,7 @@ class WaitingRun:
     left: int
     first: int
     last: int
-    since: int
+    since: Gone
 
     @property
     def waiting(self) -> int:
@@ -76,6 +79,8 @@ class Waiting:
     def __init__(self, schema: pa.Schema, time: str, store: Store, state: list[list[Any]], next_block: int) -> None:
         self._schema, self._time, self._store = schema, time, store
         self.runs = [WaitingRun(*run) for run in state]
+        for run in self.runs:
+            run.since = Gone(*run.since)
         self.next_block = next_block
 
     def to_json(self) -> list[list[Any]]:
@@ -105,13 +110,13 @@ class Waiting:
             times = self.times(rows)
             stop = int(np.searchsorted(times, until))
             heads.append((rows.slice(0, stop), times[:stop]))
-            self.store(rows.slice(stop), MIN_TIME)
+            self.store(rows.slice(stop), Gone())
         yield from _merge([head for head in heads if len(head[1])])
         for run in [run for run in self.runs if not run.waiting]:
             self._delete(run)
         self.compact()
 
-    def store(self, rows: pa.RecordBatch, since: int) -> None:
+    def store(self, rows: pa.RecordBatch, since: Gone) -> None:
         """Write rows that are in order as runs."""
         pieces = max(1, -(-rows.nbytes // _RUN_BYTES))
         step = max(1, -(-rows.num_rows // pieces))

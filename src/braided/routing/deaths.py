@@ -5,11 +5,16 @@
  -----------------------------------|--------------------------------------------------> batches
                 clocks here bound a's rows        a is dead once the horizons have passed them
 ```
+
+Rows ahead of their stream's clock, which nobody vouches for yet, are bounded by the largest time seen, until their
+stream has gone on for so long that workers have given them up.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +30,33 @@ class Horizons(Protocol):
     def horizon(self, side: int, clocks: Clocks) -> int:
         """Return the oldest time at which a row of this side can still match a row that is not late."""
 
+    def patience(self, side: int) -> int:
+        """Return how far a stream goes on before a doubted row of it is given up."""
+
+
+class Progress(Protocol):
+    """How far a stream has gone on row by row."""
+
+    def on_for(self, since: Any, patience: int) -> bool:
+        """Whether it has gone on for longer than that since an earlier moment."""
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """What a stream showed beyond its clock: the largest time, up to where it vouches, and how far it has gone on."""
+
+    top: int | None
+    limit: int
+    gone: Progress
+
+
+@dataclass(frozen=True)
+class _End:
+    """What bounds the rows of a stream that were stored before a version: their largest time, and when that was."""
+
+    top: int | None
+    gone: Progress | None = None
+
 
 class Deaths:
     """Follows versions and clocks from batch to batch.
@@ -34,19 +66,35 @@ class Deaths:
 
     def __init__(self, window: Horizons) -> None:
         self.window = window
-        self._ends: dict[int, Clocks] = {}  # a version -> clocks that bound the rows stored before it
-        self._last: tuple[int, int, Clocks] | None = None
+        self._ends: dict[int, list[_End]] = {}  # a version -> what bounds the rows stored before it
+        self._last: tuple[int, int, Clocks, list[_End]] | None = None
 
-    def observe(self, batch: int, version: int, clocks: Clocks) -> None:
-        """Take note of a batch that ran under a version of the table and committed these clocks."""
+    def observe(self, batch: int, version: int, clocks: Clocks, ahead: Sequence[Ahead] | None = None) -> None:
+        """Take note of a batch that ran under a version of the table and committed these clocks.
+
+        `ahead` says what each stream showed beyond them, where rows may have been.
+        """
+        now = [_End(clock) for clock in clocks] if ahead is None else [_End(seen.top, seen.gone) for seen in ahead]
         if self._last is not None and version > self._last[1]:
-            # Only the batch before tells; if it is unknown, this batch's own clocks bound the rows just as well.
-            end = self._last[2] if self._last[0] == batch - 1 else clocks
+            # Only the batch before tells; if it is unknown, this batch's own bounds hold for those rows just as well.
+            end = self._last[3] if self._last[0] == batch - 1 else now
             for passed in range(self._last[1] + 1, version + 1):
                 self._ends[passed] = end
         elif self._last is None:
-            self._ends[version] = clocks
-        self._last = (batch, version, clocks)
+            self._ends[version] = now
+        self._last = (batch, version, clocks, now)
+        if ahead is not None:
+            self._ends = {passed: self._without_given_up(end, ahead) for passed, end in self._ends.items()}
+
+    def _without_given_up(self, ends: list[_End], now: Sequence[Ahead]) -> list[_End]:
+        """Bound rows by what is vouched for, once those beyond it are given up."""
+        limit = max(seen.limit for seen in now)
+        out = []
+        for side, (end, seen) in enumerate(zip(ends, now, strict=True)):
+            over = end.top is not None and end.top > limit and end.gone is not None
+            gone = over and seen.gone.on_for(end.gone, self.window.patience(side))
+            out.append(replace(end, top=limit) if gone else end)
+        return out
 
     def dead(self, table: RoutingTable) -> npt.NDArray[np.bool_]:
         """Return which places of which groups' lists are dead, as a mask shaped like `table.live`."""
@@ -64,6 +112,6 @@ class Deaths:
         self._ends = {v: end for v, end in self._ends.items() if v == newest or any(s <= v for s in kept)}
         return dead
 
-    def _passed(self, end: Clocks, now: Clocks) -> bool:
-        """Whether no row up to `end`, of any side, can match a row that is not late any more."""
-        return all(clock is None or clock < self.window.horizon(side, now) for side, clock in enumerate(end))
+    def _passed(self, ends: list[_End], now: Clocks) -> bool:
+        """Whether no row up to `ends`, of any side, can match a row that is not late any more."""
+        return all(end.top is None or end.top < self.window.horizon(side, now) for side, end in enumerate(ends))

@@ -17,13 +17,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from braided.errors import BraidedError
+from braided.errors import OptionError
 from braided.routing.kernels import hash_bytes, hash_words
 
 Hashes = npt.NDArray[np.uint64]
 
-_INTEGERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
 _DECIMAL_DIGITS = 38
+# Digits by bits, as Spark's decimals for integers have them.
+_INTEGER_DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}
 # Decimals of up to 18 digits fit in the low word, so its hash is exact.
 _EXACT_DECIMAL_DIGITS = 18
 
@@ -33,30 +34,53 @@ def common_key_type(left: pa.DataType, right: pa.DataType, names: tuple[str, str
 
     >>> common_key_type(pa.int32(), pa.int64(), ("a", "b"))
     DataType(int64)
+    >>> common_key_type(pa.uint64(), pa.int8(), ("a", "b"))  # int64 would make -1 equal to 2 ** 64 - 1
+    Decimal128Type(decimal128(20, 0))
     """
     for side, name, kind in (("left", names[0], left), ("right", names[1], right)):
         if not _hashable(kind):
-            raise BraidedError(
+            raise OptionError(
                 f"on={name!r}: a {side} key of type {kind} is not supported; join on its fields or cast it"
             )
-    if pa.types.is_signed_integer(left) and pa.types.is_signed_integer(right):
-        return max(left, right, key=lambda kind: kind.bit_width)
+    if pa.types.is_integer(left) and pa.types.is_integer(right):
+        if pa.types.is_signed_integer(left) == pa.types.is_signed_integer(right):
+            return max(left, right, key=lambda kind: kind.bit_width)
+        if pa.uint64() not in (left, right):
+            return pa.int64()
     if pa.types.is_floating(left) and pa.types.is_floating(right):
         return pa.float64()
-    if pa.types.is_decimal(left) and pa.types.is_decimal(right):
-        scale = max(left.scale, right.scale)
-        digits = max(left.precision - left.scale, right.precision - right.scale) + scale
+    if _is_number(left) and _is_number(right):
+        shapes = [_digits(left), _digits(right)]
+        scale = max(scale for _, scale in shapes)
+        digits = max(whole for whole, _ in shapes) + scale
         if digits <= _DECIMAL_DIGITS:
             return pa.decimal128(digits, scale)
     elif _is_text(left) and _is_text(right):
         return pa.large_string()
     elif _is_bytes(left) and _is_bytes(right):
         return pa.large_binary()
+    elif _is_zoned(left) and _is_zoned(right) and left.unit == right.unit:
+        return pa.timestamp(left.unit, "UTC")
     elif left == right:
         return left
-    raise BraidedError(
+    raise OptionError(
         f"on={names!r}: key types do not match, {left} on the left and {right} on the right; cast one side"
     )
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_decimal(kind))
+
+
+def _digits(kind: pa.DataType) -> tuple[int, int]:
+    """Return the digits before and after the point."""
+    if pa.types.is_integer(kind):
+        return _INTEGER_DIGITS[kind.bit_width], 0
+    return kind.precision - kind.scale, kind.scale
+
+
+def _is_zoned(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_timestamp(kind)) and kind.tz is not None
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -69,7 +93,7 @@ def _is_bytes(kind: pa.DataType) -> bool:
 
 def _hashable(kind: pa.DataType) -> bool:
     return (
-        kind in _INTEGERS
+        bool(pa.types.is_integer(kind))
         or kind in (pa.float32(), pa.float64(), pa.bool_(), pa.date32())
         or _is_text(kind)
         or _is_bytes(kind)

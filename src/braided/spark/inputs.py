@@ -1,4 +1,4 @@
-"""Checking the DataFrames that a user gives to an operator."""
+"""The DataFrames that a user gives to an operator: checked, and described as streams."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import BooleanType, DataType, LongType, StringType, StructType
 
-from braided.errors import BraidedError
+from braided.compile.stream import Stream, TimeMarks
+from braided.errors import OptionError
+from braided.spark.watermark import marks_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,20 +22,44 @@ def check_frames(frames: Mapping[str, Any]) -> SparkSession:
     """Refuse what is no DataFrame of a classic session, and streams mixed with tables; return the session."""
     for label, frame in frames.items():
         if not isinstance(frame, DataFrame):
-            raise BraidedError(
+            raise OptionError(
                 f"{label}: {type(frame).__name__} is not a Spark DataFrame; for Arrow data use braided.local"
             )
         if type(frame).__module__.startswith("pyspark.sql.connect"):
-            raise BraidedError(f"{label}: Spark Connect is not supported yet; use a classic SparkSession")
+            raise OptionError(f"{label}: Spark Connect is not supported yet; use a classic SparkSession")
     streaming = [label for label, frame in frames.items() if frame.isStreaming]
     tables = [label for label in frames if label not in streaming]
     if streaming and tables:
-        raise BraidedError(
+        raise OptionError(
             f"{streaming[0]} is streaming and {tables[0]} is not; give streams or batch DataFrames, not both "
             "(Spark's own join does a stream with a table)"
         )
     session: SparkSession = next(iter(frames.values())).sparkSession
     return session
+
+
+def stream_of(frame: DataFrame, label: str) -> Stream:
+    """Return a DataFrame as the compiler sees it."""
+    marks = {field.name: marks_of(field.metadata or {}) for field in frame.schema.fields}
+    collated = {field.name for field in frame.schema.fields if is_collated(field.dataType)}
+    return Stream(
+        label,
+        arrow_schema(frame, label),
+        {name: found for name, found in marks.items() if found != TimeMarks()},
+        frozenset(collated),
+        str(frame.sparkSession.conf.get("spark.sql.caseSensitive")).lower() == "true",
+    )
+
+
+def is_collated(kind: DataType) -> bool:
+    """Whether strings compare in other ways than by their bytes."""
+    return isinstance(kind, StringType) and not kind.isUTF8BinaryCollation()
+
+
+def from_arrow_type(kind: pa.DataType) -> DataType:
+    """Return the Spark type of a column that an operator makes."""
+    made = {pa.int64(): LongType(), pa.bool_(): BooleanType(), pa.string(): StringType()}
+    return made[kind]
 
 
 def arrow_schema(frame: DataFrame, label: str) -> pa.Schema:
@@ -43,7 +69,7 @@ def arrow_schema(frame: DataFrame, label: str) -> pa.Schema:
         try:
             fields += list(to_arrow_schema(StructType([field]), timezone="UTC"))
         except Exception as error:
-            raise BraidedError(
+            raise OptionError(
                 f"{label}: column {field.name!r} of type {field.dataType.simpleString()} cannot be carried in Arrow; "
                 "drop or cast it"
             ) from error

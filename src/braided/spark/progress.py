@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from braided.compile.plan import describe
 from braided.errors import BraidedError
 from braided.operator.contract import Json
 from braided.operator.report import Report, routing_lines
-from braided.routing.control import ControlDir
 from braided.routing.table import BUCKETS, GRIDS, RoutingTable
 from braided.spark.dataflow import METRIC
-from braided.spark.driver import Watched, watched_join
+from braided.spark.registry import Watched, metrics_of, name_of, registries, registry_of
+from braided.spark.routing import open_control
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -27,18 +27,19 @@ def read_report(query: Any, name: str | None = None) -> Report:
         raise BraidedError(f"query={type(query).__name__}: give the StreamingQuery that start() returned")
     names: set[str] = set()
     for progress in reversed(query.recentProgress):
-        metrics = progress.observedMetrics
-        found = {
-            metric[len(METRIC) : -len(":work")]: row["reports"]
-            for metric, row in metrics.items()
-            if metric.startswith(METRIC) and metric.endswith(":work") and row["reports"]
-        }
-        names |= set(found)
-        chosen = name if name is not None else max(found, default=None)
-        if chosen is not None and chosen in found:
-            reports = [json.loads(text) for text in found[chosen]]
-            routed = [json.loads(text) for text in metrics[f"{METRIC}{chosen}:route"]["reports"]]
-            result = Report.of_workers(chosen, progress.batchId, reports, _routing_of(chosen, reports, routed))
+        found = metrics_of(progress)
+        names |= {name_of(metric) for metric in found}
+        chosen = [metric for metric in found if name is None or name_of(metric) == name]
+        if name is not None and len(chosen) > 1:
+            raise BraidedError(f"name={name!r}: {len(chosen)} operators of this query share it; give each its own")
+        if chosen:
+            metric, metrics = chosen[-1], progress.observedMetrics
+            reports = [json.loads(text) for text in metrics[f"{METRIC}{metric}:work"]["reports"]]
+            routed = [json.loads(text) for text in metrics[f"{METRIC}{metric}:route"]["reports"]]
+            watched = _watched(metric)
+            result = Report.of_workers(
+                name_of(metric), progress.batchId, reports, _routing_of(watched, reports, routed)
+            )
             result.query["id"] = str(query.id)
             return result
     if name is not None and names:
@@ -46,10 +47,15 @@ def read_report(query: Any, name: str | None = None) -> Report:
     raise BraidedError("query: no braided join has reported yet; wait for its first batch with data")
 
 
-def _routing_of(name: str, reports: list[Json], routed: list[Json]) -> Json | None:
-    """Describe the table that a batch used; None for a join that this process did not make."""
-    watched = watched_join(name)
-    if watched is None or not reports or reports[0].get("table") is None:
+def _watched(metric: str) -> Watched | None:
+    """Return the operator of a metric; None for one that this process did not make."""
+    found = [registry.find(metric) for registry in registries()]
+    return next((watched for watched in found if watched is not None), None)
+
+
+def _routing_of(watched: Watched | None, reports: list[Json], routed: list[Json]) -> Json | None:
+    """Describe the table that a batch used; None for an operator that this process did not make, or that has none."""
+    if watched is None or watched.plan.joined is None or not reports or reports[0].get("table") is None:
         return None
     control = watched.routing.control
     table = watched.routing.table if control is None else control.table(reports[0]["table"][0])
@@ -83,7 +89,7 @@ def describe_routing(table: RoutingTable, watched: Watched) -> Json:
         "control": None if control is None else control.location,
     }
     if control is not None:
-        described["decisions"] = control.events()
+        described["decisions"] = control.decisions()
     if watched.controller is not None:
         described["loads"] = watched.controller.loads()
     return described
@@ -97,17 +103,18 @@ def _grid(table: RoutingTable, number: int, what: str) -> Json:
 def explain_frame(frame: DataFrame) -> str:
     """See `braided.explain`."""
     plan = frame._jdf.queryExecution().analyzed().toString()
-    names = sorted(set(re.findall(rf"{re.escape(METRIC)}(.+?):work", plan)))
+    numbers = sorted({int(number) for number in re.findall(rf"{re.escape(METRIC)}(\d+)-[0-9a-f]{{8}}:", plan)})
     lines = []
-    for name in names:
-        watched = watched_join(name)
-        if watched is None:
-            continue
-        control = watched.routing.control
-        table = watched.routing.table if control is None else control.newest()
-        lines.append(f"{name}: {watched.operator.describe()}")
-        lines += routing_lines(describe_routing(table, watched))
-        lines.append(f"    {'adapts by ' + control.location if control else 'fixed: give control= to let it adapt'}")
+    for watched in registry_of(frame.sparkSession).numbered(numbers):
+        lines.append(f"{watched.name}: {describe(watched.plan)}")
+        if watched.plan.joined is not None:
+            control = watched.routing.control
+            table = watched.routing.table if control is None else control.newest()
+            lines += routing_lines(describe_routing(table, watched))
+            adapts = "fixed: give control= to let it adapt" if control is None else f"adapts by {control.location}"
+            lines.append(f"    {adapts}")
+        if watched.plan.residual is not None:
+            lines.append(f"    where={watched.plan.residual.where!r} runs in Spark: {watched.plan.residual.why}")
     return "\n".join(lines) if lines else "no braided join in this DataFrame"
 
 
@@ -115,7 +122,7 @@ def request_scale(control: str, workers: int | str) -> None:
     """See `braided.scale`."""
     if workers != "auto" and (type(workers) is not int or workers < 1):
         raise BraidedError(f"workers={workers!r}: write a number of 1 or more, or 'auto'")
-    directory = ControlDir(control if "://" in control else os.path.abspath(control))
+    directory = open_control(control)
     if not directory.versions():
         raise BraidedError(f"control={control!r}: is no control directory of a join")
     directory.want(workers)

@@ -10,7 +10,10 @@ not know, it stays as it is and a warning says which delay to write.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
+
+from braided.compile.stream import TimeMarks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -21,6 +24,7 @@ WATERMARK = "spark.watermarkDelayMs"
 # How far a result's time may be behind the largest of its column, and behind its sources' clocks.
 DELAY = "braided.delayUs"
 BEHIND = "braided.behindUs"
+MARKS = (WATERMARK, DELAY, BEHIND)
 
 # Through these a longer delay is harmless: they neither drop nor expire by the watermark.
 _TRANSPARENT = {
@@ -31,16 +35,42 @@ _TRANSPARENT = {
 }  # fmt: skip
 
 
+def marks_of(metadata: Mapping[str, Any]) -> TimeMarks:
+    """Return the marks in a column's metadata."""
+    delay, watermark = metadata.get(DELAY), metadata.get(WATERMARK)
+    return TimeMarks(
+        None if delay is None else int(delay),
+        int(metadata.get(BEHIND, 0)),
+        None if watermark is None else int(watermark) * 1000,
+    )
+
+
+def to_metadata(marks: TimeMarks, watermark_ms: int | None) -> dict[str, int]:
+    """Return marks as metadata, with the watermark that the inputs really have."""
+    metadata = {BEHIND: marks.behind}
+    if marks.delay is not None:
+        metadata[DELAY] = marks.delay
+    if watermark_ms is not None:
+        metadata[WATERMARK] = watermark_ms
+    return metadata
+
+
 def metadata_of(frame: DataFrame, column: str) -> dict[str, Any]:
     """Return the metadata of a column, where Spark and Braided both keep their marks."""
     metadata: dict[str, Any] = frame.schema[column].metadata or {}
     return metadata
 
 
-def lengthen_watermark(frame: DataFrame, column: str, delay_us: int) -> tuple[DataFrame, int]:
-    """Return the input with its watermark's delay at least `delay_us`, and that delay in milliseconds."""
+def lengthen_watermark(frame: DataFrame, column: str, delay_us: int) -> tuple[DataFrame, int | None]:
+    """Return the input with its watermark's delay at least `delay_us`, and that delay in milliseconds.
+
+    An input that has no watermark stays as it is.
+    """
+    metadata = metadata_of(frame, column)
+    if WATERMARK not in metadata:
+        return frame, None
     wanted_ms = -(-delay_us // 1000)
-    current_ms = int(metadata_of(frame, column)[WATERMARK])
+    current_ms = int(metadata[WATERMARK])
     if current_ms >= wanted_ms:
         return frame, current_ms
     plan = _lengthened(frame._jdf.queryExecution().analyzed(), wanted_ms, frame.sparkSession._jvm)

@@ -7,7 +7,8 @@
  a right row leaves when  r.t - lo < clock_left  - K_left
 ```
 
-Precondition: all times are int64 microseconds. Clocks never move back, so neither do horizons.
+Precondition: all times are int64 microseconds. A clock that moves back, because it started with a
+wrong row, takes the horizons back; what has expired is gone.
 """
 
 from __future__ import annotations
@@ -22,8 +23,22 @@ MAX_TIME = (1 << 63) - 1
 Times = npt.NDArray[np.int64]
 
 
+class _Stays:
+    """How long rows stay, of any time condition."""
+
+    lateness: tuple[int, ...]
+
+    def retention(self, side: int) -> int:
+        """How far behind another stream's clock a stored row of this side may be and still match."""
+        raise NotImplementedError
+
+    def patience(self, side: int) -> int:
+        """How far a stream goes on before a doubted row of it is given up (`braided.time.quarantine`)."""
+        return self.retention(side) + self.lateness[side]
+
+
 @dataclass(frozen=True)
-class Window:
+class Window(_Stays):
     """The time condition of a join, lo <= r.t - l.t <= hi, and each stream's lateness K."""
 
     lo: int
@@ -67,7 +82,7 @@ class Window:
 
 
 @dataclass(frozen=True)
-class Span:
+class Span(_Stays):
     """The time condition of a join of n streams, max(t) - min(t) <= within, and each stream's lateness K.
 
     A stored row x can be part of a new result as long as some *other* stream j can still bring a row that is not
@@ -115,7 +130,7 @@ class Span:
 
 
 @dataclass(frozen=True)
-class GroupSpan:
+class GroupSpan(_Stays):
     """The time conditions of several joins, each as (left stream, right stream, lo, hi), and each stream's lateness K.
 
     A stored row leaves when that holds in every join that its stream is in.

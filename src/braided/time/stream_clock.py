@@ -14,6 +14,7 @@ from braided.time.lateness import Lateness
 from braided.time.learning.delays import Delays
 from braided.time.learning.learner import Learner
 from braided.time.learning.next_delays import NextDelays
+from braided.time.quarantine import Gone
 from braided.time.trust import JUMP, Cluster, Trust
 
 # So many changes of K are remembered for the report.
@@ -48,7 +49,7 @@ def lateness_options(lateness: Sequence[int | Lateness]) -> list[int | str]:
 
 
 def jump_of(lateness: int | Lateness) -> int:
-    """Return how far ahead of its stream's clock a time must be to be quarantined."""
+    """Return how far ahead of every stream's clock a time must be to be doubted; a lateness is never longer."""
     return max(JUMP, lateness) if isinstance(lateness, int) else lateness.ceiling_us
 
 
@@ -76,6 +77,21 @@ class StreamClock:
         return self.trust.clock
 
     @property
+    def settled(self) -> bool:
+        """Whether the clock counts: rows expire and leave by it, and it vouches for others."""
+        return self.trust.settled
+
+    @property
+    def counted(self) -> int | None:
+        """The clock, once it counts."""
+        return self.trust.clock if self.trust.settled else None
+
+    @property
+    def gone(self) -> Gone:
+        """How far the stream has gone on row by row."""
+        return self.trust.gone
+
+    @property
     def lateness(self) -> int:
         """K, as of the last batch."""
         if self._fixed is not None:
@@ -91,29 +107,30 @@ class StreamClock:
     @property
     def safe(self) -> int:
         """The time before which no row that is not late can come any more."""
-        return MIN_TIME if self.clock is None else clamp(self.clock - self.lateness)
+        return MIN_TIME if self.counted is None else clamp(self.counted - self.lateness)
 
     @property
     def limit(self) -> int:
-        """The last time that is not quarantined."""
+        """The last time that the stream vouches for."""
         return self.trust.limit(self.jump)
 
     def update(
-        self, seen: StreamTime, stamp: int | None = None, others: int | None = None, missed: int | None = None
+        self, seen: StreamTime, moment: int | None = None, others: int | None = None, missed: int | None = None
     ) -> None:
-        """Take what a batch showed; `stamp` is its moment, where known, and `others` the largest clock beside.
+        """Take what a batch showed; `moment` is when it ran, where that is known.
 
-        `missed` is how many of its rows came too late, where one worker sees all.
+        `others` is the largest clock beside it that counts, and `missed` is how many of its rows came too late, where
+        one worker sees all.
         """
         before = self.clock
         self.trust.update(seen.clusters, self.jump, others)
         if self._learner is not None and seen.handed is not None:
             self._learner.hint(seen.handed)
         self._learn(before, seen.delays, missed)
-        if stamp is not None:
+        if moment is not None:
             if seen.clusters or self._heard is None:
-                self._heard = stamp
-            self.silent = max(0, stamp - self._heard)
+                self._heard = moment
+            self.silent = max(0, moment - self._heard)
 
     def _learn(self, before: int | None, tasks: list[Delays | NextDelays], missed: int | None) -> None:
         """Learn K from tasks whose times are near the clock, or from all while no row has set it."""
@@ -127,7 +144,7 @@ class StreamClock:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Take the state as `to_json` left it."""
-        self.trust = Trust(**state["trust"])
+        self.trust = Trust.from_json(state["trust"])
         self._heard, self.silent, self._history = state["heard"], state["silent"], state["history"]
         if self._learner is not None:
             self._learner = Learner.from_json(state["learner"], self._learner.spec, self._reach)
@@ -145,6 +162,7 @@ class StreamClock:
     def report(self) -> dict[str, Any]:
         """Return what people want to know of it."""
         told: dict[str, Any] = {"clock": self.clock, "lateness": self.lateness}
+        told |= {"settled": self.settled, "top": self.trust.top, "limit": self.limit, "gone": self.gone}
         if self._learner is not None:
             told["lateness_history"] = self._history
         if self._idle_after is not None:
@@ -155,14 +173,17 @@ class StreamClock:
 def update_all(
     clocks: Sequence[StreamClock],
     seen: Sequence[StreamTime],
-    stamp: int | None,
+    moment: int | None,
     missed: Sequence[int] | None = None,
 ) -> None:
     """Update the clocks of streams that stand beside each other; each sees where the others were before."""
-    before = [clock.clock for clock in clocks]
+    before = [clock.counted for clock in clocks]
     for at, (clock, stream) in enumerate(zip(clocks, seen, strict=True)):
         others = [other for i, other in enumerate(before) if i != at and other is not None]
-        clock.update(stream, stamp, max(others, default=None), None if missed is None else missed[at])
+        clock.update(stream, moment, max(others, default=None), None if missed is None else missed[at])
+    furthest = max((clock.counted for clock in clocks if clock.counted is not None), default=None)
+    for clock in clocks:
+        clock.trust.settle(clock.jump, furthest)
 
 
 def all_safe(clocks: Sequence[StreamClock]) -> int:

@@ -1,42 +1,48 @@
 """Which times may move a clock: those of the crowd. A device years ahead is a crowd of few, whatever it sends.
 
 ```
- behind                     near the clock                          ahead: quarantined
+ behind                     near the clock                          ahead: doubted
  --[####]------- jump -------[##########################|clock]------- jump -------[#]-->
 ```
 
 Times less than `jump` apart belong together. Rows near the clock move it. Rows ahead of it move it only once they
 are the most of what arrives, as after an outage; and should the clock itself have started with a wrong one, rows
-behind it take it back on the same condition.
+behind it take it back on the same condition. The clock then *leaps* to where the middle one of those rows is: of rows
+that are hours apart, as a sparse stream has them, no single one decides.
+
+A clock *counts*, is settled, once as many rows have been near it as may decide a vote, or another clock that counts has
+got there. Until then nothing expires by it and nothing leaves: the first row of a stream may be the wrong one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from braided.time.clocks import clamp
+from braided.time.quarantine import VOTERS, Gone
 
 Times = npt.NDArray[np.int64]
 
 JUMP = 3_600_000_000
 """An hour: delays and gaps within a live stream are shorter, and broken clocks are mostly off by more."""
 _MOST_CLUSTERS = 32
-# The vote counts about so many last rows, or those of the last batch if it has more; so few do not decide.
-_VOTERS = 64
+# So few rows do not decide.
 _QUORUM = 8
+# What is left of a row's vote when it is forgotten.
+_FORGOTTEN = 1 / 64
 
 
 class Cluster(NamedTuple):
-    """Rows whose times are close together: the first and the last time, and how many rows."""
+    """Rows whose times are close together: the first and the last time, and how many rows or what their votes weigh."""
 
     first: int
     last: int
-    rows: int
+    rows: float
 
 
 def clusters_of(times: Times, jump: int) -> list[Cluster]:
@@ -91,12 +97,16 @@ def largest(clusters: Iterable[Cluster]) -> Cluster:
 
 def _middle(clusters: list[Cluster]) -> Cluster:
     """Return the cluster that holds the middle row."""
-    half = sum(cluster.rows for cluster in clusters) / 2
+    half = _weight(clusters) / 2
     for cluster in clusters:
         half -= cluster.rows
         if half <= 0:
             break
     return cluster
+
+
+def _weight(clusters: Iterable[Cluster]) -> float:
+    return sum(cluster.rows for cluster in clusters)
 
 
 @dataclass
@@ -107,50 +117,101 @@ class Trust:
 
     >>> trust = Trust()
     >>> trust.update([Cluster(0, 5, 100), Cluster(10**15, 10**15, 2)], JUMP)
-    >>> trust.clock, trust.limit(JUMP) < 10**15
-    (5, True)
+    >>> trust.clock, trust.settled, trust.limit(JUMP) < 10**15
+    (5, True, True)
     """
 
     clock: int | None = None
+    settled: bool = False
+    """Whether the clock counts."""
+    top: int | None = None
+    """The largest time seen, whether it is to be trusted or not."""
+    gone: Gone = field(default_factory=Gone)
     near: float = 0
-    ahead: float = 0
-    behind: float = 0
+    ahead: list[Cluster] = field(default_factory=list)
+    behind: list[Cluster] = field(default_factory=list)
+    """The votes of the last rows, as they were when they arrived."""
 
     def update(self, clusters: list[Cluster], jump: int, others: int | None = None) -> None:
-        """Take the clusters of a batch and move the clock. `others` is the largest clock of the streams beside it.
+        """Take the clusters of a batch and move the clock. `others` is the largest clock beside it that counts.
 
         A sparse stream may have longer gaps than a jump: alone in a batch, a time that the others have reached counts.
         """
-        if not clusters:
-            return
-        if self.clock is None:
-            self.clock = largest(clusters).last
-        clock = self.clock
-        fade = min(1.0, _VOTERS / max(1.0, self.near + self.ahead + self.behind))
-        groups: dict[str, list[Cluster]] = {"near": [], "ahead": [], "behind": []}
-        for cluster in clusters:
-            place = "ahead" if cluster.first - clock > jump else "behind" if clock - cluster.last > jump else "near"
-            groups[place].append(cluster)
-        if others is not None and not groups["near"]:
-            groups["near"] = [cluster for cluster in groups["ahead"] if cluster.first - others <= jump]
-            groups["ahead"] = groups["ahead"][len(groups["near"]) :]
-        for place, found in groups.items():
-            setattr(self, place, getattr(self, place) * fade + sum(cluster.rows for cluster in found))
-        for place in ("ahead", "behind"):
-            votes = getattr(self, place)
-            if groups[place] and votes >= _QUORUM and 2 * votes > self.near + self.ahead + self.behind:
-                self.clock = _middle(groups[place]).last
-                self.near, self.ahead, self.behind = votes, 0, 0
+        if clusters:
+            self.top = clusters[-1].last if self.top is None else max(self.top, clusters[-1].last)
+            self._start(clusters, jump, others)
+            self._move(clusters, jump, others)
+        self.settle(jump, others)
+
+    def settle(self, jump: int, others: int | None) -> None:
+        """Let the clock count once enough rows, or `others`, have been there."""
+        if self.clock is not None and (self.near >= _QUORUM or (others is not None and self.clock - others <= jump)):
+            self.settled = True
+
+    def _start(self, clusters: list[Cluster], jump: int, others: int | None) -> None:
+        """Choose where a clock begins: where others have been, or else with the most rows."""
+        reached = [cluster for cluster in clusters if others is not None and cluster.first - others <= jump]
+        alone = self.clock is not None and others is not None and self.clock - others > jump
+        if self.clock is None or (reached and alone and not self.settled):
+            self.clock = largest(reached or clusters).last
+            self.near, self.ahead, self.behind = 0, [], []
+
+    def _move(self, clusters: list[Cluster], jump: int, others: int | None) -> None:
+        assert self.clock is not None
+        clock, settled = self.clock, self.settled
+        self._fade(jump)
+        ahead = [cluster for cluster in clusters if cluster.first - clock > jump]
+        behind = [cluster for cluster in clusters if clock - cluster.last > jump]
+        near = [cluster for cluster in clusters if cluster not in ahead and cluster not in behind]
+        vouched = []
+        if others is not None and not near:
+            vouched = [cluster for cluster in ahead if cluster.first - others <= jump]
+            ahead = ahead[len(vouched) :]
+        self.near += _weight([*near, *vouched])
+        self.ahead = merge_clusters([*self.ahead, *ahead], jump)
+        self.behind = merge_clusters([*self.behind, *behind], jump)
+        for new, votes in ((ahead, self.ahead), (behind, self.behind)):
+            weight = _weight(votes)
+            if new and weight >= _QUORUM and 2 * weight > self.near + _weight(self.ahead) + _weight(self.behind):
+                self._leap(votes)
                 return
-        self.clock = max([clock, *(cluster.last for cluster in groups["near"])])
+        self.clock = max([clock, *(cluster.last for cluster in (*near, *vouched))])
+        if vouched:
+            self.gone = self.gone.leapt()
+        elif settled:
+            self.gone = self.gone.further(self.clock - clock, int(_weight(near)))
+
+    def _fade(self, jump: int) -> None:
+        """Let older votes weigh less; those ahead that the clock has come near to are votes for it."""
+        assert self.clock is not None
+        reached = self.clock + jump
+        self.near += _weight(vote for vote in self.ahead if vote.first <= reached)
+        self.ahead = [vote for vote in self.ahead if vote.first > reached]
+        fade = min(1.0, VOTERS / max(1.0, self.near + _weight(self.ahead) + _weight(self.behind)))
+        self.near *= fade
+        for votes in (self.ahead, self.behind):
+            faded = [Cluster(vote.first, vote.last, vote.rows * fade) for vote in votes]
+            votes[:] = [vote for vote in faded if vote.rows >= _FORGOTTEN]
+
+    def _leap(self, votes: list[Cluster]) -> None:
+        self.clock = _middle(votes).last
+        self.near = _weight(vote for vote in votes if vote.last <= self.clock)
+        self.ahead, self.behind = [vote for vote in votes if vote.first > self.clock], []
+        self.settled, self.gone = True, self.gone.leapt()
 
     def limit(self, jump: int) -> int:
-        """Return the last time that is not quarantined."""
+        """Return the last time that is near the clock."""
         return clamp((0 if self.clock is None else self.clock) + jump)
 
     def to_json(self) -> dict[str, Any]:
         """Return the state as plain JSON."""
-        return asdict(self)
+        return dict(vars(self))
+
+    @classmethod
+    def from_json(cls, state: dict[str, Any]) -> Trust:
+        """Read what `to_json` gave."""
+        votes = {name: [Cluster(*vote) for vote in state[name]] for name in ("ahead", "behind")}
+        return cls(**{**state, **votes, "gone": Gone(*state["gone"])})
 
 
 def in_largest(times: Times, clusters: list[Cluster]) -> npt.NDArray[np.bool_] | slice:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from braided.buffers.policies.hooks import Hooks, hook
+from braided.buffers.policies.hooks import Hooks
 from braided.buffers.policies.policy import Adopted, Policy, Shape, Stored, check_count
 from braided.buffers.records import Ints, Reals, Records, State
 from braided.buffers.sections import Facts, Reader, Writer, require
@@ -62,25 +62,25 @@ def learn_ages(keep: Ints, streams: Records, matches: Reals, exits: Reals) -> No
             matches[s, j] *= 0.5
 
 
-@hook
+@in_place
 def _left(state: State, learned: Ages, slot: int, time: int) -> None:
     stream = int(state.rows[slot].stream)
     retention = state.streams[stream].retention
     learned.exits[stream, age_bin(min(time - state.rows[slot].time, retention), retention)] += 1.0
 
 
-@hook
+@in_place
 def _by_chain(learned: Ages) -> bool:
     return False
 
 
-@hook
+@in_place
 def _row_matched(state: State, learned: Ages, pool: int, slot: int, age: int, shares: float) -> None:
     stream = int(state.rows[slot].stream)
     learned.matches[stream, age_bin(age, state.streams[stream].retention)] += 1.0
 
 
-@hook
+@in_place
 def _newcomer(
     state: State, learned: Ages, key: np.uint64, time: int, stream: int, content: np.uint64, hint: float
 ) -> tuple[float, float]:
@@ -92,7 +92,7 @@ def _newcomer(
     return time + keep, min(time + keep, float(time))
 
 
-@hook
+@in_place
 def _ended(state: State, learned: Ages) -> None:
     if state.totals[0].events % learned.period == 0:
         learn_ages(learned.keep, state.streams, learned.matches, learned.exits)

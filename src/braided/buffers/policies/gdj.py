@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from braided.buffers.heap import current_credit
-from braided.buffers.policies.hooks import GroupHooks, Hooks, hook
+from braided.buffers.policies.hooks import GroupHooks, Hooks
 from braided.buffers.policies.percentiles import percentile_index, select, shell_sort, values_below
 from braided.buffers.policies.policy import Adopted, Policy, Shape, check_choice, check_count
 from braided.buffers.records import EVERYTHING, Bytes, Ints, Reals, Records, State, Words
 from braided.buffers.rows import pool_of
 from braided.buffers.sections import Facts, Reader, Writer, require
 from braided.compiled import in_place
-from braided.durations import parse_duration
+from braided.durations import Duration, as_text, parse_duration
 from braided.errors import BraidedError
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def _refresh(learned: Credits, pools: Records, rows: Records, heap: Records, cha
             learned.pools[p].initial = select(credits, n, percentile_index(learned.percentile, n))
 
 
-@hook
+@in_place
 def _initial(learned: Credits, pool: int) -> float:
     """Return the credit of a newcomer: a percentile of the pool's credits, or a constant."""
     if learned.by_percentile:
@@ -79,7 +79,7 @@ def _initial(learned: Credits, pool: int) -> float:
     return float(learned.constant + learned.pools[pool].decayed)
 
 
-@hook
+@in_place
 def _begin(state: State, learned: Credits, time: int) -> None:
     """Decrease all credits for the units of time that ended before this event, by raising `decayed`."""
     if learned.decay == _DECAY_NONE:
@@ -97,19 +97,19 @@ def _begin(state: State, learned: Credits, time: int) -> None:
     learned.now[0], learned.now[1] = unit, 1
 
 
-@hook
+@in_place
 def _by_chain(learned: Credits) -> bool:
     return learned.gain in (_GAIN_ONE, _GAIN_NONE)
 
 
-@hook
+@in_place
 def _chain_matched(state: State, learned: Credits, pool: int, entry: int, stream: int, shares: float) -> None:
     if learned.gain == _GAIN_ONE:
         state.chains[entry, stream].gained += shares
         learned.pools[pool].added += shares * state.chains[entry, stream].rows
 
 
-@hook
+@in_place
 def _row_matched(state: State, learned: Credits, pool: int, slot: int, age: int, shares: float) -> None:
     if learned.gain == _GAIN_NONE or shares == 0.0:
         return
@@ -124,32 +124,32 @@ def _row_matched(state: State, learned: Credits, pool: int, slot: int, age: int,
     learned.pools[pool].added += added
 
 
-@hook
+@in_place
 def _arrived(state: State, learned: Credits, key: np.uint64, time: int, stream: int, entry: int) -> None:
     if learned.snapshot.shape[1] > 0 and state.totals[0].events % learned.refresh == 0:
         _refresh(learned, state.pools, state.rows, state.heap, state.chains)
 
 
-@hook
+@in_place
 def _newcomer(
     state: State, learned: Credits, key: np.uint64, time: int, stream: int, content: np.uint64, hint: float
 ) -> tuple[float, float]:
     return _initial(learned, pool_of(state.pools, stream)), EVERYTHING
 
 
-@hook
+@in_place
 def _group_matched(state: Any, learned: Credits, slot: int) -> None:
     if learned.gain == _GAIN_ONE:
         state.rows[slot].credit += 1.0
 
 
-@hook
+@in_place
 def _group_arrived(state: Any, learned: Credits, keys: Words, roles: Bytes) -> None:
     if learned.snapshot.shape[1] > 0 and state.totals[0].events % learned.refresh == 0:
         _refresh(learned, state.pools, state.rows, state.heap, state.chains)
 
 
-@hook
+@in_place
 def _group_newcomer(state: Any, learned: Credits, keys: Words, roles: Bytes, content: np.uint64) -> tuple[float, float]:
     return _initial(learned, 0), EVERYTHING
 
@@ -197,7 +197,7 @@ class GDJ(Policy):
     constant: float | None = None
     gain: Literal["one", "rank", "none", "reset"] = "one"
     decay: Literal["none", "one", "mean"] = "none"
-    unit: str = "1 second"
+    unit: Duration = "1 second"
     refresh: int | None = None
 
     name = "gdj"
@@ -206,6 +206,7 @@ class GDJ(Policy):
     in_groups = "'gdj' (gain 'one', decay 'none')"
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "unit", as_text(self.unit, "unit"))
         check_choice("gain", self.gain, _GAINS)
         check_choice("decay", self.decay, _DECAYS)
         if parse_duration(self.unit, "unit") <= 0:
@@ -225,7 +226,7 @@ class GDJ(Policy):
         )  # fmt: skip
 
     @classmethod
-    def method(cls, number: int, *, initial: float | Literal["auto"] = "auto", unit: str = "1 second") -> GDJ:
+    def method(cls, number: int, *, initial: float | Literal["auto"] = "auto", unit: Duration = "1 second") -> GDJ:
         """Return the paper's METHOD 1, 2 or 3 (section 5.2)."""
         if number == 1:
             return cls(initial=initial, gain="one", decay="none", unit=unit)

@@ -8,64 +8,54 @@
 Each takes the buffer's `state` (`braided.buffers.records`) and what its policy has `learned`, a named tuple of the
 policy's own. What a policy does not say is as in FIFO: a newcomer is worth nothing and displaces the oldest row.
 
-A hook is a function of a module, written under `@hook`: numba finds a compiled kernel on disk by the names of the
-functions in it, which a function inside another has none of.
+A hook is a function under `@in_place`: it allocates nothing, and calls nothing but kernels.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterable
-from pathlib import Path
-from typing import Any, NamedTuple, TypeVar, cast
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
-from numba.extending import register_jitable
 
 from braided.buffers.records import EVERYTHING, Bytes, State, Words
+from braided.compiled import in_place
 
-__all__ = ["GroupHooks", "Hooks", "hook", "sources_of"]
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def hook(function: F) -> F:
-    """Let a function be part of kernels."""
-    return cast(F, register_jitable(error_model="numpy", _nrt=False)(function))
+__all__ = ["GroupHooks", "Hooks"]
 
 
-@hook
+@in_place
 def begin(state: State, learned: Any, time: int) -> None:
     """Start with an event, before anything else has happened at its time."""
 
 
-@hook
+@in_place
 def left(state: State, learned: Any, slot: int, time: int) -> None:
     """See a row that goes: out of the window, or for a newcomer."""
 
 
-@hook
+@in_place
 def by_chain(learned: Any) -> bool:
     """Return whether a match with all rows of a key and stream is one `chain_matched`, not a `row_matched` each."""
     return True
 
 
-@hook
+@in_place
 def chain_matched(state: State, learned: Any, pool: int, entry: int, stream: int, shares: float) -> None:
     """See an event that matched every stored row of its key and of a stream, each in so many results."""
 
 
-@hook
+@in_place
 def row_matched(state: State, learned: Any, pool: int, slot: int, age: int, shares: float) -> None:
     """See an event that matched a stored row, of an age, in so many results."""
 
 
-@hook
+@in_place
 def arrived(state: State, learned: Any, key: np.uint64, time: int, stream: int, entry: int) -> None:
     """See an event that has met all that is stored; `entry` is that of its key in the index, NONE if it has none."""
 
 
-@hook
+@in_place
 def newcomer(
     state: State, learned: Any, key: np.uint64, time: int, stream: int, content: np.uint64, hint: float
 ) -> tuple[float, float]:
@@ -73,12 +63,12 @@ def newcomer(
     return 0.0, EVERYTHING
 
 
-@hook
+@in_place
 def stored(state: State, learned: Any, slot: int, key: np.uint64) -> None:
     """See the row that was stored."""
 
 
-@hook
+@in_place
 def ended(state: State, learned: Any) -> None:
     """End an event."""
 
@@ -97,17 +87,17 @@ class Hooks(NamedTuple):
     ended: Callable[..., None] = ended
 
 
-@hook
+@in_place
 def group_matched(state: Any, learned: Any, slot: int) -> None:
     """See a row that was matched in one of the joins."""
 
 
-@hook
+@in_place
 def group_arrived(state: Any, learned: Any, keys: Words, roles: Bytes) -> None:
     """See a row that has met all that is stored, with its key and role in each join."""
 
 
-@hook
+@in_place
 def group_newcomer(state: Any, learned: Any, keys: Words, roles: Bytes, content: np.uint64) -> tuple[float, float]:
     """Return a row's credit, and the bar."""
     return 0.0, EVERYTHING
@@ -119,12 +109,3 @@ class GroupHooks(NamedTuple):
     matched: Callable[..., None] = group_matched
     arrived: Callable[..., None] = group_arrived
     newcomer: Callable[..., tuple[float, float]] = group_newcomer
-
-
-def sources_of(functions: Iterable[Callable[..., Any]]) -> int:
-    """Return a digest of the files that functions are written in: a kernel on disk is that of other files no longer."""
-    names = {function.__code__.co_filename for function in functions}
-    digest = hashlib.sha256()
-    for name in sorted(names):
-        digest.update(Path(name).read_bytes() if Path(name).is_file() else name.encode())
-    return int.from_bytes(digest.digest()[:6], "big")

@@ -9,7 +9,7 @@ import numpy as np
 
 from braided.buffers.index import find_entry
 from braided.buffers.policies.counts import SKETCH_ROWS, count_in_sketch, count_in_table, count_of_sketch
-from braided.buffers.policies.hooks import GroupHooks, Hooks, hook
+from braided.buffers.policies.hooks import GroupHooks, Hooks
 from braided.buffers.policies.policy import Shape, Stored, check_choice, check_count
 from braided.buffers.policies.seen import CountingPolicy, Seen, new_counts, newcomer, read_again, stored
 from braided.buffers.records import Bytes, Ints, Reals, State, Words
@@ -24,7 +24,7 @@ class Sketched(NamedTuple):
     sketch: Ints
 
 
-@hook
+@in_place
 def _arrived(state: State, learned: Seen, key: np.uint64, time: int, stream: int, entry: int) -> None:
     read_again(state, learned, key, entry, count_in_table(learned.head, learned.keys, learned.counts, key, stream))
 
@@ -39,7 +39,7 @@ def _others(sketch: Ints, key: np.uint64, stream: int) -> float:
     return float(total)
 
 
-@hook
+@in_place
 def _sketch_arrived(state: State, learned: Sketched, key: np.uint64, time: int, stream: int, entry: int) -> None:
     count_in_sketch(learned.sketch, key, stream)
     if entry >= 0:
@@ -47,7 +47,7 @@ def _sketch_arrived(state: State, learned: Sketched, key: np.uint64, time: int, 
             state.chains[entry, q].gained = _others(learned.sketch, key, q)
 
 
-@hook
+@in_place
 def _sketch_newcomer(
     state: State, learned: Sketched, key: np.uint64, time: int, stream: int, content: np.uint64, hint: float
 ) -> tuple[float, float]:
@@ -55,7 +55,7 @@ def _sketch_newcomer(
     return seen, seen
 
 
-@hook
+@in_place
 def _sketch_stored(state: State, learned: Sketched, slot: int, key: np.uint64) -> None:
     state.rows[slot].credit = 0.0
     entry = state.rows[slot].entry
@@ -63,7 +63,7 @@ def _sketch_stored(state: State, learned: Sketched, slot: int, key: np.uint64) -
         state.chains[entry, q].gained = _others(learned.sketch, key, q)
 
 
-@hook
+@in_place
 def _group_arrived(state: Any, learned: Sketched, keys: Words, roles: Bytes) -> None:
     """Count a row in each join, and raise the credits of the rows that it makes more likely to match."""
     for j in range(len(roles)):
@@ -78,7 +78,7 @@ def _group_arrived(state: Any, learned: Sketched, keys: Words, roles: Bytes) -> 
                     slot = int(state.link[j][slot].after)
 
 
-@hook
+@in_place
 def _group_newcomer(
     state: Any, learned: Sketched, keys: Words, roles: Bytes, content: np.uint64
 ) -> tuple[float, float]:

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from braided.buffers.policies.hooks import GroupHooks, Hooks, hook
+from braided.buffers.policies.hooks import GroupHooks, Hooks
 from braided.buffers.policies.policy import Adopted, Policy, Shape, check_seed
 from braided.buffers.records import SPREAD, Bytes, Ints, Reals, State, Words
-from braided.compiled import compiled
+from braided.compiled import compiled, in_place
 from braided.routing.kernels import mix
 
 
@@ -20,7 +20,7 @@ class Draw(NamedTuple):
     seed: np.uint64
 
 
-@hook
+@in_place
 def _newcomer(
     state: State, learned: Draw, key: np.uint64, time: int, stream: int, content: np.uint64, hint: float
 ) -> tuple[float, float]:
@@ -28,7 +28,7 @@ def _newcomer(
     return drawn, drawn
 
 
-@hook
+@in_place
 def _group_newcomer(state: Any, learned: Draw, keys: Words, roles: Bytes, content: np.uint64) -> tuple[float, float]:
     drawn = float(mix(content ^ (learned.seed * SPREAD)) >> np.uint64(11))
     return drawn, drawn

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from braided.buffers.policies.fading import SCALES, look_at_clock, note_occurrence, set_weights
-from braided.buffers.policies.hooks import Hooks, hook
+from braided.buffers.policies.hooks import Hooks
 from braided.buffers.policies.policy import Adopted, Shape, check_choice, check_count
 from braided.buffers.policies.seen import CountingPolicy, Seen, new_counts, newcomer, read_again, stored, worth_of_rows
 from braided.buffers.records import Bytes, Ints, Reals, State, Words
@@ -16,7 +16,7 @@ from braided.buffers.sections import Facts, Reader
 from braided.compiled import in_place
 
 
-@hook
+@in_place
 def _note(seen: Seen, key: np.uint64, time: int, stream: int) -> bool:
     """Count an occurrence; return whether other counts have fallen."""
     looking = seen.head[0].noted % seen.refresh == 0
@@ -35,7 +35,7 @@ def note_all(seen: Seen, keys: Words, times: Ints, streams: Bytes) -> None:
         _note(seen, keys[i], times[i], int(streams[i]))
 
 
-@hook
+@in_place
 def _arrived(state: State, learned: Seen, key: np.uint64, time: int, stream: int, entry: int) -> None:
     read_again(state, learned, key, entry, _note(learned, key, time, stream))
 

@@ -12,7 +12,6 @@ import numpy as np
 
 from braided.buffers.heap import BEHIND, current_credit, heap_rebuild
 from braided.buffers.policies.counts import place_of
-from braided.buffers.policies.hooks import hook
 from braided.buffers.policies.policy import Policy, Stored
 from braided.buffers.records import Bytes, Ints, Reals, Records, State, Words, power_of_two
 from braided.buffers.sections import Facts, Reader, Writer, require
@@ -107,7 +106,7 @@ def _read_all(state: State, seen: Seen) -> None:
         heap_rebuild(heap, state.heap_at, p, pools[p].rows)
 
 
-@hook
+@in_place
 def read_again(state: State, seen: Seen, key: np.uint64, entry: int, fallen: bool) -> None:
     """Set the credits of a key that was seen, and where other counts have `fallen`, of all stored rows."""
     if entry >= 0:
@@ -117,7 +116,7 @@ def read_again(state: State, seen: Seen, key: np.uint64, entry: int, fallen: boo
         _read_all(state, seen)
 
 
-@hook
+@in_place
 def newcomer(
     state: State, learned: Seen, key: np.uint64, time: int, stream: int, content: np.uint64, hint: float
 ) -> tuple[float, float]:
@@ -127,7 +126,7 @@ def newcomer(
     return seen, seen
 
 
-@hook
+@in_place
 def stored(state: State, learned: Seen, slot: int, key: np.uint64) -> None:
     """Give the credit to the chain: the next occurrence raises it for every row of the key."""
     state.rows[slot].credit = 0.0

@@ -22,15 +22,15 @@ import numpy as np
 import numpy.typing as npt
 
 from braided.buffers.buffer import Events
-from braided.buffers.policies.hooks import Hooks, hook
+from braided.buffers.policies.hooks import Hooks
 from braided.buffers.policies.policy import Policy
 from braided.buffers.records import Ints, Reals, State
-from braided.compiled import compiled
+from braided.compiled import compiled, in_place
 
 Flags = npt.NDArray[np.bool_]
 
 
-@hook
+@in_place
 def _newcomer(
     state: State, learned: Any, key: np.uint64, time: int, stream: int, content: np.uint64, hint: float
 ) -> tuple[float, float]:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from braided.operator.contract import Operator
+from braided.joins.many.multijoin import MultiJoin
+from braided.joins.window_join import WindowJoin
+from braided.time.clocks import Span, Window
 from braided.time.lateness import Lateness
 
 
 class AroundJoin:
     """A join with something before or after it: the same inputs, times and results."""
 
-    exact: Operator
+    exact: WindowJoin | MultiJoin
 
     @property
     def inputs(self) -> tuple[pa.Schema, ...]:
@@ -22,6 +24,11 @@ class AroundJoin:
     def times(self) -> tuple[str, ...]:
         """The event-time column of each input."""
         return self.exact.times
+
+    @property
+    def window(self) -> Window | Span:
+        """The time condition, with the least lateness."""
+        return self.exact.window
 
     @property
     def lateness(self) -> tuple[int | Lateness, ...]:

@@ -5,13 +5,14 @@
 ```
 
 A row waits until no row that is not late can come before it. Rows later than what has entered are left out, and so are
-those whose time is quarantined once their stream has gone on for long without getting there.
+doubted ones that are given up (`braided.time.quarantine`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -25,10 +26,20 @@ from braided.operator.contract import Block, Json, Operator, Work
 from braided.operator.entrance import Entrance
 from braided.operator.store import Store
 from braided.routing.content import row_hashes
+from braided.time.clocks import GroupSpan, Span, Window
+from braided.time.quarantine import Gone
 
 Words = npt.NDArray[np.uint64]
 Saved = list[int] | None
 """A block of a worker's store by its number and size; None: not yet written."""
+
+
+class OrderedStreams(Operator, Protocol):
+    """What is asked of an operator whose rows are put in order."""
+
+    @property
+    def window(self) -> Window | Span | GroupSpan:
+        """The time condition, with the least lateness."""
 
 
 class Entering(NamedTuple):
@@ -107,13 +118,18 @@ class OrderedRows:
     """
 
     def __init__(
-        self, streams: Operator, state: Json | None, store: Store, *, marked: bool, shedding: Shedding | None = None
+        self,
+        streams: OrderedStreams,
+        state: Json | None,
+        store: Store,
+        *,
+        marked: bool,
+        shedding: Shedding | None = None,
     ) -> None:
         self._streams, self._shedding = streams, shedding
-        count = len(streams.inputs)
         self._state: Json = state or {
             "entrance": None, "batch": 0, "block": 0, "alive": None, "shed": None,
-            "kept": [[] for _ in range(count)], "waiting": [[] for _ in range(count)],
+            **{name: [[] for _ in streams.inputs] for name in ("kept", "waiting", "apart")},
         }  # fmt: skip
         if shedding is not None and self._state["shed"] is not None:
             shedding.restore(self._state["shed"])
@@ -125,7 +141,7 @@ class OrderedRows:
     def enter(self, work: Work) -> Entering:
         """Take a batch, and put in order the rows that nothing can come before any more."""
         entrance = self.entrance
-        entrance.advance(work.streams, work.stamp, final=work.final)
+        entrance.advance(work.streams, work.moment, final=work.final)
         sides = range(len(self._streams.inputs))
         entrance.late = [self._late(side, work.blocks) for side in sides]
         arriving = [self._arriving(side, work.blocks) for side in sides]
@@ -200,13 +216,57 @@ class OrderedRows:
         schema, waiting = self._streams.inputs[side], self._state["waiting"]
         parts = [self._blocks.read(entry, schema) for entry in waiting[side]]
         parts += [Rows.of_block(block, self._state["batch"]) for block in blocks if block.side == side]
+        parts += self._believed(side)
         rows = together(parts, schema)
         times = self._times_of(side, rows.rows)
-        waits = self.entrance.waits(side, times)
+        ahead = times > self.entrance.quarantine.limit
         for entry in waiting[side]:
             self._blocks.delete(entry[0])
-        waiting[side] = self._blocks.write(rows.pick(waits))
+        waiting[side] = self._blocks.write(rows.pick((times >= self.entrance.until) & ~ahead))
+        self._put_apart(side, rows.pick(ahead), self.entrance.quarantine.since(side))
         return rows.pick(self.entrance.enters(times))
+
+    def _believed(self, side: int) -> list[Rows]:
+        """Return the rows put apart earlier that some stream has got near to; forget those that are given up."""
+        rule, groups, believed = self.entrance.quarantine, self._state["apart"][side], []
+        self._state["apart"][side] = []
+        for mark, first, entries in groups:
+            since = Gone(*mark)
+            verdict = rule.judge(side, first, since, self._patience(side))
+            if verdict == "doubted":
+                self._state["apart"][side].append([mark, first, entries])
+                continue
+            if verdict == "believed":
+                rows = self._read(side, entries)
+                near = self._times_of(side, rows.rows) <= rule.limit
+                believed.append(rows.pick(near))
+                self._put_apart(side, rows.pick(~near), since)
+            else:
+                self.entrance.given_up[side] += sum(entry[2] for entry in entries)
+            for entry in entries:
+                self._blocks.delete(entry[0])
+        return believed
+
+    def _put_apart(self, side: int, rows: Rows, since: Gone) -> None:
+        """Keep doubted rows, together with those that came shortly before."""
+        if not len(rows):
+            return
+        groups = self._state["apart"][side]
+        rule, schema = self.entrance.quarantine, self._streams.inputs[side]
+        if since == rule.since(side) and groups and rule.same(side, Gone(*groups[-1][0]), self._patience(side)):
+            _, _, entries = groups.pop()
+            rows = together([self._read(side, entries), rows], schema)
+            for entry in entries:
+                self._blocks.delete(entry[0])
+        groups.append([since, int(self._times_of(side, rows.rows).min()), self._blocks.write(rows)])
+
+    def _read(self, side: int, entries: Sequence[Sequence[Any]]) -> Rows:
+        schema = self._streams.inputs[side]
+        return together([self._blocks.read(entry, schema) for entry in entries], schema)
+
+    def _patience(self, side: int) -> int:
+        window = replace(self._streams.window, lateness=tuple(clock.lateness for clock in self.entrance.clocks))
+        return window.patience(side)
 
     def _read_kept(self) -> list[Kept]:
         counts = [sum(entry[2] for entry in entries) for entries in self._state["kept"]]

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from braided.durations import format_duration
 from braided.errors import BraidedError
 from braided.joins.arrivals import KeyedInputs, OutputColumn
 from braided.joins.many.emit import MultiEmitter
@@ -89,7 +90,8 @@ class MultiJoin(KeyedInputs):
     def describe(self) -> str:
         """Return the join as people would say it."""
         same = [names[0] if len(set(names)) == 1 else " = ".join(names) for names in zip(*self.keys, strict=True)]
-        return f"joins {len(self.inputs)} streams on {', '.join(same)}, max(t) - min(t) <= {self.window.within} us"
+        within = format_duration(self.window.within)
+        return f"joins {len(self.inputs)} streams on {', '.join(same)}, max(t) - min(t) <= {within}"
 
     def process(self, work: Work, state: Json | None, store: Store) -> Generator[pa.RecordBatch, None, Outcome]:
         """Join one batch."""

@@ -15,6 +15,7 @@ from braided.joins.predicates.tree import Type
 _NUMBER = re.compile(r"([0-9]*)(\.?)([0-9]*)((?:e[+-]?[0-9]+)?)(bd|[lsyd]?)")
 _WHOLE = {"tinyint": 1 << 7, "smallint": 1 << 15, "int": 1 << 31, "bigint": 1 << 63}
 _SUFFIXES = {"y": ["tinyint"], "s": ["smallint"], "l": ["bigint"], "": ["int", "bigint"]}
+_DIGITS = 38
 _ESCAPES = {
     "\\\\": "\\",
     "\\'": "'",
@@ -62,7 +63,10 @@ def number(text: str, sign: str = "") -> tuple[int | float, Type] | None:
         return None if isinf(double) else (double, Type("double"))
     if exponent or (point and suffix in ("l", "s", "y")):
         return None
-    unscaled, scale = int(f"{sign}{whole}{fraction}"), len(fraction)
+    whole, scale = whole.lstrip("0") or "0", len(fraction)
+    if max(len(whole), scale) > _DIGITS:  # no type holds it, and Python refuses to read more than 4,300 digits
+        return None
+    unscaled = int(f"{sign}{whole}{fraction}")
     if suffix != "bd" and not point:
         for name in _SUFFIXES[suffix]:
             if -_WHOLE[name] <= unscaled < _WHOLE[name]:
@@ -70,7 +74,7 @@ def number(text: str, sign: str = "") -> tuple[int | float, Type] | None:
         if suffix:
             return None
     precision = max(len(str(abs(unscaled))), scale)
-    return (unscaled, Type("decimal", precision, scale)) if precision <= 38 else None
+    return (unscaled, Type("decimal", precision, scale)) if precision <= _DIGITS else None
 
 
 def string(quoted: str) -> str | None:

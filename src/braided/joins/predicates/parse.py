@@ -299,7 +299,8 @@ class Parser:
     def _literal(self, found: tuple[Any, Type] | None, start: int) -> Syntax:
         node = self._node("literal", found or (), start)
         if found is None:
-            self._refuse(f"the literal {node.text} is not in the compiled subset")
+            shown = node.text if len(node.text) <= 60 else f"{node.text[:20]}... of {len(node.text):,} characters"
+            self._refuse(f"the literal {shown} is not in the compiled subset")
         return node
 
     def _interval(self) -> int:

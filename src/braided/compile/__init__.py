@@ -1,0 +1,1 @@
+"""From specs to operators: names found, types checked, time marks handed on."""

@@ -1,0 +1,90 @@
+"""A stream as the compiler sees it: its columns, and how late its times may be; where from, nobody asks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from braided.errors import OptionError
+from braided.time.lateness import Lateness
+from braided.time.resolve import learned_above
+
+
+@dataclass(frozen=True)
+class TimeMarks:
+    """What is known beforehand of a time column, in microseconds.
+
+    delay : of the result of an operator, how far its times may be behind the largest seen; None for a source's.
+    behind : how far they may be behind the clocks of its sources.
+    watermark : the delay of a watermark that was given to it, or of its sources; None where there is none.
+    """
+
+    delay: int | None = None
+    behind: int = 0
+    watermark: int | None = None
+
+    def lateness(self, given: int | Lateness | None) -> int | Lateness:
+        """Return a stream's lateness: as given, else of its watermark, else learned; never less than its own delay.
+
+        >>> TimeMarks(watermark=5).lateness(None), TimeMarks(delay=7).lateness(3)
+        (5, 10)
+        """
+        own = self.delay or 0
+        if isinstance(given, int):
+            return own + given
+        if given is None and self.delay is None and self.watermark is not None:
+            return self.watermark
+        return learned_above(Lateness() if given is None else given, own)
+
+
+@dataclass(frozen=True)
+class Stream:
+    """One input: what messages call it, its Arrow schema, the marks of its time columns.
+
+    `collated` columns compare in other ways than by their bytes. With `case_sensitive`, names are found only as they
+    are written.
+    """
+
+    label: str
+    schema: pa.Schema
+    marks: Mapping[str, TimeMarks] = field(default_factory=dict)
+    collated: frozenset[str] = frozenset()
+    case_sensitive: bool = False
+
+    @property
+    def called(self) -> str:
+        """Return what a sentence calls it."""
+        return f"the {self.label} input" if self.label in ("left", "right") else f"the {self.label}".replace(
+            "the streams", "streams"
+        )  # fmt: skip
+
+    def marks_of(self, column: str) -> TimeMarks:
+        """Return what is known of a time column."""
+        return self.marks.get(column, TimeMarks())
+
+    def find(self, name: object, option: str) -> str:
+        """Find a column as Spark does: exactly, or else without regard to case unless case matters."""
+        names: list[str] = self.schema.names
+        if name in names:
+            return str(name)
+        folded = [] if self.case_sensitive else [column for column in names if column.lower() == str(name).lower()]
+        if len(folded) == 1:
+            return folded[0]
+        raise OptionError(f"{option}={name!r}: {self.called} has no such column; it has {', '.join(names)}")
+
+    def time_column(self, name: object) -> str:
+        """Find a column of timestamps in microseconds."""
+        column = self.find(name, "time")
+        kind = self.schema.field(column).type
+        if not pa.types.is_timestamp(kind) or kind.unit != "us":
+            raise OptionError(f"time={column!r}: has type {kind}, not a timestamp in microseconds; cast it")
+        return column
+
+    def key_column(self, name: object, option: str) -> str:
+        """Find a column whose values can be compared by their bytes."""
+        column = self.find(name, option)
+        if column in self.collated:
+            raise OptionError(f"{option}={column!r}: collated keys are not supported, cast it to string")
+        return column

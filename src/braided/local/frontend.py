@@ -1,0 +1,92 @@
+"""The one local front end: a spec and its tables become a table of results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from braided.balance.controller import Controller
+from braided.compile.build import build
+from braided.compile.plan import Plan, Setting
+from braided.compile.stream import Stream
+from braided.errors import OptionError
+from braided.local.reading import (
+    cut_into_batches,
+    in_microseconds,
+    in_zones_of,
+    moments_of_arrival,
+    order_of_arrival,
+    read,
+)
+from braided.local.results import LocalResult
+from braided.local.runtime import LocalRuntime
+from braided.routing.start import first_table
+from braided.specs.order import OrderSpec
+from braided.specs.spec import Spec
+from braided.typing import ArrowData
+
+Arrival = str | Sequence[str] | None
+
+
+def run(
+    spec: Spec,
+    data: Sequence[ArrowData],
+    *,
+    workers: int = 1,
+    arrival: Arrival = None,
+    batch_rows: int = 100_000,
+    name: str | None = None,
+) -> LocalResult:
+    """Return the results of a spec over Arrow data, batch by batch; the end lets everything go that waits."""
+    for option, value in (("workers", workers), ("batch_rows", batch_rows)):
+        if not isinstance(value, int) or value < 1:
+            raise OptionError(f"{option}={value!r}: write a number of 1 or more")
+    tables = _tables(spec, data)
+    streams = [Stream(label, table.schema) for label, table in zip(spec.labels, tables, strict=True)]
+    plan = build(spec, streams, Setting(adaptive=workers > 1))
+    runtime = _runtime(plan, workers)
+    order = _order(spec, tables, arrival, plan.times)
+    moments = None if plan.operator.idle is None else moments_of_arrival(tables, arrival)
+    pieces: list[pa.RecordBatch] = []
+    for number, batch in enumerate(cut_into_batches(tables, order, batch_rows)):
+        last = order[min(len(order), (number + 1) * batch_rows) - 1]
+        pieces += runtime.run_batch(batch, moment=None if moments is None else int(moments[last]))
+    if plan.waits:
+        pieces += runtime.run_batch([(0, [])], final=True)
+    report = runtime.report()
+    if name is not None:
+        report.query["name"] = name
+    return LocalResult(pa.Table.from_batches(pieces, plan.operator.output), report)
+
+
+def _runtime(plan: Plan, workers: int) -> LocalRuntime:
+    """Return the runtime; with several workers the routing adapts, as it does on Spark with a control directory."""
+    table = first_table(plan.scheme, workers, keyed=plan.keyed, version=1)
+    controller = None
+    if workers > 1 and plan.joined is not None and plan.fixed is None:
+        controller = Controller(table, plan.joined.window, measure="work", most_columns=plan.joined.most_columns)
+    runtime = LocalRuntime(plan.operator, workers, controller=controller)
+    runtime.table = table
+    return runtime
+
+
+def _tables(spec: Spec, data: Sequence[ArrowData]) -> list[pa.Table]:
+    """Read the inputs, their time columns in microseconds, which is what Spark has."""
+    tables = [read(part, label) for part, label in zip(data, spec.labels, strict=True)]
+    for number, table in enumerate(tables):
+        name = str(spec.time_of(number))
+        found = [column for column in table.column_names if column.lower() == name.lower()]
+        column = name if name in table.column_names else found[0] if len(found) == 1 else None
+        if column is not None:
+            tables[number] = in_microseconds(table, column)
+    return [in_zones_of(table, tables[0].schema) for table in tables] if isinstance(spec, OrderSpec) else tables
+
+
+def _order(spec: Spec, tables: Sequence[pa.Table], arrival: Arrival, times: Sequence[str]) -> npt.NDArray[np.int64]:
+    """Return the order of arrival; a single stream to be put in order arrives as it is given."""
+    if isinstance(spec, OrderSpec) and arrival is None and len(tables) == 1:
+        return np.arange(tables[0].num_rows)
+    return order_of_arrival(tables, arrival, times)

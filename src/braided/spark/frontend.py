@@ -1,0 +1,117 @@
+"""The one front end on Spark: a spec and its DataFrames become a DataFrame of results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructField, StructType
+
+from braided.compile.build import build
+from braided.compile.plan import Column, Copied, Made, Plan, Setting
+from braided.ordering.ordering import LATE
+from braided.spark.batch import run_batch
+from braided.spark.carried import with_delay
+from braided.spark.dataflow import stateful
+from braided.spark.inputs import check_frames, from_arrow_type, stream_of
+from braided.spark.registry import register
+from braided.spark.routing import count_workers, make_routing
+from braided.spark.watermark import MARKS, lengthen_watermark, to_metadata
+from braided.specs.order import OrderSpec
+from braided.specs.spec import Spec
+from braided.time.hand_on import COLUMN
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def run(
+    spec: Spec,
+    frames: Sequence[DataFrame],
+    *,
+    name: str | None = None,
+    control: str | None = None,
+    redact: bool = False,
+) -> DataFrame:
+    """Return the results of a spec over streaming DataFrames, or over batch ones by Spark's own operators.
+
+    Everything is checked before anything happens: the control directory comes last.
+    """
+    session = check_frames(dict(zip(spec.labels, frames, strict=True)))
+    streams = [stream_of(frame, label) for frame, label in zip(frames, spec.labels, strict=True)]
+    ansi = str(session.conf.get("spark.sql.ansi.enabled")).lower() == "true"
+    plan = build(spec, streams, Setting(adaptive=control is not None, filters=True, ansi=ansi))
+    if not frames[0].isStreaming:
+        return run_batch(plan, frames)
+    routing = make_routing(plan, count_workers(session), control, redact)
+    inputs, waits = [], []
+    for frame, stream, time, behind in zip(frames, streams, plan.times, plan.behind, strict=True):
+        marks = stream.marks_of(time)
+        carrying = frame if marks.delay is None else with_delay(frame)
+        lengthened, wait = lengthen_watermark(carrying, time, behind)
+        inputs.append(lengthened)
+        waits.append(wait)
+    operator = plan.columns if plan.residual is None else plan.residual.columns
+    results = stateful(
+        plan.operator,
+        inputs,
+        StructType([_field(plan, column, frames, waits) for column in operator]),
+        metric=register(session, plan, routing, name),
+        routing=routing,
+        hand_on=plan.hand_on,
+    )
+    if plan.residual is not None:
+        results = _filtered(plan, results, frames, waits)
+    # Dropped for the user; an operator after this one finds it again below the projection.
+    return results.drop(COLUMN) if plan.hand_on is not None else results
+
+
+def run_order(
+    spec: OrderSpec, frames: Sequence[DataFrame], *, name: str | None
+) -> DataFrame | tuple[DataFrame, DataFrame]:
+    """Return streams in order; late rows apart where asked for."""
+    results = run(spec, frames, name=name)
+    if spec.late != "side":
+        return results
+    return results.where(~F.col(LATE)).drop(LATE), results.where(F.col(LATE)).drop(LATE)
+
+
+def _field(plan: Plan, column: Column, frames: Sequence[DataFrame], waits: Sequence[int | None]) -> StructField:
+    """Return a result column as Spark knows it, with the metadata it had and the marks of its times."""
+    if isinstance(column, Made):
+        return StructField(column.name, from_arrow_type(column.kind), column.nullable)
+    if isinstance(column, Copied):
+        field = frames[column.stream].schema[column.source]
+        metadata = {key: value for key, value in (field.metadata or {}).items() if key not in MARKS}
+        if column.marks is not None:
+            metadata |= to_metadata(column.marks, _wait(plan, column, waits))
+        return StructField(column.name, field.dataType, field.nullable, metadata)
+    return StructField(column.name, StructType([_field(plan, part, frames, waits) for part in column.columns]))
+
+
+def _wait(plan: Plan, column: Copied, waits: Sequence[int | None]) -> int | None:
+    """Return the delay of a time column's watermark; where all inputs make one column, the shortest."""
+    if isinstance(plan.spec, OrderSpec):
+        return min((wait for wait in waits if wait is not None), default=None)
+    return waits[column.stream]
+
+
+def _filtered(plan: Plan, pairs: DataFrame, frames: Sequence[DataFrame], waits: Sequence[int | None]) -> DataFrame:
+    """Let Spark evaluate the predicate on whole pairs, then choose the result's columns."""
+    assert plan.residual is not None
+    whole = plan.residual.columns
+    sides = [
+        F.struct(*(F.col(column.name).alias(column.source) for column in whole if column.stream == side)).alias(letter)
+        for side, letter in enumerate("lr")
+    ]
+    at = {(column.stream, column.source): column.name for column in whole}
+    chosen = [
+        F.col(at[column.stream, column.source]).alias(
+            column.name, metadata=_field(plan, column, frames, waits).metadata or {}
+        )
+        for column in plan.columns
+        if isinstance(column, Copied)
+    ]
+    carried = [F.col(COLUMN)] if plan.hand_on is not None else []
+    return pairs.select("*", *sides).where(F.expr(plan.residual.where)).select(*chosen, *carried)

@@ -1,0 +1,251 @@
+"""The tasks of an operator on Spark: ROUTE, WORK and UNPACK, and a worker's state in Spark's state store."""
+
+from __future__ import annotations
+
+import gc
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.types import BinaryType, LongType, StructField, StructType
+
+from braided.errors import BraidedError
+from braided.operator.cache import host_cache
+from braided.operator.contract import Operator
+from braided.operator.router import Packet, Watch, route_task
+from braided.operator.store import Cache
+from braided.operator.worker import WorkerTask, fingerprint, run_worker
+from braided.routing.table import RoutingTable, worker_ids
+from braided.spark.routing import Routing
+from braided.time.hand_on import COLUMN, HandOn
+from braided.version import __version__
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PACKETS = pa.schema(
+    [
+        ("worker", pa.int32()),
+        ("side", pa.int32()),
+        ("task", pa.int32()),
+        ("seq", pa.int32()),
+        ("late", pa.int64()),
+        ("copies", pa.int64()),
+        ("kind", pa.int32()),
+        ("note", pa.string()),
+        ("block", pa.binary()),
+        ("report", pa.string()),
+    ]
+)
+PACKETS_DDL = (
+    "worker int, side int, task int, seq int, late long, copies long, kind int, "
+    "note string, block binary, report string"
+)
+REPORT = "__braided_report"
+BLOCK = "__braided_block"
+MOMENT = "moment"
+
+
+# Types, not text, which PySpark would have parsed twice in every task.
+_CONTENT = StructType([StructField("content", BinaryType())])
+_ID = StructType([StructField("id", LongType())])
+
+
+@cache
+def settle() -> None:
+    """Take all that is loaded by now out of the garbage collector's sight, once in a process.
+
+    PySpark's daemon collects after every task. With pandas, Arrow and numba loaded that walks a hundred thousand
+    objects which never become garbage, and takes longer than the work of a small batch.
+    """
+    gc.collect()
+    gc.freeze()
+
+
+def wire_names(count: int) -> list[str]:
+    """Return names for columns on their way through Spark, where those of users may have dots or quotes."""
+    return [f"c{number}" for number in range(count)]
+
+
+def _check_version(version: str) -> None:
+    if version != __version__:
+        raise BraidedError(
+            f"the driver has braided {version}, this executor {__version__}; install the same version on both"
+        )
+
+
+class RouteTask:
+    """ROUTE: rows of one input become packets and a report row."""
+
+    def __init__(self, operator: Operator, side: int, routing: Routing) -> None:
+        self._operator = operator
+        self._side = side
+        self._routing = routing
+        self._version = __version__
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        _check_version(self._version)
+        context = TaskContext.get()
+        task = context.partitionId() if context is not None else 0
+        options = fingerprint(self._operator.options)
+        table = self._find_table(options)
+        workers = self._routing.workers
+        ids = worker_ids(workers)
+        watch = None if self._routing.control is None else Watch(self._routing.redact)
+        rows = self._named(batches)
+        for sent in route_task(self._operator, options, table, self._side, task, workers, rows, watch):
+            if isinstance(sent, list):
+                yield _packet_rows(sent, ids)
+            else:
+                report = json.dumps(asdict(sent), separators=(",", ":"))
+                yield pa.RecordBatch.from_pylist([{"worker": -1, "report": report}], schema=PACKETS)
+        settle()
+
+    def _named(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Give the columns their own names again; a last one more is the delay that was handed on."""
+        names = [*self._operator.inputs[self._side].names, COLUMN]
+        for batch in batches:
+            yield batch.rename_columns(names[: batch.num_columns])
+
+    def _find_table(self, options: str) -> RoutingTable:
+        """Return the batch's table."""
+        if self._routing.control is None:
+            return self._routing.table
+        context = TaskContext.get()
+        batch = context.getLocalProperty("streaming.sql.batchId") if context is not None else None
+        query = context.getLocalProperty("sql.streaming.queryId") if context is not None else None
+        if batch is None or query is None:
+            raise BraidedError("control=: only a streaming query can use it; this plan runs outside of one")
+        return self._routing.table_of(int(batch), query, options)
+
+
+def _packet_rows(packets: list[Packet], ids: tuple[int, ...]) -> pa.RecordBatch:
+    columns: list[list[Any]] = [
+        [ids[p.worker] for p in packets],
+        [p.side for p in packets],
+        [p.task for p in packets],
+        [p.seq for p in packets],
+        [p.late for p in packets],
+        [p.copies for p in packets],
+        [p.kind for p in packets],
+        [p.note for p in packets],
+        [p.block for p in packets],
+        [None] * len(packets),
+    ]
+    arrays = [pa.array(values, field.type) for values, field in zip(columns, PACKETS, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=PACKETS)
+
+
+class Worker(StatefulProcessor):  # type: ignore[misc]
+    """WORK: one worker's packets and state become result blocks and a report row."""
+
+    def __init__(
+        self, operator: Operator, workers: int, flat: bool, watched: bool, hand_on: HandOn | None = None
+    ) -> None:
+        self._operator = operator
+        self._watched = watched
+        self._hand_on = hand_on
+        self._workers = workers
+        self._flat = flat
+        self._version = __version__
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """Open the two state variables."""
+        self._book = handle.getValueState("book", _CONTENT)
+        self._blocks = handle.getMapState("blocks", _ID, _CONTENT)
+
+    def handleInputRows(
+        self, key: tuple[int], rows: Iterator[pd.DataFrame], timerValues: Any
+    ) -> Iterator[pd.DataFrame]:
+        """Process everything this worker gets in one batch."""
+        import pandas as pd
+
+        _check_version(self._version)
+        # Its partition would not tell: where two results are united, those of the second are counted on.
+        worker = worker_ids(self._workers).index(int(key[0]))
+        packets = []
+        moment = None
+        for frame in rows:
+            moment = None if self._operator.idle is None else int(frame[MOMENT].iloc[0])
+            numbers = (frame[name].tolist() for name in ("side", "task", "seq", "late", "copies", "kind"))
+            for fields in zip(*numbers, frame["note"], frame["block"], strict=True):
+                packets.append(Packet(worker, *fields))
+        options = fingerprint(self._operator.options)
+        task = WorkerTask(worker, self._workers, options, self._watched, moment=moment, hand_on=self._hand_on)
+        results = run_worker(self._operator, task, packets, SparkStore(self._book, self._blocks))
+        del packets
+        while True:
+            try:
+                piece = next(results)
+            except StopIteration as end:
+                report = json.dumps(end.value, separators=(",", ":"))
+                names = wire_names(len(self._operator.output) + (self._hand_on is not None)) if self._flat else [BLOCK]
+                yield pd.DataFrame({**{name: [None] for name in names}, REPORT: [report]})
+                settle()
+                return
+            yield (
+                self._rows(piece)
+                if self._flat
+                else pd.DataFrame({BLOCK: [piece.serialize().to_pybytes()], REPORT: [None]})
+            )
+
+    def _rows(self, piece: pa.RecordBatch) -> pd.DataFrame:
+        """Return result rows as pandas columns that hold the Arrow arrays themselves."""
+        import pandas as pd
+
+        columns = [*piece.columns, pa.nulls(piece.num_rows, pa.string())]
+        series = [
+            pd.Series(pd.arrays.ArrowExtensionArray(pa.chunked_array([column])), copy=False) for column in columns
+        ]
+        return pd.DataFrame(dict(zip([*wire_names(piece.num_columns), REPORT], series, strict=True)), copy=False)
+
+    def close(self) -> None:
+        """Nothing is held between batches."""
+
+
+class SparkStore:
+    """A worker's state in Spark's state store."""
+
+    def __init__(self, book: Any, blocks: Any) -> None:
+        self._book = book
+        self._blocks = blocks
+        self.cache: Cache = host_cache()
+
+    def load(self) -> bytes | None:
+        """See `Store`."""
+        row = self._book.get()
+        return None if row is None else bytes(row[0])
+
+    def save(self, book: bytes) -> None:
+        """See `Store`."""
+        self._book.update((book,))
+
+    def get(self, block: int) -> bytes:
+        """See `Store`."""
+        return bytes(self._blocks.getValue((block,))[0])
+
+    def put(self, block: int, content: bytes) -> None:
+        """See `Store`."""
+        self._blocks.updateValue((block,), (content,))
+
+    def delete(self, block: int) -> None:
+        """See `Store`."""
+        self._blocks.removeKey((block,))
+
+
+class Unpack:
+    """UNPACK: result blocks become rows."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for block in batch.column(0):
+                rows = pa.ipc.read_record_batch(block.as_buffer(), self._schema)
+                yield rows.rename_columns(wire_names(rows.num_columns))

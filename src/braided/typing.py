@@ -1,0 +1,109 @@
+"""The types of the public functions, a line each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+
+from braided.durations import Duration
+
+__all__ = [
+    "ArrowData",
+    "ClockRows",
+    "Duration",
+    "Evict",
+    "How",
+    "Json",
+    "Keys",
+    "Late",
+    "LatenessOption",
+    "Latenesses",
+    "Memory",
+    "MultiOn",
+    "NamedLatenesses",
+    "On",
+    "Partition",
+    "PolicyName",
+    "Share",
+    "Shed",
+    "StreamingQueryLike",
+    "Times",
+    "Within",
+]
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    import pyarrow as pa
+
+    from braided.buffers.policies.policy import Policy
+    from braided.time.lateness import Lateness
+
+On: TypeAlias = str | Sequence[str | tuple[str, str]] | None
+"""The keys of two streams: a name, several, pairs of (left, right), or None for a join without keys."""
+
+MultiOn: TypeAlias = str | Sequence[str | tuple[str, ...]]
+"""The keys of many streams: a name, several, or tuples with a name for each stream."""
+
+Times: TypeAlias = str | tuple[str, str]
+"""The event-time column of two streams: one name, or one for each."""
+
+Within: TypeAlias = Duration | tuple[Duration, Duration]
+"""How far apart times may be: one duration, or how long a left and a right row stay joinable."""
+
+LatenessOption: TypeAlias = "Duration | Literal['auto'] | Lateness"
+"""How late rows may be: a duration, ``"auto"``, or a `braided.Lateness` that says how to learn it."""
+
+Latenesses: TypeAlias = "LatenessOption | Sequence[LatenessOption | None] | None"
+"""One lateness for all streams, or one for each; None takes the input's watermark, else learns."""
+
+NamedLatenesses: TypeAlias = "LatenessOption | Mapping[str, LatenessOption] | None"
+"""One lateness for all streams, or one by each stream's name."""
+
+Memory: TypeAlias = int | str
+"""A budget per worker: a number of rows, or bytes such as ``"256 MB"``."""
+
+PolicyName: TypeAlias = Literal["auto", "gdj", "recent", "prob", "age", "fifo", "random"]
+"""The names of the eviction policies; `braided.GDJ` and the others take parameters."""
+
+Evict: TypeAlias = "PolicyName | Policy"
+"""Which row gives way: a policy's name, or a policy with parameters."""
+
+Share: TypeAlias = Literal["unified", "proportional"]
+"""Whether streams compete for one budget, or divide it by their rates."""
+
+Shed: TypeAlias = float | Literal["unbiased"]
+"""A share of the rows to drop at random, or as many as make the rest fit the budget for the whole window."""
+
+Partition: TypeAlias = Literal["auto", "hash", "ssp", "grid"]
+"""How rows are laid over workers."""
+
+Late: TypeAlias = Literal["flag", "drop", "side"]
+"""What becomes of rows that come too late to be put in order."""
+
+How: TypeAlias = Literal["inner"]
+"""The kinds of joins that there are."""
+
+Keys: TypeAlias = str | Sequence[str] | None
+"""The columns of one stream within which order is kept; None for the stream as a whole."""
+
+Json: TypeAlias = dict[str, Any]
+"""Plain JSON."""
+
+ClockRows: TypeAlias = "Callable[[pa.RecordBatch], npt.NDArray[np.bool_]]"
+"""Says which rows of a batch set the clock."""
+
+
+class ArrowData(Protocol):
+    """Anything that speaks the Arrow C stream interface: pyarrow, pandas, polars or DuckDB tables."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Return a capsule with a stream of record batches."""
+
+
+class StreamingQueryLike(Protocol):
+    """A Spark `StreamingQuery`, as far as a report asks."""
+
+    @property
+    def recentProgress(self) -> Sequence[Any]:
+        """The progress of the last batches."""

@@ -1,0 +1,81 @@
+"""The demo as a user starts it: what it prints, and that it leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from braided.cli import demo
+
+
+def start_demo(tmp_path: Path, *words: str) -> subprocess.Popen[str]:
+    (tmp_path / "tmp").mkdir()
+    return subprocess.Popen(
+        [sys.executable, "-m", "braided.cli", "demo", "--out", str(tmp_path / "out"), *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "TMPDIR": str(tmp_path / "tmp")},
+    )
+
+
+def test_the_demo_runs_and_leaves_only_its_picture(tmp_path: Path) -> None:
+    running = start_demo(tmp_path, "--rows", "16000", "--seconds", "64")
+    printed, errors = running.communicate()
+    assert (errors, running.returncode) == ("", 0)
+    lines = printed.splitlines()
+    # When the routing adapts further, by the weights of the grid, depends on how the batches went.
+    assert [line.split()[0] for line in lines if not line.startswith("adapts")] == [
+        "streams", "spark", "join", *["batch"] * 16, "joined", "state", "lateness", "hot", "adapted", "balance",
+        "load", *["worker"] * 4, "theta", *["batch"] * 3, "matched", "checked", "checked", "picture",
+    ]  # fmt: skip
+    assert [line.startswith("checked ") and line.endswith(" rows, equal to DuckDB's") for line in lines[-3:-1]] == [
+        True, True,
+    ]  # fmt: skip
+    assert "lateness  5 seconds allowed, 0 rows later than that" in lines
+    promoted = next(number for number, line in enumerate(lines) if line.startswith("adapts"))
+    assert ": promote 5550000000, grid " in lines[promoted]
+    assert lines[promoted + 1].startswith("batch"), "the decision is shown while the query runs"
+    assert len(ElementTree.parse(tmp_path / "out" / "demo.html").findall(".//svg")) == 5
+    check_loads(json.loads((tmp_path / "out" / "demo.json").read_text()))
+    left = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*"))
+    assert left == ["out", "out/demo.html", "out/demo.json", "tmp"]
+
+
+def check_loads(run: dict[str, Any]) -> None:
+    """The bars are of the right batches, the loads are theirs, and the later are more level."""
+    before, after = (run["batches"][index] for index in run["compared"])
+    assert before["number"] == run["decisions"][0]["batch"]
+    assert before["table"] < run["decisions"][0]["table"] <= after["table"]
+    assert after == run["batches"][-1]
+    for batch in (before, after):
+        work = [worker["rows"] + worker["results"] for worker in batch["workers"]]
+        assert [worker["load"] for worker in batch["workers"]] == pytest.approx(
+            [4 * count / sum(work) for count in work], abs=0.001
+        )
+    results = [sum(worker["results"] for worker in batch["workers"]) for batch in run["batches"]]
+    assert sum(results) == run["batches"][-1]["results"]
+    ratios = [max(worker["load"] for worker in batch["workers"]) for batch in (before, after)]
+    # How level depends on how often so few sightings name the hot phone; 1.49 and 1.17 were measured.
+    assert ratios[0] > 1.4
+    assert ratios[1] < 0.9 * ratios[0]
+
+
+def test_an_interrupt_stops_the_demo_and_cleans_up(tmp_path: Path) -> None:
+    running = start_demo(tmp_path, "--rows", "40000", "--seconds", "400")
+    assert running.stdout is not None
+    assert any(line.startswith("spark") for line in running.stdout)
+    running.send_signal(signal.SIGINT)
+    _, errors = running.communicate()
+    assert running.returncode == demo.STOPPED
+    assert errors == "braided demo: stopped\n"
+    assert not list((tmp_path / "tmp").iterdir())

@@ -1,0 +1,267 @@
+"""Several joins under one budget: each a part of its exact result, the same however the streams are cut."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from multi_cases import batches, cuts_of, restarted
+from operators import group_operator
+from oracle import nested_loop
+from routing_cases import apply, changes
+
+import braided
+from braided.compile.build import build
+from braided.compile.plan import Setting
+from braided.compile.stream import Stream
+from braided.joins.bounded import join_group as group_module
+from braided.local.runtime import LocalRuntime
+from braided.routing.deaths import Deaths
+from braided.routing.grid import Grid
+from braided.specs.group import GroupSpec
+
+SCHEMA = pa.schema([("k1", pa.int64()), ("k2", pa.string()), ("t", pa.timestamp("us")), ("id", pa.int64())])
+POLICIES = ("gdj", "prob", "fifo", "random")
+STREAMS = ("a", "b", "c")
+
+
+@st.composite
+def groups(draw: st.DrawFn) -> dict[str, Any]:
+    """Streams of two attributes, and joins of two of them each that leave none out, cut into batches at random."""
+    count = draw(st.integers(2, 3))
+    lateness = [draw(st.integers(0, 4)) for _ in range(count)]
+    streams = []
+    for late in lateness:
+        clock, rows = draw(st.integers(0, 4)), []
+        for number in range(draw(st.integers(0, 14))):
+            clock += draw(st.integers(0, 3))
+            keys = draw(
+                st.tuples(*[st.one_of(st.integers(0, 2), st.just(None) if number % 4 == 3 else st.nothing())] * 2)
+            )
+            text = None if keys[1] is None else f"{keys[1]}"
+            rows.append({"k1": keys[0], "k2": text, "t": clock - draw(st.integers(0, late)), "id": number})
+        streams.append(rows)
+    joins = []
+    pairs = [(0, 1), (2, draw(st.integers(0, 1)))][: count - 1]
+    pairs += [draw(st.permutations(range(count)))[:2] for _ in range(draw(st.integers(0, 2)))]
+    for number, pair in enumerate(pairs):
+        left, right = draw(st.permutations(pair))
+        lo = draw(st.integers(-5, 3))
+        key = draw(st.sampled_from(["k1", "k2"]))
+        joins.append((f"j{number}", left, right, key, lo, draw(st.integers(lo, 6))))
+    order = draw(st.permutations([side for side, rows in enumerate(streams) for _ in rows]))
+    return {
+        "streams": streams, "lateness": lateness, "joins": joins, "order": order, "cuts": draw(cuts_of(len(order))),
+        "workers": draw(st.integers(1, 2)), "tasks": 1, "shuffle": 0, "restart": draw(st.booleans()),
+    }  # fmt: skip
+
+
+def run(case: dict[str, Any], memory: int, evict: str, *, rerouted: bool = False) -> dict[str, Counter[Any]]:
+    joins = [
+        braided.Join(name, left=STREAMS[left], right=STREAMS[right], on=key, between=(f"{lo} us", f"{hi} us"))
+        for name, left, right, key, lo, hi in case["joins"]
+    ]
+    count = len(case["streams"])
+    operator = group_operator(joins, STREAMS[:count], SCHEMA, case["lateness"], memory, evict, adaptive=rerouted)
+    runtime = LocalRuntime(operator, case["workers"])
+    deaths = Deaths(operator.window)
+    hashes = operator.members[0].join.hasher.hash([pa.array(range(3))], 3).tolist() if rerouted else []
+    found: dict[str, Counter[Any]] = {join.name: Counter() for join in joins}
+    for number, tasks in enumerate([*batches(case, SCHEMA), None]):
+        if rerouted and tasks is not None:
+            runtime.table = apply(runtime.table, case["changes"][number], hashes, deaths)
+        for piece in runtime.run_batch([(0, [])] if tasks is None else tasks, final=tasks is None):
+            for row in piece.to_pylist():
+                result = row[row["join"]]
+                assert all(row[name] is None for name in found if name != row["join"])
+                found[row["join"]][result["id"], result["id_right"]] += 1
+        assert all(report["last"]["stored_rows"] <= memory for report in runtime.reports)
+        if rerouted and runtime.reports and tasks:
+            clocks = tuple(stream["clock"] for stream in runtime.reports[0]["streams"])
+            deaths.observe(number, runtime.table.version, clocks)
+        if case["restart"]:
+            runtime = restarted(runtime)
+    return found
+
+
+def expected(case: dict[str, Any]) -> dict[str, Counter[Any]]:
+    streams = case["streams"]
+    return {
+        name: nested_loop(streams[left], streams[right], [key], lo, hi)
+        for name, left, right, key, lo, hi in case["joins"]
+    }
+
+
+@settings(max_examples=80, deadline=None)
+@given(groups(), st.sampled_from(POLICIES), st.integers(1, 9))
+def test_a_budget_for_all_windows_is_exact(case: dict[str, Any], evict: str, room: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(group_module, "_ROOM", room)
+        assert run(case, 100, evict) == expected(case)
+
+
+@settings(max_examples=80, deadline=None)
+@given(groups(), st.sampled_from(POLICIES), st.integers(1, 6), st.data())
+def test_a_small_budget_gives_a_part_whatever_the_cuts(
+    case: dict[str, Any], evict: str, memory: int, data: Any
+) -> None:
+    found, wanted = run(case, memory, evict), expected(case)
+    assert all(not found[name] - wanted[name] for name in wanted), "a wrong or double row"
+    cuts = data.draw(cuts_of(len(case["order"])))
+    assert run({**case, "cuts": cuts, "restart": not case["restart"], "shuffle": 9}, memory, evict) == found
+
+
+@st.composite
+def rerouted_stars(draw: st.DrawFn) -> dict[str, Any]:
+    """Joins of one key that all have the first stream, with a few changes of routing before every batch."""
+    case = draw(groups())
+    others = [1, len(case["streams"]) - 1, 1][: draw(st.integers(2, 3))]
+    joins = []
+    for number, other in enumerate(others):
+        left, right = draw(st.permutations((0, other)))
+        lo = draw(st.integers(-5, 3))
+        joins.append((f"j{number}", left, right, "k1", lo, draw(st.integers(lo, 6))))
+    workers = draw(st.integers(1, 4))
+    wanted = [draw(changes(workers, 3)) for _ in case["cuts"][1:]]
+    return {**case, "joins": joins, "workers": workers, "changes": wanted}
+
+
+@settings(max_examples=60, deadline=None)
+@given(rerouted_stars(), st.sampled_from(POLICIES), st.integers(1, 6))
+def test_routing_that_changes_gives_a_part_and_all_where_all_fits(
+    case: dict[str, Any], evict: str, memory: int
+) -> None:
+    wanted = expected(case)
+    assert run(case, 400, evict, rerouted=True) == wanted
+    found = run(case, memory, evict, rerouted=True)
+    assert all(not found[name] - wanted[name] for name in wanted), "a wrong or double row"
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_bucket_that_returns_makes_no_pair_twice(first: int) -> None:
+    row = {"k1": 0, "k2": None, "t": 1, "id": 0}
+    back_and_forth = [
+        [{"change": "move", "key": 0, "worker": worker, "grid": Grid(((0,),))}] for worker in (first, 1 - first, first)
+    ]
+    case: dict[str, Any] = {
+        "streams": [[row, {**row, "id": 1}], [{**row, "t": 2}]], "lateness": [5, 5], "joins": [("j", 0, 1, "k1", -9, 9)],
+        "order": [0, 0, 1], "cuts": [0, 1, 2, 3], "workers": 2, "tasks": 1, "shuffle": 0, "restart": False,
+        "changes": back_and_forth,
+    }  # fmt: skip
+    assert run(case, 100, "fifo", rerouted=True) == {"j": Counter({(0, 0): 1, (1, 0): 1})}
+
+
+def two_attributes(rows: int = 6000) -> dict[str, pa.Table]:
+    """The paper's streams of several attributes: skewed on one side, uniform on the other."""
+    rng = np.random.default_rng(8)
+    ts = pa.array(np.arange(rows) * 1000, pa.timestamp("us"))
+    skewed = {f"k{n}": rng.zipf(1.2 + 0.3 * n, rows) % 50 for n in (1, 2)}
+    even = {f"k{n}": rng.integers(0, 50, rows) for n in (1, 2)}
+    return {name: pa.table({**keys, "ts": ts, "id": np.arange(rows)}) for name, keys in (("s", skewed), ("r", even))}
+
+
+def both(**options: Any) -> list[braided.Join]:
+    return [
+        braided.Join(key, left="s", right="r", on=key, within="200 milliseconds", **options) for key in ("k1", "k2")
+    ]
+
+
+def test_one_budget_serves_both_attributes() -> None:
+    streams = two_attributes()
+    options: dict[str, Any] = {"streams": streams, "time": "ts", "lateness": "0 seconds"}
+    exact = {
+        key: braided.local.join(streams["s"], streams["r"], on=key, time="ts", within="200 milliseconds").table
+        for key in ("k1", "k2")
+    }
+    all_of_it = braided.local.join_group(both(), **options, memory=1000)
+    for key, table in exact.items():
+        everything = [(name, "ascending") for name in table.column_names]
+        assert all_of_it.tables[key].sort_by(everything) == table.sort_by(everything)
+    total = sum(table.num_rows for table in exact.values())
+    assert all_of_it.report.query["results"] == total
+    recall = {}
+    for evict in POLICIES:
+        part = braided.local.join_group(both(), **options, memory=80, evict=evict, batch_rows=1000)
+        recall[evict] = sum(table.num_rows for table in part.tables.values()) / total
+    assert all(0 < share < 1 for share in recall.values())
+    assert min(recall["prob"], recall["gdj"]) > 1.2 * recall["random"]
+
+
+@pytest.mark.parametrize("shed", [None, 0.3])
+def test_the_report_estimates_what_was_lost(shed: float | None) -> None:
+    streams = two_attributes()
+    options: dict[str, Any] = {"streams": streams, "time": "ts", "lateness": "0 seconds", "shed": shed}
+    exact = sum(
+        table.num_rows
+        for table in braided.local.join_group(both(), **options | {"shed": None}, memory=1000).tables.values()
+    )
+    reports = []
+    for rows in (12_000, 999):
+        result = braided.local.join_group(both(), **options, memory=300, batch_rows=rows)
+        report = result.report.to_dict()
+        found = sum(table.num_rows for table in result.tables.values())
+        assert abs(report["query"]["recall"] - found / exact) <= 0.03
+        assert report["query"]["recall_error"] < 0.03
+        assert f"recall {report['query']['recall']:.3f} +- " in str(result.report)
+        assert abs(report["workers"][0]["total"]["shed"] / 12_000 - (shed or 0)) < 0.01
+        assert [stream["name"] for stream in report["streams"]] == ["s", "r"]
+        reports.append((report["query"]["recall"], found))
+    assert reports[0] == reports[1]
+
+
+def test_one_key_is_spread_over_workers_and_several_are_not() -> None:
+    streams = two_attributes(500)
+    options: dict[str, Any] = {"streams": streams, "time": "ts", "memory": 5000, "workers": 2}
+    spread = braided.local.join_group(both()[:1], **options)
+    assert all(worker["total"]["rows"] > 0 for worker in spread.report.workers)
+    together = braided.local.join_group(both(), **options, arrival="ts", name="two")
+    assert [worker["total"]["rows"] > 0 for worker in together.report.workers] == [True, False]
+    assert together.tables["k1"].num_rows == spread.tables["k1"].num_rows
+    assert together.report.query["name"] == "two"
+
+
+def test_bad_options_are_refused() -> None:
+    streams = two_attributes(5)
+    join = both()[0]
+    good: dict[str, Any] = {"joins": [join], "streams": streams, "time": "ts", "memory": 10}
+    for options, message in (
+        ({"streams": list(streams.values())}, "streams: give a dict from a name to its stream"),
+        ({"joins": {"k1": join}}, "joins: give a list of braided.Join"),
+        ({"joins": []}, "0 joins over 2 streams given; give 1 to 16 over 2 to 8"),
+        ({"joins": [join, join]}, "joins: the names k1, k1 must differ, and none may be empty or 'join'"),
+        (
+            {"joins": [braided.Join("x", left="s", right="q", on="k1", within="1 s")]},
+            r"Join\('x'\): right='q' is no stream",
+        ),
+        ({"joins": [braided.Join("x", left="s", right="s", on="k1", within="1 s")]}, "a stream with itself"),
+        ({"joins": [braided.Join("x", left="s", right="r", on=None, within="1 s")]}, "a join without keys"),
+        ({"joins": [braided.Join("x", left="s", right="r", on="k1")]}, "give within= or between="),
+        ({"streams": {**streams, "q": streams["s"]}}, "streams: no join uses 'q'; leave it out"),
+        ({"time": {"s": "ts"}}, "write one, or a dict with one for each of s, r"),
+        ({"time": "t"}, r"time='t': streams\['s'\] has no such column"),
+        ({"lateness": "-1 second"}, "negative"),
+        ({"memory": None}, "memory=None: write a number of rows, or '256 MB'; joins without a budget"),
+        ({"memory": 0}, "memory=0: no row fits"),
+        ({"evict": "auto"}, "evict='auto': tunes single joins; write 'gdj', 'prob', 'fifo' or 'random'"),
+        ({"evict": "age"}, "several joins take 'gdj'"),
+    ):
+        with pytest.raises(braided.BraidedError, match=message):
+            braided.local.join_group(**{**good, **options})
+
+
+def test_groups_that_cannot_be_laid_over_workers_in_other_ways_are_refused() -> None:
+    def why_fixed(*joins: tuple[str, str, str]) -> str | None:
+        wanted = [braided.Join(f"{a}{b}", left=a, right=b, on=key, within="1 second") for a, b, key in joins]
+        spec = GroupSpec(streams=STREAMS, joins=wanted, time="t", memory=10)
+        plan = build(spec, [Stream(label, SCHEMA) for label in spec.labels], Setting(adaptive=True))
+        assert plan.operator.adapts == (plan.fixed is None)
+        return plan.fixed
+
+    assert why_fixed(("a", "b", "k1"), ("c", "a", "k1")) is None
+    assert "a stream has different keys in different joins" in str(why_fixed(("a", "b", "k1"), ("a", "c", "k2")))
+    assert "no stream is in every join" in str(why_fixed(("a", "b", "k1"), ("a", "c", "k1"), ("b", "c", "k1")))

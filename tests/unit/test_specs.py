@@ -1,0 +1,189 @@
+"""Specs: options are written once, shown everywhere, checked where they are made, and survive JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+from datetime import timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import braided
+import braided.local
+from braided.compile.build import build
+from braided.compile.plan import Copied, Nested, Setting
+from braided.compile.stream import Stream, TimeMarks
+from braided.specs.group import GroupSpec, Join
+from braided.specs.join import JoinSpec
+from braided.specs.multijoin import MultiJoinSpec
+from braided.specs.order import OrderSpec
+from braided.specs.shared import RUNTIME
+from braided.specs.spec import Spec, spec_from_json, spec_kinds
+
+ROWS = pa.schema([("k", pa.int64()), ("t", pa.timestamp("us", "UTC")), ("v", pa.string())])
+FUNCTIONS = [
+    (JoinSpec, braided.join),
+    (JoinSpec, braided.local.join),
+    (MultiJoinSpec, braided.multijoin),
+    (MultiJoinSpec, braided.local.multijoin),
+    (GroupSpec, braided.join_group),
+    (GroupSpec, braided.local.join_group),
+    (OrderSpec, braided.order),
+    (OrderSpec, braided.merge),
+    (OrderSpec, braided.local.order),
+    (OrderSpec, braided.local.merge),
+]
+SPECS: list[Spec] = [
+    JoinSpec(on="k", time="t", within="10 seconds"),
+    JoinSpec(on=[("a", "b"), "c"], time=("t", "u"), between=("-1 second", "1 minute"), lateness=("5 seconds", None)),
+    JoinSpec(time="t", within=timedelta(seconds=3), where="l.v < r.v", partition="ssp", suffixes=["", "_x"]),
+    JoinSpec(on="k", time="t", within="1 hour", memory="1 MB", evict=braided.GDJ(initial=0.3), shed="unbiased"),
+    JoinSpec(on="k", time="t", within="1 hour", lateness=braided.Lateness(recall=0.99, floor="1 second")),
+    MultiJoinSpec(streams=3, on=[("a", "b", "c")], time="t", within="1 second", memory=10, share="proportional"),
+    GroupSpec(
+        streams=("x", "y"),
+        joins=[Join("j", left="x", right="y", on="k", within="1 second")],
+        time={"x": "t", "y": "u"},
+        memory=5,
+        evict=braided.PROB(),
+        lateness={"x": "1 second", "y": "auto"},
+    ),
+    OrderSpec(time="t", key=["a", "b"], late="side", idle=None, inputs=2),
+]
+
+
+def test_there_is_a_function_for_every_spec() -> None:
+    assert set(spec_kinds().values()) == {spec for spec, _ in FUNCTIONS}
+
+
+@pytest.mark.parametrize(("spec", "function"), FUNCTIONS, ids=lambda value: getattr(value, "__qualname__", None))
+def test_a_function_takes_the_options_of_its_spec_and_shows_their_words(spec: type[Spec], function: Any) -> None:
+    parameters = inspect.signature(function).parameters
+    fields = {field.name: field for field in dataclasses.fields(spec) if field.metadata}
+    missing = {name for name in fields if name not in parameters}
+    assert not missing
+    for name, field in fields.items():
+        default = parameters[name].default
+        assert default == (inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default), name
+    for name, parameter in parameters.items():
+        assert parameter.annotation != "Any", name
+        known = name in fields or name in RUNTIME
+        assert known == (f"\n    {name}:\n" in function.__doc__), name
+        assert known or name in ("left", "right", "df", "data", "inputs", "streams"), name
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.kind)
+def test_a_spec_survives_json(spec: Spec) -> None:
+    text = json.dumps(spec.to_json())
+    back = spec_from_json(json.loads(text))
+    assert back.to_json() == spec.to_json()
+    if "timedelta" not in repr(spec):
+        assert back == spec
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"kind": "joyn"}, "kind='joyn': write one of 'join', 'join_group', 'multijoin', 'order'"),
+        ([], r"kind=\[\]: write one of"),
+        ({"kind": "order", "time": "t", "whithin": 1}, "whithin: no option of order; there are idle, inputs, key,"),
+        ({"kind": "order", "time": "t", "lateness": {"is": "os.system", "x": 1}}, "is='os.system': write one of AGE,"),
+        ({"kind": "order", "time": "t", "lateness": {"is": "Lateness", "x": 1}}, "x: no option of Lateness"),
+        ({"kind": "order", "time": "t", "late": "never"}, "late='never': write 'flag', 'drop' or 'side'"),
+    ],
+)
+def test_json_that_is_no_spec_is_refused(content: Any, message: str) -> None:
+    with pytest.raises(braided.OptionError, match=message):
+        spec_from_json(content)
+
+
+def test_what_cannot_be_written_as_json_is_refused() -> None:
+    rule = braided.Lateness(measure="next", clock_rows=len)
+    with pytest.raises(braided.OptionError, match="clock_rows=<built-in function len>: cannot be written as JSON"):
+        OrderSpec(time="t", lateness=rule).to_json()
+
+
+def test_specs_are_frozen_and_comparable() -> None:
+    spec = JoinSpec(on=["k"], time="t", within="1 second")
+    assert spec == JoinSpec(on=("k",), time="t", within="1 second")
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        spec.time = "u"  # type: ignore[misc]
+
+
+def streams(spec: Spec, **marks: TimeMarks) -> list[Stream]:
+    return [Stream(label, ROWS, marks) for label in spec.labels]
+
+
+def test_what_an_operator_hands_on_travels_in_the_plan() -> None:
+    """A join of a join: the second waits as long as results of the first may take, with no DataFrame anywhere."""
+    first = JoinSpec(on="k", time="t", within="10 seconds", lateness="5 seconds")
+    plan = build(first, streams(first))
+    result = plan.as_stream("left")
+    assert result.schema.names == ["k", "t", "v", "t_right", "v_right"]
+    assert result.marks_of("t") == TimeMarks(delay=25_000_000, behind=15_000_000)
+    second = JoinSpec(on="k", time="t", within="1 second", lateness="2 seconds", suffixes=("", "_b"))
+    after = build(second, [result, Stream("right", ROWS)])
+    assert after.operator.lateness == (27_000_000, 2_000_000)
+    ordered = build(OrderSpec(time="t_right"), [plan.as_stream("input")])
+    assert ordered.operator.lateness[0].floor_us == 25_000_000
+
+
+def test_a_watermark_is_the_lateness_where_none_is_given_in_order_as_in_joins() -> None:
+    marked = {"t": TimeMarks(watermark=7_000_000)}
+    join = JoinSpec(on="k", time="t", within="1 second")
+    assert build(join, streams(join, **marked)).operator.lateness == (7_000_000, 7_000_000)
+    order = OrderSpec(time="T")
+    assert build(order, streams(order, **marked)).operator.lateness == (7_000_000,)
+    given = OrderSpec(time="t", lateness="1 second")
+    assert build(given, streams(given, **marked)).operator.lateness == (1_000_000,)
+
+
+def test_the_joins_of_a_group_mark_their_times() -> None:
+    joins = [Join("j", left="x", right="y", on="k", within="10 seconds")]
+    spec = GroupSpec(streams=("x", "y"), joins=joins, time="t", memory=10, lateness="5 seconds")
+    nested = build(spec, streams(spec)).columns[1]
+    assert isinstance(nested, Nested)
+    marks = {column.name: column.marks for column in nested.columns if isinstance(column, Copied)}
+    assert marks["t"] == marks["t_right"] == TimeMarks(delay=25_000_000, behind=15_000_000)
+    assert marks["k"] is None
+
+
+def test_names_are_found_by_sparks_case_rule() -> None:
+    spec = JoinSpec(on="K", time="T", within="1 second", lateness="1 second")
+    assert build(spec, streams(spec)).operator.times == ("t", "t")
+    exact = [Stream(label, ROWS, case_sensitive=True) for label in spec.labels]
+    with pytest.raises(braided.OptionError, match="on='K': the left input has no such column; it has k, t, v"):
+        build(spec, exact)
+    both = pa.schema([*ROWS, pa.field("K", pa.int64())])
+    lower = JoinSpec(on="k", time="t", within="1 second", suffixes=("", "_r"), lateness="1 second")
+    sensitive = [Stream(label, both, case_sensitive=True) for label in lower.labels]
+    assert build(lower, sensitive).operator.output.names == ["k", "t", "v", "K", "t_r", "v_r", "K_r"]
+
+
+def test_idle_is_an_option_of_every_operator() -> None:
+    for spec in (
+        JoinSpec(on="k", time="t", within="1 second", idle="1 minute"),
+        MultiJoinSpec(streams=3, on="k", time="t", within="1 second", idle="1 minute"),
+        GroupSpec(
+            streams=("x", "y"),
+            joins=[Join("j", left="x", right="y", on="k", within="1 second")],
+            time="t",
+            memory=5,
+            idle="1 minute",
+        ),
+        OrderSpec(time="t", idle="1 minute"),
+    ):
+        assert build(spec, streams(spec)).operator.idle == 60_000_000
+
+
+def test_a_predicate_that_no_kernel_covers_is_left_to_a_runtime_that_can_filter() -> None:
+    spec = JoinSpec(on="k", time="t", within="1 second", where="soundex(l.v) = soundex(r.v)")
+    with pytest.raises(braided.BraidedError, match="soundex"):
+        build(spec, streams(spec))
+    plan = build(spec, streams(spec), Setting(filters=True))
+    assert plan.residual is not None
+    assert plan.operator.output.names == ["l0", "l1", "l2", "r0", "r1", "r2"]
+    assert [column.name for column in plan.columns] == ["k", "t", "v", "t_right", "v_right"]
