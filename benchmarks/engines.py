@@ -152,7 +152,7 @@ def _braided_state(query: StreamingQuery) -> dict[str, Any]:
         "stored_bytes": size,
         "stored_over_arrow": round(size / rows / ARROW_ROW_BYTES, 3) if rows else None,
         "largest_over_mean": max(worker["share"] for worker in report["workers"]),
-        "decisions": [f"batch {e['batch']}: {e['event']}" for e in report["routing"].get("decisions", [])],
+        "decisions": [f"batch {e['batch']}: {e['action']}" for e in report["routing"].get("decisions", [])],
     }
 
 

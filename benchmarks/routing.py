@@ -136,7 +136,7 @@ def skew(rows: int, length: int) -> dict[str, Any]:
             "level_after_batches": level - hot_from,
             "copies_per_row": round(sum(b["received"] for b in steady) / (2 * rows * len(steady)), 4),
             "results": sum(batch["results"] for batch in seen),
-            "decisions": [f"batch {e.batch}: {e.event}: {e.reason}" for e in made.events],
+            "decisions": [f"batch {e.batch}: {e.action}: {e.reason}" for e in made.decisions],
         }
     expected = oracle(batches, within)
     out["equal"] = all(out[name]["results"] == expected for name in ("adaptive", "hash"))
@@ -172,7 +172,7 @@ def ssp(rows: int, phases: int) -> dict[str, Any]:
         found[name] = sum(batch["results"] for batch in seen)
         # Both give the same results, so bytes received per result compare as bytes received.
         received[name] = np.array([ROW_BYTES * b["received"] / max(1, b["results"]) for b in seen])
-        switches = switches or [f"batch {e.batch}: {e.reason}" for e in made.events if e.event == "master"]
+        switches = switches or [f"batch {e.batch}: {e.reason}" for e in made.decisions if e.action == "master"]
     by_batch = (received["static"] / received["adaptive"]).reshape(phases, phase)
     whole = received["static"].reshape(phases, phase).sum(1) / received["adaptive"].reshape(phases, phase).sum(1)
     right, wrong = np.median(by_batch[0::2], axis=1), np.median(by_batch[1::2], axis=1)

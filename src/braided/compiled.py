@@ -1,22 +1,235 @@
 """The one way a kernel is compiled: by numba, once per machine, cached on disk.
 
 A kernel loops over plain numpy arrays, allocates little and never sees a Python object.
+
+Numba's own cache looks at the file of a function alone, and would go on running what an edited kernel was before where
+another has it inlined. Here machine code belongs to a digest of all that is compiled into it: the kernel's code, the
+kernels it calls and the constants they name, wherever they are written. Moved lines change nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import ParamSpec, TypeVar, cast
+import contextlib
+import hashlib
+import logging
+import os
+import stat
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from functools import cached_property, lru_cache
+from pathlib import Path
+from types import CodeType, FunctionType
+from typing import Any, ParamSpec, TypeVar, cast
 
 import numba
+import numpy as np
+from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
+# All kernels with all their types make some 700 files; loops of theta joins add two for each predicate.
+_MOST_FILES = 4_000
+
+_log = logging.getLogger(__name__)
+
 
 def compiled(kernel: Callable[P, R]) -> Callable[P, R]:
-    """Compile a kernel on its first call; later processes load it from numba's cache.
+    """Compile a kernel on its first call; later processes load it from the cache.
 
     Loading takes 20 ms where compiling takes a second, which is what keeps a first batch short.
     """
-    return cast(Callable[P, R], numba.njit(kernel, cache=True, nogil=True, error_model="numpy"))
+    dispatcher = numba.njit(kernel, nogil=True, error_model="numpy")
+    dispatcher._cache = KernelCache(kernel)  # what njit(cache=True) does, with numba's own
+    return cast(Callable[P, R], dispatcher)
+
+
+class KernelCache:
+    """The machine code of a kernel on disk: read if it is there and whole, else compiled and written if that can be."""
+
+    def __init__(self, kernel: Callable[..., Any]) -> None:
+        self._kernel = kernel
+
+    @cached_property
+    def _files(self) -> Any:
+        """Numba's cache of this kernel, made when it is first needed: a kernel may name what is written below it."""
+        folder = kernel_folder()
+        if folder is None:
+            return None
+        try:
+            return _Files(self._kernel)
+        except RuntimeError as error:  # NUMBA_CACHE_LOCATOR_CLASSES names others than ours
+            _warn(str(error))
+            return None
+
+    @property
+    def cache_path(self) -> str | None:
+        """See numba's `_Cache`."""
+        return None if self._files is None else str(self._files.cache_path)
+
+    def load_overload(self, signature: Any, context: Any) -> Any:
+        """See numba's `_Cache`. What cannot be read is compiled anew."""
+        if self._files is None:
+            return None
+        try:
+            return self._files.load_overload(signature, context)
+        except Exception as error:
+            _log.info("kernel %s: %r in its cache; compiled anew", self._kernel.__qualname__, error)
+            with contextlib.suppress(OSError):
+                self._files.flush()
+            return None
+
+    def save_overload(self, signature: Any, result: Any) -> None:
+        """See numba's `_Cache`. A full disk only means that the next process compiles again."""
+        if self._files is None:
+            return
+        try:
+            self._files.save_overload(signature, result)
+        except OSError as error:
+            _warn(str(error))
+
+    def enable(self) -> None:
+        """See numba's `_Cache`."""
+
+    def disable(self) -> None:
+        """See numba's `_Cache`."""
+
+    def flush(self) -> None:
+        """See numba's `_Cache`."""
+        if self._files is not None:
+            self._files.flush()
+
+
+class _Locator(_CacheLocator):  # type: ignore[misc]
+    """Where a kernel's machine code lies, and what it was made of."""
+
+    def __init__(self, kernel: Callable[..., Any], file: str) -> None:
+        self._kernel = kernel
+        self._py_file = file
+
+    @classmethod
+    def from_function(cls, kernel: Callable[..., Any], file: str) -> _Locator:
+        return cls(kernel, file)
+
+    def get_cache_path(self) -> str:
+        return str(kernel_folder())
+
+    def get_source_stamp(self) -> str:
+        return source_digest(self._kernel)
+
+    def get_disambiguator(self) -> str:
+        return self._kernel.__module__
+
+
+class _Implementation(CompileResultCacheImpl):  # type: ignore[misc]
+    _locator_classes = [_Locator]  # noqa: RUF012 - numba's
+
+
+class _Files(FunctionCache):  # type: ignore[misc]
+    _impl_class = _Implementation
+
+
+def source_digest(kernel: Callable[..., Any]) -> str:
+    """Return a digest of all that is compiled into a kernel; those of all 146 take 6 ms together."""
+    found: dict[Callable[..., Any], str] = {}
+    waiting = [kernel]
+    while waiting:
+        function = waiting.pop()
+        if function not in found:
+            found[function], callees = _own_digest(function)
+            waiting += callees
+    return hashlib.sha256("".join(found.values()).encode()).hexdigest()
+
+
+@lru_cache(maxsize=1024)
+def _own_digest(kernel: Callable[..., Any]) -> tuple[str, list[Callable[..., Any]]]:
+    """Return a digest of a kernel's own code and of the constants it names, and the kernels that it calls."""
+    assert isinstance(kernel, FunctionType)
+    name = f"{kernel.__module__}.{kernel.__qualname__}"
+    parts: list[Any] = [name]
+    callees = []
+    for code in _codes(kernel.__code__):
+        constants = [constant for constant in code.co_consts if not isinstance(constant, CodeType)]
+        parts += [code.co_code.hex(), code.co_names, code.co_varnames, code.co_freevars, code.co_flags, constants]
+        for named in code.co_names:
+            value: Any = kernel.__globals__.get(named)
+            if isinstance(value, bool | int | float | np.generic | tuple):
+                parts.append((named, value))
+            elif hasattr(value, "py_func"):
+                callees.append(value.py_func)
+            elif value is not None and value is not np:
+                raise TypeError(f"kernel {name} names {named!r}, a {type(value).__name__}; write numbers and kernels")
+    return hashlib.sha256(repr(parts).encode()).hexdigest(), callees
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _codes(constant)
+
+
+@lru_cache(maxsize=1)
+def kernel_folder() -> Path | None:
+    """Return the folder for machine code, None (with a warning) where none can be written, as in some containers.
+
+    It is in NUMBA_CACHE_DIR if that is set, else beside the package, in the user's cache or in the folder for temporary
+    files: the first that is, or can be made, this user's alone, since who writes there decides what this process runs.
+    """
+    package = Path(__file__).resolve().parent
+    own = f"braided-{hashlib.sha256(str(package).encode()).hexdigest()[:12]}"
+    for folder in _candidates(package, own):
+        if private_folder(folder):
+            _prune(folder)
+            return folder
+    _warn("no folder can be written")
+    return None
+
+
+def _candidates(package: Path, own: str) -> Iterator[Path]:
+    if numba.config.CACHE_DIR:
+        yield Path(numba.config.CACHE_DIR) / own
+        return
+    yield package / "__pycache__" / "kernels"
+    with contextlib.suppress(RuntimeError):  # no home
+        yield Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / own
+    with contextlib.suppress(OSError):  # nothing can be written anywhere
+        yield Path(os.environ.get("BRAIDED_CACHE_DIR") or tempfile.gettempdir()) / f"{own}-{os.getuid()}"
+
+
+def private_folder(folder: Path) -> bool:
+    """Create a folder for this user alone; False if it is a link, somebody else's, open to others or not writable."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = folder.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
+            return False
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError:
+        return False
+    return True
+
+
+def _prune(folder: Path) -> None:
+    """Delete the older half where there are too many: loops of predicates that nobody asks for any more."""
+    with contextlib.suppress(OSError):
+        names = os.listdir(folder)
+        if len(names) > _MOST_FILES:
+            paths = sorted((folder / name for name in names), key=lambda path: path.lstat().st_mtime_ns)
+            for path in paths[: len(paths) // 2]:
+                path.unlink(missing_ok=True)
+
+
+def _warn(why: str) -> None:
+    if not _warned:
+        _warned.append(why)
+        warnings.warn(
+            f"kernels are compiled in every process, which takes seconds in each: {why}; set NUMBA_CACHE_DIR to a "
+            "folder that this user alone can write",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
+
+_warned: list[str] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 
-from braided.errors import BraidedError
+from braided.errors import OptionError
 
 Duration = str | timedelta
 
@@ -43,11 +43,11 @@ def parse_duration(value: object, name: str) -> int:
     >>> parse_duration("10 parsecs", "within")
     Traceback (most recent call last):
         ...
-    braided.errors.BraidedError: within='10 parsecs': not a duration; write '10 seconds'
+    braided.errors.OptionError: within='10 parsecs': not a duration; write '10 seconds'
     """
     total = value // timedelta(microseconds=1) if isinstance(value, timedelta) else _parse(value, name)
     if abs(total) > _LIMIT:
-        raise BraidedError(f"{name}={value!r}: longer than 10,000 years; give a shorter one")
+        raise OptionError(f"{name}={value!r}: longer than 10,000 years; give a shorter one")
     return total
 
 
@@ -69,7 +69,7 @@ def _parse(value: object, name: str) -> int:
         while at < len(text) and text[at] in " ,":
             at += 1
     if not text or at < len(text):
-        raise BraidedError(f"{name}={value!r}: not a duration; write '10 seconds'")
+        raise OptionError(f"{name}={value!r}: not a duration; write '10 seconds'")
     return total
 
 

@@ -147,7 +147,7 @@ def test_a_hot_key_is_spread_and_reported(spark: SparkSession, tmp_path: Path) -
     report = braided.report(query, "hot")
     routing = report.to_dict()["routing"]
     first = routing["decisions"][0]
-    assert (first["event"], first["value"]) == ("promote", "7")
+    assert (first["action"], first["value"]) == ("promote", "7")
     assert {"what": "hot key 7", "shape": "4 x 1"}.items() <= routing["grids"][0].items()
     assert routing["copies_per_row"] > 1
     assert "hot key 7: grid 4 x 1" in str(report)

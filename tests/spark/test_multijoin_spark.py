@@ -109,7 +109,7 @@ def test_explains_itself_and_refuses_what_it_cannot_do(
 ) -> None:
     streams = open_streams(spark, tmp_path)
     braided.explain(braided.multijoin(streams, **OPTIONS, name="explained"))
-    assert "explained: joins 3 streams on k, max(t) - min(t) <= 6000000 us" in capsys.readouterr().out
+    assert "explained: joins 3 streams on k, max(t) - min(t) <= 6 seconds" in capsys.readouterr().out
     with pytest.raises(braided.BraidedError, match=r"streams\[1\]: int is not a Spark DataFrame"):
         braided.multijoin([streams[0], 3], **OPTIONS)  # type: ignore[list-item]
     with pytest.raises(braided.BraidedError, match=r"streams\[0\] is streaming and streams\[2\] is not"):

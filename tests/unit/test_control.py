@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
 import pickle
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from routing_cases import apply, changes
 
-from braided.errors import BraidedError
+from braided.errors import BraidedError, ControlError
 from braided.routing.control import ControlDir
 from braided.routing.deaths import Deaths
 from braided.routing.edit import TableEdit
@@ -76,7 +77,9 @@ def test_the_newest_table_is_the_one_with_the_highest_version(control: ControlDi
 
 
 def test_a_directory_without_tables_says_what_to_do(control: ControlDir) -> None:
-    with pytest.raises(BraidedError, match="has no routing table; restore it or start anew"):
+    with pytest.raises(
+        BraidedError, match="has no routing table; restore it from a copy, or start with a new checkpoint"
+    ):
         control.newest()
     with pytest.raises(BraidedError, match=r"tables/000000000003\.json is missing; restore it"):
         control.table(3)
@@ -121,8 +124,20 @@ def test_a_checkpoint_older_than_the_directory_is_refused(control: ControlDir) -
     for batch in (4, 5, 6):
         control.pin(batch, QUERY)
     control.pin(6, QUERY)
-    with pytest.raises(BraidedError, match=r"batch 6 has run before this batch 5; restore the control directory"):
+    with pytest.raises(
+        BraidedError, match=r"batch 6 has run before this batch 5, so the checkpoint is older .*; restore the directory"
+    ):
         control.pin(5, QUERY)
+
+
+def test_a_checkpoint_older_than_all_pins_is_refused(control: ControlDir) -> None:
+    control.publish(table_of(1))
+    for batch in range(8):
+        control.pin(batch, QUERY)
+    control.prune(6, 1)
+    with pytest.raises(ControlError, match=r"batch [67] has run before this batch 2"):
+        control.pin(2, QUERY)
+    assert control.pin(8, QUERY).version == 1
 
 
 def test_threads_that_pin_one_batch_at_once_agree(tmp_path: Path) -> None:
@@ -194,10 +209,24 @@ def test_the_owner_may_come_back(control: ControlDir) -> None:
     assert control.owner() == QUERY
 
 
-@pytest.mark.parametrize(("query", "join"), [("query-2", JOIN), (QUERY, "join-2")])
-def test_another_query_or_join_is_refused(control: ControlDir, query: str, join: str) -> None:
+@pytest.mark.parametrize(
+    ("query", "join", "text"),
+    [
+        (
+            "query-2",
+            JOIN,
+            r"query 'query-1', this is query 'query-2'; if the checkpoint .* is gone .*, delete the directory",
+        ),
+        (
+            QUERY,
+            "join-2",
+            r"a join of this query with other options; give every join .*, or start with a new checkpoint",
+        ),
+    ],
+)
+def test_another_query_or_join_is_refused(control: ControlDir, query: str, join: str, text: str) -> None:
     control.claim(QUERY, JOIN)
-    with pytest.raises(BraidedError, match=r"belongs to query 'query-1'.*give every join of every query a directory"):
+    with pytest.raises(ControlError, match=text):
         control.claim(query, join)
     assert control.owner() == QUERY
 
@@ -365,6 +394,93 @@ class Refusing(MemoryFileSystem):  # type: ignore[misc]
         super().pipe_file(path, value, **kwargs)
 
 
+class ClientError(Exception):
+    """What botocore raises: no OSError."""
+
+
+class Stating(MemoryFileSystem):  # type: ignore[misc]
+    """A store that answers a conditional create of a file that exists as `answer` says."""
+
+    cachable = False
+    answer: Exception = FileExistsError()
+    conflicts = 0
+
+    def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **kwargs: Any) -> None:
+        if mode == "create":
+            if self.conflicts:
+                self.conflicts -= 1
+                raise OSError("409 ConditionalRequestConflict")
+            if self.exists(path):
+                raise self.answer
+        super().pipe_file(path, value, **kwargs)
+
+
+class Broken(MemoryFileSystem):  # type: ignore[misc]
+    """A store that lets nobody write, or in the end nobody read."""
+
+    cachable = False
+    unreadable = False
+
+    def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **kwargs: Any) -> None:
+        raise ClientError("403 AccessDenied")
+
+    def cat_file(self, path: str, **kwargs: Any) -> bytes:
+        if self.unreadable:
+            raise OSError("connection reset")
+        return bytes(super().cat_file(path, **kwargs))
+
+
+def a_store(system: MemoryFileSystem) -> RemoteFiles:
+    return RemoteFiles("s3://bucket/control", system, f"/store-{uuid.uuid4().hex}")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        FileExistsError("exists"),
+        OSError(5, "[Errno 5] An error occurred (412) when calling the PutObject operation: n/a"),
+        ClientError("PreconditionFailed"),
+        PermissionError("the caller does not have storage.objects.delete access"),
+    ],
+)
+def test_a_store_may_say_in_any_way_that_a_file_exists(answer: Exception) -> None:
+    system = Stating()
+    system.answer = answer
+    files = a_store(system)
+    files.check()
+    assert files.create("pins/0.json", b"first")
+    assert not files.create("pins/0.json", b"second")
+    assert files.read("pins/0.json") == b"first"
+
+
+def test_a_store_that_asks_to_try_again_is_asked_again() -> None:
+    system = Stating()
+    files = a_store(system)
+    system.conflicts = 2
+    assert files.create("pins/0.json", b"first")
+    system.conflicts = 3
+    with pytest.raises(ControlError, match=r"control='s3://bucket/control': cannot create pins/1.json: OSError: 409"):
+        files.create("pins/1.json", b"first")
+
+
+def test_a_store_that_fails_is_named() -> None:
+    system = Broken()
+    files = a_store(system)
+    denied = r"control='s3://bucket/control': cannot {}: ClientError: 403 AccessDenied"
+    for act, said in [
+        (files.check, "create check-.*"),
+        (lambda: files.create("owner.json", b"x"), "create owner.json"),
+        (lambda: files.replace("wanted.json", b"x"), "write wanted.json"),
+        (lambda: files.append("decisions.jsonl", b"x"), "write decisions.jsonl"),
+    ]:
+        with pytest.raises(ControlError, match=denied.format(said)):
+            act()
+    assert files.read("owner.json") is None
+    system.unreadable = True
+    with pytest.raises(ControlError, match=r"cannot read owner.json: OSError: connection reset"):
+        files.create("owner.json", b"x")
+
+
 @pytest.mark.parametrize("system", [Overwriting, Refusing])
 def test_a_file_system_without_exclusive_create_is_refused(system: type[MemoryFileSystem]) -> None:
     files = RemoteFiles("weak://control", system(), f"/weak-{uuid.uuid4().hex}")
@@ -386,7 +502,56 @@ def test_a_directory_that_cannot_be_is_refused(tmp_path: Path) -> None:
         ControlDir("nowhere://x").check()
 
 
-# Pruning, events, requests.
+@pytest.fixture
+def open_umask() -> Iterator[None]:
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+def permissions(root: Path) -> dict[str, str]:
+    return {str(path.relative_to(root)): oct(path.stat().st_mode & 0o777) for path in [root, *root.rglob("*")]}
+
+
+def fill(control: ControlDir) -> None:
+    control.check()
+    control.claim(QUERY, JOIN)
+    control.publish(table_of(1))
+    control.pin(0, QUERY)
+    control.want(2)
+    control.log([{"rule": "split", "key": "+420 600 000 000"}])
+
+
+NAMES = {"owner.json", "tables/000000000001.json", "pins/0.json", "wanted.json", "decisions.jsonl"}
+
+
+@pytest.mark.usefixtures("open_umask")
+def test_a_directory_that_is_made_is_private(tmp_path: Path) -> None:
+    fill(ControlDir(str(tmp_path / "new" / "control")))
+    folders = dict.fromkeys((".", "tables", "pins"), "0o700")
+    assert permissions(tmp_path / "new" / "control") == folders | dict.fromkeys(NAMES, "0o600")
+    assert permissions(tmp_path / "new")["."] == "0o755"
+
+
+@pytest.mark.usefixtures("open_umask")
+def test_a_directory_that_was_made_for_others_too_is_left_so(tmp_path: Path) -> None:
+    (tmp_path / "control").mkdir()
+    (tmp_path / "control").chmod(0o770)
+    fill(ControlDir(str(tmp_path / "control")))
+    expected = {".": "0o770", "tables": "0o755", "pins": "0o755"} | dict.fromkeys(NAMES, "0o644")
+    assert permissions(tmp_path / "control") == expected
+
+
+def test_another_users_directory_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: Path) -> bytes:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(ControlError, match=r"this user may not read owner.json; where driver and executors run as"):
+        ControlDir(str(tmp_path)).claim(QUERY, JOIN)
+
+
+# Pruning, decisions, requests.
 
 
 def test_prune_keeps_what_recent_pins_name_and_deletes_the_rest(control: ControlDir) -> None:
@@ -422,14 +587,14 @@ def test_batches_are_pruned_by_number_and_not_as_text(control: ControlDir) -> No
 
 def test_the_log_of_events_survives_a_cut_last_line(control: ControlDir) -> None:
     control.claim(QUERY, JOIN)
-    assert control.events() == []
+    assert control.decisions() == []
     control.log([])
     control.log([{"batch": 1}, {"batch": 2}])
-    write(control, "events.jsonl", read(control, "events.jsonl") + b'{"batch": 3, "eve')
-    assert control.events() == [{"batch": 1}, {"batch": 2}]
+    write(control, "decisions.jsonl", read(control, "decisions.jsonl") + b'{"batch": 3, "act')
+    assert control.decisions() == [{"batch": 1}, {"batch": 2}]
     control.log([{"batch": 4}])
-    assert control.events() == [{"batch": 1}, {"batch": 2}, {"batch": 4}]
-    assert control.events(last=1) == [{"batch": 4}]
+    assert control.decisions() == [{"batch": 1}, {"batch": 2}, {"batch": 4}]
+    assert control.decisions(last=1) == [{"batch": 4}]
 
 
 @pytest.mark.parametrize("workers", [1, 8, "auto"])

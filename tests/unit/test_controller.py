@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from operators import join_operator
 
-from braided.balance.controller import Controller, Event
+from braided.balance.controller import Controller, Decision
 from braided.balance.loads import LoadAverages
 from braided.balance.observation import Observation
 from braided.balance.scale import ScaleRule
@@ -97,8 +97,8 @@ class Run:
     by_worker: list[list[Ints]] = field(default_factory=list)
 
     @property
-    def events(self) -> list[Event]:
-        return self.runtime.events
+    def decisions(self) -> list[Decision]:
+        return self.runtime.decisions
 
     def imbalance(self, batch: int) -> float:
         """The busiest worker's rows and results over the mean."""
@@ -178,15 +178,15 @@ def hot_run(hot_streams: Streams) -> Run:
 
 def test_a_key_that_turns_hot_is_promoted_within_five_batches(hot_streams: Streams, hot_run: Run) -> None:
     key = int(hot_streams.operator().hasher.hash([pa.array([7])], 1)[0])
-    promoted = [event for event in hot_run.events if event.event == "promote"]
-    assert [event.detail["key"] for event in promoted] == [f"{key:016x}"]
+    promoted = [decision for decision in hot_run.decisions if decision.action == "promote"]
+    assert [decision.detail["key"] for decision in promoted] == [f"{key:016x}"]
     assert HOT <= promoted[0].batch < HOT + 5
     assert "of a worker's fair share" in promoted[0].reason
     assert int(promoted[0].detail["grid"].split(" x ")[0]) > 1
 
 
 def test_a_hot_key_s_load_is_level_once_old_assignments_are_dead(hot_run: Run) -> None:
-    promoted = next(event.batch for event in hot_run.events if event.event == "promote")
+    promoted = next(decision.batch for decision in hot_run.decisions if decision.action == "promote")
     settled = [batch for batch in range(promoted + 1, COLD_AGAIN) if hot_run.settled(batch)]
     assert len(settled) >= 8
     assert hot_run.imbalance(promoted) > 4
@@ -194,7 +194,7 @@ def test_a_hot_key_s_load_is_level_once_old_assignments_are_dead(hot_run: Run) -
 
 
 def test_a_key_that_turns_cold_is_demoted_and_its_grid_disappears(hot_run: Run) -> None:
-    demoted = [event.batch for event in hot_run.events if event.event == "demote"]
+    demoted = [decision.batch for decision in hot_run.decisions if decision.action == "demote"]
     assert len(demoted) == 1
     assert COLD_AGAIN < demoted[0] < COLD_AGAIN + 10
     alive = [len(table.key_hashes) for table in hot_run.tables]
@@ -215,7 +215,7 @@ def test_uniform_keys_call_for_no_decision_at_all() -> None:
     streams = Streams(seconds(-2, 2), [(uniform(rng, 2000, 1000), uniform(rng, 2000, 1000)) for _ in range(30)])
     table = auto(8)
     done = run(streams, table)
-    assert done.events == []
+    assert done.decisions == []
     assert done.runtime.table is table
 
 
@@ -241,12 +241,12 @@ def test_a_hot_worker_without_a_hot_key_loses_buckets_once_and_for_all() -> None
     streams = _crowded(3, lambda rng, keys, count: np.resize(rng.permutation(keys), count))
     table = auto(8)
     done = run(streams, table)
-    assert [event.event for event in done.events] == ["move"]
-    decided = done.events[0].batch
+    assert [decision.action for decision in done.decisions] == ["move"]
+    decided = done.decisions[0].batch
     assert decided < 5
-    assert "worker 0: load" in done.events[0].reason
+    assert "worker 0: load" in done.decisions[0].reason
     moved = np.flatnonzero(done.runtime.table.owner != table.owner)
-    assert len(moved) == done.events[0].detail["buckets"] > 0
+    assert len(moved) == done.decisions[0].detail["buckets"] > 0
     assert (table.owner[moved] == 0).all()
     # No ping-pong: after the one decision every bucket stays where it is.
     assert len({table.owner.tobytes() for table in done.tables[decided + 1 :]}) == 1
@@ -262,8 +262,8 @@ def test_keys_that_wobble_call_for_a_few_decisions_and_no_bucket_returns(seed: i
     """Eight rows a key, give or take three: what one decision leaves is more than it seemed."""
     streams = _crowded(seed, lambda rng, keys, count: rng.choice(keys, count))
     done = run(streams, auto(8))
-    assert {event.event for event in done.events} == {"move"}
-    assert len(done.events) <= 5
+    assert {decision.action for decision in done.decisions} == {"move"}
+    assert len(done.decisions) <= 5
     owners = np.array([table.owner for table in done.tables])
     left = (owners != 0).any(axis=0) & (owners[0] == 0)
     assert 30 < left.sum() < 60
@@ -273,7 +273,7 @@ def test_keys_that_wobble_call_for_a_few_decisions_and_no_bucket_returns(seed: i
 
 def test_no_bucket_moves_while_the_last_move_s_old_places_are_alive() -> None:
     done = run(_crowded(4, lambda rng, keys, count: rng.choice(keys, count)), auto(8))
-    moves = [event.batch for event in done.events if event.event == "move"]
+    moves = [decision.batch for decision in done.decisions if decision.action == "move"]
     assert len(moves) >= 2
     for first, second in pairwise(moves):
         # Loads measured while old places were still probed do not count: three batches after that do.
@@ -293,7 +293,7 @@ def test_the_master_switches_after_the_rates_swap_and_is_the_faster_stream() -> 
     rates = [(800, 200) if number // 20 % 2 == 0 else (200, 800) for number in range(60)]
     streams = Streams(seconds(-2, 2), [(uniform(rng, a, 300), uniform(rng, b, 300)) for a, b in rates])
     done = run(streams, first_table("ssp", 4, keyed=True, version=1))
-    switched = [event.batch for event in done.events if event.event == "master"]
+    switched = [decision.batch for decision in done.decisions if decision.action == "master"]
     assert len(switched) == 2
     assert 20 <= switched[0] <= 25
     assert 40 <= switched[1] <= 45
@@ -310,7 +310,7 @@ def test_equal_rates_with_noise_never_switch_the_master() -> None:
     sizes = rng.integers(400, 601, (60, 2))
     streams = Streams(seconds(-2, 2), [(uniform(rng, a, 300), uniform(rng, b, 300)) for a, b in sizes.tolist()])
     done = run(streams, first_table("ssp", 4, keyed=True, version=1))
-    assert [event for event in done.events if event.event != "weights"] == []
+    assert [decision for decision in done.decisions if decision.action != "weights"] == []
     assert {_columns(table) for table in done.tables} == {1}
 
 
@@ -332,8 +332,8 @@ def test_the_costlier_stream_becomes_the_master(why: str, heavy: int) -> None:
     streams = Streams(window, batches, (schemas[0], schemas[1]))
     wrong = even_grid(range(4), 4 if heavy == 0 else 1)
     done = run(streams, RoutingTable.gridded(4, wrong, "ssp"))
-    masters = [event for event in done.events if event.event == "master"]
-    assert [event.detail["grid"] for event in masters] == ["4 x 1" if heavy == 0 else "1 x 4"]
+    masters = [decision for decision in done.decisions if decision.action == "master"]
+    assert [decision.detail["grid"] for decision in masters] == ["4 x 1" if heavy == 0 else "1 x 4"]
 
 
 def test_rates_cost_bytes_received_and_bytes_kept() -> None:
@@ -370,7 +370,7 @@ def test_theorem_1_the_diffused_join_performs_the_same_join_operations(
     streams = _ssp_streams(24, rates, seconds(-2, 3), keys=1000)
     single = run(streams, RoutingTable.hashed(1), adapt=False)
     diffused = run(streams, first_table("ssp", workers, keyed=True, version=1))
-    assert len([event for event in diffused.events if event.event == "master"]) == len(rates) - 1
+    assert len([decision for decision in diffused.decisions if decision.action == "master"]) == len(rates) - 1
     operations = set(single.pairs.tolist())
     assert len(operations) == len(single.pairs) > 3000
     per_worker = [
@@ -455,7 +455,7 @@ def test_the_shape_of_a_grid_follows_the_rates(where: str | None) -> None:
     done = run(streams, first_table("grid", 4, keyed=where is None, version=1))
     shapes = [table.grids[int(table.live[0, 0])].shape for table in done.tables]
     assert [shapes[batch] for batch in (13, 27, 41)] == ["2 x 2", "4 x 1", "1 x 4"]
-    reshaped = [event.batch for event in done.events if event.event == "reshape"]
+    reshaped = [decision.batch for decision in done.decisions if decision.action == "reshape"]
     assert 14 <= reshaped[0] < 20
     np.testing.assert_array_equal(done.pairs, streams.oracle())
 
@@ -478,10 +478,10 @@ def test_workers_that_are_not_wanted_fall_silent_and_results_stay_exact(scheme: 
         batches.append((both[0], both[1]))
     streams = Streams(seconds(-2, 2), batches)
     done = run(streams, first_table(scheme, 8, keyed=True, version=1), wanted=_scaled)
-    scaled = [(event.batch, event.detail["workers"]) for event in done.events if event.event == "scale"]
+    scaled = [(decision.batch, decision.detail["workers"]) for decision in done.decisions if decision.action == "scale"]
     assert scaled == [(0, 3), (12, 8), (24, 1)]
     if scheme == "auto":
-        assert "promote" in {event.event for event in done.events}
+        assert "promote" in {decision.action for decision in done.decisions}
     for start, stop, workers in ((0, 12, 3), (24, 36, 1)):
         silent = [batch for batch in range(start + 1, stop) if done.settled(batch)]
         assert len(silent) >= 4
@@ -521,7 +521,7 @@ def test_no_bucket_moves_again_while_a_scale_s_old_places_are_alive() -> None:
     rng = np.random.default_rng(13)
     streams = Streams(seconds(-4, 4), [(uniform(rng, 1000, 500), uniform(rng, 1000, 500)) for _ in range(24)])
     done = run(streams, auto(8), wanted=lambda number: 3 if number < 10 else 8)
-    assert [event.batch for event in done.events if event.event == "scale"] == [0, 10]
+    assert [decision.batch for decision in done.decisions if decision.action == "scale"] == [0, 10]
     owners = [table.owner.tobytes() for table in done.tables]
     changed = [batch for batch in range(23) if owners[batch] != owners[batch + 1]]
     assert changed[:2] == [0, 10]
@@ -567,8 +567,8 @@ def test_auto_scale_follows_cpu_time() -> None:
         in_use = controller.table.in_use
         cpu = np.zeros(8)
         cpu[list(in_use)] = min(1000.0, (5000.0 if batch < 75 else 1500.0) / len(in_use))
-        events = controller.step(_observed(batch, controller.table, cpu.tolist()), "auto")
-        assert {event.event for event in events} <= {"scale"}
+        decisions = controller.step(_observed(batch, controller.table, cpu.tolist()), "auto")
+        assert {decision.action for decision in decisions} <= {"scale"}
         counts.append(len(controller.table.in_use))
         assert set(np.unique(controller.table.owner).tolist()) == set(controller.table.in_use)
     assert [counts[batch] for batch in (0, 74, 149)] == [1, 8, 4]

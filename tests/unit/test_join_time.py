@@ -140,15 +140,15 @@ def test_a_target_keeps_less() -> None:
 
 def test_an_idle_stream_stops_holding_state() -> None:
     runtime = runtime_of(SECOND, 0, idle="30 seconds")
-    list(runtime.run_batch([(0, [rows_of([NOW])]), (1, [rows_of([NOW])])], stamp=0))
+    list(runtime.run_batch([(0, [rows_of([NOW])]), (1, [rows_of([NOW])])], moment=0))
     for second in range(1, 60):
-        list(runtime.run_batch([(0, [rows_of([NOW + second * SECOND])])], stamp=second * SECOND))
+        list(runtime.run_batch([(0, [rows_of([NOW + second * SECOND])])], moment=second * SECOND))
         if second == 29:
             assert runtime.reports[0]["last"]["stored_rows"] > 29
     assert runtime.reports[0]["last"]["stored_rows"] <= 4
     assert runtime.report().streams[1]["idle"]
     # Rows it returns with are joined with what is there, and not before.
-    back = list(runtime.run_batch([(1, [rows_of([NOW + 10 * SECOND, NOW + 59 * SECOND])])], stamp=60 * SECOND))
+    back = list(runtime.run_batch([(1, [rows_of([NOW + 10 * SECOND, NOW + 59 * SECOND])])], moment=60 * SECOND))
     assert sum(piece.num_rows for piece in back) == 2
 
 

@@ -239,11 +239,11 @@ def test_an_idle_input_stops_holding_the_other_back() -> None:
     operator = ordering_operator([schema, schema], "ts", None, 0, idle="30 seconds")
     runtime = LocalRuntime(operator)
 
-    def batch(stamp: int, **sides: list[int]) -> tuple[list[int], bool]:
+    def batch(moment: int, **sides: list[int]) -> tuple[list[int], bool]:
         tasks = []
         for side, times in sides.items():
             tasks.append((int(side[1]), [pa.record_batch([pa.array(times, pa.timestamp("us"))], schema=schema)]))
-        rows = [row for piece in runtime.run_batch(tasks, stamp=stamp * SECOND) for row in piece.to_pylist()]
+        rows = [row for piece in runtime.run_batch(tasks, moment=moment * SECOND) for row in piece.to_pylist()]
         return [micros(row) for row in rows], any(row["late"] for row in rows)
 
     assert batch(0, s0=[10] * 8 + [20], s1=[10]) == ([], False)

@@ -16,7 +16,7 @@ import pytest
 from operators import join_operator
 from oracle import nested_loop
 
-from braided.errors import BraidedError
+from braided.errors import BraidedError, StateError
 from braided.joins import emit, runs
 from braided.joins.window_join import WindowJoin
 from braided.local import runtime as local
@@ -25,6 +25,7 @@ from braided.operator.cache import FileCache
 from braided.operator.store import MemoryStore
 from braided.operator.worker import run_worker
 from braided.routing.keys import KeyHasher
+from braided.routing.start import first_table
 from braided.time.clocks import Window
 
 SECOND = 1_000_000
@@ -270,3 +271,16 @@ def test_changed_options_are_found_before_any_row_leaves() -> None:
         BraidedError, match=r"written with 1 workers, this query has 2; set spark\.sql\.shuffle\.partitions=1"
     ):
         list(more.run_batch([(0, [rows]), (1, [rows])]))
+
+
+def test_a_table_that_is_not_the_checkpoint_s_is_refused() -> None:
+    rows = a_batch(np.arange(40) % 5, np.arange(40))
+    runtime = LocalRuntime(a_join(Window(-50, 50, (5, 5))))
+    runtime.table = first_table("auto", 1, keyed=True, version=3)
+    list(runtime.run_batch([(0, [rows]), (1, [rows])]))
+    runtime.table = first_table("auto", 1, keyed=True, version=1)
+    with pytest.raises(StateError, match=r"the routing went back from version 3 to 1; give control= the directory"):
+        next(runtime.run_batch([(0, [rows])]))
+    runtime.table = first_table("hash", 1, keyed=True, version=3)
+    with pytest.raises(StateError, match=r"another routing table of version 3; restore partition= and control="):
+        next(runtime.run_batch([(0, [rows])]))

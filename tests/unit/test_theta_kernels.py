@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -95,7 +94,6 @@ def way(request: Any, monkeypatch: pytest.MonkeyPatch) -> str:
 def interpreted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Run generated loops as Python, since compiling takes half a second each."""
     make = theta_loop.loop_of.__wrapped__
-    monkeypatch.setattr(theta_loop, "_stored_source", lambda *_: None)
     monkeypatch.setattr(module, "loop_of", lambda *given: make(*given).py_func)
     with np.errstate(all="ignore"):
         yield
@@ -282,12 +280,18 @@ def test_nothing_in_the_window() -> None:
     assert found(theta, 0, left.slice(0, 0), right, none[:0], none[:0]) == []
 
 
-def test_a_generated_loop_lies_in_a_private_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
-    path = theta_loop._stored_source("one", "x = 1")
-    assert path is not None
-    assert Path(path).read_text() == "x = 1"
-    (tmp_path / "braided-theta").chmod(0o777)
-    assert theta_loop._stored_source("one", "x = 1") is None
-    monkeypatch.setenv("NUMBA_CACHE_DIR", "/proc/nowhere")
-    assert theta_loop._stored_source("one", "x = 1") is None
+def test_a_generated_loop_is_compiled_once() -> None:
+    arrays = [
+        np.arange(4),
+        np.zeros(4, np.int64),
+        np.full(4, 4),
+        0,
+        -1,
+        100,
+        np.zeros(100, np.int64),
+        np.zeros(100, np.int64),
+        np.arange(4),
+    ]
+    loops = [theta_loop.loop_of.__wrapped__("p0 < s0", ("p0",), ("s0",), 4) for _ in (0, 1)]
+    assert [loop(*arrays) for loop in loops] == [(4, -1, 6)] * 2
+    assert sum(loops[1].stats.cache_hits.values()) == 1

@@ -45,10 +45,10 @@ _DRAINED = 0.1
 
 
 @dataclass(frozen=True)
-class Event:
+class Decision:
     """One decision: what was done and why, with the table that carries it out."""
 
-    event: str
+    action: str
     reason: str
     batch: int
     version: int
@@ -57,7 +57,7 @@ class Event:
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
         return {
-            "batch": self.batch, "version": self.version, "event": self.event, "reason": self.reason, **self.detail
+            "batch": self.batch, "version": self.version, "action": self.action, "reason": self.reason, **self.detail
         }  # fmt: skip
 
 
@@ -103,7 +103,7 @@ class Controller:
         self._batches = 0
         self._buckets: list[Loads] = []
 
-    def step(self, seen: Observation, wanted: int | str | None = None) -> list[Event]:
+    def step(self, seen: Observation, wanted: int | str | None = None) -> list[Decision]:
         """Take one batch; `wanted` is a request for a number of workers in use, or "auto"."""
         self._deaths.window = self._windows.window = replace(self._window, lateness=seen.lateness)
         self._deaths.observe(seen.batch, seen.version, seen.clocks, seen.ahead)
@@ -117,16 +117,16 @@ class Controller:
         self._buckets = [*self._buckets, self._bucket_loads(seen)][-_BUCKET_SAMPLES:]
         self._moving = bool(self._migrations.busy)
         self._forget_ended(edit)
-        events = list(self._decide(seen, edit, wanted))
+        decisions = list(self._decide(seen, edit, wanted))
         self.table = edit.done()
-        return events
+        return decisions
 
     def loads(self) -> list[dict[str, Any]]:
         """Return each worker's load over 1, 5 and 15 batches, and its level, which small wobbles do not change."""
         spans = zip(*(self._averages.over(horizon).round(3).tolist() for horizon in HORIZONS), strict=True)
         return [{"load": list(load), "level": level} for load, level in zip(spans, self._level, strict=True)]
 
-    def _decide(self, seen: Observation, edit: TableEdit, wanted: int | str | None) -> Iterator[Event]:
+    def _decide(self, seen: Observation, edit: TableEdit, wanted: int | str | None) -> Iterator[Decision]:
         yield from self._rescale(seen, edit, wanted)
         if self.table.scheme == "auto":
             yield from self._promote(seen, edit)
@@ -136,8 +136,8 @@ class Controller:
             yield from self._reshape(seen, edit)
             yield from self._weigh(seen, edit)
 
-    def _event(self, seen: Observation, event: str, reason: str, **detail: Any) -> Event:
-        return Event(event, reason, seen.batch, self.table.version + 1, detail)
+    def _decision(self, seen: Observation, action: str, reason: str, **detail: Any) -> Decision:
+        return Decision(action, reason, seen.batch, self.table.version + 1, detail)
 
     def _loads(self, seen: Observation) -> Loads:
         in_use = len(self.table.in_use)
@@ -154,7 +154,7 @@ class Controller:
 
     # Scale in and out.
 
-    def _rescale(self, seen: Observation, edit: TableEdit, wanted: int | str | None) -> Iterator[Event]:
+    def _rescale(self, seen: Observation, edit: TableEdit, wanted: int | str | None) -> Iterator[Decision]:
         now = list(self.table.in_use)
         count = len(now)
         if wanted == "auto":
@@ -164,7 +164,7 @@ class Controller:
         target = tuple(range(count))
         if target != self.table.in_use:
             edit.in_use = target
-            yield self._event(seen, "scale", f"{len(now)} workers in use, {count} wanted", workers=count)
+            yield self._decision(seen, "scale", f"{len(now)} workers in use, {count} wanted", workers=count)
         if self.table.scheme in ("ssp", "grid"):
             return
         owner = self.table.owner
@@ -198,7 +198,7 @@ class Controller:
     def _grid_of(self, key: int) -> Grid:
         return self.table.grids[int(self.table.live[edit_group(self.table, key), 0])]
 
-    def _promote(self, seen: Observation, edit: TableEdit) -> Iterator[Event]:
+    def _promote(self, seen: Observation, edit: TableEdit) -> Iterator[Decision]:
         total = float(seen.work.sum())
         in_use = edit.in_use
         if len(in_use) < 2 or not total:
@@ -212,7 +212,7 @@ class Controller:
             share = sum(self._keys.counts(key)) / fair
             edit.demote(key)
             self._keys.demoted(key)
-            yield self._event(seen, "demote", f"{share:.2f} of a worker's fair share", key=f"{key:016x}")
+            yield self._decision(seen, "demote", f"{share:.2f} of a worker's fair share", key=f"{key:016x}")
         for key in hot:
             group = edit.group_of_key(key)
             if not edit.has_room(np.array([key & (BUCKETS - 1) if group is None else group])).all():
@@ -223,10 +223,10 @@ class Controller:
             reason = f"{sum(counts) / fair:.2f} of a worker's fair share: {counts[0]:.0f} left rows, " + (
                 f"{counts[1]:.0f} right rows and {counts[2]:.0f} results a batch"
             )
-            yield self._event(seen, "promote", reason, key=f"{key:016x}", grid=grid.shape)
+            yield self._decision(seen, "promote", reason, key=f"{key:016x}", grid=grid.shape)
         yield from self._relay(seen, edit, fair)
 
-    def _relay(self, seen: Observation, edit: TableEdit, fair: float) -> Iterator[Event]:
+    def _relay(self, seen: Observation, edit: TableEdit, fair: float) -> Iterator[Decision]:
         """Give a key another grid once it has outgrown its own, or its rates have turned round."""
         outgrown: dict[int, int] = {}
         for key in self._grid_keys():
@@ -248,7 +248,7 @@ class Controller:
                 reason = (
                     f"{sum(counts) / fair:.2f} of a worker's fair share, its busiest worker {busiest[0] / fair:.2f}"
                 )
-                yield self._event(seen, "reshape", reason, key=f"{key:016x}", grid=best.shape)
+                yield self._decision(seen, "reshape", reason, key=f"{key:016x}", grid=best.shape)
         self._outgrown = outgrown
 
     def _key_rates(self, seen: Observation, key: int) -> Rates:
@@ -274,7 +274,7 @@ class Controller:
 
     # Weights: least loaded first.
 
-    def _weigh(self, seen: Observation, edit: TableEdit) -> Iterator[Event]:
+    def _weigh(self, seen: Observation, edit: TableEdit) -> Iterator[Decision]:
         self._rest = max(0, self._rest - 1)
         if self._rest or seen.version < self.table.version or self._draining(seen):
             return
@@ -298,7 +298,7 @@ class Controller:
             edit.set_weights(number, weighed)
             self._rest = _WEIGHTS_REST
             ratio = now.max() / now.mean()
-            yield self._event(
+            yield self._decision(
                 seen, "weights", f"the busiest worker of grid {number - GRIDS} had {ratio:.2f} of the mean",
                 grid=grid.shape,
             )  # fmt: skip
@@ -332,7 +332,7 @@ class Controller:
         )
         return work
 
-    def _move(self, seen: Observation, edit: TableEdit) -> Iterator[Event]:
+    def _move(self, seen: Observation, edit: TableEdit) -> Iterator[Decision]:
         self._batches += 1
         changing = self._moving or self._migrations.busy or seen.version < self.table.version
         if changing or (self._measure == "cpu" and self._batches <= _WARMING) or self._draining(seen):
@@ -361,7 +361,7 @@ class Controller:
             return
         self._assign(edit, moves)
         self._migrations.begin(table.version + 1, moves)
-        yield self._event(
+        yield self._decision(
             seen, "move", hot.reason, buckets=len(moves),
             workers=sorted({worker for _, *pair in moves for worker in pair}),
         )  # fmt: skip
@@ -375,7 +375,7 @@ class Controller:
 
     # One grid for everything.
 
-    def _reshape(self, seen: Observation, edit: TableEdit) -> Iterator[Event]:
+    def _reshape(self, seen: Observation, edit: TableEdit) -> Iterator[Decision]:
         wanted = self._shape.judge(seen, self._windows.batches(), self.table, edit.in_use)
         groups = np.arange(BUCKETS)
         if wanted is None or not edit.has_room(groups).all():
@@ -383,7 +383,7 @@ class Controller:
         grid, reason = wanted
         edit.assign(groups, edit.add_grid(grid))
         self._shape.changed()
-        yield self._event(seen, "master" if self.table.scheme == "ssp" else "reshape", reason, grid=grid.shape)
+        yield self._decision(seen, "master" if self.table.scheme == "ssp" else "reshape", reason, grid=grid.shape)
 
 
 def edit_group(table: RoutingTable, key: int) -> int:

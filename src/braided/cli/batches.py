@@ -68,25 +68,25 @@ class Decision:
 
     batch: int
     table: int
-    event: str
+    action: str
     what: str
     reason: str
 
     @classmethod
-    def of_event(cls, event: Json) -> Decision:
+    def of_json(cls, made: Json) -> Decision:
         """Read a decision as `braided.report` has it.
 
-        >>> print(Decision.of_event({"batch": 8, "version": 2, "event": "promote", "reason": "1.6 of a worker's fair"
+        >>> print(Decision.of_json({"batch": 8, "version": 2, "action": "promote", "reason": "1.6 of a worker's fair"
         ...                          " share", "key": "00ff", "value": "555", "grid": "1x4"}))
         batch 9: promote 555, grid 1x4; 1.6 of a worker's fair share
         """
-        parts = [str(event[name]) for name in ("value", "key") if name in event][:1]
-        parts += [f"grid {event['grid']}"] if "grid" in event else []
-        parts += [f"{event['buckets']} buckets"] if "buckets" in event else []
-        return cls(event["batch"], event["version"], event["event"], ", ".join(parts), event["reason"])
+        parts = [str(made[name]) for name in ("value", "key") if name in made][:1]
+        parts += [f"grid {made['grid']}"] if "grid" in made else []
+        parts += [f"{made['buckets']} buckets"] if "buckets" in made else []
+        return cls(made["batch"], made["version"], made["action"], ", ".join(parts), made["reason"])
 
     def __str__(self) -> str:
-        return f"batch {self.batch + 1}: {' '.join(filter(None, (self.event, self.what)))}; {self.reason}"
+        return f"batch {self.batch + 1}: {' '.join(filter(None, (self.action, self.what)))}; {self.reason}"
 
 
 @dataclass
@@ -110,7 +110,7 @@ class Run:
     @property
     def promotion(self) -> Decision | None:
         """The first decision to spread a hot key over several workers."""
-        return next((decision for decision in self.decisions if decision.event == "promote"), None)
+        return next((decision for decision in self.decisions if decision.action == "promote"), None)
 
     def before_and_after(self) -> tuple[Batch, Batch] | None:
         """Return the batch that caused the promotion, and the last one; None if none used the new table."""
@@ -131,7 +131,7 @@ class Run:
         self._decide(_report_of(query, progress))
 
     def _decide(self, report: Json) -> None:
-        decisions = [Decision.of_event(event) for event in report["routing"].get("decisions", ())]
+        decisions = [Decision.of_json(made) for made in report["routing"].get("decisions", ())]
         self.decisions += [decision for decision in decisions if decision not in self.decisions]
 
 

@@ -148,7 +148,7 @@ def _draw_series(
     chart = draw_chart(ends[skip:], series, x_end=end, unit=unit, classes=classes, frame=frame)
     # The earlier word stands higher, so that the later line does not cross it.
     marks = [draw_mark(plan["hot_from"], "one phone turns hot", x_end=end, frame=frame, line=1)]
-    adapted = next((d["table"] for d in run["decisions"] if d["event"] == "promote"), None)
+    adapted = next((d["table"] for d in run["decisions"] if d["action"] == "promote"), None)
     used = [number for number, batch in enumerate(batches) if adapted is not None and batch["table"] >= adapted]
     if used:
         at = used[0] * plan["batch_seconds"]

@@ -33,6 +33,7 @@ from braided.joins.kernels import (
     directory_shift,
     sort_order,
 )
+from braided.operator.cache import checksum
 from braided.routing.routes import append_tags
 
 RUN_BYTES = 16 << 20
@@ -109,6 +110,7 @@ class RunInfo(NamedTuple):
 
     id: int
     digest: str
+    """Of the content and of the hashes: the same rows have other hashes and indexes where another key is joined on."""
     rows: int
     bytes: int
     first_time: int
@@ -154,7 +156,7 @@ def describe(run: Run, content: bytes, run_id: int) -> RunInfo:
     """Return the bookkeeping entry of an encoded run."""
     return RunInfo(
         run_id,
-        digest_of(content),
+        f"{digest_of(content)}-{checksum(run.hashes, np.uint64(0)):016x}",
         run.rows.num_rows,
         len(content),
         int(run.times.min()),

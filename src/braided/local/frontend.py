@@ -53,7 +53,7 @@ def run(
     pieces: list[pa.RecordBatch] = []
     for number, batch in enumerate(cut_into_batches(tables, order, batch_rows)):
         last = order[min(len(order), (number + 1) * batch_rows) - 1]
-        pieces += runtime.run_batch(batch, stamp=None if moments is None else int(moments[last]))
+        pieces += runtime.run_batch(batch, moment=None if moments is None else int(moments[last]))
     if plan.waits:
         pieces += runtime.run_batch([(0, [])], final=True)
     report = runtime.report()

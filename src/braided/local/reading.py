@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from braided.errors import BraidedError
+from braided.errors import OptionError
 from braided.operator.contract import stream_labels
 from braided.operator.router import conform
 
@@ -37,12 +37,12 @@ def _table(data: Any, side: str) -> pa.Table:
     try:
         reader = pa.RecordBatchReader.from_stream(data)
     except pa.ArrowInvalid as error:  # its schema cannot be read
-        raise BraidedError(
+        raise OptionError(
             f"{side}: a column of this {type(data).__name__} has a type that pyarrow does not know ({error}); "
             "cast it, polars' Int128 to Int64 or Decimal"
         ) from error
     except (TypeError, ValueError) as error:
-        raise BraidedError(
+        raise OptionError(
             f"{side}: {type(data).__name__} does not speak the Arrow C stream interface; "
             "give a pyarrow, pandas, polars or DuckDB table"
         ) from error
@@ -92,7 +92,7 @@ def in_microseconds(table: pa.Table, column: str) -> pa.Table:
     try:
         return table.set_column(at, pa.field(column, kind), table.column(column).cast(kind))
     except pa.ArrowInvalid as error:
-        raise BraidedError(f"time={column!r}: has digits below a microsecond; round it first") from error
+        raise OptionError(f"time={column!r}: has digits below a microsecond; round it first") from error
 
 
 def in_zones_of(table: pa.Table, first: pa.Schema) -> pa.Table:
@@ -119,7 +119,7 @@ def order_of_arrival(
     labels = stream_labels(len(tables))
     for side, table, column in zip(labels, tables, columns, strict=True):
         if column not in table.column_names:
-            raise BraidedError(
+            raise OptionError(
                 f"arrival={column!r}: the {side} input has no such column; it has {', '.join(table.column_names)}"
             )
     found = [table.column(column) for table, column in zip(tables, columns, strict=True)]
@@ -127,7 +127,7 @@ def order_of_arrival(
     found = [column.cast(_same_zone(column.type, found[0].type)) for column in found]
     for side, column in zip(labels, found, strict=True):
         if column.type != found[0].type:
-            raise BraidedError(
+            raise OptionError(
                 f"arrival={columns!r}: {found[0].type} on the {labels[0]}, {column.type} on the {side}; cast one"
             )
     together = pa.chunked_array([chunk for column in found for chunk in column.chunks], found[0].type)

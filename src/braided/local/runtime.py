@@ -8,13 +8,13 @@ from dataclasses import asdict
 
 import pyarrow as pa
 
-from braided.balance.controller import Controller, Event
+from braided.balance.controller import Controller, Decision
 from braided.balance.observation import observe
 from braided.operator.contract import Json, Operator
 from braided.operator.report import Report
 from braided.operator.router import Packet, RouterReport, Watch, route_task
 from braided.operator.store import MemoryStore
-from braided.operator.worker import Place, fingerprint, run_worker
+from braided.operator.worker import WorkerTask, fingerprint, run_worker
 from braided.routing.table import RoutingTable
 
 
@@ -36,7 +36,7 @@ class LocalRuntime:
         self.stores = list(stores) if stores is not None else [MemoryStore() for _ in range(workers)]
         self.controller = controller
         self.table = RoutingTable.hashed(len(self.stores)) if controller is None else controller.table
-        self.events: list[Event] = []
+        self.decisions: list[Decision] = []
         self.wanted: int | str | None = None
         self.routed: list[RouterReport] = []
         self._batch = 0
@@ -48,11 +48,11 @@ class LocalRuntime:
         tasks: Sequence[tuple[int, Sequence[pa.RecordBatch]]],
         *,
         final: bool = False,
-        stamp: int | None = None,
+        moment: int | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the results of one batch under `table`; the state is committed when the last one has been taken.
 
-        A final batch lets go what operators hold back until they know that nothing earlier can come. `stamp` is the
+        A final batch lets go what operators hold back until they know that nothing earlier can come. `moment` is the
         batch's moment in microseconds, for operators that notice idle streams.
         """
         workers = len(self.stores)
@@ -70,8 +70,8 @@ class LocalRuntime:
         reports = []
         for worker, packets in enumerate(inbox):
             if packets:
-                place = Place(worker, workers, self._fingerprint, watch is not None, final, stamp)
-                reports.append((yield from run_worker(self.operator, place, packets, self.stores[worker])))
+                task = WorkerTask(worker, workers, self._fingerprint, watch is not None, final, moment)
+                reports.append((yield from run_worker(self.operator, task, packets, self.stores[worker])))
         self.reports = reports or self.reports
         self._control(reports, 1000 * (time.perf_counter() - started))
         self._batch += 1
@@ -82,7 +82,7 @@ class LocalRuntime:
         routed = [asdict(report) for report in self.routed]
         seen = observe(self._batch, batch_ms, len(self.stores), reports, routed)
         if seen is not None:
-            self.events += self.controller.step(seen, self.wanted)
+            self.decisions += self.controller.step(seen, self.wanted)
             self.table = self.controller.table
 
     def report(self) -> Report:

@@ -72,8 +72,8 @@ class Block:
 class Work:
     """Everything one worker gets in one batch; blocks are in an order that every re-run repeats.
 
-    Where `watched`, a controller wants to know the load in detail. Where `final`, nothing comes after it. `stamp` is
-    the moment of the batch in microseconds, the same for every re-run, where the operator asks for it.
+    Where `watched`, a controller wants to know the load in detail. Where `final`, no batch comes after this one.
+    `moment` is when the batch ran, in microseconds, the same for every re-run; None where the operator does not ask.
     """
 
     worker: int
@@ -81,7 +81,7 @@ class Work:
     streams: Sequence[StreamTime]
     watched: bool = False
     final: bool = False
-    stamp: int | None = None
+    moment: int | None = None
 
 
 @dataclass

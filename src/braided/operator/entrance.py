@@ -35,9 +35,9 @@ class Entrance:
                 clock.restore(known)
         self.quarantine = Quarantine(self.clocks)
 
-    def advance(self, streams: Sequence[StreamTime], stamp: int | None, *, final: bool) -> None:
+    def advance(self, streams: Sequence[StreamTime], moment: int | None, *, final: bool) -> None:
         """Take what a batch showed of the streams."""
-        update_all(self.clocks, streams, stamp)
+        update_all(self.clocks, streams, moment)
         self.quarantine = Quarantine(self.clocks, final=final)
         self.before = self.until
         self.until = MAX_TIME if final else max(self.before, all_safe(self.clocks))

@@ -186,7 +186,7 @@ def routing_lines(routing: Json) -> list[str]:
         lines.append(f"    worker {worker}: load {now} now, {longer[0]} over 5 batches, {longer[1]} over 15")
     if routing["moving"]:
         lines.append(f"    {routing['moving']} buckets still probe where they were")
-    lines += [f"    batch {e['batch']}: {e['event']}, {e['reason']}" for e in routing.get("decisions", [])[-5:]]
+    lines += [f"    batch {d['batch']}: {d['action']}, {d['reason']}" for d in routing.get("decisions", [])[-5:]]
     return lines
 
 

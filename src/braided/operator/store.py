@@ -8,16 +8,20 @@ import pyarrow as pa
 
 
 class Cache(Protocol):
-    """Decoded blocks by digest of their content; only ever a cache, so any entry may be gone."""
+    """Decoded blocks by name; only ever a cache, so any entry may be gone.
 
-    def get(self, digest: str) -> list[pa.Buffer] | None:
-        """Return the buffers kept under a digest, or None."""
+    A name says all that its buffers depend on (a digest of the content, and what was derived from it how): operators of
+    all queries on a host share one cache.
+    """
 
-    def put(self, digest: str, buffers: list[pa.Buffer]) -> None:
-        """Keep buffers under a digest, if there is room."""
+    def get(self, name: str) -> list[pa.Buffer] | None:
+        """Return the buffers kept under a name, or None."""
 
-    def drop(self, digest: str) -> None:
-        """Forget a digest that no state names any more."""
+    def put(self, name: str, buffers: list[pa.Buffer]) -> None:
+        """Keep buffers under a name, if there is room."""
+
+    def drop(self, name: str) -> None:
+        """Forget a name that no state needs any more."""
 
 
 class Store(Protocol):
@@ -47,17 +51,17 @@ class MemoryCache:
     def __init__(self) -> None:
         self._entries: dict[str, list[pa.Buffer]] = {}
 
-    def get(self, digest: str) -> list[pa.Buffer] | None:
+    def get(self, name: str) -> list[pa.Buffer] | None:
         """See `Cache`."""
-        return self._entries.get(digest)
+        return self._entries.get(name)
 
-    def put(self, digest: str, buffers: list[pa.Buffer]) -> None:
+    def put(self, name: str, buffers: list[pa.Buffer]) -> None:
         """See `Cache`."""
-        self._entries[digest] = buffers
+        self._entries[name] = buffers
 
-    def drop(self, digest: str) -> None:
+    def drop(self, name: str) -> None:
         """See `Cache`."""
-        self._entries.pop(digest, None)
+        self._entries.pop(name, None)
 
 
 class MemoryStore:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from braided.errors import BraidedError
+from braided.errors import BraidedError, StateError
 from braided.operator.contract import Block, Json, Operator, StreamTime, Work
 from braided.operator.router import FORMAT, PROBE, TAGGED, Packet, read_header
 from braided.operator.store import Store
@@ -34,11 +34,12 @@ def fingerprint(options: Json) -> str:
 
 
 @dataclass(frozen=True)
-class Place:
-    """Which worker this is, of how many, the operator's fingerprint, whether it is watched and this is the end.
+class WorkerTask:
+    """One worker's task in one batch: which worker of how many, and the fingerprint of the operator's options.
 
-    `stamp` is the batch's moment in microseconds, the same for all workers and for every re-run, where known.
-    `hand_on` is there if results carry their delay.
+    Where `watched`, a controller wants to know the load in detail. Where `final`, no batch comes after this one.
+    `moment` is when the batch ran, in microseconds, the same for all workers and for every re-run; None where it is
+    not known. Where `hand_on` is given, results carry their delay.
     """
 
     worker: int
@@ -46,26 +47,26 @@ class Place:
     options: str
     watched: bool = False
     final: bool = False
-    stamp: int | None = None
+    moment: int | None = None
     hand_on: HandOn | None = None
 
 
 def run_worker(
-    operator: Operator, place: Place, packets: Iterable[Packet], store: Store
+    operator: Operator, task: WorkerTask, packets: Iterable[Packet], store: Store
 ) -> Generator[pa.RecordBatch, None, Json]:
     """Yield the results of one batch, commit the state, return the worker's report."""
     started = time.process_time()
     headers, blocks = _sort_packets(operator, packets)
-    table = _check_headers(headers, place)
-    book = _load_book(store, operator, place)
+    table = _check_headers(headers, task)
+    book = _load_book(store, operator, task)
     _check_table(book, table)
     streams = _sum_streams(headers, operator)
     results = operator.process(
-        Work(place.worker, blocks, streams, place.watched, place.final, place.stamp), book["state"], store
+        Work(task.worker, blocks, streams, task.watched, task.final, task.moment), book["state"], store
     )
-    if place.hand_on is not None:
+    if task.hand_on is not None:
         known = book.get("lateness")
-        results = append_delay(results, None if known is None else place.hand_on.delay(known))
+        results = append_delay(results, None if known is None else task.hand_on.delay(known))
     outcome = yield from results
     counts = {
         "rows": sum(block.rows.num_rows for block in blocks),
@@ -75,7 +76,7 @@ def run_worker(
     book["state"] = outcome.state
     book["table"] = book["table"] if table is None else table
     book["batches"] += 1
-    if place.hand_on is not None:
+    if task.hand_on is not None:
         book["lateness"] = [stream["lateness"] for stream in outcome.streams]
     book["counts"] = {name: book["counts"].get(name, 0) + count for name, count in counts.items()}
     for total, stream in zip(book["streams"], streams, strict=True):
@@ -83,7 +84,7 @@ def run_worker(
             total[name] = total.get(name, 0) + getattr(stream, name)
     store.save(json.dumps(book, separators=(",", ":")).encode())
     report: Json = {
-        "worker": place.worker,
+        "worker": task.worker,
         "batches": book["batches"],
         "table": book["table"],
         "load": outcome.load,
@@ -92,7 +93,7 @@ def run_worker(
     }
     if outcome.recall is not None:
         report["recall"] = outcome.recall
-    if place.worker == 0:
+    if task.worker == 0:
         report["streams"] = [{**total, **level} for total, level in zip(book["streams"], outcome.streams, strict=True)]
         report["last_streams"] = [stream.rows for stream in streams]
     return report
@@ -115,7 +116,7 @@ def _block(operator: Operator, packet: Packet, content: bytes) -> Block:
     return Block(packet.side, rows, packet.late, packet.copies, not packet.kind & PROBE, tags)
 
 
-def _check_headers(headers: list[tuple[int, Json]], place: Place) -> tuple[int, str] | None:
+def _check_headers(headers: list[tuple[int, Json]], task: WorkerTask) -> tuple[int, str] | None:
     """Check that all routers fit this worker and each other; return their table's version and digest."""
     for _, header in headers:
         if header["version"] != __version__ or header["format"] != FORMAT:
@@ -123,7 +124,7 @@ def _check_headers(headers: list[tuple[int, Json]], place: Place) -> tuple[int, 
                 f"a router runs braided {header['version']} and a worker {__version__}; "
                 "install the same version on the driver and all executors"
             )
-        if header["options"] != place.options or header["workers"] != place.workers:
+        if header["options"] != task.options or header["workers"] != task.workers:
             raise BraidedError("routers and workers of one query run different options; restart the query")
     tables = sorted({tuple(header["table"]) for _, header in headers})
     if len(tables) > 1:
@@ -132,24 +133,29 @@ def _check_headers(headers: list[tuple[int, Json]], place: Place) -> tuple[int, 
 
 
 def _check_table(book: Json, table: tuple[int, str] | None) -> None:
-    """Refuse a table older than the last one: it would not probe all that is stored."""
+    """Refuse a table older than the last one, or another of its version: it would not probe all that is stored."""
     if table is None or book["table"] is None:
         return
     version, digest = book["table"]
-    if table[0] < version or (table[0] == version and table[1] != digest):
-        raise BraidedError(
-            f"the routing went back from version {version} to {table[0]}; restore the control directory that belongs "
-            "to the checkpoint, or start with a new one of both"
+    if table[0] < version:
+        raise StateError(
+            f"the routing went back from version {version} to {table[0]}; give control= the directory that belongs to "
+            "the checkpoint, or start with a new checkpoint and a new directory"
+        )
+    if table[0] == version and table[1] != digest:
+        raise StateError(
+            f"the checkpoint was written with another routing table of version {version}; restore partition= and "
+            "control= as they were, or start with a new checkpoint"
         )
 
 
-def _load_book(store: Store, operator: Operator, place: Place) -> Json:
+def _load_book(store: Store, operator: Operator, task: WorkerTask) -> Json:
     content = store.load()
     if content is None:
         return {
             "format": FORMAT,
-            "worker": place.worker,
-            "workers": place.workers,
+            "worker": task.worker,
+            "workers": task.workers,
             "options": operator.options,
             "batches": 0,
             "counts": {},
@@ -159,17 +165,17 @@ def _load_book(store: Store, operator: Operator, place: Place) -> Json:
         }
     book: Json = json.loads(content)
     if book["format"] != FORMAT:
-        raise BraidedError(
+        raise StateError(
             f"the checkpoint has state format {book['format']}, this version of braided writes {FORMAT}; "
             "start with a new checkpoint"
         )
-    if book["workers"] != place.workers:
-        raise BraidedError(
-            f"the checkpoint was written with {book['workers']} workers, this query has {place.workers}; set "
+    if book["workers"] != task.workers:
+        raise StateError(
+            f"the checkpoint was written with {book['workers']} workers, this query has {task.workers}; set "
             f"spark.sql.shuffle.partitions={book['workers']} or start with a new checkpoint"
         )
-    if book["worker"] != place.worker:
-        raise BraidedError(f"worker {place.worker} was given the state of worker {book['worker']}")
+    if book["worker"] != task.worker:
+        raise StateError(f"worker {task.worker} was given the state of worker {book['worker']}")
     _check_options(book["options"], operator.options)
     return book
 
@@ -182,7 +188,7 @@ def _check_options(stored: Json, now: Json) -> None:
         details = ", ".join(
             f"{name} was {_short(stored.get(name))} and is {_short(current.get(name))}" for name in changed
         )
-        raise BraidedError(
+        raise StateError(
             f"the checkpoint was written with other options: {details}; restore them or start with a new checkpoint"
         )
 

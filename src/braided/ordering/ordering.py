@@ -119,7 +119,7 @@ class Ordering:
             for clock, known in zip(clocks, old["streams"], strict=True):
                 clock.restore(known)
         last = old["last"]
-        update_all(clocks, work.streams, work.stamp, self._missed(work, clocks, last))
+        update_all(clocks, work.streams, work.moment, self._missed(work, clocks, last))
         until = MAX_TIME if work.final else max(old["horizon"], all_safe(clocks))
         waiting = Waiting(self._kept, self.time, store, old["waiting"], old["block"])
         rule = Quarantine(clocks, final=work.final)

@@ -1,4 +1,4 @@
-"""The control directory: tables, the pin of each batch, the events. All of it is immutable but for the log of events.
+"""The control directory: tables, the pin of each batch, the decisions. All of it is immutable but for the last.
 
 ```
  control/
@@ -6,7 +6,7 @@
    tables/000000000001.json ...   complete, never changed
    pins/<batch>.json     which table a batch uses: the first router task to ask decides, for ever
    wanted.json           a user's request for a number of workers
-   events.jsonl          every decision with its reason
+   decisions.jsonl       every decision with its reason
 ```
 
 A file appears whole or not at all, and only one of several writers of a name succeeds. Whatever is read may be
@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from braided.errors import BraidedError
+from braided.errors import BraidedError, ControlError
 from braided.routing.files import Files, files_at
 from braided.routing.table import RoutingTable
 
@@ -52,10 +52,17 @@ class ControlDir:
         known = self._files.read("owner.json") is not None
         if known or not self._files.create("owner.json", _bytes(mine)):
             owner = self._json("owner.json")
+            if owner.get("query") != query:
+                raise ControlError(
+                    f"control={self.location!r}: belongs to query {owner.get('query')!r}, this is query {query!r}; if "
+                    "the checkpoint of the other one is gone for good, delete the directory, else give this query one "
+                    "of its own"
+                )
             if owner != mine:
-                raise BraidedError(
-                    f"control={self.location!r}: belongs to query {owner.get('query')!r} and its join; give every join "
-                    "of every query a directory of its own"
+                raise ControlError(
+                    f"control={self.location!r}: belongs to a join of this query with other options; give every join a "
+                    "directory of its own; if the options were changed, restore them, or start with a new checkpoint "
+                    "and delete the directory"
                 )
 
     def owner(self) -> str | None:
@@ -75,7 +82,10 @@ class ControlDir:
         """Return the newest table."""
         versions = self.versions()
         if not versions:
-            raise BraidedError(f"control={self.location!r}: has no routing table; restore it or start anew")
+            raise ControlError(
+                f"control={self.location!r}: has no routing table; restore it from a copy, or start with a new "
+                "checkpoint and a new directory"
+            )
         return self.table(versions[-1])
 
     def table(self, version: int) -> RoutingTable:
@@ -83,15 +93,15 @@ class ControlDir:
         name = _table_name(version)
         content = self._files.read(name)
         if content is None:
-            raise BraidedError(f"control={self.location!r}: {name} is missing; restore it from a copy")
+            raise ControlError(f"control={self.location!r}: {name} is missing; restore it from a copy")
         if len(content) > _LARGEST:
-            raise BraidedError(f"control={self.location!r}: {name} has {len(content)} bytes, too many for a table")
+            raise ControlError(f"control={self.location!r}: {name} has {len(content)} bytes, too many for a table")
         try:
             table = _checked(content)
         except BraidedError as error:
-            raise BraidedError(f"control={self.location!r}: {name} is damaged: {error}") from error
+            raise ControlError(f"control={self.location!r}: {name} is damaged: {error}") from error
         if table.version != version:
-            raise BraidedError(
+            raise ControlError(
                 f"control={self.location!r}: {name} holds version {table.version}; restore it from a copy"
             )
         return table
@@ -99,12 +109,16 @@ class ControlDir:
     def pin(self, batch: int, query: str) -> RoutingTable:
         """Return the table of a batch: the one its pin names, and else the newest, pinned now."""
         name = _pin_name(batch)
-        if self._files.read(_pin_name(batch + 1)) is not None:
-            raise BraidedError(
-                f"control={self.location!r}: batch {batch + 1} has run before this batch {batch}; restore the control "
-                "directory that belongs to the checkpoint, or start with a new one of both"
-            )
         content = self._files.read(name)
+        # Pins of old batches are deleted, so a batch that has none may be older than all that are left.
+        later = range(batch + 1, batch + 2) if content is not None else (b for b in self._pinned() if b > batch)
+        after = next((b for b in later if self._files.read(_pin_name(b)) is not None), None)
+        if after is not None:
+            raise ControlError(
+                f"control={self.location!r}: batch {after} has run before this batch {batch}, so the checkpoint is "
+                "older than the directory; restore the directory that belongs to the checkpoint, or start with a new "
+                "checkpoint and a new directory"
+            )
         if content is None:
             newest = self.newest()
             mine = {"format": _FORMAT, "query": query, "version": newest.version, "digest": newest.digest}
@@ -112,10 +126,10 @@ class ControlDir:
                 return newest
         pin = self._json(name)
         if pin.get("query") != query or type(pin.get("version")) is not int:
-            raise BraidedError(f"control={self.location!r}: {name} is damaged or belongs to another query; restore it")
+            raise ControlError(f"control={self.location!r}: {name} is damaged or belongs to another query; restore it")
         table = self.table(pin["version"])
         if table.digest != pin.get("digest"):
-            raise BraidedError(f"control={self.location!r}: table {table.version} is not the one that {name} names")
+            raise ControlError(f"control={self.location!r}: table {table.version} is not the one that {name} names")
         return table
 
     def wanted(self) -> int | str | None:
@@ -125,7 +139,7 @@ class ControlDir:
         value = self._json("wanted.json").get("workers")
         if value == "auto" or (type(value) is int and value > 0):
             return value
-        raise BraidedError(
+        raise ControlError(
             f"control={self.location!r}: wanted.json asks for {value!r} workers; write a number or 'auto'"
         )
 
@@ -133,15 +147,15 @@ class ControlDir:
         """Ask for a number of workers."""
         self._files.replace("wanted.json", _bytes({"workers": workers}))
 
-    def log(self, events: Sequence[dict[str, Any]]) -> None:
-        """Append events."""
-        if events:
-            self._files.append("events.jsonl", b"".join(_bytes(event) + b"\n" for event in events))
+    def log(self, decisions: Sequence[dict[str, Any]]) -> None:
+        """Append decisions."""
+        if decisions:
+            self._files.append("decisions.jsonl", b"".join(_bytes(made) + b"\n" for made in decisions))
 
-    def events(self, last: int = 50) -> list[dict[str, Any]]:
-        """Return the last events; a line cut short by a crash is left out."""
+    def decisions(self, last: int = 50) -> list[dict[str, Any]]:
+        """Return the last decisions; a line cut short by a crash is left out."""
         found = []
-        for line in (self._files.read("events.jsonl") or b"").splitlines()[-last:]:
+        for line in (self._files.read("decisions.jsonl") or b"").splitlines()[-last:]:
             try:
                 found.append(json.loads(line))
             except ValueError:
@@ -172,7 +186,7 @@ class ControlDir:
     def _field(self, name: str, field: str, kind: type) -> Any:
         value = self._json(name).get(field)
         if type(value) is not kind:
-            raise BraidedError(f"control={self.location!r}: {name} is damaged; restore it from a copy")
+            raise ControlError(f"control={self.location!r}: {name} is damaged; restore it from a copy")
         return value
 
 
@@ -194,9 +208,9 @@ def _parse(location: str, name: str, content: bytes | None) -> dict[str, Any]:
     try:
         value = json.loads(content if content is not None and len(content) <= _LARGEST else b"")
     except (ValueError, RecursionError) as error:
-        raise BraidedError(f"control={location!r}: {name} is damaged; restore it from a copy") from error
+        raise ControlError(f"control={location!r}: {name} is damaged; restore it from a copy") from error
     if not isinstance(value, dict):
-        raise BraidedError(f"control={location!r}: {name} is damaged; restore it from a copy")
+        raise ControlError(f"control={location!r}: {name} is damaged; restore it from a copy")
     return value
 
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from braided.errors import BraidedError
+from braided.errors import OptionError
 from braided.routing.kernels import hash_bytes, hash_words
 
 Hashes = npt.NDArray[np.uint64]
@@ -39,7 +39,7 @@ def common_key_type(left: pa.DataType, right: pa.DataType, names: tuple[str, str
     """
     for side, name, kind in (("left", names[0], left), ("right", names[1], right)):
         if not _hashable(kind):
-            raise BraidedError(
+            raise OptionError(
                 f"on={name!r}: a {side} key of type {kind} is not supported; join on its fields or cast it"
             )
     if pa.types.is_integer(left) and pa.types.is_integer(right):
@@ -63,7 +63,7 @@ def common_key_type(left: pa.DataType, right: pa.DataType, names: tuple[str, str
         return pa.timestamp(left.unit, "UTC")
     elif left == right:
         return left
-    raise BraidedError(
+    raise OptionError(
         f"on={names!r}: key types do not match, {left} on the left and {right} on the right; cast one side"
     )
 

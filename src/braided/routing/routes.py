@@ -9,10 +9,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from braided.routing.table import BUCKETS, GRIDS, MAX_LIVE, Hashes, Places, RoutingTable
+from braided.routing.table import BUCKETS, GRIDS, MAX_LIVE, Hashes, RoutingTable
 
 Index = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
+Workers = npt.NDArray[np.int32]
+Tags = npt.NDArray[np.int32]
 TAG = "__braided_tag"
 
 
@@ -25,9 +27,9 @@ class Routes:
     `stored` only probe.
     """
 
-    workers: Places
+    workers: Workers
     rows: Index | None = None
-    tags: Places | None = None
+    tags: Tags | None = None
     stored: Mask | None = None
     primary: Mask | None = None
 
@@ -40,7 +42,7 @@ def route(table: RoutingTable, side: int, hashes: Hashes, content: Callable[[Ind
     if table.plain or not len(hashes):
         return Routes(table.owner[(hashes & np.uint64(BUCKETS - 1)).astype(np.int64)])
     groups = table.groups_of(hashes)
-    parts: list[tuple[Index, Places, int, bool, bool]] = []
+    parts: list[tuple[Index, Workers, int, bool, bool]] = []
     for place in range(MAX_LIVE):
         assignments = table.live[groups, place]
         stored = place == 0
@@ -61,7 +63,7 @@ def route(table: RoutingTable, side: int, hashes: Hashes, content: Callable[[Ind
     return _join(parts)
 
 
-def _join(parts: list[tuple[Index, Places, int, bool, bool]]) -> Routes:
+def _join(parts: list[tuple[Index, Workers, int, bool, bool]]) -> Routes:
     sizes = [len(rows) for rows, *_ in parts]
     return Routes(
         np.concatenate([workers for _, workers, *_ in parts]).astype(np.int32),
@@ -72,7 +74,7 @@ def _join(parts: list[tuple[Index, Places, int, bool, bool]]) -> Routes:
     )
 
 
-def append_tags(rows: pa.RecordBatch, tags: npt.NDArray[np.int32]) -> pa.RecordBatch:
+def append_tags(rows: pa.RecordBatch, tags: Tags) -> pa.RecordBatch:
     """Return the rows with their tags as a last column."""
     return rows.append_column(TAG, pa.array(tags, pa.int32()))
 
@@ -82,6 +84,6 @@ def tagged_schema(schema: pa.Schema) -> pa.Schema:
     return schema.append(pa.field(TAG, pa.int32()))
 
 
-def split_tags(rows: pa.RecordBatch) -> tuple[pa.RecordBatch, npt.NDArray[np.int32]]:
+def split_tags(rows: pa.RecordBatch) -> tuple[pa.RecordBatch, Tags]:
     """Undo `append_tags`."""
     return rows.select(rows.schema.names[:-1]), rows.column(rows.num_columns - 1).to_numpy()

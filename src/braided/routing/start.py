@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal, get_args
 
-from braided.errors import BraidedError
+from braided.errors import OptionError
 from braided.routing.grid import cheapest_columns, even_grid
 from braided.routing.table import RoutingTable
 
@@ -21,9 +21,9 @@ def first_table(partition: str, workers: int, *, keyed: bool, version: int) -> R
     '2 x 2'
     """
     if partition not in get_args(Partition):
-        raise BraidedError(f"partition={partition!r}: write 'auto', 'hash', 'ssp' or 'grid'")
+        raise OptionError(f"partition={partition!r}: write 'auto', 'hash', 'ssp' or 'grid'")
     if partition == "hash" and not keyed:
-        raise BraidedError("partition='hash': a join without keys has nothing to hash; write 'auto', 'ssp' or 'grid'")
+        raise OptionError("partition='hash': a join without keys has nothing to hash; write 'auto', 'ssp' or 'grid'")
     if partition == "ssp":
         table = RoutingTable.gridded(workers, even_grid(range(workers), 1), "ssp")
     elif partition == "grid" or not keyed:

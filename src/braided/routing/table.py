@@ -36,7 +36,7 @@ _MAX_KEYS = 1024
 
 Hashes = npt.NDArray[np.uint64]
 Numbers = npt.NDArray[np.int64]
-Places = npt.NDArray[np.int32]
+Assignments = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +53,7 @@ class RoutingTable:
     workers: int
     in_use: tuple[int, ...]
     grids: Mapping[int, Grid]
-    live: Places
+    live: Assignments
     since: Numbers
     key_hashes: Hashes
     key_demoted: npt.NDArray[np.bool_]
@@ -106,7 +106,7 @@ class RoutingTable:
         return bool(not len(self.key_hashes) and (self.live[:, 1] < 0).all() and (self.live[:, 0] < GRIDS).all())
 
     @cached_property
-    def owner(self) -> Places:
+    def owner(self) -> Assignments:
         """The newest assignment of each bucket."""
         return np.ascontiguousarray(self.live[:BUCKETS, 0])
 

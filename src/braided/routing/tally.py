@@ -16,11 +16,11 @@ import numpy.typing as npt
 from braided.compiled import compiled
 from braided.errors import BraidedError
 from braided.routing.kernels import salt
+from braided.routing.routes import Tags
 from braided.routing.sketch import HeavyHitters
 from braided.routing.table import BUCKETS
 
 Hashes = npt.NDArray[np.uint64]
-Tags = npt.NDArray[np.int32]
 Counts = npt.NDArray[np.int64]
 _STEPS = 8  # of the scale, per doubling
 _KEYS = 32

@@ -8,7 +8,7 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql import Window as Rows
+from pyspark.sql import Window as SparkWindow
 from pyspark.sql import functions as F
 
 from braided.compile.plan import Copied, Plan
@@ -74,14 +74,14 @@ def _multijoin(plan: Plan, join: MultiJoin, frames: Sequence[DataFrame]) -> Data
 def _ordered(operator: Ordering, frames: Sequence[DataFrame]) -> DataFrame:
     """Let Spark sort; ties break by input and the columns' values."""
     number = "__braided_input"
-    tagged = [frame.withColumn(number, F.lit(at)) for at, frame in enumerate(frames)]
+    numbered = [frame.withColumn(number, F.lit(at)) for at, frame in enumerate(frames)]
     time = _quoted(operator.time)
-    together = reduce(lambda a, b: a.unionByName(b), tagged).where(time.isNotNull())
+    together = reduce(lambda a, b: a.unionByName(b), numbered).where(time.isNotNull())
     columns = [_quoted(field.name) for field in operator.schema if not pa.types.is_nested(field.type)]
     by = [time, F.col(number), *columns]
     ordered = together.sort(*by)
     if not operator.key:
-        ordered = together.withColumn(SEQ, (F.row_number().over(Rows.orderBy(*by)) - 1).cast("long")).sort(SEQ)
+        ordered = together.withColumn(SEQ, (F.row_number().over(SparkWindow.orderBy(*by)) - 1).cast("long")).sort(SEQ)
     ordered = ordered.drop(number)
     return ordered.withColumn(LATE, F.lit(False)) if operator.flagged else ordered
 

@@ -11,7 +11,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BooleanType, DataType, LongType, StringType, StructType
 
 from braided.compile.stream import Stream, TimeMarks
-from braided.errors import BraidedError
+from braided.errors import OptionError
 from braided.spark.watermark import marks_of
 
 if TYPE_CHECKING:
@@ -22,15 +22,15 @@ def check_frames(frames: Mapping[str, Any]) -> SparkSession:
     """Refuse what is no DataFrame of a classic session, and streams mixed with tables; return the session."""
     for label, frame in frames.items():
         if not isinstance(frame, DataFrame):
-            raise BraidedError(
+            raise OptionError(
                 f"{label}: {type(frame).__name__} is not a Spark DataFrame; for Arrow data use braided.local"
             )
         if type(frame).__module__.startswith("pyspark.sql.connect"):
-            raise BraidedError(f"{label}: Spark Connect is not supported yet; use a classic SparkSession")
+            raise OptionError(f"{label}: Spark Connect is not supported yet; use a classic SparkSession")
     streaming = [label for label, frame in frames.items() if frame.isStreaming]
     tables = [label for label in frames if label not in streaming]
     if streaming and tables:
-        raise BraidedError(
+        raise OptionError(
             f"{streaming[0]} is streaming and {tables[0]} is not; give streams or batch DataFrames, not both "
             "(Spark's own join does a stream with a table)"
         )
@@ -69,7 +69,7 @@ def arrow_schema(frame: DataFrame, label: str) -> pa.Schema:
         try:
             fields += list(to_arrow_schema(StructType([field]), timezone="UTC"))
         except Exception as error:
-            raise BraidedError(
+            raise OptionError(
                 f"{label}: column {field.name!r} of type {field.dataType.simpleString()} cannot be carried in Arrow; "
                 "drop or cast it"
             ) from error

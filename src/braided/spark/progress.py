@@ -89,7 +89,7 @@ def describe_routing(table: RoutingTable, watched: Watched) -> Json:
         "control": None if control is None else control.location,
     }
     if control is not None:
-        described["decisions"] = control.events()
+        described["decisions"] = control.decisions()
     if watched.controller is not None:
         described["loads"] = watched.controller.loads()
     return described

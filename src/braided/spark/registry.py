@@ -84,13 +84,13 @@ class Watched:
                     control.newest(), joined.window, slots=self.slots, most_columns=joined.most_columns
                 )
             before = self.controller.table
-            events = self.controller.step(seen, control.wanted())
+            decisions = self.controller.step(seen, control.wanted())
             after = self.controller.table
             if after is not before and not control.publish(after):
                 _log.warning("control=%r: table %d exists already; going on from it", control.location, after.version)
                 self.controller = None
                 return
-            control.log([self._named(event.to_json()) for event in events])
+            control.log([self._named(decision.to_json()) for decision in decisions])
             if progress.batchId % _PRUNE_EVERY == 0:
                 self._prune(progress.batchId)
 
@@ -109,10 +109,12 @@ class Watched:
                 self.name, late[0]["late"], late[0]["name"], show_duration(late[0]["lateness"]),
             )  # fmt: skip
 
-    def _named(self, event: dict[str, Any]) -> dict[str, Any]:
-        """Add a key's value to an event that names its hash; there is none where keys are redacted."""
-        label = self.controller.labels.get(int(event.get("key", "0"), 16)) if self.controller is not None else None
-        return event if label is None or self.routing.redact else {**event, "value": label}
+    def _named(self, decision: dict[str, Any]) -> dict[str, Any]:
+        """Add a key's value to a decision that names its hash; there is none where keys are redacted."""
+        if self.controller is None or self.routing.redact or "key" not in decision:
+            return decision
+        label = self.controller.labels.get(int(decision["key"], 16))
+        return decision if label is None else {**decision, "value": label}
 
     def _prune(self, batch: int) -> None:
         assert self.routing.control is not None

@@ -19,7 +19,7 @@ from braided.operator.cache import host_cache
 from braided.operator.contract import Operator
 from braided.operator.router import Packet, Watch, route_task
 from braided.operator.store import Cache
-from braided.operator.worker import Place, fingerprint, run_worker
+from braided.operator.worker import WorkerTask, fingerprint, run_worker
 from braided.routing.table import RoutingTable, worker_ids
 from braided.spark.routing import Routing
 from braided.time.hand_on import COLUMN, HandOn
@@ -176,8 +176,8 @@ class Worker(StatefulProcessor):  # type: ignore[misc]
             for fields in zip(*numbers, frame["note"], frame["block"], strict=True):
                 packets.append(Packet(worker, *fields))
         options = fingerprint(self._operator.options)
-        place = Place(worker, self._workers, options, self._watched, stamp=moment, hand_on=self._hand_on)
-        results = run_worker(self._operator, place, packets, SparkStore(self._book, self._blocks))
+        task = WorkerTask(worker, self._workers, options, self._watched, moment=moment, hand_on=self._hand_on)
+        results = run_worker(self._operator, task, packets, SparkStore(self._book, self._blocks))
         del packets
         while True:
             try:

@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar, TypeVar
 
 from braided.errors import OptionError
-from braided.specs.shared import Patient, resolve_bounds
+from braided.specs.shared import WithIdle, resolve_bounds
 from braided.specs.spec import option
 from braided.typing import Duration, Evict, Memory, NamedLatenesses, On, Shed, Within
 
@@ -44,7 +44,7 @@ class Join:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GroupSpec(Patient):
+class GroupSpec(WithIdle):
     """Inner joins of the same streams that keep no more than one budget allows."""
 
     kind: ClassVar[str] = "join_group"

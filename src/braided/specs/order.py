@@ -6,16 +6,15 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from braided.errors import OptionError
-from braided.specs.shared import Late
+from braided.specs.shared import WithLateness
 from braided.specs.spec import option
-from braided.typing import Duration, Keys
-from braided.typing import Late as LateWay
+from braided.typing import Duration, Keys, Late
 
 LATE_WAYS = ("flag", "drop", "side")
 
 
 @dataclass(frozen=True, kw_only=True)
-class OrderSpec(Late):
+class OrderSpec(WithLateness):
     """One stream or several of one schema in order of event time, per key or as a whole.
 
     >>> OrderSpec(time="ts", inputs=2).labels
@@ -31,7 +30,7 @@ class OrderSpec(Late):
         "worker, with a gap-free column ``seq``.",
         default=None,
     )
-    late: LateWay = option(
+    late: Late = option(
         'What happens to a row that comes after later ones have left: ``"flag"`` sends it on at once with '
         '``late=True`` in a further column, ``"drop"`` counts and drops it, ``"side"`` makes the result a pair, the '
         "ordered rows and the late ones. (Two queries over the pair read the source twice; to write both from one "

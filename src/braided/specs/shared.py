@@ -12,7 +12,7 @@ from braided.typing import Duration, Evict, Latenesses, Memory, Share, Shed
 
 
 @dataclass(frozen=True, kw_only=True)
-class Patient(Spec):
+class WithIdle(Spec):
     """Waits for streams that fall silent, or not."""
 
     idle: Duration | None = option(
@@ -28,7 +28,7 @@ class Patient(Spec):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Late(Patient):
+class WithLateness(WithIdle):
     """Takes rows that come late, by so much."""
 
     lateness: Latenesses = option(
@@ -41,7 +41,7 @@ class Late(Patient):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Budgeted(Spec):
+class WithBudget(Spec):
     """Keeps no more than a budget allows."""
 
     memory: Memory | None = option(
@@ -75,7 +75,8 @@ class Budgeted(Spec):
 RUNTIME = {
     "name": "What reports call this operator.",
     "control": "A directory, or an fsspec URL, that the driver and all executors reach, for this operator alone. With "
-    "it the routing adapts while the query runs; without it the routing is fixed. Results are the same either way.",
+    "it the routing adapts while the query runs; without it the routing is fixed. Results are the same either way. "
+    "A directory that does not exist is made private to the user; make it yourself where others are to use it too.",
     "redact": "Keep the values of hot keys out of reports and of the control directory; their hashes remain.",
     "workers": "How many workers there are. With several the routing adapts, as on Spark with `control`.",
     "arrival": "The column by whose values rows arrive, one name or one for each input; any sortable type that all "

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from braided.durations import Duration, as_text, parse_duration
-from braided.errors import BraidedError
+from braided.errors import OptionError
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Lateness:
     >>> Lateness(recall=1)
     Traceback (most recent call last):
         ...
-    braided.errors.BraidedError: recall=1: not a share between 0 and 1; write 0.99
+    braided.errors.OptionError: recall=1: not a share between 0 and 1; write 0.99
     """
 
     margin: float = 0.5
@@ -44,23 +44,23 @@ class Lateness:
         for name in ("floor", "memory", "ceiling"):
             object.__setattr__(self, name, as_text(getattr(self, name), name))
         if not _is_number(self.margin) or not 0 <= self.margin < 1e6:
-            raise BraidedError(f"margin={self.margin!r}: not a number of standard deviations; write 0 or more")
+            raise OptionError(f"margin={self.margin!r}: not a number of standard deviations; write 0 or more")
         if self.recall is not None and (not _is_number(self.recall) or not 0 < self.recall < 1):
-            raise BraidedError(f"recall={self.recall!r}: not a share between 0 and 1; write 0.99")
+            raise OptionError(f"recall={self.recall!r}: not a share between 0 and 1; write 0.99")
         if self.floor_us < 0:
-            raise BraidedError(f"floor={self.floor!r}: negative; write '0 seconds' or more")
+            raise OptionError(f"floor={self.floor!r}: negative; write '0 seconds' or more")
         if self.memory_us <= 0:
-            raise BraidedError(f"memory={self.memory!r}: nothing would be remembered; write '5 minutes'")
+            raise OptionError(f"memory={self.memory!r}: nothing would be remembered; write '5 minutes'")
         if self.ceiling_us < max(1, self.floor_us):
-            raise BraidedError(f"ceiling={self.ceiling!r}: below floor={self.floor!r}; write a longer one")
+            raise OptionError(f"ceiling={self.ceiling!r}: below floor={self.floor!r}; write a longer one")
         if self.measure not in ("arrival", "next"):
-            raise BraidedError(f"measure={self.measure!r}: write 'arrival' or 'next'")
+            raise OptionError(f"measure={self.measure!r}: write 'arrival' or 'next'")
         if self.measure == "next" and self.recall is not None:
-            raise BraidedError("measure='next': has no recall target; leave out recall= or write measure='arrival'")
+            raise OptionError("measure='next': has no recall target; leave out recall= or write measure='arrival'")
         if self.measure == "arrival" and self.clock_rows is not None:
-            raise BraidedError("clock_rows=: only measure='next' uses it; write measure='next' or leave it out")
+            raise OptionError("clock_rows=: only measure='next' uses it; write measure='next' or leave it out")
         if self.clock_rows is not None and not callable(self.clock_rows):
-            raise BraidedError(f"clock_rows={self.clock_rows!r}: not a predicate; write a function of a batch")
+            raise OptionError(f"clock_rows={self.clock_rows!r}: not a predicate; write a function of a batch")
 
     @cached_property
     def floor_us(self) -> int:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from braided.durations import format_duration, parse_duration
-from braided.errors import BraidedError
+from braided.errors import OptionError
 from braided.time.lateness import Lateness
 
 JOIN_FLOOR = 10_000_000
@@ -26,7 +26,7 @@ def resolve_rule(lateness: Any, floor: int) -> int | Lateness:
         return lateness
     micros = parse_duration(lateness, "lateness")
     if micros < 0:
-        raise BraidedError(f"lateness={lateness!r}: negative; write '0 seconds' or more")
+        raise OptionError(f"lateness={lateness!r}: negative; write '0 seconds' or more")
     return micros
 
 
@@ -35,7 +35,7 @@ def resolve_rules(lateness: Any, streams: int) -> tuple[int | Lateness | None, .
     parts = tuple(lateness) if isinstance(lateness, (tuple, list)) else (lateness,) * streams
     if len(parts) != streams:
         wanted = " or a pair (left, right)" if streams == 2 else f", or one for each of {streams} streams"
-        raise BraidedError(f"lateness={lateness!r}: write one duration{wanted}")
+        raise OptionError(f"lateness={lateness!r}: write one duration{wanted}")
     return tuple(None if part is None else resolve_rule(part, JOIN_FLOOR) for part in parts)
 
 
@@ -62,5 +62,5 @@ def resolve_idle(idle: Any) -> int | None:
         return None
     micros = parse_duration(idle, "idle")
     if micros <= 0:
-        raise BraidedError(f"idle={idle!r}: write a duration above 0, or None for streams that never count as idle")
+        raise OptionError(f"idle={idle!r}: write a duration above 0, or None for streams that never count as idle")
     return micros

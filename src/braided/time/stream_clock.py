@@ -115,9 +115,9 @@ class StreamClock:
         return self.trust.limit(self.jump)
 
     def update(
-        self, seen: StreamTime, stamp: int | None = None, others: int | None = None, missed: int | None = None
+        self, seen: StreamTime, moment: int | None = None, others: int | None = None, missed: int | None = None
     ) -> None:
-        """Take what a batch showed; `stamp` is its moment, where known.
+        """Take what a batch showed; `moment` is when it ran, where that is known.
 
         `others` is the largest clock beside it that counts, and `missed` is how many of its rows came too late, where
         one worker sees all.
@@ -127,10 +127,10 @@ class StreamClock:
         if self._learner is not None and seen.handed is not None:
             self._learner.hint(seen.handed)
         self._learn(before, seen.delays, missed)
-        if stamp is not None:
+        if moment is not None:
             if seen.clusters or self._heard is None:
-                self._heard = stamp
-            self.silent = max(0, stamp - self._heard)
+                self._heard = moment
+            self.silent = max(0, moment - self._heard)
 
     def _learn(self, before: int | None, tasks: list[Delays | NextDelays], missed: int | None) -> None:
         """Learn K from tasks whose times are near the clock, or from all while no row has set it."""
@@ -173,14 +173,14 @@ class StreamClock:
 def update_all(
     clocks: Sequence[StreamClock],
     seen: Sequence[StreamTime],
-    stamp: int | None,
+    moment: int | None,
     missed: Sequence[int] | None = None,
 ) -> None:
     """Update the clocks of streams that stand beside each other; each sees where the others were before."""
     before = [clock.counted for clock in clocks]
     for at, (clock, stream) in enumerate(zip(clocks, seen, strict=True)):
         others = [other for i, other in enumerate(before) if i != at and other is not None]
-        clock.update(stream, stamp, max(others, default=None), None if missed is None else missed[at])
+        clock.update(stream, moment, max(others, default=None), None if missed is None else missed[at])
     furthest = max((clock.counted for clock in clocks if clock.counted is not None), default=None)
     for clock in clocks:
         clock.trust.settle(clock.jump, furthest)

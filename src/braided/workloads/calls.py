@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from braided.durations import parse_duration
-from braided.errors import BraidedError
+from braided.errors import OptionError
 
 __all__ = ["FIRST_PHONE", "ORIGIN", "call_records", "suspicious_numbers"]
 
@@ -80,7 +80,7 @@ def call_records(
     _check_count("phones", phones, 2)
     _check_count("cells", cells, 1)
     if not 0 <= hot_share <= 1:
-        raise BraidedError(f"hot_share={hot_share!r}: not a share; write a number from 0 to 1")
+        raise OptionError(f"hot_share={hot_share!r}: not a share; write a number from 0 to 1")
     rng = np.random.default_rng([seed, 0])
     arrived, start = _arrivals(rng, rows, rate, disorder)
     caller = rng.integers(0, phones, rows)
@@ -136,10 +136,10 @@ def _arrivals(rng: np.random.Generator, rows: int, rate: float, disorder: str) -
     """Return when each row arrives and its own, earlier time, in microseconds."""
     _check_count("rows", rows, 0)
     if not rate > 0:
-        raise BraidedError(f"rate={rate!r}: not a rate; write a number of rows a second above 0")
+        raise OptionError(f"rate={rate!r}: not a rate; write a number of rows a second above 0")
     longest = parse_duration(disorder, "disorder")
     if longest < 0:
-        raise BraidedError(f"disorder={disorder!r}: is negative; write '5 seconds'")
+        raise OptionError(f"disorder={disorder!r}: is negative; write '5 seconds'")
     arrived = ORIGIN + (np.arange(rows) * (_SECOND / rate)).astype(np.int64)
     delay = (rng.random(rows) ** 3 * longest).astype(np.int64)
     return arrived, arrived - delay
@@ -147,4 +147,4 @@ def _arrivals(rng: np.random.Generator, rows: int, rate: float, disorder: str) -
 
 def _check_count(name: str, value: int, least: int) -> None:
     if not isinstance(value, int) or value < least:
-        raise BraidedError(f"{name}={value!r}: write a number of {least} or more")
+        raise OptionError(f"{name}={value!r}: write a number of {least} or more")

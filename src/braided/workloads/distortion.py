@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from braided.errors import BraidedError
+from braided.errors import OptionError
 
 __all__ = ["Distortion", "distortion", "key_counts"]
 
@@ -44,13 +44,13 @@ def distortion(produced: npt.NDArray[Any], exact: npt.NDArray[Any]) -> Distortio
     Distortion(sse=0.0, kl=0.0)
     """
     if len(produced) != len(exact):
-        raise BraidedError(
+        raise OptionError(
             f"produced, exact: counts of {len(produced)} and of {len(exact)} keys; give those of the same"
         )
     if not np.sum(produced) or not np.sum(exact):
-        raise BraidedError("produced, exact: no results to compare")
+        raise OptionError("produced, exact: no results to compare")
     if ((np.asarray(produced) > 0) & (np.asarray(exact) == 0)).any():
-        raise BraidedError("produced, exact: a key was produced that the exact result does not have")
+        raise OptionError("produced, exact: a key was produced that the exact result does not have")
     p, q = np.asarray(produced) / np.sum(produced), np.asarray(exact) / np.sum(exact)
     there = p > 0
     kl = float((p[there] * np.log(p[there] / q[there])).sum())

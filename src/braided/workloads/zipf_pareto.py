@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from braided.errors import BraidedError
+from braided.errors import OptionError
 from braided.workloads.calls import ORIGIN
 
 __all__ = ["zipf_pareto"]
@@ -65,13 +65,13 @@ def zipf_pareto(
     """
     for name, value, least in (("rows", rows, 0), ("domain", domain, 1), ("streams", streams, 1)):
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise BraidedError(f"{name}={value!r}: write a whole number, {least} or more")
+            raise OptionError(f"{name}={value!r}: write a whole number, {least} or more")
     if not rate > 0:
-        raise BraidedError(f"rate={rate!r}: not a rate; write a number of rows a second above 0")
+        raise OptionError(f"rate={rate!r}: not a rate; write a number of rows a second above 0")
     if not alpha >= 0:
-        raise BraidedError(f"alpha={alpha!r}: write a skew of 0 or more")
+        raise OptionError(f"alpha={alpha!r}: write a skew of 0 or more")
     if pareto is not None and not pareto > 0:
-        raise BraidedError(f"pareto={pareto!r}: write a shape above 0, or None")
+        raise OptionError(f"pareto={pareto!r}: write a shape above 0, or None")
     rng = np.random.default_rng([seed, 2])
     popularity = np.arange(1, domain + 1) ** -float(alpha)
     of_key = rng.multinomial(rows, popularity / popularity.sum())

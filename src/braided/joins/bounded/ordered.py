@@ -141,7 +141,7 @@ class OrderedRows:
     def enter(self, work: Work) -> Entering:
         """Take a batch, and put in order the rows that nothing can come before any more."""
         entrance = self.entrance
-        entrance.advance(work.streams, work.stamp, final=work.final)
+        entrance.advance(work.streams, work.moment, final=work.final)
         sides = range(len(self._streams.inputs))
         entrance.late = [self._late(side, work.blocks) for side in sides]
         arriving = [self._arriving(side, work.blocks) for side in sides]

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import sys
 from collections.abc import Callable
 from functools import lru_cache
-from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
-import numba
+from braided.compiled import compiled
 
 _LOOP = '''"""A loop that braided.joins.theta.loop wrote."""
 import numpy as np
@@ -63,26 +61,6 @@ def loop_of(text: str, probe: tuple[str, ...], stored: tuple[str, ...], strip: i
         test=test,
     )
     module = ModuleType(f"braided_theta_{hashlib.sha256(source.encode()).hexdigest()[:16]}")
-    path = _stored_source(module.__name__, source)
-    exec(compile(source, path or "<theta loop>", "exec"), module.__dict__)
+    exec(compile(source, "<theta loop>", "exec"), module.__dict__)
     sys.modules[module.__name__] = module  # where numba's cache looks for the globals of what it loads
-    return cast(Callable[..., Any], numba.njit(module.loop, cache=path is not None, nogil=True, error_model="numpy"))
-
-
-def _stored_source(name: str, source: str) -> str | None:
-    """Write a loop to the user's own cache, since numba caches only what has a file; None if that cannot be."""
-    root = os.environ.get("NUMBA_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    folder = Path(root) / "braided-theta"
-    path = folder / f"{name}.py"
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        status = folder.stat()
-        if status.st_uid != os.getuid() or status.st_mode & 0o022:
-            return None  # others could write code that we would run
-        if not path.exists() or path.read_text() != source:
-            part = folder / f"{name}.{os.getpid()}"
-            part.write_text(source)
-            part.replace(path)
-    except (OSError, RuntimeError):
-        return None
-    return str(path)
+    return compiled(cast(Callable[..., Any], module.loop))

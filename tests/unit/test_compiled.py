@@ -1,0 +1,206 @@
+"""Kernels are compiled once per machine, again when anything compiled into them has changed, and run without a cache."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pkgutil
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import braided
+from braided import compiled as module
+from braided.compiled import compiled, private_folder, source_digest
+
+HELPER = """
+from braided.compiled import compiled
+STEP = 1
+
+@compiled
+def inner(x):
+    return x + STEP
+"""
+OUTER = """
+from braided.compiled import compiled
+from limits import BY
+from helper import inner
+
+@compiled
+def outer(x):
+    return between(x) * BY
+
+@compiled
+def between(x):
+    return inner(x)
+
+found = outer(1)
+print(found, sum(outer.stats.cache_hits.values()), sum(outer.stats.cache_misses.values()))
+"""
+
+
+class Kernels:
+    """Three kernels in a folder of their own, run in a new process each time."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.cache = folder / "code", folder / "cache"
+        self.folder.mkdir()
+        self.write("helper", HELPER)
+        self.write("limits", "BY = 10\n")
+        self.write("outer", OUTER)
+
+    def write(self, name: str, text: str) -> None:
+        (self.folder / f"{name}.py").write_text(text)
+
+    def run(self) -> tuple[int, str]:
+        """The result of the outermost kernel, and whether it was compiled or loaded."""
+        done = python(
+            "import outer",
+            PYTHONPATH=f"{self.folder}:{os.environ.get('PYTHONPATH', '')}",
+            NUMBA_CACHE_DIR=str(self.cache),
+        )
+        result, hits, misses = map(int, done.stdout.split())
+        assert hits + misses == 1
+        return result, "loaded" if hits else "compiled"
+
+    def files(self) -> list[str]:
+        return sorted(path.name for path in self.cache.glob("*/*"))
+
+
+def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    given = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **environment}
+    done = subprocess.run([sys.executable, "-c", code], env=given, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+@pytest.fixture
+def kernels(tmp_path: Path) -> Kernels:
+    return Kernels(tmp_path)
+
+
+def test_what_is_compiled_into_a_kernel_decides(kernels: Kernels) -> None:
+    assert kernels.run() == (20, "compiled")
+    assert kernels.run() == (20, "loaded")
+    files = kernels.files()
+    kernels.write("helper", HELPER.replace("x + STEP", "x + STEP + 1"))
+    assert kernels.run() == (30, "compiled")
+    kernels.write("helper", HELPER.replace("STEP = 1", "STEP = 3"))
+    assert kernels.run() == (40, "compiled")
+    kernels.write("limits", "BY = 100\n")
+    assert kernels.run() == (400, "compiled")
+    assert kernels.run() == (400, "loaded")
+    kernels.write("helper", "# Lines move.\n\n" + HELPER.replace("STEP = 1", "OTHER = 9\nSTEP = 3"))
+    assert kernels.run() == (400, "loaded")
+    assert kernels.files() == files  # what was is overwritten
+
+
+@pytest.mark.parametrize(("ending", "content"), [(".nbi", b"nonsense"), (".nbc", b"")])
+def test_damaged_machine_code_is_compiled_anew(ending: str, content: bytes, kernels: Kernels) -> None:
+    kernels.run()
+    for path in kernels.cache.glob(f"*/*{ending}"):
+        path.write_bytes(content)
+    assert kernels.run() == (20, "compiled")
+    assert kernels.run() == (20, "loaded")
+
+
+MIX = "import numpy as np; from braided.routing.kernels import mix, salt; print(mix(np.uint64(5))); salt(np.zeros(1, np.uint64), np.ones(1, np.int32))"
+WARNING = "set NUMBA_CACHE_DIR to a folder that this user alone can write"
+
+
+@pytest.fixture(scope="module")
+def read_only(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment of a container: an installed package, a home and a folder for temporary files that nobody writes.
+
+    A file where a folder should be keeps even root from writing.
+    """
+    root = tmp_path_factory.mktemp("site")
+    shutil.copytree(Path(braided.__file__).parent, root / "braided", ignore=shutil.ignore_patterns("__pycache__"))
+    (root / "braided" / "__pycache__").write_text("")
+    (root / "home").write_text("")
+    missing = dict.fromkeys(("HOME", "XDG_CACHE_HOME", "BRAIDED_CACHE_DIR"), str(root / "home"))
+    return {**missing, "PYTHONPATH": str(root), "NUMBA_CACHE_DIR": ""}
+
+
+def test_where_nothing_can_be_written_kernels_run_with_one_warning(read_only: dict[str, str]) -> None:
+    done = python(MIX, **read_only)
+    assert int(done.stdout) == int(importlib.import_module("braided.routing.kernels").mix(np.uint64(5)))
+    assert done.stderr.count("RuntimeWarning") == 1
+    assert WARNING in done.stderr
+    done = python(MIX, **{**read_only, "NUMBA_CACHE_DIR": "/proc/nowhere"})
+    assert done.stderr.count(WARNING) == 1
+
+
+@pytest.mark.parametrize("variable", ["NUMBA_CACHE_DIR", "XDG_CACHE_HOME", "BRAIDED_CACHE_DIR"])
+def test_a_folder_that_can_be_written_is_used(variable: str, read_only: dict[str, str], tmp_path: Path) -> None:
+    for _ in range(2):
+        assert python(MIX, **{**read_only, variable: str(tmp_path / "new" / "folder")}).stderr == ""
+    (folder,) = (tmp_path / "new" / "folder").iterdir()
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert sorted(path.suffix for path in folder.iterdir()) == [".nbc", ".nbc", ".nbi", ".nbi"]
+
+
+def test_a_full_disk_costs_a_warning(kernels: Kernels, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    @compiled
+    def one(x: float) -> float:
+        return x + 1
+
+    monkeypatch.setattr(module, "_warned", [])
+    monkeypatch.setattr(module._Files, "save_overload", full)
+    with pytest.warns(RuntimeWarning, match=rf"No space left on device; {WARNING}"):
+        assert one(1.0) == 2.0
+    assert one(np.float32(1)) == 2.0  # no second warning
+
+
+def test_only_a_folder_of_our_own_is_trusted(tmp_path: Path) -> None:
+    folder = tmp_path / "a" / "b"
+    assert private_folder(folder)
+    assert folder.stat().st_mode & 0o777 == 0o700
+    link = tmp_path / "link"
+    link.symlink_to(folder)
+    assert not private_folder(link)
+    folder.chmod(0o770)
+    assert not private_folder(folder)
+    (tmp_path / "file").write_text("")
+    assert not private_folder(tmp_path / "file")
+    if os.getuid() == 0:
+        folder.chmod(0o700)
+        os.chown(folder, 12345, -1)
+        assert not private_folder(folder)
+
+
+def test_what_nobody_asks_for_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MOST_FILES", 10)
+    for number in range(11):
+        (tmp_path / str(number)).write_text("")
+        os.utime(tmp_path / str(number), (number, number))
+    module._prune(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {str(number) for number in range(5, 11)}
+
+
+def test_every_kernel_names_only_what_its_digest_covers() -> None:
+    found = {}
+    for info in pkgutil.walk_packages(braided.__path__, "braided."):
+        if not info.name.startswith(("braided.spark", "braided.cli")):
+            for value in vars(importlib.import_module(info.name)).values():
+                if hasattr(value, "py_func"):
+                    found[value.py_func] = source_digest(value.py_func)
+    assert len(found) > 100
+    assert len(set(found.values())) == len(found)
+
+
+def test_a_kernel_that_names_something_else_is_refused() -> None:
+    @compiled
+    def names_a_list() -> int:
+        return len(sys.path)
+
+    with pytest.raises(TypeError, match=r"kernel .*names_a_list names 'sys', a module; write numbers and kernels"):
+        names_a_list()

@@ -1,0 +1,39 @@
+"""The files, classes and functions that docs name are there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "braided"
+PAGES = [*ROOT.glob("*.md"), *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def find(path: str) -> Path | None:
+    """The file that a page names, by its path in the repository or in the package."""
+    return next((found for found in (ROOT / path, SOURCE / path, SOURCE.parent / path) if found.exists()), None)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_named_files_exist(page: Path) -> None:
+    named = set(re.findall(r"`(?:python )?([\w./-]+\.(?:py|md|sh))\b[^`]*`", page.read_text()))
+    links = set(re.findall(r"\]\(([\w./-]+\.(?:md|svg))(?:#[\w-]+)?\)", page.read_text()))
+    missing = [path for path in named if find(path) is None]
+    missing += [link for link in links if not (page.parent / link).exists()]
+    assert missing == []
+
+
+def test_the_walk_names_what_is_in_its_files() -> None:
+    text = " ".join((ROOT / "docs" / "walk.md").read_text().split())
+    named = re.findall(r"`([A-Za-z_][\w.]*)`(?: \(| in )`([\w/]+\.py)`", text)
+    assert len(named) > 40
+    missing = []
+    for name, path in named:
+        found = find(path)
+        last = name.split(".")[-1]
+        if found is None or not re.search(rf"^\s*(?:def|class) {last}\b|^{last} = ", found.read_text(), re.MULTILINE):
+            missing.append((name, path))
+    assert missing == []
