@@ -7,6 +7,7 @@ import json
 import logging
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +19,7 @@ from streams import UTC, file_stream, read_rows, run_to_end, write_batch
 import braided
 from braided import api
 from braided.spark.dataflow import METRIC
-from braided.spark.registry import metrics_of, name_of, registry_of
+from braided.spark.registry import Watched, metrics_of, name_of, registry_of
 
 pytestmark = pytest.mark.spark
 SECOND = 1_000_000
@@ -113,6 +114,16 @@ def test_the_registry_lets_go_of_what_is_gone(
         braided.join(*pair, on="k", time="ts", within="1 second")
     registry = registry_of(spark)
     assert sum(not watched.queries for watched in registry._operators.values()) <= 3
+
+
+def test_only_decisions_about_a_key_show_its_value() -> None:
+    """The key 0 has the hash 0, which is no default for decisions about none."""
+    routing, controller = SimpleNamespace(redact=False), SimpleNamespace(labels={0: "zero"})
+    watched = Watched("hits", 1, None, routing, 1, controller=controller)  # type: ignore[arg-type]
+    assert watched._named({"action": "promote", "key": f"{0:016x}"})["value"] == "zero"
+    assert watched._named({"action": "scale"}) == {"action": "scale"}
+    routing.redact = True
+    assert "value" not in watched._named({"action": "promote", "key": f"{0:016x}"})
 
 
 def test_nothing_is_published_before_all_is_checked(pair: tuple[DataFrame, DataFrame], tmp_path: Path) -> None:

@@ -130,6 +130,16 @@ def test_a_checkpoint_older_than_the_directory_is_refused(control: ControlDir) -
         control.pin(5, QUERY)
 
 
+def test_a_checkpoint_older_than_all_pins_is_refused(control: ControlDir) -> None:
+    control.publish(table_of(1))
+    for batch in range(8):
+        control.pin(batch, QUERY)
+    control.prune(6, 1)
+    with pytest.raises(ControlError, match=r"batch [67] has run before this batch 2"):
+        control.pin(2, QUERY)
+    assert control.pin(8, QUERY).version == 1
+
+
 def test_threads_that_pin_one_batch_at_once_agree(tmp_path: Path) -> None:
     """Tables appear while they race, so that those who lose the race have read another newest table."""
     threads, batches = 8, 25

@@ -109,13 +109,16 @@ class ControlDir:
     def pin(self, batch: int, query: str) -> RoutingTable:
         """Return the table of a batch: the one its pin names, and else the newest, pinned now."""
         name = _pin_name(batch)
-        if self._files.read(_pin_name(batch + 1)) is not None:
+        content = self._files.read(name)
+        # Pins of old batches are deleted, so a batch that has none may be older than all that are left.
+        later = range(batch + 1, batch + 2) if content is not None else (b for b in self._pinned() if b > batch)
+        after = next((b for b in later if self._files.read(_pin_name(b)) is not None), None)
+        if after is not None:
             raise ControlError(
-                f"control={self.location!r}: batch {batch + 1} has run before this batch {batch}, so the checkpoint is "
+                f"control={self.location!r}: batch {after} has run before this batch {batch}, so the checkpoint is "
                 "older than the directory; restore the directory that belongs to the checkpoint, or start with a new "
                 "checkpoint and a new directory"
             )
-        content = self._files.read(name)
         if content is None:
             newest = self.newest()
             mine = {"format": _FORMAT, "query": query, "version": newest.version, "digest": newest.digest}

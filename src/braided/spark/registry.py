@@ -111,8 +111,10 @@ class Watched:
 
     def _named(self, decision: dict[str, Any]) -> dict[str, Any]:
         """Add a key's value to a decision that names its hash; there is none where keys are redacted."""
-        label = self.controller.labels.get(int(decision.get("key", "0"), 16)) if self.controller is not None else None
-        return decision if label is None or self.routing.redact else {**decision, "value": label}
+        if self.controller is None or self.routing.redact or "key" not in decision:
+            return decision
+        label = self.controller.labels.get(int(decision["key"], 16))
+        return decision if label is None else {**decision, "value": label}
 
     def _prune(self, batch: int) -> None:
         assert self.routing.control is not None
