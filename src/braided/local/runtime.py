@@ -52,8 +52,8 @@ class LocalRuntime:
     ) -> Iterator[pa.RecordBatch]:
         """Yield the results of one batch under `table`; the state is committed when the last one has been taken.
 
-        A final batch lets go what operators hold back until they know that nothing earlier can come. `moment` is the
-        batch's moment in microseconds, for operators that notice idle streams.
+        In a final batch operators let everything go that waits for earlier rows. `moment` is when the batch runs, in
+        microseconds, for operators that notice idle streams.
         """
         workers = len(self.stores)
         watch = None if self.controller is None else Watch()
