@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
 import pickle
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -393,6 +394,93 @@ class Refusing(MemoryFileSystem):  # type: ignore[misc]
         super().pipe_file(path, value, **kwargs)
 
 
+class ClientError(Exception):
+    """What botocore raises: no OSError."""
+
+
+class Stating(MemoryFileSystem):  # type: ignore[misc]
+    """A store that answers a conditional create of a file that exists as `answer` says."""
+
+    cachable = False
+    answer: Exception = FileExistsError()
+    conflicts = 0
+
+    def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **kwargs: Any) -> None:
+        if mode == "create":
+            if self.conflicts:
+                self.conflicts -= 1
+                raise OSError("409 ConditionalRequestConflict")
+            if self.exists(path):
+                raise self.answer
+        super().pipe_file(path, value, **kwargs)
+
+
+class Broken(MemoryFileSystem):  # type: ignore[misc]
+    """A store that lets nobody write, or in the end nobody read."""
+
+    cachable = False
+    unreadable = False
+
+    def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **kwargs: Any) -> None:
+        raise ClientError("403 AccessDenied")
+
+    def cat_file(self, path: str, **kwargs: Any) -> bytes:
+        if self.unreadable:
+            raise OSError("connection reset")
+        return bytes(super().cat_file(path, **kwargs))
+
+
+def a_store(system: MemoryFileSystem) -> RemoteFiles:
+    return RemoteFiles("s3://bucket/control", system, f"/store-{uuid.uuid4().hex}")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        FileExistsError("exists"),
+        OSError(5, "[Errno 5] An error occurred (412) when calling the PutObject operation: n/a"),
+        ClientError("PreconditionFailed"),
+        PermissionError("the caller does not have storage.objects.delete access"),
+    ],
+)
+def test_a_store_may_say_in_any_way_that_a_file_exists(answer: Exception) -> None:
+    system = Stating()
+    system.answer = answer
+    files = a_store(system)
+    files.check()
+    assert files.create("pins/0.json", b"first")
+    assert not files.create("pins/0.json", b"second")
+    assert files.read("pins/0.json") == b"first"
+
+
+def test_a_store_that_asks_to_try_again_is_asked_again() -> None:
+    system = Stating()
+    files = a_store(system)
+    system.conflicts = 2
+    assert files.create("pins/0.json", b"first")
+    system.conflicts = 3
+    with pytest.raises(ControlError, match=r"control='s3://bucket/control': cannot create pins/1.json: OSError: 409"):
+        files.create("pins/1.json", b"first")
+
+
+def test_a_store_that_fails_is_named() -> None:
+    system = Broken()
+    files = a_store(system)
+    denied = r"control='s3://bucket/control': cannot {}: ClientError: 403 AccessDenied"
+    for act, said in [
+        (files.check, "create check-.*"),
+        (lambda: files.create("owner.json", b"x"), "create owner.json"),
+        (lambda: files.replace("wanted.json", b"x"), "write wanted.json"),
+        (lambda: files.append("decisions.jsonl", b"x"), "write decisions.jsonl"),
+    ]:
+        with pytest.raises(ControlError, match=denied.format(said)):
+            act()
+    assert files.read("owner.json") is None
+    system.unreadable = True
+    with pytest.raises(ControlError, match=r"cannot read owner.json: OSError: connection reset"):
+        files.create("owner.json", b"x")
+
+
 @pytest.mark.parametrize("system", [Overwriting, Refusing])
 def test_a_file_system_without_exclusive_create_is_refused(system: type[MemoryFileSystem]) -> None:
     files = RemoteFiles("weak://control", system(), f"/weak-{uuid.uuid4().hex}")
@@ -412,6 +500,55 @@ def test_a_directory_that_cannot_be_is_refused(tmp_path: Path) -> None:
             ControlDir(str(place)).check()
     with pytest.raises(BraidedError, match="control='nowhere://x'"):
         ControlDir("nowhere://x").check()
+
+
+@pytest.fixture
+def open_umask() -> Iterator[None]:
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+def permissions(root: Path) -> dict[str, str]:
+    return {str(path.relative_to(root)): oct(path.stat().st_mode & 0o777) for path in [root, *root.rglob("*")]}
+
+
+def fill(control: ControlDir) -> None:
+    control.check()
+    control.claim(QUERY, JOIN)
+    control.publish(table_of(1))
+    control.pin(0, QUERY)
+    control.want(2)
+    control.log([{"rule": "split", "key": "+420 600 000 000"}])
+
+
+NAMES = {"owner.json", "tables/000000000001.json", "pins/0.json", "wanted.json", "decisions.jsonl"}
+
+
+@pytest.mark.usefixtures("open_umask")
+def test_a_directory_that_is_made_is_private(tmp_path: Path) -> None:
+    fill(ControlDir(str(tmp_path / "new" / "control")))
+    folders = dict.fromkeys((".", "tables", "pins"), "0o700")
+    assert permissions(tmp_path / "new" / "control") == folders | dict.fromkeys(NAMES, "0o600")
+    assert permissions(tmp_path / "new")["."] == "0o755"
+
+
+@pytest.mark.usefixtures("open_umask")
+def test_a_directory_that_was_made_for_others_too_is_left_so(tmp_path: Path) -> None:
+    (tmp_path / "control").mkdir()
+    (tmp_path / "control").chmod(0o770)
+    fill(ControlDir(str(tmp_path / "control")))
+    expected = {".": "0o770", "tables": "0o755", "pins": "0o755"} | dict.fromkeys(NAMES, "0o644")
+    assert permissions(tmp_path / "control") == expected
+
+
+def test_another_users_directory_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: Path) -> bytes:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(ControlError, match=r"this user may not read owner.json; where driver and executors run as"):
+        ControlDir(str(tmp_path)).claim(QUERY, JOIN)
 
 
 # Pruning, decisions, requests.

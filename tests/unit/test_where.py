@@ -16,8 +16,9 @@ from hypothesis import given, settings
 from where_cases import compile_unless_simplified, predicates
 from where_reference import ARROW, SCHEMA, Predicate, columns, meaning, pairs
 
-from braided.errors import BraidedError
+from braided.errors import BraidedError, OptionError
 from braided.joins.predicates.compile import Uncompilable, compile_where
+from braided.specs.join import JoinSpec
 
 ROWS = 120
 BLOCKS = {
@@ -387,3 +388,46 @@ def test_leading_zeros_are_no_digits(literal: str, expected: list[bool]) -> None
     schema = pa.schema([("x", pa.int64())])
     columns = {"x": pa.array([6, 7])}
     assert compile_where(f"l.x < {literal}", schema, schema).mask(columns, columns).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "reflect('java.lang.System', 'exit', 1) IS NULL",
+        "l.x = 1 AND REFLECT ('java.util.UUID', 'randomUUID') = 'a'",
+        "java_method\n('java.lang.Runtime', 'getRuntime') IS NULL",
+        "try_reflect('a', 'b') IS NULL",
+        "`reflect`('a', 'b') IS NULL",
+        "\"reflect\"('a', 'b') IS NULL",
+        "system.builtin.reflect('a', 'b') IS NULL",
+        "system . builtin . `reflect` ('a', 'b') IS NULL",
+        "reflect/* ( */('a', 'b') IS NULL",
+        "reflect/* /* */ */('a', 'b') IS NULL",
+        "reflect -- a name\n('a', 'b') IS NULL",
+        "IDENTIFIER('ref' || 'lect')('a', 'b') IS NULL",
+        r"r'\' = r'\' OR reflect('a', 'b') IS NULL",
+        "l.x IN (SELECT reflect('a', 'b'))",
+    ],
+)
+def test_functions_that_run_code_are_refused(text: str) -> None:
+    for on in ("x", None):
+        with pytest.raises(OptionError) as caught:
+            JoinSpec(on=on, time="t", within="1 second", where=text)
+        assert str(caught.value).startswith(f"where={text!r}: ")
+        assert str(caught.value).endswith("() may run any code and is refused; leave it out")
+        assert not isinstance(caught.value, Uncompilable)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "l.reflect = r.reflect",
+        "l.`reflect` = (r.x)",
+        "l.x = 'reflect'",
+        "l.x IN ('reflect') AND (r.x = 'identifier')",
+        "l.reflected = reflections(r.x)",
+        "l.x - - 1 = (r.identifier)",
+    ],
+)
+def test_columns_and_values_of_those_names_are_not(text: str) -> None:
+    JoinSpec(on="x", time="t", within="1 second", where=text)

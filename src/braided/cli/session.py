@@ -37,7 +37,7 @@ def find_java_problem() -> str | None:
         return f"{java} does not start ({error}); Spark needs Java {OLDEST_JAVA} or later"
     version = re.search(r'version "(?:1\.)?(\d+)', answer.stderr + answer.stdout)
     if version is None:
-        return f"{java} -version does not tell its version; Spark needs Java {OLDEST_JAVA} or later"
+        return f"{java} -version does not show its version; Spark needs Java {OLDEST_JAVA} or later"
     if int(version[1]) < OLDEST_JAVA:
         return f"{java} is Java {version[1]}; Spark needs Java {OLDEST_JAVA} or later"
     return None

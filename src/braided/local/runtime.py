@@ -22,7 +22,7 @@ class LocalRuntime:
     """Runs an operator batch by batch. Its workers' stores are all the state there is.
 
     Every batch is a list of tasks, each an input number and its rows, as Spark's partitions are. With a
-    controller the routing adapts from batch to batch; else it is what `table` says.
+    controller the routing adapts from batch to batch; without one it stays as in `table`.
     """
 
     def __init__(

@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
-from braided.errors import BraidedError
+from braided.errors import BraidedError, ControlError
+
+_ATTEMPTS = 3
 
 
 class Files(Protocol):
@@ -56,7 +59,11 @@ def files_at(location: str) -> Files:
 
 
 class LocalFiles:
-    """A finished temporary file is linked to its name, which fails if the name exists."""
+    """A finished temporary file is linked to its name, which fails if the name exists.
+
+    Values of keys are in these files, which may be phone numbers: a directory that is made here is the user's alone,
+    and so is what is in it. One that was there with wider permissions was made so on purpose: there the umask rules.
+    """
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -81,6 +88,11 @@ class LocalFiles:
             return (self._root / name).read_bytes()
         except FileNotFoundError:
             return None
+        except PermissionError as error:
+            raise ControlError(
+                f"control={str(self._root)!r}: this user may not read {name}; where driver and executors run as "
+                "different users, make the directory beforehand with permissions for both"
+            ) from error
 
     def create(self, name: str, content: bytes) -> bool:
         """See `Files`."""
@@ -100,17 +112,24 @@ class LocalFiles:
         self._write(path, content).rename(path)
 
     def _write(self, path: Path, content: bytes) -> Path:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        if not self._root.is_dir():
+            self._root.parent.mkdir(parents=True, exist_ok=True)
+            self._root.mkdir(mode=0o700, exist_ok=True)
+        private = self._is_private()
+        path.parent.mkdir(mode=0o700 if private else 0o777, parents=True, exist_ok=True)
         temporary = path.parent / f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}"
-        with temporary.open("xb") as file:
+        with open(temporary, "xb", opener=_opener(private)) as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
         return temporary
 
+    def _is_private(self) -> bool:
+        return not self._root.stat().st_mode & 0o077
+
     def append(self, name: str, content: bytes) -> None:
         """See `Files`."""
-        with (self._root / name).open("a+b") as file:
+        with open(self._root / name, "a+b", opener=_opener(self._is_private())) as file:
             if file.tell():
                 file.seek(-1, os.SEEK_END)
                 content = content if file.read(1) == b"\n" else b"\n" + content
@@ -129,6 +148,10 @@ class LocalFiles:
             (self._root / name).unlink()
 
 
+def _opener(private: bool) -> Callable[[str, int], int]:
+    return lambda path, flags: os.open(path, flags, 0o600 if private else 0o666)
+
+
 class RemoteFiles:
     """Any fsspec file system whose `pipe_file` can create exclusively (mode "create")."""
 
@@ -145,10 +168,13 @@ class RemoteFiles:
         name = f"check-{secrets.token_hex(8)}"
         try:
             exclusive = self.create(name, b"1") and not self.create(name, b"2") and self.read(name) == b"1"
+        except BraidedError:
+            raise
         except (TypeError, ValueError, NotImplementedError):
             exclusive = False
         finally:
-            self.delete(name)
+            with contextlib.suppress(BraidedError):
+                self.delete(name)
         if not exclusive:
             raise BraidedError(
                 f"control={self._location!r}: this file system cannot create a file exclusively; give another"
@@ -156,24 +182,54 @@ class RemoteFiles:
 
     def read(self, name: str) -> bytes | None:
         """See `Files`."""
-        try:
-            return bytes(self._system.cat_file(self._path(name)))
-        except FileNotFoundError:
-            return None
+        with self._reached("read", name):
+            try:
+                return bytes(self._system.cat_file(self._path(name)))
+            except FileNotFoundError:
+                return None
 
     def create(self, name: str, content: bytes) -> bool:
-        """See `Files`."""
+        """See `Files`.
+
+        Stores say in many ways that the file exists: some answer 412 without naming the condition, which comes as a
+        plain OSError or as their client's own. What they mean is found out by looking. Some answer 409 while another
+        writer is at it, and ask to try again.
+        """
         path = self._path(name)
-        self._system.makedirs(path.rsplit("/", 1)[0], exist_ok=True)
+        with self._reached("create", name):
+            self._system.makedirs(path.rsplit("/", 1)[0], exist_ok=True)
+            failed = 0
+            while True:
+                try:
+                    self._system.pipe_file(path, content, mode="create")
+                    return True
+                except FileExistsError:
+                    return False
+                except (TypeError, ValueError, NotImplementedError):  # it knows no such mode
+                    raise
+                except Exception:
+                    if self.read(name) is not None:
+                        return False
+                    failed += 1
+                    if failed == _ATTEMPTS:
+                        raise
+
+    @contextlib.contextmanager
+    def _reached(self, doing: str, name: str) -> Iterator[None]:
+        """Say where it was that a store failed; its own errors know nothing of a control directory."""
         try:
-            self._system.pipe_file(path, content, mode="create")
-        except FileExistsError:
-            return False
-        return True
+            yield
+        except (TypeError, ValueError, NotImplementedError):
+            raise
+        except Exception as error:
+            raise ControlError(
+                f"control={self._location!r}: cannot {doing} {name}: {type(error).__name__}: {error}"
+            ) from error
 
     def replace(self, name: str, content: bytes) -> None:
         """See `Files`."""
-        self._system.pipe_file(self._path(name), content)
+        with self._reached("write", name):
+            self._system.pipe_file(self._path(name), content)
 
     def append(self, name: str, content: bytes) -> None:
         """See `Files`. Object stores cannot append, so the file is written again."""
@@ -183,12 +239,14 @@ class RemoteFiles:
     def names(self, folder: str) -> list[str]:
         """See `Files`."""
         self._system.invalidate_cache()
-        try:
-            return [path.rstrip("/").rsplit("/", 1)[-1] for path in self._system.ls(self._path(folder), detail=False)]
-        except FileNotFoundError:
-            return []
+        with self._reached("list", folder):
+            try:
+                paths = self._system.ls(self._path(folder), detail=False)
+            except FileNotFoundError:
+                return []
+        return [path.rstrip("/").rsplit("/", 1)[-1] for path in paths]
 
     def delete(self, name: str) -> None:
         """See `Files`."""
-        with contextlib.suppress(FileNotFoundError):
+        with self._reached("delete", name), contextlib.suppress(FileNotFoundError):
             self._system.rm_file(self._path(name))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from braided.errors import OptionError
+from braided.joins.predicates.trust import refuse_code
 from braided.specs.shared import WithBudget, WithLateness, one_of, resolve_bounds
 from braided.specs.spec import option
 from braided.typing import Duration, How, On, Partition, Times, Within
@@ -37,7 +38,7 @@ class JoinSpec(WithLateness, WithBudget):
     )
     where: str | None = option(
         "A further SQL predicate over ``l.`` and ``r.`` columns. What docs/where.md lists runs vectorised inside the "
-        "join, anything else in Spark after it.",
+        "join, anything else in Spark after it. It is trusted text: docs/where.md.",
         default=None,
     )
     suffixes: tuple[str, str] = option("Appended to left and right column names that clash.", default=("", "_right"))
@@ -70,6 +71,8 @@ class JoinSpec(WithLateness, WithBudget):
             raise OptionError("on=None: a join without keys needs where=, such as where='l.price < r.price'")
         if self.where is not None and (not isinstance(self.where, str) or not self.where.strip()):
             raise OptionError(f"where={self.where!r}: write a SQL predicate over l. and r. columns")
+        if self.where is not None:
+            refuse_code(self.where)
         if self.partition not in ("auto", "hash", "ssp", "grid"):
             raise OptionError(f"partition={self.partition!r}: write 'auto', 'hash', 'ssp' or 'grid'")
         if self.partition == "hash" and self.on is None:

@@ -75,7 +75,8 @@ class WithBudget(Spec):
 RUNTIME = {
     "name": "What reports call this operator.",
     "control": "A directory, or an fsspec URL, that the driver and all executors reach, for this operator alone. With "
-    "it the routing adapts while the query runs; without it the routing is fixed. Results are the same either way.",
+    "it the routing adapts while the query runs; without it the routing is fixed. Results are the same either way. "
+    "A directory that does not exist is made private to the user; make it yourself where others are to use it too.",
     "redact": "Keep the values of hot keys out of reports and of the control directory; their hashes remain.",
     "workers": "How many workers there are. With several the routing adapts, as on Spark with `control`.",
     "arrival": "The column by whose values rows arrive, one name or one for each input; any sortable type that all "

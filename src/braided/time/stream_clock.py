@@ -162,7 +162,7 @@ class StreamClock:
     def report(self) -> dict[str, Any]:
         """Return what people want to know of it."""
         told: dict[str, Any] = {"clock": self.clock, "lateness": self.lateness}
-        told |= {"settled": self.settled, "top": self.trust.top, "limit": self.limit, "gone": self.gone}
+        told["trust"] = {"settled": self.settled, "top": self.trust.top, "limit": self.limit, "gone": self.gone}
         if self._learner is not None:
             told["lateness_history"] = self._history
         if self._idle_after is not None:

@@ -110,7 +110,7 @@ class Check(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """How one predicate runs. ``text`` is what pairs are tested for, ``rest`` what the dimensions leave to test."""
+    """How one predicate runs. ``text`` is the test of pairs, ``rest`` the part of it that the dimensions leave."""
 
     columns: dict[str, tuple[str, ...]]
     slots: dict[str, Slot]
