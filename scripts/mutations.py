@@ -61,8 +61,8 @@ MUTATIONS = (
     Mutation(
         "an assignment declared dead one window early",
         "routing/deaths.py",
-        "clock < self.window.horizon(side, now)",
-        "clock < self.window.horizon(side, now) + self.window.hi - self.window.lo",
+        "end.top < self.window.horizon(side, now)",
+        "end.top < self.window.horizon(side, now) + self.window.hi - self.window.lo",
     ),
     Mutation(
         "routers that ignore the pin",
