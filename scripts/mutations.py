@@ -61,8 +61,8 @@ MUTATIONS = (
     Mutation(
         "an assignment declared dead one window early",
         "routing/deaths.py",
-        "clock < self.window.horizon(side, now)",
-        "clock < self.window.horizon(side, now) + self.window.hi - self.window.lo",
+        "end.top < self.window.horizon(side, now)",
+        "end.top < self.window.horizon(side, now) + self.window.hi - self.window.lo",
     ),
     Mutation(
         "routers that ignore the pin",
@@ -105,9 +105,37 @@ MUTATIONS = (
     Mutation(
         "every time moves a clock",
         "time/trust.py",
-        '"ahead" if cluster.first - clock > jump else',
-        '"ahead" if False else',
+        "ahead = [cluster for cluster in clusters if cluster.first - clock > jump]",
+        "ahead: list[Cluster] = []",
         ("tests/unit/test_trust.py",),
+    ),
+    Mutation(
+        "a leap of the clock counts as going on",
+        "time/quarantine.py",
+        "(since.moved, since.rows) if since.leaps == self.leaps else (0, 0)",
+        "since.moved, since.rows",
+        ("tests/unit/test_silences.py",),
+    ),
+    Mutation(
+        "rows are given up before anybody asks whether their time has come",
+        "time/quarantine.py",
+        "if first <= self.limit:",
+        "if first <= self.limit and not self._gone[side].on_for(since, patience):",
+        ("tests/unit/test_silences.py",),
+    ),
+    Mutation(
+        "the first row of a stream is its clock",
+        "time/trust.py",
+        "settled: bool = False",
+        "settled: bool = True",
+        ("tests/unit/test_silences.py",),
+    ),
+    Mutation(
+        "an assignment dies by clocks alone",
+        "balance/controller.py",
+        "seen.clocks, seen.ahead",
+        "seen.clocks",
+        ("tests/unit/test_silences.py",),
     ),
     Mutation(
         "quarantined rows are not met",
