@@ -5,7 +5,7 @@
     python scripts/mutations.py --random 50 --seed 3   small faults at random places, and how many are noticed
 
 Each mutation changes one file of a copy of the project and runs the tests that should turn red. A chosen mutation whose
-text is not found, or whose tests pass, fails the run. Random ones are only counted (`random_mutants.py` says why): those
+text is not found, or whose tests pass, fails the run. Random ones are only counted (see `random_mutants.py`): those
 that pass are tried again as `./check --slow` would, and one that only then turns red says what the quick check misses.
 """
 

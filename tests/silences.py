@@ -117,7 +117,7 @@ def segments(draw: st.DrawFn, most: int) -> list[Segment]:
 @st.composite
 def stories(draw: st.DrawFn, streams: int = 2, most: int = 50, wrong: int = 0) -> Story:
     """Streams, none of whose rows is later than the lateness, in batches of any size."""
-    lateness = draw(st.sampled_from(LATENESS))
+    lateness: int | str = draw(st.sampled_from(LATENESS))
     most_late = LEARNED if isinstance(lateness, str) else lateness
     rng = np.random.default_rng(draw(st.integers(0, 1 << 20)))
     shared = times_of(draw(segments(most)))
