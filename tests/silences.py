@@ -28,7 +28,7 @@ Segment = tuple[int, int, int]
 
 SILENCES = (0, SECOND, HOUR // 2, HOUR, HOUR + 1, 2 * HOUR, 16 * HOUR, 400 * HOUR)
 SPACINGS = (0, SECOND, 60 * SECOND, HOUR // 3, HOUR, HOUR + 1, 3 * HOUR)
-LATENESS = ("auto", 0, 10 * SECOND, HOUR // 2, 3 * HOUR)
+LATENESS: tuple[int | str, ...] = ("auto", 0, 10 * SECOND, HOUR // 2, 3 * HOUR)
 LEARNED = 10 * SECOND
 """What a learned lateness is at least: rows are no later than that."""
 
@@ -117,7 +117,7 @@ def segments(draw: st.DrawFn, most: int) -> list[Segment]:
 @st.composite
 def stories(draw: st.DrawFn, streams: int = 2, most: int = 50, wrong: int = 0) -> Story:
     """Streams, none of whose rows is later than the lateness, in batches of any size."""
-    lateness: int | str = draw(st.sampled_from(LATENESS))
+    lateness = draw(st.sampled_from(LATENESS))
     most_late = LEARNED if isinstance(lateness, str) else lateness
     rng = np.random.default_rng(draw(st.integers(0, 1 << 20)))
     shared = times_of(draw(segments(most)))
