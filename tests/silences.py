@@ -28,7 +28,7 @@ Segment = tuple[int, int, int]
 
 SILENCES = (0, SECOND, HOUR // 2, HOUR, HOUR + 1, 2 * HOUR, 16 * HOUR, 400 * HOUR)
 SPACINGS = (0, SECOND, 60 * SECOND, HOUR // 3, HOUR, HOUR + 1, 3 * HOUR)
-LATENESS = ("auto", 0, 10 * SECOND, HOUR // 2, 3 * HOUR)
+LATENESS: tuple[int | str, ...] = ("auto", 0, 10 * SECOND, HOUR // 2, 3 * HOUR)
 LEARNED = 10 * SECOND
 """What a learned lateness is at least: rows are no later than that."""
 

@@ -100,7 +100,7 @@ def run_worker(
 
 
 def _sort_packets(operator: Operator, packets: Iterable[Packet]) -> tuple[list[tuple[int, Json]], list[Block]]:
-    """Put packets in the order (side, task, seq, kind): the order of arrival from the shuffle is Spark's whim."""
+    """Put packets in the order (side, task, seq, kind): the shuffle gives them in any order."""
     ordered = sorted(packets, key=lambda packet: (packet.side, packet.task, packet.seq, packet.kind))
     headers = [(packet.side, read_header(packet.note)) for packet in ordered if packet.note is not None]
     blocks = [_block(operator, packet, packet.block) for packet in ordered if packet.block is not None]
@@ -181,7 +181,7 @@ def _load_book(store: Store, operator: Operator, task: WorkerTask) -> Json:
 
 
 def _check_options(stored: Json, now: Json) -> None:
-    # Compare what JSON can tell apart: a tuple in the options comes back as a list.
+    # Compare them as JSON: a tuple in the options comes back as a list.
     current: Json = json.loads(json.dumps(now))
     changed = [name for name in sorted({*stored, *current}) if stored.get(name) != current.get(name)]
     if changed:

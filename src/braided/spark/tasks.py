@@ -166,7 +166,7 @@ class Worker(StatefulProcessor):  # type: ignore[misc]
         import pandas as pd
 
         _check_version(self._version)
-        # Its partition would not tell: where two results are united, those of the second are counted on.
+        # Not by its partition: where two results are united, Spark goes on counting with the partitions of the second.
         worker = worker_ids(self._workers).index(int(key[0]))
         packets = []
         moment = None

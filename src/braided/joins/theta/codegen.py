@@ -13,7 +13,7 @@ slot. Rows that are null where a conjunct needs a value are dropped before; only
 A *dimension* is a conjunct that says ``low <= l - r <= high`` (or ``l + r``): ``theta_band`` finds its pairs
 without testing all. The expression is valid for numbers, under numba, and for arrays of pairs, under NumPy.
 
-Precondition: integer arithmetic across sides does not overflow; ``Plan.fits`` tells, from the ends of the slots.
+Precondition: integer arithmetic across sides does not overflow; ``Plan.fits`` says so from the ends of the slots.
 
 >>> import pyarrow as pa
 >>> from braided.joins.predicates.compile import compile_where
@@ -110,7 +110,7 @@ class Check(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """How one predicate runs. ``text`` is what pairs are tested for, ``rest`` what the dimensions leave to test."""
+    """How one predicate runs. ``text`` is the test of pairs, ``rest`` the part of it that the dimensions leave."""
 
     columns: dict[str, tuple[str, ...]]
     slots: dict[str, Slot]
