@@ -12,15 +12,15 @@ from gdj_figures import SHARE, Setting
 
 from braided.buffers.buffer import Buffer, Events
 from braided.buffers.group_buffer import GroupBuffer, GroupEvents, GroupWindow
-from braided.buffers.policies.fifo import Fifo
-from braided.buffers.policies.gdj import Gdj
+from braided.buffers.policies.fifo import FIFO
+from braided.buffers.policies.gdj import GDJ
 from braided.buffers.policies.policy import Policy
-from braided.buffers.policies.prob import Prob
-from braided.buffers.policies.random import Random
+from braided.buffers.policies.prob import PROB
+from braided.buffers.policies.random import RAND
 from braided.workloads.zipf_pareto import zipf_pareto
 
 DOMAIN = 100
-POLICIES: dict[str, Policy] = {"GDJ": Gdj(initial=0.2), "PROB": Prob(), "FIFO": Fifo(), "RAND": Random()}
+POLICIES: dict[str, Policy] = {"GDJ": GDJ(initial=0.2), "PROB": PROB(), "FIFO": FIFO(), "RAND": RAND()}
 _ROOM = 1 << 20
 
 
@@ -93,4 +93,4 @@ def _pairs(buffer: GroupBuffer, events: GroupEvents) -> int:
 def _exact(keys: Any, times: Any, streams: Any, within: int) -> int:
     numbers = np.arange(len(keys))
     events = Events(keys.copy(), times, streams, numbers.astype(np.uint64), numbers)
-    return Buffer(len(keys), Fifo(), window=(-within, within)).count(events)
+    return Buffer(len(keys), FIFO(), window=(-within, within)).count(events)

@@ -19,8 +19,8 @@ from gdj_measure import (
     shed,
 )
 
-from braided.buffers.policies.fifo import Fifo
-from braided.buffers.policies.gdj import Gdj
+from braided.buffers.policies.fifo import FIFO
+from braided.buffers.policies.gdj import GDJ
 
 SHARE = 0.2
 
@@ -59,11 +59,11 @@ def tuning(setting: Setting) -> Figure:
     methods = {}
     for number in (1, 2, 3):
         setting.tell(f"METHOD {number}")
-        methods[f"METHOD {number}"] = [recall(one, Gdj.method(number, initial=p), one.budget(SHARE)) for p in credits]
+        methods[f"METHOD {number}"] = [recall(one, GDJ.method(number, initial=p), one.budget(SHARE)) for p in credits]
     by_set = {}
     for data in sets:
         setting.tell(data.name)
-        by_set[data.name] = [recall(data, Gdj(initial=p), data.budget(SHARE)) for p in credits]
+        by_set[data.name] = [recall(data, GDJ(initial=p), data.budget(SHARE)) for p in credits]
     label = "initial credit, percentile from the smallest"
     return Figure(
         "3",
@@ -152,7 +152,7 @@ def several_streams(setting: Setting) -> Figure:
             data = dealt_trades(setting.where, streams=int(n)).first(20_000 if setting.quick else 100_000)
         else:
             data = synthetic(rows=setting.rows // 4, domain=1000, pareto=0.6, streams=int(n))
-        whole = combinations(data, Fifo(), len(data.events.keys))
+        whole = combinations(data, FIFO(), len(data.events.keys))
         for name in names:
             setting.tell(f"{n:g} streams, {name}")
             series[name].append(combinations(data, POLICIES[name], data.budget(SHARE)) / max(1, whole))
@@ -187,7 +187,7 @@ def sampling(setting: Setting) -> Figure:
     for data in setting.sets()[:2]:
         codes = np.zeros(int(data.events.rows.max()) + 1, np.int64)
         codes[data.events.rows] = np.unique(data.events.keys, return_inverse=True)[1]
-        wanted = results_by_key(data.events, Fifo(), len(data.events.keys), data.window, codes)
+        wanted = results_by_key(data.events, FIFO(), len(data.events.keys), data.window, codes)
         found: dict[str, list[list[float]]] = {name: [[], [], []] for name in names}
         for name in names:
             setting.tell(f"{data.name}, {name}")

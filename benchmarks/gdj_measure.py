@@ -9,27 +9,27 @@ import numpy as np
 from gdj_data import Data
 
 from braided.buffers.buffer import Buffer, Events, Share
-from braided.buffers.policies.age import Age
-from braided.buffers.policies.auto import Auto
-from braided.buffers.policies.fifo import Fifo
-from braided.buffers.policies.gdj import Gdj
+from braided.buffers.policies.age import AGE
+from braided.buffers.policies.auto import AUTO
+from braided.buffers.policies.fifo import FIFO
+from braided.buffers.policies.gdj import GDJ
 from braided.buffers.policies.policy import Policy
-from braided.buffers.policies.prob import Prob
-from braided.buffers.policies.random import Random
-from braided.buffers.policies.recent import Recent
+from braided.buffers.policies.prob import PROB
+from braided.buffers.policies.random import RAND
+from braided.buffers.policies.recent import RECENT
 from braided.buffers.reference.clairvoyant import foresee
 from braided.buffers.tuning.adaptive import make_buffer
 
 POLICIES: dict[str, Policy] = {
-    "GDJ": Gdj(),
-    "PROB": Prob(),
-    "AGE": Age(per_row=True),
-    "FIFO": Fifo(),
-    "RAND": Random(),
-    "RECENT": Recent(),
+    "GDJ": GDJ(),
+    "PROB": PROB(),
+    "AGE": AGE(per_row=True),
+    "FIFO": FIFO(),
+    "RAND": RAND(),
+    "RECENT": RECENT(),
 }
 """GDJ is METHOD 1, tuned on line; AGE knows each row's best age from the future, as in the paper."""
-MORE: dict[str, Policy] = {**POLICIES, "AGE, learned": Age(), "auto": Auto()}
+MORE: dict[str, Policy] = {**POLICIES, "AGE, learned": AGE(), "auto": AUTO()}
 
 _exact: dict[tuple[int, int], int] = {}
 _hints: dict[tuple[int, int], Any] = {}
@@ -39,7 +39,7 @@ def exact(data: Data) -> int:
     """Return the pairs of the exact join."""
     key = (id(data.events.keys), data.within)
     if key not in _exact:
-        everything = Buffer(len(data.events.keys), Fifo(), window=data.window, streams=data.streams)
+        everything = Buffer(len(data.events.keys), FIFO(), window=data.window, streams=data.streams)
         _exact[key] = everything.count(data.events)
         _keep.append(data)
     return _exact[key]
@@ -51,7 +51,7 @@ _keep: list[Data] = []  # so that an id stays one array's
 def pairs(data: Data, policy: Policy, capacity: int, share: Share = "unified") -> int:
     """Return the pairs that a policy finds with room for so many rows."""
     events = data.events
-    if isinstance(policy, Age) and policy.per_row:
+    if isinstance(policy, AGE) and policy.per_row:
         events = events._replace(hints=best_ages(data))
     buffer = make_buffer(capacity, policy, window=data.window, streams=data.streams, share=share)
     return buffer.count(events)

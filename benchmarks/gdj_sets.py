@@ -10,11 +10,11 @@ from gdj_data import Data, events_of, synthetic, trades, weather
 from gdj_figures import SHARE, Setting
 from gdj_measure import MORE, exact, limit, recall
 
-from braided.buffers.policies.auto import Auto
-from braided.buffers.policies.gdj import Gdj
+from braided.buffers.policies.auto import AUTO
+from braided.buffers.policies.gdj import GDJ
 from braided.buffers.policies.policy import Policy
-from braided.buffers.policies.prob import Prob
-from braided.buffers.policies.recent import Recent
+from braided.buffers.policies.prob import PROB
+from braided.buffers.policies.recent import RECENT
 from braided.buffers.tuning.adaptive import make_buffer
 from braided.workloads.locality import locality
 
@@ -40,10 +40,10 @@ def compare_sets(setting: Setting) -> list[dict[str, Any]]:
     for data in data_sets(setting):
         capacity = data.budget(SHARE)
         setting.tell(f"{data.name}, fixed percentiles")
-        fixed = {p: recall(data, Gdj(initial=p), capacity) for p in PERCENTILES}
+        fixed = {p: recall(data, GDJ(initial=p), capacity) for p in PERCENTILES}
         best = max(fixed, key=lambda p: fixed[p])
         recalls = {"GDJ, best percentile": fixed[best]}
-        recalls["RECENT, long memory"] = recall(data, Recent(memory="long"), capacity)
+        recalls["RECENT, long memory"] = recall(data, RECENT(memory="long"), capacity)
         for name, policy in MORE.items():
             setting.tell(f"{data.name}, {name}")
             recalls[name] = recall(data, policy, capacity)
@@ -99,8 +99,8 @@ def kernel_speed(setting: Setting) -> dict[str, Any]:
     popularity = np.arange(1, 1001) ** -0.75
     keys = rng.choice(1000, n, p=popularity / popularity.sum())
     events = events_of(keys, np.arange(n), rng.integers(0, 2, n))
-    policies: dict[str, Policy] = {"GDJ, METHOD 1": Gdj(initial=0.2), "PROB": Prob(), "RECENT": Recent()}
-    policies |= {"GDJ, tuned on line": Gdj(), "auto": Auto()}
+    policies: dict[str, Policy] = {"GDJ, METHOD 1": GDJ(initial=0.2), "PROB": PROB(), "RECENT": RECENT()}
+    policies |= {"GDJ, tuned on line": GDJ(), "auto": AUTO()}
     speeds = {}
     for name, policy in policies.items():
         setting.tell(name)

@@ -14,13 +14,13 @@ from braided.version import __version__
 
 if TYPE_CHECKING:
     from braided import local
-    from braided.buffers.policies.age import Age as AGE
-    from braided.buffers.policies.auto import Auto as AUTO
-    from braided.buffers.policies.fifo import Fifo as FIFO
-    from braided.buffers.policies.gdj import Gdj as GDJ
-    from braided.buffers.policies.prob import Prob as PROB
-    from braided.buffers.policies.random import Random as RAND
-    from braided.buffers.policies.recent import Recent as RECENT
+    from braided.buffers.policies.age import AGE
+    from braided.buffers.policies.auto import AUTO
+    from braided.buffers.policies.fifo import FIFO
+    from braided.buffers.policies.gdj import GDJ
+    from braided.buffers.policies.prob import PROB
+    from braided.buffers.policies.random import RAND
+    from braided.buffers.policies.recent import RECENT
 
 __all__ = [
     "AGE",
@@ -51,13 +51,13 @@ __all__ = [
 
 # Loaded when first asked for: they need numpy or more.
 _LATER = {
-    "AGE": ("braided.buffers.policies.age", "Age"),
-    "AUTO": ("braided.buffers.policies.auto", "Auto"),
-    "FIFO": ("braided.buffers.policies.fifo", "Fifo"),
-    "GDJ": ("braided.buffers.policies.gdj", "Gdj"),
-    "PROB": ("braided.buffers.policies.prob", "Prob"),
-    "RAND": ("braided.buffers.policies.random", "Random"),
-    "RECENT": ("braided.buffers.policies.recent", "Recent"),
+    "AGE": ("braided.buffers.policies.age", "AGE"),
+    "AUTO": ("braided.buffers.policies.auto", "AUTO"),
+    "FIFO": ("braided.buffers.policies.fifo", "FIFO"),
+    "GDJ": ("braided.buffers.policies.gdj", "GDJ"),
+    "PROB": ("braided.buffers.policies.prob", "PROB"),
+    "RAND": ("braided.buffers.policies.random", "RAND"),
+    "RECENT": ("braided.buffers.policies.recent", "RECENT"),
 }
 
 

@@ -14,11 +14,11 @@ from profiles import examples
 
 from braided.buffers.buffer import Buffer, Events, sorted_events
 from braided.buffers.kernel import WENT_EVICTED, WENT_EXPIRED, WENT_REFUSED
-from braided.buffers.policies.age import Age
-from braided.buffers.policies.fifo import Fifo
-from braided.buffers.policies.gdj import Gdj
-from braided.buffers.policies.prob import Prob
-from braided.buffers.policies.random import Random
+from braided.buffers.policies.age import AGE
+from braided.buffers.policies.fifo import FIFO
+from braided.buffers.policies.gdj import GDJ
+from braided.buffers.policies.prob import PROB
+from braided.buffers.policies.random import RAND
 from braided.errors import BraidedError
 
 
@@ -65,7 +65,7 @@ class Reference:
         return [r for r in self.rows if self.pool(r.stream) == pool]
 
     def credit(self, row):
-        if isinstance(self.policy, Prob):
+        if isinstance(self.policy, PROB):
             return sum(n for s, n in enumerate(self.seen.get(row.key, [])) if s != row.stream)
         return row.credit
 
@@ -145,7 +145,7 @@ class Reference:
     def event(self, key, time, stream, content, id, hint=0.0):
         """Process one event; return its matches and the rows that went."""
         policy, gone = self.policy, []
-        if isinstance(policy, Gdj):
+        if isinstance(policy, GDJ):
             self.end_units(time)
         for row in [r for r in self.rows if time - r.time > self.ages[r.stream][1]]:
             self.rows.remove(row)
@@ -155,7 +155,7 @@ class Reference:
             r for r in self.rows if r.stream != stream and r.key == key and time - r.time >= self.ages[r.stream][0]
         ]
         for row in matched:
-            if isinstance(policy, Gdj):
+            if isinstance(policy, GDJ):
                 others = [s for s in range(self.streams) if s not in (stream, row.stream)]
                 choices = math.prod(sum(r.stream == s for r in matched) for s in others)
                 self.reward(row, choices if self.results == "combinations" else 1)
@@ -164,16 +164,16 @@ class Reference:
         if sum(self.arrived) >= 16 * self.capacity:
             self.arrived = [n // 2 for n in self.arrived]
         self.seen.setdefault(key, [0] * self.streams)[stream] += 1
-        if isinstance(policy, Gdj) and (policy.constant is None or policy.gain == "rank"):
+        if isinstance(policy, GDJ) and (policy.constant is None or policy.gain == "rank"):
             self.refresh()
         new = Row(key, time, stream, id)
         bar = math.inf
-        if isinstance(policy, Random):
+        if isinstance(policy, RAND):
             word = content ^ ((policy.seed * 0x9E3779B97F4A7C15) % (1 << 64))
             bar = new.credit = float(spread(word) >> 11)
-        elif isinstance(policy, Prob):
+        elif isinstance(policy, PROB):
             bar = self.credit(new)
-        elif isinstance(policy, Age):
+        elif isinstance(policy, AGE):
             keep = hint if policy.per_row else self.keep[stream]
             if not policy.per_row and spread(content) & 255 == 0:
                 keep = self.ages[stream][1]
@@ -188,36 +188,36 @@ class Reference:
                 self.exits[victim.stream][self.bin(victim.stream, time - victim.time)] += 1
                 gone.append((victim.id, WENT_EVICTED))
         if stored:
-            if isinstance(policy, Gdj):
+            if isinstance(policy, GDJ):
                 new.credit = self.start_credit(self.pool(stream))
             self.rows.append(new)
         else:
             gone.append((id, WENT_REFUSED))
         self.events += 1
-        if isinstance(policy, Age) and self.events % (policy.period or max(1024, self.capacity)) == 0:
+        if isinstance(policy, AGE) and self.events % (policy.period or max(1024, self.capacity)) == 0:
             self.learn()
         return [r.id for r in matched], gone
 
 
 POLICIES = [
-    Random(),
-    Random(seed=11),
-    Fifo(),
-    Prob(),
-    Prob(counts="sketch"),
-    Age(period=5),
-    Age(per_row=True),
-    Gdj(initial=0.9),
-    Gdj(initial=0.0),
-    Gdj(initial=1.0, refresh=3),
-    Gdj.method(2, initial=0.8),
-    Gdj.method(3, initial=0.7),
-    Gdj(initial=0.6, gain="reset"),
-    Gdj(initial=0.5, gain="rank", decay="mean"),
-    Gdj(constant=2, gain="one", decay="one"),
-    Gdj(constant=0, gain="one", decay="mean"),
-    Gdj(constant=1.5, gain="rank", decay="one"),
-    Gdj(constant=0, gain="reset", decay="one"),
+    RAND(),
+    RAND(seed=11),
+    FIFO(),
+    PROB(),
+    PROB(counts="sketch"),
+    AGE(period=5),
+    AGE(per_row=True),
+    GDJ(initial=0.9),
+    GDJ(initial=0.0),
+    GDJ(initial=1.0, refresh=3),
+    GDJ.method(2, initial=0.8),
+    GDJ.method(3, initial=0.7),
+    GDJ(initial=0.6, gain="reset"),
+    GDJ(initial=0.5, gain="rank", decay="mean"),
+    GDJ(constant=2, gain="one", decay="one"),
+    GDJ(constant=0, gain="one", decay="mean"),
+    GDJ(constant=1.5, gain="rank", decay="one"),
+    GDJ(constant=0, gain="reset", decay="one"),
 ]
 
 windows = st.sampled_from([(-3, 3), (0, 4), (-4, 0), (1, 5), (-6, -2), (-2, 6), (2, 2)])
@@ -395,28 +395,28 @@ WINDOW = 200 * 1_000_000
 def test_gdj_reduces_to_lru():
     events = skewed_events(800)
     expected = simulate(events, 40, WINDOW, touched=lambda value, now: now, first=lambda now: now)
-    gdj = Gdj(constant=40, gain="reset", decay="one", unit="1 second")
+    gdj = GDJ(constant=40, gain="reset", decay="one", unit="1 second")
     assert Buffer(40, gdj, window=(-WINDOW, WINDOW)).count(events) == expected
 
 
 def test_gdj_reduces_to_lfu():
     events = skewed_events(800)
     expected = simulate(events, 40, WINDOW, touched=lambda value, now: value + 1, first=lambda now: 0)
-    assert Buffer(40, Gdj(constant=0, gain="one", decay="none"), window=(-WINDOW, WINDOW)).count(events) == expected
+    assert Buffer(40, GDJ(constant=0, gain="one", decay="none"), window=(-WINDOW, WINDOW)).count(events) == expected
 
 
 def test_gdj_reduces_to_fifo():
     events = skewed_events(800)
     expected = simulate(events, 40, WINDOW, touched=lambda value, now: value, first=lambda now: now)
-    assert Buffer(40, Gdj(constant=40, gain="none", decay="one"), window=(-WINDOW, WINDOW)).count(events) == expected
-    assert Buffer(40, Fifo(), window=(-WINDOW, WINDOW)).count(events) == expected
+    assert Buffer(40, GDJ(constant=40, gain="none", decay="one"), window=(-WINDOW, WINDOW)).count(events) == expected
+    assert Buffer(40, FIFO(), window=(-WINDOW, WINDOW)).count(events) == expected
 
 
 def test_methods_1_and_3_keep_the_same_rows():
     events = skewed_events(3000)
     kept = []
     for method in (1, 3):
-        buffer = Buffer(64, Gdj.method(method, initial=0.9), window=(-WINDOW, WINDOW))
+        buffer = Buffer(64, GDJ.method(method, initial=0.9), window=(-WINDOW, WINDOW))
         buffer.count(events)
         kept.append([id for id, _ in stored_rows(buffer)])
     assert kept[0] == kept[1]
@@ -429,16 +429,16 @@ def test_prob_forgets_rare_keys_and_stays_bounded():
     events = Events(
         keys, np.arange(n, dtype=np.int64), rng.integers(0, 2, n).astype(np.int8), keys, np.arange(n, dtype=np.int64)
     )
-    buffer = Buffer(100, Prob(count_keys=64), window=(-5000, 5000))
+    buffer = Buffer(100, PROB(count_keys=64), window=(-5000, 5000))
     whole = buffer.count(events)
-    assert buffer.state.totals["counted_keys"][0] <= 64
+    assert buffer.learned.head["keys"][0] <= 64
     assert buffer.rows == 100
     frequent = set(range(5))
     stored = [int(buffer.state.rows["key"][h["slot"]]) for h in buffer.state.heap[0, :100]]
     assert all(key in frequent for key in stored)
-    again = Buffer(100, Prob(count_keys=64), window=(-5000, 5000))
+    again = Buffer(100, PROB(count_keys=64), window=(-5000, 5000))
     parts = again.count(events.part(0, 7001))
-    again = Buffer.from_bytes(again.to_bytes(), Prob(count_keys=64))
+    again = Buffer.from_bytes(again.to_bytes(), PROB(count_keys=64))
     assert parts + again.count(events.part(7001, n)) == whole
     assert again.to_bytes() == buffer.to_bytes()
 
@@ -451,15 +451,15 @@ def test_age_learns_when_matches_happen():
     events = sorted_events(
         Events(keys, times, np.tile(np.array([0, 1], np.int8), n), keys * np.uint64(77), np.arange(2 * n))
     )
-    buffer = Buffer(50, Age(period=500), window=(-100 * second, 100 * second))
+    buffer = Buffer(50, AGE(period=500), window=(-100 * second, 100 * second))
     buffer.count(events)
-    assert 9.5 * second <= buffer.state.streams["keep"][0] <= 12 * second
+    assert 9.5 * second <= buffer.learned.keep[0] <= 12 * second
 
 
 @given(data=st.data())
 @settings(max_examples=examples(60), deadline=None)
 def test_damaged_bytes_are_refused(data):
-    policy = Gdj(initial=0.9)
+    policy = GDJ(initial=0.9)
     buffer = Buffer(20, policy, window=(-WINDOW, WINDOW))
     buffer.count(skewed_events(100))
     saved = bytearray(buffer.to_bytes())
@@ -472,27 +472,27 @@ def test_damaged_bytes_are_refused(data):
 
 
 def test_another_policy_is_refused():
-    saved = Buffer(20, Fifo(), window=(-5, 5)).to_bytes()
+    saved = Buffer(20, FIFO(), window=(-5, 5)).to_bytes()
     with pytest.raises(BraidedError, match="policy: the buffer was saved with another one"):
-        Buffer.from_bytes(saved, Random())
+        Buffer.from_bytes(saved, RAND())
 
 
 @pytest.mark.parametrize(
     ("make", "text"),
     [
-        (lambda: Buffer(0, Fifo(), window=(0, 1)), "capacity=0: write the number of rows to keep"),
-        (lambda: Buffer(1, Fifo(), window=(0, 1), share="proportional"), "capacity=1: too small to share"),
-        (lambda: Buffer(1, Fifo(), window=(2, 1)), r"window=\(2, 1\): its lower bound is above"),
-        (lambda: Buffer(1, Fifo(), window=(0, 1), streams=9), "streams=9: write a number of streams from 2 to 8"),
-        (lambda: Buffer(1, Fifo(), window=(0, 1), streams=3), "with 3 streams a window is"),
-        (lambda: Buffer(1, Fifo(), window=(0, 1), share="half"), "share='half': write 'unified' or"),
-        (lambda: Buffer(1, Gdj(initial=1.5), window=(0, 1)), "initial=1.5: write a percentile from 0 to 1, or 'auto'"),
-        (lambda: Gdj(gain="two").plan(), "gain='two': write one of 'one', 'rank'"),
-        (lambda: Gdj(unit="0 seconds").plan(), "unit='0 seconds': not above zero"),
-        (lambda: Gdj.method(4), "method=4: the paper has METHODs 1, 2 and 3"),
-        (lambda: Prob(counts="some").plan(), "counts='some': write one of 'exact', 'sketch'"),
-        (lambda: Random(seed=-1).plan(), "seed=-1: write a whole number"),
-        (lambda: Age(period=0).plan(), "period=0: write a number of events above 0"),
+        (lambda: Buffer(0, FIFO(), window=(0, 1)), "capacity=0: write the number of rows to keep"),
+        (lambda: Buffer(1, FIFO(), window=(0, 1), share="proportional"), "capacity=1: too small to share"),
+        (lambda: Buffer(1, FIFO(), window=(2, 1)), r"window=\(2, 1\): its lower bound is above"),
+        (lambda: Buffer(1, FIFO(), window=(0, 1), streams=9), "streams=9: write a number of streams from 2 to 8"),
+        (lambda: Buffer(1, FIFO(), window=(0, 1), streams=3), "with 3 streams a window is"),
+        (lambda: Buffer(1, FIFO(), window=(0, 1), share="half"), "share='half': write 'unified' or"),
+        (lambda: Buffer(1, GDJ(initial=1.5), window=(0, 1)), "initial=1.5: write a percentile from 0 to 1, or 'auto'"),
+        (lambda: GDJ(gain="two"), "gain='two': write one of 'one', 'rank'"),
+        (lambda: GDJ(unit="0 seconds"), "unit='0 seconds': not above zero"),
+        (lambda: GDJ.method(4), "method=4: the paper has METHODs 1, 2 and 3"),
+        (lambda: PROB(counts="some"), "counts='some': write one of 'exact', 'sketch'"),
+        (lambda: RAND(seed=-1), "seed=-1: write a whole number"),
+        (lambda: AGE(period=0), "period=0: write a number of events above 0"),
     ],
 )
 def test_errors_say_what_to_write(make, text):
@@ -502,7 +502,7 @@ def test_errors_say_what_to_write(make, text):
 
 def test_events_out_of_order_are_refused():
     events = skewed_events(10)
-    buffer = Buffer(5, Fifo(), window=(-5, 5))
+    buffer = Buffer(5, FIFO(), window=(-5, 5))
     buffer.count(events)
     with pytest.raises(BraidedError, match="events: times go back; sort them by"):
         buffer.count(events)

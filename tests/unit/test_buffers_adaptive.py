@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from profiles import examples
 
 from braided.buffers.buffer import Buffer, Events, sorted_events
-from braided.buffers.policies.age import Age
-from braided.buffers.policies.auto import Auto, Followed
-from braided.buffers.policies.fifo import Fifo
-from braided.buffers.policies.gdj import Gdj
-from braided.buffers.policies.prob import Prob
-from braided.buffers.policies.random import Random
-from braided.buffers.policies.recent import Recent
+from braided.buffers.policies.age import AGE
+from braided.buffers.policies.auto import AUTO
+from braided.buffers.policies.fifo import FIFO
+from braided.buffers.policies.gdj import GDJ
+from braided.buffers.policies.prob import PROB
+from braided.buffers.policies.random import RAND
+from braided.buffers.policies.recent import RECENT
 from braided.buffers.tuning.adaptive import AdaptiveBuffer, buffer_from_bytes, make_buffer
 from braided.buffers.tuning.switch import switched
 from braided.errors import BraidedError
@@ -36,7 +36,7 @@ def events_of(rows, domain, pareto, seed=1):
 
 
 def exact_count(events, window):
-    return Buffer(len(events.keys), Fifo(), window=window).count(events)
+    return Buffer(len(events.keys), FIFO(), window=window).count(events)
 
 
 WINDOW = (-4_000_000, 4_000_000)
@@ -45,8 +45,8 @@ WINDOW = (-4_000_000, 4_000_000)
 @pytest.mark.parametrize("pareto", [None, 0.6])
 def test_a_tuned_initial_credit_is_near_the_best_fixed_one(pareto):
     events = events_of(60_000, 1000, pareto)
-    fixed = [Buffer(800, Gdj(initial=p), window=WINDOW).count(events) for p in (0.0, 0.1, 0.2, 0.5, 0.9, 0.99)]
-    tuned = make_buffer(800, Gdj(initial="auto"), window=WINDOW).count(events)
+    fixed = [Buffer(800, GDJ(initial=p), window=WINDOW).count(events) for p in (0.0, 0.1, 0.2, 0.5, 0.9, 0.99)]
+    tuned = make_buffer(800, GDJ(initial="auto"), window=WINDOW).count(events)
     assert tuned >= 0.97 * max(fixed)
     assert min(fixed) < 0.8 * max(fixed)  # there was something to tune
 
@@ -54,8 +54,8 @@ def test_a_tuned_initial_credit_is_near_the_best_fixed_one(pareto):
 @pytest.mark.parametrize("pareto", [None, 0.6])
 def test_auto_is_near_the_best_policy(pareto):
     events = events_of(60_000, 1000, pareto)
-    single = [Buffer(800, p, window=WINDOW).count(events) for p in (Gdj(initial=0.2), Prob(), Age(), Fifo(), Random())]
-    auto = AdaptiveBuffer(800, Auto(), window=WINDOW)
+    single = [Buffer(800, p, window=WINDOW).count(events) for p in (GDJ(initial=0.2), PROB(), AGE(), FIFO(), RAND())]
+    auto = AdaptiveBuffer(800, AUTO(), window=WINDOW)
     assert auto.count(events) >= 0.98 * max(single)
     assert auto.rows <= 800
 
@@ -77,15 +77,15 @@ def test_auto_leaves_recent_where_rows_match_at_an_age():
             np.arange(2 * n),
         )
     )
-    counts = {p: Buffer(1600, p, window=WINDOW).count(events) for p in (Recent(), Age(), Random(), Fifo())}
+    counts = {p: Buffer(1600, p, window=WINDOW).count(events) for p in (RECENT(), AGE(), RAND(), FIFO())}
     best = max(counts.values())
-    assert counts[Recent()] < 0.5 * best
-    auto = AdaptiveBuffer(1600, Auto(), window=WINDOW)
+    assert counts[RECENT()] < 0.5 * best
+    auto = AdaptiveBuffer(1600, AUTO(), window=WINDOW)
     assert auto.count(events) >= 0.7 * best
-    assert not isinstance(auto.following, Recent)
+    assert not isinstance(auto.following, RECENT)
 
 
-@pytest.mark.parametrize("policy", [Gdj(), Auto(sample=2)], ids=str)
+@pytest.mark.parametrize("policy", [GDJ(), AUTO(sample=2)], ids=str)
 @pytest.mark.parametrize("share", ["unified", "proportional"])
 @settings(max_examples=examples(8), deadline=None)
 @given(cuts=st.lists(st.integers(0, 12_000), max_size=6), restart=st.integers(0, 6), room=st.integers(3, 400))
@@ -107,7 +107,7 @@ def test_cuts_and_restarts_change_nothing(policy, share, cuts, restart, room):
     assert buffer.to_bytes() == whole.to_bytes()
 
 
-POLICIES = [Random(), Fifo(), Recent(), Age(), Gdj(initial=0.5)]
+POLICIES = [RAND(), FIFO(), RECENT(), AGE(), GDJ(initial=0.5)]
 
 
 @pytest.mark.parametrize("first", POLICIES, ids=str)
@@ -115,10 +115,11 @@ POLICIES = [Random(), Fifo(), Recent(), Age(), Gdj(initial=0.5)]
 def test_a_switch_keeps_rows_and_totals_and_never_a_wrong_pair(first, second):
     events = events_of(3000, 60, 0.7)
     window = (-500_000, 500_000)
-    before = Buffer(100, Followed(first), window=window)
+    before, recent, shadow = (Buffer(100, p, window=window) for p in (first, RECENT(), second))
     result = before.run(events.part(0, 1500))
-    keep = np.array([300_000, 300_000])
-    after = switched(before, Followed(second), keep=keep, now=int(events.times[1499]))
+    for other in (recent, shadow):
+        other.run(events.part(0, 1500))
+    after = switched(before, second, counts=recent.learned, shadow=shadow.learned, now=int(events.times[1499]))
     assert after.rows == before.rows
     assert after.counts == before.counts
     later = after.run(events.part(1500, 3000))
@@ -136,23 +137,23 @@ def test_a_switch_keeps_rows_and_totals_and_never_a_wrong_pair(first, second):
 
 
 def test_damaged_bytes_are_refused():
-    buffer = AdaptiveBuffer(50, Auto(), window=(-500_000, 500_000))
+    buffer = AdaptiveBuffer(50, AUTO(), window=(-500_000, 500_000))
     buffer.count(events_of(1000, 60, 0.7))
     saved = buffer.to_bytes()
     for at in range(0, len(saved), 97):
         damaged = saved[:at] + bytes([saved[at] ^ 1]) + saved[at + 1 :]
         with pytest.raises(BraidedError, match="buffer: "):
-            AdaptiveBuffer.from_bytes(damaged, Auto())
+            AdaptiveBuffer.from_bytes(damaged, AUTO())
         with pytest.raises(BraidedError, match="buffer: "):
-            AdaptiveBuffer.from_bytes(saved[:at], Auto())
+            AdaptiveBuffer.from_bytes(saved[:at], AUTO())
 
 
 def test_a_policy_with_nothing_to_tune_needs_no_adaptive_buffer():
     with pytest.raises(BraidedError, match="has nothing to tune; use Buffer"):
-        AdaptiveBuffer(10, Fifo(), window=(-1, 1))
+        AdaptiveBuffer(10, FIFO(), window=(-1, 1))
 
 
-@pytest.mark.parametrize("policy", [Auto(), Gdj()], ids=str)
+@pytest.mark.parametrize("policy", [AUTO(), GDJ()], ids=str)
 def test_what_is_saved_beside_the_rows_is_at_most_16_bytes_a_row(policy):
     """Keys that hardly ever come back are the most to count."""
     n, capacity = 200_000, 20_000
@@ -169,13 +170,13 @@ def test_what_is_saved_beside_the_rows_is_at_most_16_bytes_a_row(policy):
 
 def test_a_trial_is_one_shadow_that_goes_again_and_ends_where_rows_only_probe():
     events = events_of(20_480, 60, 0.7)
-    buffer = AdaptiveBuffer(100, Gdj(), window=(-500_000, 500_000))
+    buffer = AdaptiveBuffer(100, GDJ(), window=(-500_000, 500_000))
     shadows = []
     for at in range(0, 20_480, 512):
         buffer.count(events.part(at, at + 512))
         shadows.append(buffer.tuner.shadow is not None)
     assert set(shadows) == {True, False}
-    again = AdaptiveBuffer(100, Gdj(), window=(-500_000, 500_000))
+    again = AdaptiveBuffer(100, GDJ(), window=(-500_000, 500_000))
     again.count(events.part(0, 5120))
     assert again.tuner.shadow is not None
     again.main.describe(probes=np.ones(20_480, np.int8))

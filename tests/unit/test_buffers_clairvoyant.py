@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from profiles import examples
 
 from braided.buffers.buffer import Buffer, Events
-from braided.buffers.policies.fifo import Fifo
-from braided.buffers.policies.gdj import Gdj
-from braided.buffers.policies.prob import Prob
-from braided.buffers.policies.random import Random
+from braided.buffers.policies.fifo import FIFO
+from braided.buffers.policies.gdj import GDJ
+from braided.buffers.policies.prob import PROB
+from braided.buffers.policies.random import RAND
 from braided.buffers.reference.clairvoyant import Clairvoyant, foresee
 
 
@@ -35,9 +35,9 @@ def test_the_kernel_gives_what_was_planned_within_the_bound(events, capacity, wi
     future = foresee(events, capacity=capacity, window=window)
     got = Buffer(capacity, Clairvoyant(), window=window).count(events._replace(hints=future.hints))
     assert future.pairs <= got <= future.limit + 1e-6  # a row may find more while its place is not needed
-    for policy in (Fifo(), Random(), Prob(), Gdj(initial=0.5)):
+    for policy in (FIFO(), RAND(), PROB(), GDJ(initial=0.5)):
         assert Buffer(capacity, policy, window=window).count(events) <= future.limit + 1e-6
-    assert future.exact == Buffer(100, Fifo(), window=window).count(events)
+    assert future.exact == Buffer(100, FIFO(), window=window).count(events)
 
 
 def best_of_all(events, capacity, window):

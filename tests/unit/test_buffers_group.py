@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from profiles import examples
 
 from braided.buffers.group_buffer import GroupBuffer, GroupEvents, GroupWindow
-from braided.buffers.policies.age import Age
-from braided.buffers.policies.fifo import Fifo
-from braided.buffers.policies.gdj import Gdj
-from braided.buffers.policies.prob import Prob
-from braided.buffers.policies.random import Random
+from braided.buffers.policies.age import AGE
+from braided.buffers.policies.fifo import FIFO
+from braided.buffers.policies.gdj import GDJ
+from braided.buffers.policies.prob import PROB
+from braided.buffers.policies.random import RAND
 from braided.errors import BraidedError
 from braided.routing.kernels import mix
 
-POLICIES = (Gdj(initial=0.5, refresh=1), Gdj(initial=0.0, refresh=3), Gdj(constant=2.0), Prob(), Fifo(), Random(seed=4))
+POLICIES = (GDJ(initial=0.5, refresh=1), GDJ(initial=0.0, refresh=3), GDJ(constant=2.0), PROB(), FIFO(), RAND(seed=4))
 
 
 def reference(
@@ -40,18 +40,18 @@ def reference(
                 same = row["roles"].get(j) == 1 - role and row["keys"][j] == event["keys"][j]
                 if same and soonest <= event["t"] - row["t"] <= latest:
                     pairs.append((number, j, row["id"]))
-                    row["credit"] += isinstance(policy, Gdj)
-                if same and isinstance(policy, Prob):
+                    row["credit"] += isinstance(policy, GDJ)
+                if same and isinstance(policy, PROB):
                     row["credit"] += 1
             side = (j, role, event["keys"][j])
             seen[side] = seen.get(side, 0) + 1
-        if isinstance(policy, Gdj) and policy.constant is None and number % policy.refresh == 0:
+        if isinstance(policy, GDJ) and policy.constant is None and number % policy.refresh == 0:
             credits = sorted(row["credit"] for row in stored)
             initial = credits[min(len(credits) - 1, int(policy.initial * len(credits)))] if credits else 0.0
-        credit, choosy = initial, isinstance(policy, Prob | Random)
-        if isinstance(policy, Prob):
+        credit, choosy = initial, isinstance(policy, PROB | RAND)
+        if isinstance(policy, PROB):
             credit = sum(seen.get((j, 1 - role, event["keys"][j]), 0) for j, role in roles.items())
-        elif isinstance(policy, Random):
+        elif isinstance(policy, RAND):
             credit = int(mix(np.uint64(event["content"]) ^ np.uint64(policy.seed * 0x9E3779B97F4A7C15 % 2**64))) >> 11
         if stays[event["s"]] < 0:
             continue
@@ -141,13 +141,13 @@ def test_equals_the_reference_whatever_the_cuts(case: dict[str, Any], policy: An
 
 
 def test_what_it_cannot_do_is_refused() -> None:
-    for policy in (Age(), Gdj(gain="rank"), Gdj(decay="one")):
+    for policy in (AGE(), GDJ(gain="rank"), GDJ(decay="one")):
         with pytest.raises(BraidedError, match=r"several joins take 'gdj' \(gain 'one', decay 'none'\), 'prob'"):
             GroupBuffer(5, policy, streams=2, joins=[GroupWindow(0, 1, -5, 5)])
-    buffer = GroupBuffer(5, Fifo(), streams=2, joins=[GroupWindow(0, 1, -5, 5)])
-    with pytest.raises(BraidedError, match="the saved bytes are damaged"):
+    buffer = GroupBuffer(5, FIFO(), streams=2, joins=[GroupWindow(0, 1, -5, 5)])
+    with pytest.raises(BraidedError, match="these bytes are not a saved buffer of several joins"):
         buffer.restore(b"...", lambda _: buffer.ids)
     with pytest.raises(BraidedError, match="the buffer was saved with another one"):
-        GroupBuffer(5, Random(), streams=2, joins=[GroupWindow(0, 1, -5, 5)]).restore(
+        GroupBuffer(5, RAND(), streams=2, joins=[GroupWindow(0, 1, -5, 5)]).restore(
             buffer.to_bytes(), lambda _: buffer.ids
         )

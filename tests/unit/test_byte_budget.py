@@ -16,14 +16,14 @@ from profiles import examples
 
 import braided
 from braided.buffers.buffer import Buffer, Events, sorted_events
-from braided.buffers.policies.age import Age
-from braided.buffers.policies.fifo import Fifo
-from braided.buffers.policies.gdj import Gdj
-from braided.buffers.policies.prob import Prob
-from braided.buffers.policies.random import Random
+from braided.buffers.policies.age import AGE
+from braided.buffers.policies.fifo import FIFO
+from braided.buffers.policies.gdj import GDJ
+from braided.buffers.policies.prob import PROB
+from braided.buffers.policies.random import RAND
 from braided.joins.bounded.sizes import sizes_of_rows
 
-POLICIES = [Fifo(), Random(), Prob(), Age(), Gdj(initial=0.4), Gdj(initial=0.4, gain="rank", decay="one")]
+POLICIES = [FIFO(), RAND(), PROB(), AGE(), GDJ(initial=0.4), GDJ(initial=0.4, gain="rank", decay="one")]
 
 
 @st.composite
@@ -63,7 +63,7 @@ def first_in_first_out(events: Events, sizes: Any, most: int, window: tuple[int,
 @given(sized())
 def test_fifo_is_what_a_few_plain_lines_do(case: Any) -> None:
     events, sizes, most, window = case
-    buffer = Buffer(60, Fifo(), window=window)
+    buffer = Buffer(60, FIFO(), window=window)
     buffer.describe(sizes=sizes, most_bytes=most)
     result = buffer.run(events)
     pairs, kept, too_large = first_in_first_out(events, sizes, most, window)
@@ -86,7 +86,7 @@ def test_no_policy_keeps_more_than_the_budget(case: Any, policy: Any, share: Any
         if start == cut:
             buffer = Buffer.from_bytes(buffer.to_bytes(), policy)
             buffer.describe(sizes=sizes, most_bytes=most)
-    everything = Buffer(60, Fifo(), window=window).run(events)
+    everything = Buffer(60, FIFO(), window=window).run(events)
     exact = Counter(zip(everything.pair_event.tolist(), everything.pair_row.tolist(), strict=True))
     assert not found - exact
     whole = Buffer(60, policy, window=window, share=share)

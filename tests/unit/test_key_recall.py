@@ -12,16 +12,16 @@ from profiles import examples
 from test_recall import make_events
 
 from braided.buffers.buffer import Events
-from braided.buffers.policies.fifo import Fifo
-from braided.buffers.policies.gdj import Gdj
-from braided.buffers.policies.prob import Prob
-from braided.buffers.policies.random import Random
+from braided.buffers.policies.fifo import FIFO
+from braided.buffers.policies.gdj import GDJ
+from braided.buffers.policies.prob import PROB
+from braided.buffers.policies.random import RAND
 from braided.buffers.recall.keys import KeyRecall
 from braided.buffers.tuning.adaptive import make_buffer
 from braided.errors import BraidedError
 from braided.workloads.zipf_pareto import zipf_pareto
 
-POLICIES = [Gdj(initial=0.3), Prob(), Fifo(), Random()]
+POLICIES = [GDJ(initial=0.3), PROB(), FIFO(), RAND()]
 
 
 def found_by(events: Events, capacity: int, policy: Any, within: int, streams: int) -> Any:
@@ -99,7 +99,7 @@ def test_it_errs_little_where_few_keys_are_held(domain: int, pareto: float | Non
 
 def test_the_error_is_what_it_says_and_cuts_change_nothing() -> None:
     events, within = stream_of(3000, None, 2, 40_000), 10_000_000
-    found, exact = found_by(events, 2000, Prob(), within, 2), exact_of(events, within, 2)
+    found, exact = found_by(events, 2000, PROB(), within, 2), exact_of(events, within, 2)
     off = []
     for number in range(30):
         # Other keys fall into other buckets.
@@ -128,7 +128,7 @@ def test_what_it_says_lately_follows_a_change() -> None:
     keep = np.arange(n) % np.where(np.arange(n) < n // 2, 20, 1) == 0
     events = make_events(keys[keep], np.arange(n)[keep] * 1000, rng.integers(0, 3, n)[keep])
     recall = KeyRecall(300, within=4_000_000, streams=3)
-    recall.feed(events, found_by(events, 300, Fifo(), 4_000_000, 3))
+    recall.feed(events, found_by(events, 300, FIFO(), 4_000_000, 3))
     total, recent = recall.estimate().recall, recall.recent().recall
     assert total is not None
     assert recent is not None

@@ -14,10 +14,10 @@ from profiles import examples
 
 import braided
 from braided.buffers.buffer import Events, sorted_events
-from braided.buffers.policies.fifo import Fifo
-from braided.buffers.policies.gdj import Gdj
-from braided.buffers.policies.prob import Prob
-from braided.buffers.policies.random import Random
+from braided.buffers.policies.fifo import FIFO
+from braided.buffers.policies.gdj import GDJ
+from braided.buffers.policies.prob import PROB
+from braided.buffers.policies.random import RAND
 from braided.buffers.recall.pairs import Recall, most_ghosts
 from braided.buffers.tuning.adaptive import make_buffer
 from braided.errors import BraidedError
@@ -25,7 +25,7 @@ from braided.routing.kernels import hash_words
 from braided.workloads.zipf_pareto import zipf_pareto
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
-POLICIES = [Gdj(initial=0.3), Prob(), Fifo(), Random()]
+POLICIES = [GDJ(initial=0.3), PROB(), FIFO(), RAND()]
 Window = tuple[int, int]
 
 
@@ -144,7 +144,7 @@ def test_the_error_is_what_it_says() -> None:
     exact = exact_pairs(events, window)
     off = []
     for number in range(40):
-        buffer, recall = make_buffer(60, Gdj(initial=0.3), window=window), Recall(60, window=window)
+        buffer, recall = make_buffer(60, GDJ(initial=0.3), window=window), Recall(60, window=window)
         recall._head["events"] = number * 1_000_000  # another sample
         recall.place(len(events.keys))
         result = buffer.run(events)
@@ -164,7 +164,7 @@ def test_what_it_says_lately_follows_a_change() -> None:
     keys = np.where(np.arange(n) < n // 2, rng.integers(0, 2000, n) % 5, rng.integers(0, 3000, n))
     keep = np.arange(n) % np.where(np.arange(n) < n // 2, 20, 1) == 0
     events = make_events(keys[keep], np.arange(n)[keep] * 1000, rng.integers(0, 2, n)[keep])
-    _, recall = run(events, 300, Fifo(), (-4_000_000, 4_000_000))
+    _, recall = run(events, 300, FIFO(), (-4_000_000, 4_000_000))
     total, recent = recall.estimate().recall, recall.recent().recall
     assert total is not None
     assert recent is not None
@@ -173,7 +173,7 @@ def test_what_it_says_lately_follows_a_change() -> None:
 
 def test_damaged_bytes_are_refused() -> None:
     events = make_events(np.arange(50) % 5, np.arange(50), np.arange(50) % 2)
-    saved = run(events, 20, Fifo(), (-5, 5))[1].to_bytes()
+    saved = run(events, 20, FIFO(), (-5, 5))[1].to_bytes()
     for damaged in (b"", saved[:4], saved[:-1], saved[:20], b"x" * 40):
         with pytest.raises(BraidedError, match=r"damaged|end too early"):
             Recall.from_bytes(damaged)

@@ -10,7 +10,7 @@ import pytest
 
 import braided
 from braided.buffers.buffer import Events
-from braided.buffers.policies.gdj import Gdj
+from braided.buffers.policies.gdj import GDJ
 from braided.buffers.shed import Shedding
 from braided.workloads.distortion import distortion, key_counts
 from braided.workloads.zipf_pareto import zipf_pareto
@@ -159,7 +159,7 @@ def test_gdj_finds_more_than_fifo_where_less_is_shed() -> None:
     exact = braided.local.join(*sides, **OPTIONS).table
     recalls, sses = [], []
     for shed in (0, 0.4, 0.8):
-        result = braided.local.join(*sides, **OPTIONS, memory=400, evict=Gdj(initial=0.3), shed=shed).table
+        result = braided.local.join(*sides, **OPTIONS, memory=400, evict=GDJ(initial=0.3), shed=shed).table
         recalls.append(result.num_rows / exact.num_rows)
         sses.append(distortion(*key_counts(result["key"], exact["key"])).sse)
     assert recalls[0] > recalls[1] > recalls[2]

@@ -90,7 +90,7 @@ def test_a_spec_survives_json(spec: Spec) -> None:
         ({"kind": "joyn"}, "kind='joyn': write one of 'join', 'join_group', 'multijoin', 'order'"),
         ([], r"kind=\[\]: write one of"),
         ({"kind": "order", "time": "t", "whithin": 1}, "whithin: no option of order; there are idle, inputs, key,"),
-        ({"kind": "order", "time": "t", "lateness": {"is": "os.system", "x": 1}}, "is='os.system': write one of Age,"),
+        ({"kind": "order", "time": "t", "lateness": {"is": "os.system", "x": 1}}, "is='os.system': write one of AGE,"),
         ({"kind": "order", "time": "t", "lateness": {"is": "Lateness", "x": 1}}, "x: no option of Lateness"),
         ({"kind": "order", "time": "t", "late": "never"}, "late='never': write 'flag', 'drop' or 'side'"),
     ],

@@ -12,11 +12,11 @@ from typing import Any, Literal, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from braided.buffers import kernel
-from braided.buffers.policies.fading import SCALES
-from braided.buffers.policies.policy import Policy
-from braided.buffers.records import AGE, GAIN_RANK, GDJ, PROB, Bytes, Ints, Reals, Words, allocate
-from braided.buffers.saved import load, read_header, read_streams, save, slots_by_age
+from braided.buffers.kernel import kernel_of
+from braided.buffers.policies.policy import Policy, Shape
+from braided.buffers.records import Bytes, Ints, Reals, Words, allocate
+from braided.buffers.rows import slots_by_age
+from braided.buffers.saved import load, read_header, read_streams, save
 from braided.errors import BraidedError
 
 __all__ = ["Buffer", "Events", "Progress", "Result", "sorted_events"]
@@ -92,7 +92,7 @@ class Buffer:
     """Keep at most `capacity` rows, and join each event with those of the other streams that are kept.
 
     capacity : rows stored at most, of all streams together.
-    policy : which row gives way when the buffer is full, such as ``Gdj(initial=0.99)``.
+    policy : which row gives way when the buffer is full, such as ``GDJ(initial=0.99)``.
     window : (lo, hi) in microseconds. With two streams, 0 the left and 1 the right, a pair has
         lo <= right time - left time <= hi; with more, lo = -hi and any two rows are at most hi apart.
     streams : how many, 2 to 8.
@@ -103,8 +103,8 @@ class Buffer:
     Cost: 170 to 180 bytes a row of capacity, 480 with PROB's exact counts, none of it growing with the stream;
     12 to 22 bytes a stored row when saved, and for PROB 8 to 9 a counted key.
 
-    >>> from braided.buffers.policies.fifo import Fifo
-    >>> buffer = Buffer(2, Fifo(), window=(-10, 10))
+    >>> from braided.buffers.policies.fifo import FIFO
+    >>> buffer = Buffer(2, FIFO(), window=(-10, 10))
     >>> keys = np.array([7, 7, 7, 7], np.uint64)
     >>> events = Events(keys, np.arange(4), np.array([0, 0, 0, 1], np.int8), keys, np.arange(100, 104))
     >>> result = buffer.run(events)
@@ -137,36 +137,16 @@ class Buffer:
             raise BraidedError(f"{window=}: with {streams} streams a window is (-w, w)")
         self.capacity, self.policy, self.share, self.results = capacity, policy, share, results
         self.window = (int(lo), int(hi))
-        plan = self.plan = policy.plan()
-        count_keys = plan.count_keys or max(1024, capacity if plan.recent else 4 * capacity)
-        self.state = allocate(
-            capacity,
-            streams,
-            streams if share == "proportional" else 1,
-            percentiles=plan.code == GDJ and (plan.percentile is not None or plan.gain == GAIN_RANK),
-            ages=plan.code == AGE,
-            count_keys=count_keys if plan.counting and not plan.sketch_width else 0,
-            sketch_width=plan.sketch_width,
-            scales=SCALES if plan.recent else 1,
-        )
-        settings = self.state.settings
-        settings["policy"], settings["gain"], settings["decay"] = plan.code, plan.gain, plan.decay
-        settings["unit"], settings["seed"] = plan.unit, plan.seed
-        settings["by_percentile"] = plan.percentile is not None
-        settings["hinted"], settings["explore"] = plan.hinted, plan.explore
-        settings["period"] = plan.period or max(1024, capacity)
-        settings["refresh"] = plan.refresh or max(1, capacity // 8)
-        settings["room"] = capacity
-        settings["combining"] = results == "combinations" and streams > 2
-        settings["span"] = max(1, abs(lo), abs(hi)) if plan.recent else 0
-        settings["only_long"], settings["count_keys"] = plan.only_long, count_keys
-        settings["percentile"] = plan.percentile or 0.0
-        settings["constant"] = plan.constant
         ages: Sequence[tuple[int, int]] = [(lo, hi), (-hi, -lo)] if streams == 2 else [(lo, hi)] * streams
-        for s, (soonest, retention) in enumerate(ages):
-            state_of = self.state.streams[s]
-            state_of["soonest"], state_of["retention"], state_of["keep"] = soonest, retention, max(0, retention)
-        self.state.totals["alike"] = plan.code == PROB
+        pools = streams if share == "proportional" else 1
+        self.shape = Shape(capacity, streams, pools, tuple(int(retention) for _, retention in ages))
+        self.state = allocate(capacity, streams, pools)
+        self.learned = policy.learned(self.shape)
+        self.state.settings["room"] = capacity
+        self.state.settings["combining"] = results == "combinations" and streams > 2
+        self.state.streams["soonest"], self.state.streams["retention"] = np.array(ages).T
+        self.state.totals["alike"] = policy.alike
+        self._step = kernel_of(policy.hooks)
         self.last_time: int | None = None
         self.rows_elsewhere = False
         self._unread: tuple[dict[str, Any], bytes, int] | None = None
@@ -204,8 +184,9 @@ class Buffer:
             raise BraidedError("pair_event, pair_row: give two arrays of one length, at least 1")
         if not reporting and (gone_why is None or len(gone_why) != len(gone_row) or not len(gone_row)):  # type: ignore[arg-type]
             raise BraidedError("gone_row, gone_why: give two arrays of one length, at least 1")
-        event, pairs, gone = kernel.step(
+        event, pairs, gone = self._step(
             self.state,
+            self.learned,
             *events,
             start,
             _NO_INTS if pair_event is None else pair_event,
@@ -242,14 +223,14 @@ class Buffer:
             "results": self.results,
             "last_time": self.last_time,
         }
-        return save(self.state, self.plan, options, rows_elsewhere=self.rows_elsewhere)
+        return save(self.state, self.policy, self.learned, options, rows_elsewhere=self.rows_elsewhere)
 
     @classmethod
     def from_bytes(cls, data: bytes, policy: Policy) -> Buffer:
         """Return the buffer that was saved, whose policy must be the same.
 
-        >>> from braided.buffers.policies.fifo import Fifo
-        >>> Buffer.from_bytes(b"...", Fifo())
+        >>> from braided.buffers.policies.fifo import FIFO
+        >>> Buffer.from_bytes(b"...", FIFO())
         Traceback (most recent call last):
             ...
         braided.errors.BraidedError: buffer: these bytes are not a saved buffer
@@ -267,7 +248,7 @@ class Buffer:
             buffer.rows_elsewhere = True
             buffer._unread = header, data, at
         else:
-            load(buffer.state, buffer.plan, header, data, at)
+            buffer.learned = load(buffer.state, policy, buffer.learned, header, data, at)
         return buffer
 
     def row_streams(self) -> Bytes:
@@ -287,7 +268,7 @@ class Buffer:
         if self._unread is None:
             raise BraidedError("attach: this buffer has its rows")
         header, data, at = self._unread
-        load(self.state, self.plan, header, data, at, (keys, times, ids))
+        self.learned = load(self.state, self.policy, self.learned, header, data, at, (keys, times, ids))
         self._unread = None
 
     def describe(self, *, sizes: Ints | None = None, most_bytes: int = 0, probes: Bytes | None = None) -> None:
@@ -311,7 +292,7 @@ class Buffer:
         lengths = {len(a) for a in events[:5]}
         if len(lengths) > 1 or (len(events.hints) and len(events.hints) != len(events.keys)):
             raise BraidedError("events: their arrays differ in length")
-        if self.state.settings["hinted"][0] and len(events.hints) != len(events.keys):
+        if self.policy.hinted and len(events.hints) != len(events.keys):
             raise BraidedError(f"hints: {type(self.policy).__name__} needs one number per event")
         if not 0 <= start <= len(events.keys):
             raise BraidedError(f"{start=}: not an event of {len(events.keys)}")

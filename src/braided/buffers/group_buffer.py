@@ -7,48 +7,26 @@ Preconditions: rows come sorted by (time, stream, content hash), in calls of any
 
 from __future__ import annotations
 
-import json
-import struct
-import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from braided.buffers import group_kernel as kernel
-from braided.buffers.packed import pack, unpack
-from braided.buffers.policies.policy import Policy
-from braided.buffers.records import (
-    AGE,
-    CLAIRVOYANT,
-    DECAY_NONE,
-    GAIN_NONE,
-    GAIN_ONE,
-    GDJ,
-    NONE,
-    PROB,
-    SKETCH_ROWS,
-    Bytes,
-    Ints,
-    Words,
-)
+from braided.buffers.group_kernel import allocate, fill, kernel_of
+from braided.buffers.policies.policy import Policy, Shape
+from braided.buffers.policies.registry import POLICIES
+from braided.buffers.records import NONE, Bytes, Ints, Words
+from braided.buffers.sections import Reader, Writer, require, seal, unseal
 from braided.errors import BraidedError
 
 _MAGIC = b"BRDG"
-_PREFIX = struct.Struct("<4sIQ")
-_WIDTH = 1024
 _TOTALS = ("events", "pairs", "expired", "evicted", "refused", "too_large")
 
 
 def buffer_bytes(policy: Policy, joins: int, capacity: int) -> int:
-    """Return the bytes of a buffer of so many joins, but for the rows themselves; PROB also counts keys."""
-    counts = 2 * SKETCH_ROWS * 8 * _width(capacity) if policy.plan().code == PROB else 0
-    return capacity * (110 + 110 * joins) + counts * joins
-
-
-def _width(capacity: int) -> int:
-    return max(_WIDTH, 4 * capacity)
+    """Return the bytes of a buffer of so many joins, but for the rows themselves."""
+    return capacity * (110 + 110 * joins) + policy.group_bytes(capacity, joins)
 
 
 class GroupEvents(NamedTuple):
@@ -80,29 +58,21 @@ class GroupWindow:
 class GroupBuffer:
     """Keep at most `capacity` rows of all streams for all joins.
 
-    policy : `Gdj` with gain one or none and no decay, `Prob`, `Fifo` or `Random`. PROB counts by a sketch and is
-        worth a row the occurrences of its keys in the other stream of each join; AGE has no meaning for several joins
-        (section 5.3.4), and nothing is tuned while running.
+    policy : one that says what it does for several joins (`Policy.group_hooks`): GDJ with gain one or none and no
+        decay, PROB, FIFO or RAND. AGE has no meaning for several joins (section 5.3.4), and nothing is tuned.
 
     Cost: per row of capacity 110 bytes and 110 for each join, none of it growing with the stream; 17 bytes and 9 for
     each join when saved. One step per pair.
     """
 
     def __init__(self, capacity: int, policy: Policy, *, streams: int, joins: Sequence[GroupWindow]) -> None:
-        plan = policy.plan()
-        if plan.code in (AGE, CLAIRVOYANT) or plan.gain not in (GAIN_ONE, GAIN_NONE) or plan.decay != DECAY_NONE:
-            raise BraidedError(
-                f"evict={policy!r}: several joins take 'gdj' (gain 'one', decay 'none'), 'prob', 'fifo' or 'random'"
-            )
-        self.capacity, self.policy, self.plan = capacity, policy, plan
-        width = _width(capacity) if plan.code == PROB else 0
-        self.state = kernel.allocate(capacity, streams, len(joins), sketch_width=width)
-        settings = self.state.settings
-        settings["policy"], settings["seed"] = plan.code, plan.seed
-        settings["rewards"] = plan.code == GDJ and plan.gain == GAIN_ONE
-        settings["by_percentile"] = plan.percentile is not None
-        settings["percentile"], settings["initial"] = plan.percentile or 0.0, plan.constant
-        settings["refresh"] = plan.refresh or max(1, capacity // 8)
+        hooks = policy.group_hooks
+        if hooks is None:
+            *others, last = (kind.in_groups for kind in POLICIES.values() if kind.in_groups)
+            raise BraidedError(f"evict={policy!r}: several joins take {', '.join(others)} or {last}")
+        self.capacity, self.policy = capacity, policy
+        self.state = allocate(capacity, streams, len(joins))
+        self._step = kernel_of(hooks)
         self.state.streams["retention"] = NONE
         for number, join in enumerate(joins):
             for role, stream in enumerate((join.left, join.right)):
@@ -111,6 +81,8 @@ class GroupBuffer:
                 self.state.joins["latest"][number, role] = latest
                 kept = self.state.streams["retention"]
                 kept[stream] = max(int(kept[stream]), latest)
+        retention = tuple(self.state.streams["retention"].tolist())
+        self.learned = policy.learned(Shape(capacity, streams, 1, retention, len(joins)))
 
     @property
     def rows(self) -> int:
@@ -135,7 +107,7 @@ class GroupBuffer:
 
         It stops early when the outputs are full, to be called again from there.
         """
-        return kernel.step(self.state, *events, start, pair_event, pair_join, pair_row)
+        return self._step(self.state, self.learned, *events, start, pair_event, pair_join, pair_row)
 
     def describe(self, sizes: Ints, most_bytes: int) -> None:
         """Tell the bytes of each row by its id, of the stored rows and of those to come.
@@ -155,52 +127,40 @@ class GroupBuffer:
         """Return the buffer as bytes, between two calls that finished their rows."""
         slots = self._slots()
         rows = self.state.rows[slots]
-        sections = [rows["time"], rows["stream"].astype(np.int8), rows["credit"], self.state.keys[slots]]
-        facts, counts = pack(self.state.sketch.ravel())
-        sections += [self.state.roles[slots], np.frombuffer(counts, np.uint8)]
+        write = Writer()
+        write.streams(rows["stream"], len(self.state.streams))
+        write.rising(rows["time"])
+        for join in range(len(self.state.joins)):
+            write.ints(self.state.keys[slots, join])
+            write.ints(self.state.roles[slots, join].astype(np.int64))
+        write.reals(rows["credit"].copy())
         header = {
-            "plan": asdict(self.plan),
-            "initial": float(self.state.settings["initial"][0]),
+            "policy": self.policy.options,
+            "learned": self.policy.save(self.learned, write),
             "totals": self.counts,
             "rows": len(slots),
-            "counts": facts,
+            "sections": write.facts,
         }
-        text = json.dumps(header, sort_keys=True).encode()
-        body = text + b"".join(np.ascontiguousarray(section).tobytes() for section in sections)
-        return _PREFIX.pack(_MAGIC, zlib.crc32(body), len(text)) + body
+        return seal(_MAGIC, header, write.parts)
 
     def restore(self, data: bytes, ids: Callable[[Bytes], Ints]) -> None:
         """Fill an empty buffer with what was saved by one with the same options.
 
         ids : gives the stored rows, oldest first, their ids again, from the stream of each.
         """
-        if (
-            len(data) < _PREFIX.size
-            or data[:4] != _MAGIC
-            or zlib.crc32(data[_PREFIX.size :]) != _PREFIX.unpack_from(data)[1]
-        ):
-            raise BraidedError("buffer: the saved bytes are damaged")
-        at = _PREFIX.size + _PREFIX.unpack_from(data)[2]
-        header = json.loads(data[_PREFIX.size : at])
-        if header["plan"] != json.loads(json.dumps(asdict(self.plan))):
-            raise BraidedError(f"policy: the buffer was saved with another one, {header['plan']}")
-        n, joins = header["rows"], len(self.state.joins)
-        kinds = [
-            (np.int64, n),
-            (np.int8, n),
-            (np.float64, n),
-            (np.uint64, n * joins),
-            (np.int8, n * joins),
-        ]
-        arrays = []
-        for kind, size in kinds:
-            arrays.append(np.frombuffer(data, kind, size, at).copy())
-            at += arrays[-1].nbytes
-        times, streams, credits, keys, roles = arrays
-        sketch, at = unpack(header["counts"], data, at, np.int64)
+        header, at = unseal(_MAGIC, data, "buffer of several joins")
+        if header["policy"] != self.policy.options:
+            raise BraidedError(f"policy: the buffer was saved with another one, {header['policy']}")
+        n = header["rows"]
+        read = Reader(header["sections"], data, at)
+        streams, times = read.streams(n, len(self.state.streams)), read.rising(np.int64)
+        keys, roles = np.empty((n, len(self.state.joins)), np.uint64), np.empty((n, len(self.state.joins)), np.int8)
+        for join in range(len(self.state.joins)):
+            keys[:, join], roles[:, join] = read.ints(np.uint64), read.ints(np.int64)
+        credits = read.reals()
+        self.learned = self.policy.load(self.learned, header["learned"], read)
+        read.end()
+        require(n == len(times) == len(credits) <= self.capacity, "its rows")
         for name in _TOTALS:
             self.state.totals[name] = header["totals"][name]
-        self.state.settings["initial"] = header["initial"]
-        self.state.sketch[:] = sketch.reshape(self.state.sketch.shape)
-        keys, roles = keys.reshape(n, joins), roles.reshape(n, joins)
-        kernel.fill(self.state, keys, roles, times, streams, ids(streams), credits)
+        fill(self.state, keys, roles, times, streams, ids(streams), credits)

@@ -11,19 +11,19 @@ all its rows: 20 times slower on streams with strong bursts, at 4,000 rows.
 from __future__ import annotations
 
 from braided.buffers.records import Links, Records
-from braided.compiled import compiled
+from braided.compiled import in_place
 
 BEHIND = float("inf")
 
 
-@compiled
+@in_place
 def current_credit(rows: Records, chains: Records, slot: int) -> float:
     """Return a row's credit as of now, before what the pool has lost."""
     row = rows[slot]
     return float(row.credit + chains[row.entry, row.stream].gained)
 
 
-@compiled
+@in_place
 def _rise(heap: Records, heap_at: Links, pool: int, at: int, credit: float, seq: int, slot: int) -> None:
     while at > 0:
         parent = (at - 1) >> 1
@@ -37,7 +37,7 @@ def _rise(heap: Records, heap_at: Links, pool: int, at: int, credit: float, seq:
     heap_at[slot] = at
 
 
-@compiled
+@in_place
 def _sink(heap: Records, heap_at: Links, pool: int, at: int, size: int, credit: float, seq: int, slot: int) -> None:
     while True:
         child = 2 * at + 1
@@ -58,19 +58,19 @@ def _sink(heap: Records, heap_at: Links, pool: int, at: int, size: int, credit: 
     heap_at[slot] = at
 
 
-@compiled
+@in_place
 def heap_push(heap: Records, heap_at: Links, pool: int, size: int, credit: float, seq: int, slot: int) -> None:
     """Add a row to `size` others."""
     _rise(heap, heap_at, pool, size, credit, seq, slot)
 
 
-@compiled
+@in_place
 def heap_raise(heap: Records, heap_at: Links, pool: int, credit: float, seq: int, slot: int) -> None:
     """Give a row that stood behind its credit."""
     _rise(heap, heap_at, pool, heap_at[slot], credit, seq, slot)
 
 
-@compiled
+@in_place
 def heap_remove(heap: Records, heap_at: Links, pool: int, size: int, slot: int) -> None:
     """Take a row out of `size`, wherever it is."""
     at = heap_at[slot]
@@ -83,7 +83,7 @@ def heap_remove(heap: Records, heap_at: Links, pool: int, size: int, slot: int) 
         _rise(heap, heap_at, pool, at, credit, seq, moved)
 
 
-@compiled
+@in_place
 def heap_top(heap: Records, heap_at: Links, rows: Records, chains: Records, pool: int, size: int) -> int:
     """Return the slot of smallest (credit, seq) in a pool of `size` rows, at least 1."""
     while True:
@@ -95,7 +95,7 @@ def heap_top(heap: Records, heap_at: Links, rows: Records, chains: Records, pool
         _sink(heap, heap_at, pool, 0, size, credit, seq, slot)
 
 
-@compiled
+@in_place
 def heap_rebuild(heap: Records, heap_at: Links, pool: int, size: int) -> None:
     """Put the rows in order again after all their credits here were set anew, for when some have fallen."""
     for at in range(size // 2 - 1, -1, -1):

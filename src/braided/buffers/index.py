@@ -9,18 +9,18 @@ from __future__ import annotations
 import numpy as np
 
 from braided.buffers.records import NONE, Links, Records
-from braided.compiled import compiled
+from braided.compiled import in_place
 
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)  # 2**64 / golden ratio: keys that differ in few bits still spread
 
 
-@compiled
+@in_place
 def home(key: np.uint64, size: int) -> int:
     """Return where a key's probing starts in a table of `size`, a power of two."""
     return int(np.int64((key * _SPREAD) >> np.uint64(32))) & (size - 1)
 
 
-@compiled
+@in_place
 def find_entry(table: Links, entries: Records, key: np.uint64) -> int:
     """Return the entry of a key, or NONE."""
     size = len(table)
@@ -32,7 +32,7 @@ def find_entry(table: Links, entries: Records, key: np.uint64) -> int:
         at = (at + 1) & (size - 1)
 
 
-@compiled
+@in_place
 def new_entry(table: Links, entries: Records, chains: Records, totals: Records, key: np.uint64) -> int:
     """Return a new entry, of a key that has none, with empty chains."""
     entry = totals[0].free_entry
@@ -49,7 +49,7 @@ def new_entry(table: Links, entries: Records, chains: Records, totals: Records, 
     return int(entry)
 
 
-@compiled
+@in_place
 def _drop_entry(table: Links, entries: Records, totals: Records, entry: int) -> None:
     size = len(table)
     at = home(entries[entry].key, size)
@@ -70,7 +70,7 @@ def _drop_entry(table: Links, entries: Records, totals: Records, entry: int) -> 
     totals[0].free_entry = entry
 
 
-@compiled
+@in_place
 def index_append(rows: Records, entries: Records, chains: Records, entry: int, slot: int) -> None:
     """Append a row to the chain of its entry and stream."""
     chain = chains[entry, rows[slot].stream]
@@ -86,7 +86,7 @@ def index_append(rows: Records, entries: Records, chains: Records, entry: int, s
     entries[entry].rows += 1
 
 
-@compiled
+@in_place
 def index_remove(table: Links, rows: Records, entries: Records, chains: Records, totals: Records, slot: int) -> None:
     """Take a row out of its chain, and its key out of the index with the last row."""
     entry = rows[slot].entry

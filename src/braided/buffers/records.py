@@ -9,10 +9,12 @@ One slot per stored row, `capacity` of them; every other array has a size that f
 
 A *pool* is what a newcomer competes in: one for all streams (share="unified") or one per stream.
 
-No credit is touched because others rise or time passes. What all rows of one key and stream gain is added to
-their chain once, and what all rows of a pool lose is added to the pool's `decayed`; a row's credit is::
+No credit is touched because others rise. What all rows of one key and stream gain is added to their chain once; a
+row's credit is::
 
-    rows.credit + chains.gained - pools.decayed
+    rows.credit + chains.gained
+
+What a policy has learned is its own and lies apart (`braided.buffers.policies.policy`).
 """
 
 from __future__ import annotations
@@ -30,38 +32,13 @@ Bytes = npt.NDArray[np.int8]
 Records = npt.NDArray[Any]
 
 NONE = -1
-AGE_BINS = 128
-SKETCH_ROWS = 4
-
-# Policies, gains, decays: the codes that kernels branch on.
-RANDOM, FIFO, PROB, AGE, GDJ, CLAIRVOYANT = range(6)
-GAIN_ONE, GAIN_RANK, GAIN_NONE, GAIN_RESET = range(4)
-DECAY_NONE, DECAY_ONE, DECAY_MEAN = range(3)
+EVERYTHING = float("inf")
+SPREAD = np.uint64(0x9E3779B97F4A7C15)
+"""2**64 / golden ratio: what is multiplied by it spreads, though it differ in few bits."""
 
 _i8, _i4, _f8, _u8 = np.int64, np.int32, np.float64, np.uint64
 
-SETTINGS = np.dtype(
-    [
-        ("policy", _i8),
-        ("gain", _i8),
-        ("decay", _i8),
-        ("unit", _i8),
-        ("by_percentile", _i8),
-        ("period", _i8),
-        ("refresh", _i8),
-        ("room", _i8),
-        ("room_bytes", _i8),
-        ("combining", _i8),
-        ("seed", _u8),
-        ("hinted", _i8),
-        ("explore", _u8),
-        ("span", _i8),
-        ("only_long", _i8),
-        ("count_keys", _i8),
-        ("percentile", _f8),
-        ("constant", _f8),
-    ]
-)
+SETTINGS = np.dtype([("room", _i8), ("room_bytes", _i8), ("combining", _i8)])
 TOTALS = np.dtype(
     [
         ("rows", _i8),
@@ -72,9 +49,6 @@ TOTALS = np.dtype(
         ("phase", _i8),
         ("at_stream", _i8),
         ("at_slot", _i8),
-        ("unit", _i8),
-        ("unit_seen", _i8),
-        ("counted_keys", _i8),
         ("pairs", _i8),
         ("results", _i8),
         ("expired", _i8),
@@ -85,10 +59,8 @@ TOTALS = np.dtype(
         ("alike", _i8),
     ]
 )
-POOL = np.dtype([("rows", _i8), ("bytes", _i8), ("decayed", _f8), ("added", _f8), ("initial", _f8), ("snapshot", _i8)])
-STREAM = np.dtype(
-    [("soonest", _i8), ("retention", _i8), ("first", _i8), ("last", _i8), ("arrived", _i8), ("keep", _i8)]
-)
+POOL = np.dtype([("rows", _i8), ("bytes", _i8)])
+STREAM = np.dtype([("soonest", _i8), ("retention", _i8), ("first", _i8), ("last", _i8), ("arrived", _i8)])
 ROW = np.dtype(
     [
         ("key", _u8),
@@ -110,7 +82,7 @@ ENTRY = np.dtype([("key", _u8), ("rows", _i8)])
 
 
 class State(NamedTuple):
-    """Everything a buffer remembers; lengths follow from the capacity, the streams and the policy.
+    """Everything a buffer remembers but what its policy has learned.
 
     `sizes` and `probes` are facts by row id, from outside: the bytes of a row, and whether it only probes, that is,
     meets no other row that does. Empty: no limit in bytes; no such rows.
@@ -126,12 +98,6 @@ class State(NamedTuple):
     table: Links
     entries: Records
     chains: Records
-    snapshot: Reals
-    count_key: Words
-    counts: Ints
-    sketch: Ints
-    age_matches: Reals
-    age_exits: Reals
     sizes: Ints
     probes: Bytes
 
@@ -141,19 +107,8 @@ def power_of_two(least: int) -> int:
     return 1 << max(0, int(least - 1).bit_length())
 
 
-def allocate(
-    capacity: int,
-    streams: int,
-    pools: int,
-    *,
-    percentiles: bool,
-    ages: bool,
-    count_keys: int,
-    sketch_width: int,
-    scales: int = 1,
-) -> State:
-    """Return an empty state; arrays that the policy does not use have no rows."""
-    count_places = power_of_two(2 * count_keys) if count_keys else 0
+def allocate(capacity: int, streams: int, pools: int) -> State:
+    """Return an empty state."""
     state = State(
         settings=np.zeros(1, SETTINGS),
         totals=np.zeros(1, TOTALS),
@@ -165,12 +120,6 @@ def allocate(
         table=np.full(power_of_two(2 * capacity), NONE, np.int32),
         entries=np.zeros(capacity, ENTRY),
         chains=np.zeros((capacity, streams), CHAIN),
-        snapshot=np.zeros((pools, capacity if percentiles else 0), np.float64),
-        count_key=np.zeros(count_places, np.uint64),
-        counts=np.zeros((count_places, streams * scales), np.int64),
-        sketch=np.zeros((streams, SKETCH_ROWS, sketch_width), np.int64),
-        age_matches=np.zeros((streams, AGE_BINS if ages else 0), np.float64),
-        age_exits=np.zeros((streams, AGE_BINS if ages else 0), np.float64),
         sizes=np.zeros(0, np.int64),
         probes=np.zeros(0, np.int8),
     )

@@ -8,14 +8,8 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from braided.buffers.policies.age import Age
-from braided.buffers.policies.auto import Auto
-from braided.buffers.policies.fifo import Fifo
-from braided.buffers.policies.gdj import Gdj
 from braided.buffers.policies.policy import Policy
-from braided.buffers.policies.prob import Prob
-from braided.buffers.policies.random import Random
-from braided.buffers.policies.recent import Recent
+from braided.buffers.policies.registry import POLICIES
 from braided.buffers.recall.keys import sample_bytes
 from braided.buffers.recall.pairs import GHOST_BYTES, most_ghosts
 from braided.buffers.shed import check_shed
@@ -29,18 +23,12 @@ from braided.joins.window_join import WindowJoin
 
 _UNITS = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*", re.IGNORECASE)
-# Bytes of a kept row beside the row itself: marks of its routing, and what the policy's buffer has for it, as measured
-# per row of capacity at most: tuning has shadow buffers, and those of auto are largest where there are few keys.
-_ROW_BYTES = 12
-_POLICY_BYTES = {Auto: 1060, Gdj: 360, Recent: 360, Prob: 490, Age: 180, Fifo: 180, Random: 180}
-_STREAM_BYTES = {Auto: 255, Gdj: 50, Recent: 105, Prob: 130, Age: 25, Fifo: 25, Random: 25}  # for each above two
-_POLICIES = {"auto": Auto, "gdj": Gdj, "recent": Recent, "prob": Prob, "age": Age, "fifo": Fifo, "random": Random}
+_ROW_BYTES = 12  # the marks of a kept row's routing
 
 
 def buffer_bytes(policy: Policy, streams: int = 2) -> int:
     """Return the bytes that a buffer of so many streams has for a row of capacity."""
-    kind = type(policy) if type(policy) in _POLICY_BYTES else Auto
-    return _POLICY_BYTES[kind] + (streams - 2) * _STREAM_BYTES[kind]
+    return policy.row_bytes + (streams - 2) * policy.stream_bytes
 
 
 def _ghost_bytes(rows: int) -> int:
@@ -70,8 +58,8 @@ def resolve_memory(
     Where rows differ in size, there is room for credits and indexes of as many rows as fit if strings and lists have 32
     bytes; where they are longer the bytes are the limit, and where they are shorter the rows.
 
-    >>> row = pa.schema([("k", pa.int64()), ("ts", pa.timestamp("us"))])
-    >>> resolve_memory(20_000, Fifo(), (row, row)), resolve_memory("1 MB", Fifo(), (row, row))
+    >>> row, fifo = pa.schema([("k", pa.int64()), ("ts", pa.timestamp("us"))]), resolve_evict("fifo")
+    >>> resolve_memory(20_000, fifo, (row, row)), resolve_memory("1 MB", fifo, (row, row))
     (Room(rows=20000, bytes=None), Room(rows=4059, bytes=None))
     """
     if isinstance(memory, int) and not isinstance(memory, bool):
@@ -153,12 +141,8 @@ def limit_multijoin(join: MultiJoin, memory: Any, evict: Any, share: str, shed: 
 
 def resolve_evict(evict: Any) -> Policy:
     """Return the policy of a name, or the policy given."""
-    if isinstance(evict, str):
-        if evict not in _POLICIES:
-            raise OptionError(f"evict={evict!r}: write one of {', '.join(map(repr, _POLICIES))}, or a policy")
-        policy: Policy = _POLICIES[evict]()
-        return policy
-    if not hasattr(evict, "plan"):
-        raise OptionError(f"evict={evict!r}: write one of {', '.join(map(repr, _POLICIES))}, or a policy")
-    given: Policy = evict
-    return given
+    if isinstance(evict, Policy):
+        return evict
+    if not isinstance(evict, str) or evict not in POLICIES:
+        raise OptionError(f"evict={evict!r}: write one of {', '.join(map(repr, POLICIES))}, or a policy")
+    return POLICIES[evict]()

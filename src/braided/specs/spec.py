@@ -113,16 +113,10 @@ def _frozen(value: Any) -> Any:
 
 def _objects() -> dict[str, type]:
     """Return what options may hold beside plain values, by name. Nothing else is ever made from JSON."""
-    from braided.buffers.policies.age import Age
-    from braided.buffers.policies.auto import Auto
-    from braided.buffers.policies.fifo import Fifo
-    from braided.buffers.policies.gdj import Gdj
-    from braided.buffers.policies.prob import Prob
-    from braided.buffers.policies.random import Random
-    from braided.buffers.policies.recent import Recent
+    from braided.buffers.policies.registry import POLICIES
     from braided.specs.group import Join
 
-    return {cls.__name__: cls for cls in (Lateness, Join, Age, Auto, Fifo, Gdj, Prob, Random, Recent)}
+    return {cls.__name__: cls for cls in (Lateness, Join, *POLICIES.values())}
 
 
 def _to_plain(value: Any, name: str) -> Any:

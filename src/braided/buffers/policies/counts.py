@@ -12,14 +12,14 @@ from __future__ import annotations
 import numpy as np
 
 from braided.buffers.index import home
-from braided.buffers.records import SKETCH_ROWS, Ints, Records, Words
-from braided.compiled import compiled
+from braided.buffers.records import SPREAD, Ints, Records, Words
+from braided.compiled import compiled, in_place
 from braided.routing.kernels import mix
 
-_SPREAD = np.uint64(0x9E3779B97F4A7C15)
+SKETCH_ROWS = 4
 
 
-@compiled
+@in_place
 def is_free(counts: Ints, at: int) -> bool:
     """Return whether a place has no key: nothing was counted there."""
     total = 0
@@ -28,7 +28,7 @@ def is_free(counts: Ints, at: int) -> bool:
     return total == 0
 
 
-@compiled
+@in_place
 def place_of(count_key: Words, counts: Ints, key: np.uint64) -> int:
     """Return where a key is, or the free place where it would go."""
     size = len(count_key)
@@ -38,62 +38,30 @@ def place_of(count_key: Words, counts: Ints, key: np.uint64) -> int:
     return at
 
 
-@compiled
-def _column(key: np.uint64, row: int, width: int) -> int:
-    return int(np.int64(mix(key + np.uint64(row + 1) * _SPREAD) >> np.uint64(20))) % width
-
-
-@compiled
-def count_of(count_key: Words, counts: Ints, sketch: Ints, key: np.uint64, stream: int) -> int:
-    """Return how often the key was seen in a stream."""
-    if sketch.shape[2] == 0:
-        return int(counts[place_of(count_key, counts, key), stream])
-    least = sketch[stream, 0, _column(key, 0, sketch.shape[2])]
-    for r in range(1, SKETCH_ROWS):
-        least = min(least, sketch[stream, r, _column(key, r, sketch.shape[2])])
-    return int(least)
-
-
-@compiled
-def others_count(count_key: Words, counts: Ints, sketch: Ints, key: np.uint64, stream: int) -> int:
-    """Return how often the key was seen in the other streams."""
-    total = 0
-    for s in range(len(sketch)):
-        if s != stream:
-            total += count_of(count_key, counts, sketch, key, s)
-    return total
-
-
-@compiled
-def count_occurrence(
-    count_key: Words, counts: Ints, sketch: Ints, totals: Records, key: np.uint64, stream: int
-) -> bool:
-    """Count one occurrence; return whether other counts have changed, so that credits must be read again."""
-    if sketch.shape[2] > 0:
-        for r in range(SKETCH_ROWS):
-            sketch[stream, r, _column(key, r, sketch.shape[2])] += 1
-        return False
-    at, fallen = place_for(count_key, counts, totals, key)
+@in_place
+def count_in_table(head: Records, count_key: Words, counts: Ints, key: np.uint64, stream: int) -> bool:
+    """Count one occurrence; return whether other counts were halved for it, so that credits must be read again."""
+    at, fallen = _place_for(head, count_key, counts, key)
     counts[at, stream] += 1
     return fallen
 
 
-@compiled
-def place_for(count_key: Words, counts: Ints, totals: Records, key: np.uint64) -> tuple[int, bool]:
+@in_place
+def _place_for(head: Records, count_key: Words, counts: Ints, key: np.uint64) -> tuple[int, bool]:
     """Return the place of a key, made if there was none, and whether counts were halved for it."""
     at = place_of(count_key, counts, key)
     fallen = False
     if is_free(counts, at):
-        if totals[0].counted_keys >= len(count_key) // 2:
-            totals[0].counted_keys = _halve(count_key, counts)
+        if head[0].keys >= len(count_key) // 2:
+            head[0].keys = _halve(count_key, counts)
             fallen = True
             at = place_of(count_key, counts, key)
         count_key[at] = key
-        totals[0].counted_keys += 1
+        head[0].keys += 1
     return at, fallen
 
 
-@compiled
+@in_place
 def _halve(count_key: Words, counts: Ints) -> int:
     """Halve all counts until half of the room, a quarter of the table, is in use; return the keys left."""
     used = len(count_key)
@@ -130,3 +98,24 @@ def repack(count_key: Words, counts: Ints) -> int:
         for s in range(counts.shape[1]):
             counts[at, s] = left[i, s]
     return used
+
+
+@in_place
+def _column(key: np.uint64, row: int, width: int) -> int:
+    return int(np.int64(mix(key + np.uint64(row + 1) * SPREAD) >> np.uint64(20))) % width
+
+
+@in_place
+def count_in_sketch(sketch: Ints, key: np.uint64, stream: int) -> None:
+    """Count one occurrence in a sketch (stream, row, column)."""
+    for r in range(SKETCH_ROWS):
+        sketch[stream, r, _column(key, r, sketch.shape[2])] += 1
+
+
+@in_place
+def count_of_sketch(sketch: Ints, key: np.uint64, stream: int) -> int:
+    """Return how often the key was seen in a stream."""
+    least = sketch[stream, 0, _column(key, 0, sketch.shape[2])]
+    for r in range(1, SKETCH_ROWS):
+        least = min(least, sketch[stream, r, _column(key, r, sketch.shape[2])])
+    return int(least)

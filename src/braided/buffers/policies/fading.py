@@ -1,4 +1,4 @@
-r"""How often each key was seen of late, over three memories at once, for RECENT.
+r"""How often each key was seen recently, over three memories at once, for RECENT.
 
 An occurrence counts as one now and half as much a half-life later. The half-lives are a 128th and a 16th of the
 window, and four windows::
@@ -21,23 +21,23 @@ from __future__ import annotations
 
 import numpy as np
 
-from braided.buffers.policies.counts import is_free, others_count, place_of, repack
+from braided.buffers.policies.counts import is_free, place_of, repack
 from braided.buffers.policies.percentiles import select
-from braided.buffers.records import Bytes, Ints, Reals, Records, Words
-from braided.compiled import compiled
+from braided.buffers.records import Ints, Reals, Records, Words
+from braided.compiled import compiled, in_place
 
 SCALES = 3
 FADE_STEPS = 8
 _LEAST = 32  # an occurrence's weight right after counts were scaled down
 
 
-@compiled
+@in_place
 def half_life(span: int, scale: int) -> int:
     """Return a half-life of a window of `span` microseconds."""
     return max(1, span // 128) if scale == 0 else max(1, span // 16) if scale == 1 else 4 * max(1, span)
 
 
-@compiled
+@in_place
 def weight_at(time: int, half: int) -> int:
     """Return what an occurrence counts as, from _LEAST on: twice as much a half-life later, straight in between."""
     within = time % (FADE_STEPS * half)
@@ -45,14 +45,14 @@ def weight_at(time: int, half: int) -> int:
     return int(whole + int(float(whole) * (float(within % half) / float(half))))
 
 
-@compiled
-def look_at_clock(totals: Records, count_key: Words, counts: Ints, span: int, time: int) -> None:
+@in_place
+def look_at_clock(head: Records, count_key: Words, counts: Ints, span: int, time: int) -> None:
     """Let time pass up to now: scale down what has counted FADE_STEPS half-lives."""
-    if totals[0].unit_seen:
+    if head[0].looked:
         emptied = False
         for j in range(SCALES):
             stretch = FADE_STEPS * half_life(span, j)
-            passed = time // stretch - totals[0].unit // stretch
+            passed = time // stretch - head[0].time // stretch
             if passed > 0:
                 for at in range(len(count_key)):
                     for c in range(j, counts.shape[1], SCALES):
@@ -60,11 +60,11 @@ def look_at_clock(totals: Records, count_key: Words, counts: Ints, span: int, ti
                             counts[at, c] >>= min(62, FADE_STEPS * passed)
                             emptied = emptied or (counts[at, c] == 0 and is_free(counts, at))
         if emptied:
-            totals[0].counted_keys = repack(count_key, counts)
-    totals[0].unit, totals[0].unit_seen = time, 1
+            head[0].keys = repack(count_key, counts)
+    head[0].time, head[0].looked = time, 1
 
 
-@compiled
+@in_place
 def set_weights(weights: Ints, factors: Reals, span: int, only_long: int, time: int) -> None:
     """Set what an occurrence counts as now, per memory, and what turns a count into occurrences per window.
 
@@ -78,27 +78,20 @@ def set_weights(weights: Ints, factors: Reals, span: int, only_long: int, time: 
             factors[j] *= SCALES if j == SCALES - 1 else 0
 
 
-@compiled
-def _known_by(count_key: Words, key: np.uint64) -> np.uint64:
-    """Return the bits of a key's hash by which it is known: 9 or more beyond those that tell all keys apart."""
-    return key & np.uint64(256 * len(count_key) - 1)
-
-
-@compiled
+@in_place
 def note_occurrence(
-    totals: Records, count_key: Words, counts: Ints, weights: Ints, most: int, key: np.uint64, stream: int
+    head: Records, count_key: Words, counts: Ints, weights: Ints, most: int, key: np.uint64, stream: int
 ) -> bool:
     """Count one occurrence; return whether keys were forgotten to make room for it, of which there is for `most`."""
-    known_by = _known_by(count_key, key)
-    at = place_of(count_key, counts, known_by)
+    at = place_of(count_key, counts, key)
     forgotten = False
     if is_free(counts, at):
-        if totals[0].counted_keys >= most:
-            totals[0].counted_keys = _forget(count_key, counts, totals[0].counted_keys)
+        if head[0].keys >= most:
+            head[0].keys = _forget(count_key, counts, head[0].keys)
             forgotten = True
-            at = place_of(count_key, counts, known_by)
-        count_key[at] = known_by
-        totals[0].counted_keys += 1
+            at = place_of(count_key, counts, key)
+        count_key[at] = key
+        head[0].keys += 1
     for j in range(SCALES):
         counts[at, stream * SCALES + j] += weights[j]
     return forgotten
@@ -121,33 +114,3 @@ def _forget(count_key: Words, counts: Ints, used: int) -> int:
         if seen[at] <= least:
             counts[at, :] = 0
     return repack(count_key, counts)
-
-
-@compiled
-def worth(count_key: Words, counts: Ints, sketch: Ints, factors: Reals, key: np.uint64, stream: int) -> float:
-    """Return how often the key was seen in the other streams: in all, or per window of late if there are factors."""
-    if len(factors) == 0:
-        return float(others_count(count_key, counts, sketch, key, stream))
-    at = place_of(count_key, counts, _known_by(count_key, key))
-    total = 0.0
-    for j in range(SCALES):
-        seen = 0
-        for c in range(j, counts.shape[1], SCALES):
-            if c // SCALES != stream:
-                seen += counts[at, c]
-        total += float(seen) * factors[j]
-    return total
-
-
-@compiled
-def worth_of_rows(
-    count_key: Words, counts: Ints, sketch: Ints, span: int, only_long: int, time: int, keys: Words, streams: Bytes
-) -> Reals:
-    """Return what rows are worth as of `time`, when the clock was last looked at; `span` is 0 if nothing fades."""
-    scales = SCALES if span > 0 else 0
-    weights, factors = np.empty(scales, np.int64), np.empty(scales, np.float64)
-    set_weights(weights, factors, span, only_long, time)
-    out = np.empty(len(keys), np.float64)
-    for i in range(len(keys)):
-        out[i] = worth(count_key, counts, sketch, factors, keys[i], streams[i])
-    return out

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from braided.buffers.records import Reals
-from braided.compiled import compiled
+from braided.compiled import in_place
 
 
-@compiled
+@in_place
 def percentile_index(percentile: float, rows: int) -> int:
     """Return the position, among `rows` credits in rising order, of the percentile."""
     return min(rows - 1, int(percentile * rows))
 
 
-@compiled
+@in_place
 def select(values: Reals, n: int, k: int) -> float:
     """Return the k-th smallest of the first n values, which it reorders (Hoare's find)."""
     low, high = 0, n - 1
@@ -37,7 +37,7 @@ def select(values: Reals, n: int, k: int) -> float:
     return float(values[k])
 
 
-@compiled
+@in_place
 def shell_sort(values: Reals, n: int) -> None:
     """Sort the first n values in place; numba's own sort takes seconds to compile."""
     gap = 1
@@ -54,7 +54,7 @@ def shell_sort(values: Reals, n: int) -> None:
         gap //= 3
 
 
-@compiled
+@in_place
 def values_below(values: Reals, n: int, value: float) -> int:
     """Return how many of n sorted values are smaller."""
     low, high = 0, n

@@ -16,29 +16,46 @@ bound that no policy can pass, the value of the plan were each place on sale at 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from braided.buffers.buffer import Events
-from braided.buffers.policies.policy import Plan
-from braided.buffers.records import CLAIRVOYANT, Ints, Reals
-from braided.compiled import compiled
+from braided.buffers.policies.hooks import Hooks
+from braided.buffers.policies.policy import Policy
+from braided.buffers.records import Ints, Reals, State
+from braided.compiled import compiled, in_place
 
 Flags = npt.NDArray[np.bool_]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Clairvoyant:
+@in_place
+def _newcomer(
+    state: State, learned: Any, key: np.uint64, time: int, stream: int, content: np.uint64, hint: float
+) -> tuple[float, float]:
+    return hint, min(hint, float(state.totals[0].events))
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Clairvoyant(Policy):
     """Keep each row until the event in its `hints`, counted from the buffer's first (see `foresee`).
 
-    >>> Clairvoyant().plan().hinted
+    >>> Clairvoyant().hinted
     True
     """
 
-    def plan(self) -> Plan:
-        """Return the policy as the kernel's numbers."""
-        return Plan(CLAIRVOYANT, hinted=True)
+    name = "clairvoyant"
+
+    @property
+    def hooks(self) -> Hooks:
+        """Take a row's worth from its hint."""
+        return Hooks(newcomer=_newcomer)
+
+    @property
+    def hinted(self) -> bool:
+        """What is to come is in the hints."""
+        return True
 
 
 @dataclass(frozen=True)

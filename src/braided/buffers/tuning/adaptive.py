@@ -1,28 +1,20 @@
-"""A bounded buffer that tunes itself: GDJ's initial credit (``initial="auto"``), or the policy as such (`Auto`).
+"""A bounded buffer that tunes itself: GDJ's initial credit (``initial="auto"``), or the policy as such (AUTO).
 
 It has the interface of `Buffer`, and decides at every so many events, whatever the cuts (`shadows`, `challenge`).
 """
 
 from __future__ import annotations
 
-import json
-import struct
-import zlib
-
 from braided.buffers.buffer import Buffer, Events, Progress, Result, Results, Share, collect
-from braided.buffers.policies.auto import Auto, Followed
-from braided.buffers.policies.gdj import Gdj
 from braided.buffers.policies.policy import Policy
 from braided.buffers.records import Bytes, Ints
-from braided.buffers.tuning.challenge import FIRST, PERCENTILES, Challenge
-from braided.buffers.tuning.shadows import Shadows
-from braided.buffers.tuning.switch import switched
+from braided.buffers.sections import seal, unseal
+from braided.buffers.tuning.tuner import Tuner
 from braided.errors import BraidedError
 
 __all__ = ["AdaptiveBuffer", "buffer_from_bytes", "main_of", "make_buffer"]
 
 _MAGIC = b"BRDA"
-_PREFIX = struct.Struct("<4sIQ")
 
 
 def make_buffer(
@@ -36,24 +28,19 @@ def make_buffer(
 ) -> Buffer | AdaptiveBuffer:
     """Return the buffer that a policy needs: one that tunes itself if there is something to tune.
 
-    >>> type(make_buffer(100, Gdj(initial=0.9), window=(-5, 5))).__name__
+    >>> from braided.buffers.policies.gdj import GDJ
+    >>> type(make_buffer(100, GDJ(initial=0.9), window=(-5, 5))).__name__
     'Buffer'
-    >>> type(make_buffer(100, Gdj(initial="auto"), window=(-5, 5))).__name__
+    >>> type(make_buffer(100, GDJ(initial="auto"), window=(-5, 5))).__name__
     'AdaptiveBuffer'
     """
-    kind = AdaptiveBuffer if _tunes(policy) else Buffer
+    kind = Buffer if policy.tuner() is None else AdaptiveBuffer
     return kind(capacity, policy, window=window, streams=streams, share=share, results=results)
 
 
 def buffer_from_bytes(data: bytes, policy: Policy) -> Buffer | AdaptiveBuffer:
     """Return the buffer that was saved by `to_bytes` of either kind."""
-    return (AdaptiveBuffer if _tunes(policy) else Buffer).from_bytes(data, policy)
-
-
-def _tunes(policy: Policy) -> bool:
-    return isinstance(policy, Auto) or (
-        isinstance(policy, Gdj) and policy.initial == "auto" and policy.constant is None
-    )
+    return (Buffer if policy.tuner() is None else AdaptiveBuffer).from_bytes(data, policy)
 
 
 def main_of(buffer: Buffer | AdaptiveBuffer) -> Buffer:
@@ -64,12 +51,12 @@ def main_of(buffer: Buffer | AdaptiveBuffer) -> Buffer:
 class AdaptiveBuffer:
     """A `Buffer` that follows the best of several policies or percentiles; parameters are those of `Buffer`.
 
-    Cost: beside the buffer, shadows without payload: for `Auto`, 6 of about 1,000 rows each, or of a quarter of the
+    Cost: beside the buffer, shadows without payload: for AUTO, 6 of about 1,000 rows each, or of a quarter of the
     rows of a small buffer; for GDJ, at times, one of as many rows as the buffer has.
 
-    >>> buffer = AdaptiveBuffer(100, Auto(), window=(-5, 5))
-    >>> buffer.following
-    Recent(memory='mixed', refresh=None, count_keys=None)
+    >>> from braided.buffers.policies.auto import AUTO
+    >>> AdaptiveBuffer(100, AUTO(), window=(-5, 5)).following
+    RECENT()
     """
 
     def __init__(
@@ -83,20 +70,16 @@ class AdaptiveBuffer:
         results: Results = "pairs",
     ) -> None:
         self._take_policy(policy)
-        self.main = Buffer(capacity, self._followed(), window=window, streams=streams, share=share, results=results)
+        policy = self.tuner.policy_of(self._at)
+        self.main = Buffer(capacity, policy, window=window, streams=streams, share=share, results=results)
 
     def _take_policy(self, policy: Policy) -> None:
-        self.policy = policy
-        self.tuner: Shadows | Challenge
-        if isinstance(policy, Auto):
-            self._at, self.tuner = 0, Shadows(policy)
-        elif isinstance(policy, Gdj) and _tunes(policy):
-            self._at, self.tuner = FIRST, Challenge(policy)
-        else:
+        tuner = policy.tuner()
+        if tuner is None:
             raise BraidedError(f"policy={policy!r}: has nothing to tune; use Buffer")
-
-    def _followed(self) -> Policy:
-        return Followed(self.following) if isinstance(self.policy, Auto) else self.policy
+        self.policy = policy
+        self.tuner: Tuner = tuner
+        self._at = tuner.first
 
     @property
     def capacity(self) -> int:
@@ -139,7 +122,9 @@ class AdaptiveBuffer:
         if done:
             self.tuner.feed(events.part(start, progress.event))
         if done == left:
-            self._follow(self.tuner.decide(self._at, self.main), int(events.times[progress.event - 1]))
+            at = self.tuner.decide(self._at, self.main)
+            if at != self._at:
+                self._at, self.main = at, self.tuner.follow(at, self.main, int(events.times[progress.event - 1]))
         return progress
 
     def count(self, events: Events) -> int:
@@ -153,36 +138,18 @@ class AdaptiveBuffer:
         """Process all events and return every pair and every row that went."""
         return collect(self, events, room)
 
-    def _follow(self, at: int, now: int) -> None:
-        if at == self._at:
-            return
-        self._at = at
-        if isinstance(self.tuner, Shadows):
-            keep = self.tuner.buffers[at].state.streams["keep"]
-            self.main = switched(self.main, self._followed(), keep=keep, now=now)
-        else:
-            self.main.state.settings["percentile"] = PERCENTILES[at]
-
     def to_bytes(self) -> bytes:
         """Return the buffer and its shadows as bytes."""
         facts, saved = self.tuner.to_bytes()
         saved = [self.main.to_bytes(), *saved]
         header = {"at": self._at, "tuner": facts, "lengths": [len(data) for data in saved]}
-        text = json.dumps(header, sort_keys=True).encode()
-        body = text + b"".join(saved)
-        return _PREFIX.pack(_MAGIC, zlib.crc32(body), len(text)) + body
+        return seal(_MAGIC, header, saved)
 
     @classmethod
     def from_bytes(cls, data: bytes, policy: Policy) -> AdaptiveBuffer:
         """Return the buffer that was saved, whose policy must be the same."""
-        if len(data) < _PREFIX.size or data[:4] != _MAGIC:
-            raise BraidedError("buffer: these bytes are not a saved adaptive buffer")
-        _, crc, length = _PREFIX.unpack_from(data)
-        if zlib.crc32(data[_PREFIX.size :]) != crc:
-            raise BraidedError("buffer: the saved bytes are damaged (their checksum differs)")
+        header, at = unseal(_MAGIC, data, "adaptive buffer")
         try:
-            at = _PREFIX.size + length
-            header = json.loads(data[_PREFIX.size : at])
             buffer = cls.__new__(cls)
             buffer._take_policy(policy)
             buffer._at = range(len(buffer.tuner.policies))[header["at"]]
@@ -190,8 +157,8 @@ class AdaptiveBuffer:
             for size in header["lengths"]:
                 saved.append(data[at : at + size])
                 at += size
-            buffer.main = Buffer.from_bytes(saved[0], buffer._followed())
-            buffer.tuner.restore(header["tuner"], saved[1:])
+            buffer.main = Buffer.from_bytes(saved[0], buffer.tuner.policy_of(buffer._at))
+            buffer.tuner.restore(header["tuner"], saved[1:], buffer._at, buffer.main)
         except BraidedError:
             raise
         except (KeyError, TypeError, IndexError, ValueError) as error:

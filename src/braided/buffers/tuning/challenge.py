@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 
 from braided.buffers.buffer import Buffer, Events
-from braided.buffers.policies.gdj import FIRST_GUESS, Gdj
+from braided.buffers.policies.gdj import FIRST_GUESS, GDJ
 from braided.buffers.policies.policy import Policy
-from braided.buffers.tuning.switch import copied
+from braided.buffers.rows import fill_rows, slots_by_age
 from braided.errors import BraidedError
 
 __all__ = ["FIRST", "PERCENTILES", "Challenge"]
@@ -38,7 +38,9 @@ _KNOWN_BY = np.uint64(0xFFFFFFFF)  # a shadow knows a key by 32 bits, which is a
 class Challenge:
     """Tries one percentile at a time against the buffer's own."""
 
-    def __init__(self, policy: Gdj) -> None:
+    first = FIRST
+
+    def __init__(self, policy: GDJ) -> None:
         self.policies: list[Policy] = [replace(policy, initial=p) for p in PERCENTILES]
         self._policy = policy
         self.shadow: Buffer | None = None
@@ -47,6 +49,10 @@ class Challenge:
         self._tried = FIRST
         self._way = 1
         self._lost = 0  # trials in a row
+
+    def policy_of(self, at: int) -> Policy:
+        """Return GDJ as it was given: the percentile is what its buffer has learned."""
+        return self._policy
 
     def feed(self, events: Events) -> None:
         """Let the shadow, if there is one, see the events."""
@@ -81,6 +87,11 @@ class Challenge:
         self._end(_LONG_REST if self._lost >= 2 else _REST)
         return following
 
+    def follow(self, at: int, main: Buffer, now: int) -> Buffer:
+        """Return the buffer itself, with another percentile."""
+        main.learned = main.learned._replace(percentile=PERCENTILES[at])
+        return main
+
     def _begin(self, following: int, main: Buffer) -> None:
         """Start a trial, if the buffer has given up its rows once."""
         if main.counts["evicted"] < main.capacity:
@@ -90,7 +101,7 @@ class Challenge:
             self._way = -self._way
             self._lost += 1
         self._tried, self._left = following + self._way, _RUN_UP
-        self.shadow = copied(main, percentile=PERCENTILES[self._tried], known_by=_KNOWN_BY)
+        self.shadow = _copied(main, PERCENTILES[self._tried])
 
     def _end(self, rest: int) -> None:
         self.shadow, self._before, self._left = None, [], rest
@@ -108,7 +119,7 @@ class Challenge:
         }
         return facts, [] if self.shadow is None else [self.shadow.to_bytes()]
 
-    def restore(self, facts: dict[str, Any], saved: list[bytes]) -> None:
+    def restore(self, facts: dict[str, Any], saved: list[bytes], at: int, main: Buffer) -> None:
         """Go on from what was saved."""
         self._before = [int(results) for results in facts["before"]]
         self._left, self._way, self._lost = int(facts["left"]), int(facts["way"]), int(facts["lost"])
@@ -116,3 +127,24 @@ class Challenge:
         if len(saved) > 1 or len(self._before) not in (0, 2) or self._way not in (-1, 1):
             raise BraidedError("buffer: the saved header is damaged")
         self.shadow = Buffer.from_bytes(saved[0], self._policy) if saved else None
+
+
+def _copied(old: Buffer, percentile: float) -> Buffer:
+    """Return a buffer that goes on from the rows and credits of `old` with another percentile.
+
+    Rows have no ids, and keys only the bits that a shadow knows them by.
+    """
+    alike: dict[str, Any] = {"streams": len(old.state.streams), "share": old.share, "results": old.results}
+    new = Buffer(old.capacity, old.policy, window=old.window, **alike)
+    before, after = old.state, new.state
+    after.totals["events"] = before.totals["events"]
+    after.streams["arrived"] = before.streams["arrived"]
+    for name in ("now", "pools", "snapshot"):
+        getattr(new.learned, name)[:] = getattr(old.learned, name)
+    new.learned = new.learned._replace(percentile=percentile)
+    rows = before.rows[slots_by_age(before)]
+    credit = rows["credit"] + before.chains["gained"][rows["entry"], rows["stream"]]
+    stream, ids = rows["stream"].astype(np.int8), np.zeros(len(rows), np.int64)
+    fill_rows(after, rows["key"] & _KNOWN_BY, rows["time"].copy(), stream, ids, credit)
+    new.last_time = old.last_time
+    return new

@@ -22,13 +22,12 @@ from typing import Any
 import numpy as np
 
 from braided.buffers.buffer import Buffer, Events
-from braided.buffers.policies.age import Age
-from braided.buffers.policies.auto import Auto
-from braided.buffers.policies.fifo import Fifo
-from braided.buffers.policies.gdj import Gdj
+from braided.buffers.policies.auto import AUTO
 from braided.buffers.policies.policy import Policy
-from braided.buffers.policies.random import Random
-from braided.buffers.policies.recent import Recent
+from braided.buffers.policies.recent import RECENT, note_all
+from braided.buffers.policies.seen import Seen
+from braided.buffers.sections import Reader, Writer
+from braided.buffers.tuning.switch import switched
 from braided.errors import BraidedError
 
 __all__ = ["Shadows"]
@@ -37,8 +36,6 @@ _ROWS = 1024  # of a shadow, about, unless that were too few keys or the buffer 
 _KEYS = 32  # that a sample has at least, about, where it could have fewer than one key in four
 _FADE = 0.99
 _LEAD = 1.003
-_MIXED_BONUS = 1.03  # of RECENT's memories over its long one alone
-_BONUS = 1.25  # RECENT, of either memory, is left for what beats it clearly: a sample of keys errs by up to 10%
 _YOUNG = 20  # epochs, two windows at a budget of 20%, whose scores say too little
 _YOUNG_LEAD = 1.25  # that counts nevertheless
 _WARM = 4  # times its room that a shadow must have given up before its score says something
@@ -48,24 +45,35 @@ _KNOWN_BY = np.uint64(0xFFFFFFFF)  # shadows know a key by 32 bits, which is all
 
 
 class Shadows:
-    """Small buffers, one per policy that `Auto` may follow, fed with the events of a sample of keys."""
+    """Small buffers, one per policy that AUTO may follow, fed with the events of a sample of keys.
 
-    def __init__(self, policy: Auto) -> None:
-        self.policies: list[Policy] = [
-            Recent(), Recent(memory="long"), Gdj(initial=0.35), Age(), Fifo(), Random(seed=policy.seed),
-        ]  # fmt: skip
+    RECENT knows how often keys were seen. While the buffer follows another policy, that is counted here, for the rows
+    to be worth something when the policy changes again.
+    """
+
+    first = 0
+
+    def __init__(self, policy: AUTO) -> None:
+        candidates = policy.candidates()
+        self.policies: list[Policy] = [candidate for candidate, _ in candidates]
+        self.bonus = np.array([bonus for _, bonus in candidates])
+        self._counts: Seen | None = None  # while the buffer follows a policy that does not count
         self._least_sample = policy.sample
         self.sample = 1
         self.buffers: list[Buffer] = []
         self.scores = np.zeros(len(self.policies))
-        self.bonus = np.array([_BONUS if isinstance(p, Recent) else 1.0 for p in self.policies])
-        self.bonus[0] *= _MIXED_BONUS
         self.before = np.zeros(len(self.policies), np.int64)
         self.seen = np.zeros(2)  # rows of the sample, all rows; both fade
         self.scored = 0  # epochs
 
+    def policy_of(self, at: int) -> Policy:
+        """Return the policy itself."""
+        return self.policies[at]
+
     def feed(self, events: Events) -> None:
         """Let every shadow see the events of the sample."""
+        if self._counts is not None:
+            note_all(self._counts, events.keys, events.times, events.streams)
         if not self.buffers:
             return
         mixed = (events.keys ^ _SEED) * _SPREAD
@@ -98,9 +106,15 @@ class Shadows:
             return best
         return following
 
+    def follow(self, at: int, main: Buffer, now: int) -> Buffer:
+        """Return a buffer of another policy."""
+        counts = main.learned if self._counts is None else self._counts
+        self._counts = None if isinstance(self.policies[at], RECENT) else counts
+        return switched(main, self.policies[at], counts=counts, shadow=self.buffers[at].learned, now=now)
+
     def _begin(self, main: Buffer) -> None:
         """Make the shadows after the first epoch, when something is known of the number of keys."""
-        keys = int(main.state.totals["counted_keys"][0])
+        keys = int(main.learned.head["keys"][0])  # the first policy is RECENT
         self.sample = max(self._least_sample, min(main.capacity // _ROWS, keys // _KEYS))
         streams = len(main.state.streams)
         size = max(streams, min(main.capacity, 2 * main.capacity // self.sample + 8))
@@ -111,10 +125,20 @@ class Shadows:
     def to_bytes(self) -> tuple[dict[str, Any], list[bytes]]:
         """Return what the shadows remember: a part for a JSON header, and their buffers."""
         facts = {"scores": self.scores.tolist(), "before": self.before.tolist(), "seen": self.seen.tolist()}
-        return {**facts, "sample": self.sample, "scored": self.scored}, [buffer.to_bytes() for buffer in self.buffers]
+        saved = [buffer.to_bytes() for buffer in self.buffers]
+        if self._counts is not None:
+            write = Writer()
+            facts["counts"] = {"learned": RECENT().save(self._counts, write), "sections": write.facts}
+            saved.append(b"".join(write.parts))
+        return {**facts, "sample": self.sample, "scored": self.scored}, saved
 
-    def restore(self, facts: dict[str, Any], saved: list[bytes]) -> None:
+    def restore(self, facts: dict[str, Any], saved: list[bytes], at: int, main: Buffer) -> None:
         """Go on from what was saved."""
+        if "counts" in facts:
+            *saved, data = saved
+            read = Reader(facts["counts"]["sections"], data, 0)
+            self._counts = RECENT().load(RECENT().learned(main.shape), facts["counts"]["learned"], read)
+            read.end()
         if saved:
             self.buffers = [Buffer.from_bytes(data, p) for data, p in zip(saved, self.policies, strict=True)]
         self.sample, self.scored = int(facts["sample"]), int(facts["scored"])
