@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from engines import ROCKSDB, SAME_FOR_ALL
+from engines import SAME_FOR_ALL
 from turns import SIDES, ratios, take_turns
 
 import braided
@@ -89,7 +89,7 @@ def main() -> int:
         root = Path(scratch)
         write_rows(root / "data", options.domain, options.alpha)
         builder = SparkSession.builder.master("local[2]")
-        for name, value in (SAME_FOR_ALL | ROCKSDB | {"spark.sql.shuffle.partitions": str(WORKERS)}).items():
+        for name, value in (SAME_FOR_ALL | braided.SPARK_CONF | {"spark.sql.shuffle.partitions": str(WORKERS)}).items():
             builder = builder.config(name, value)
         spark = builder.getOrCreate()
         spark.sparkContext.setLogLevel("ERROR")

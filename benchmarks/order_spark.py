@@ -131,10 +131,7 @@ def main() -> int:
         .config("spark.ui.enabled", "false")
         .config("spark.driver.memory", "4g")
         .config("spark.sql.streaming.numRecentProgressUpdates", 1000)
-        .config(
-            "spark.sql.streaming.stateStore.providerClass",
-            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
-        )
+        .config(map=braided.SPARK_CONF)
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("ERROR")

@@ -1,168 +1,137 @@
-"""Break routing and time on purpose, one way at a time, and see that the tests notice.
+"""Break the code on purpose, one way at a time, and see that the tests notice.
 
-    python scripts/mutations.py            every mutation, a few minutes
-    python scripts/mutations.py deaths     those whose name contains the word
+    python scripts/mutations.py                        every chosen mutation, half an hour
+    python scripts/mutations.py deaths                 those whose name contains the word
+    python scripts/mutations.py --random 50 --seed 3   small faults at random places, and how many are noticed
 
-Each mutation is a replacement of text in a copy of the project. A mutation whose text is not found, or whose tests
-pass, fails the run.
+Each mutation changes one file of a copy of the project and runs the tests that should turn red. A chosen mutation whose
+text is not found, or whose tests pass, fails the run. Random ones are only counted (see `random_mutants.py`): those
+that pass are tried again as `./check --slow` would, and one that only then turns red says what the quick check misses.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
+import resource
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from collections import Counter
 from pathlib import Path
 
+from mutants import CORE, MUTATIONS
+from random_mutants import draw
+
 ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = Path("src") / "braided"
+# A fault may make a loop endless. In seconds of CPU, since the machine may be busy.
+PATIENCE_S = 400
+UNNOTICED = "no test noticed"
 
 
-@dataclass(frozen=True)
-class Mutation:
-    """A way to break the code, and the tests that must turn red."""
+class Workshop:
+    """A copy of the project, in which one file at a time is changed."""
 
-    name: str
-    file: str
-    old: str
-    new: str
-    tests: tuple[str, ...] = ("tests/unit/test_routing_exact.py",)
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        for name in ("src", "tests", "docs"):
+            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        for name in ("pyproject.toml", "README.md"):
+            shutil.copy(ROOT / name, folder)
 
+    def trouble(self, file: str, mutated: str, tests: tuple[str, ...], *, slow: bool = False) -> str | None:
+        """Return None if the tests notice the changed file, else what is wrong."""
+        path = self._folder / PACKAGE / file
+        before, times = path.read_text(), path.stat()
+        path.write_text(mutated)
+        try:
+            return self._run("@compiled" in before, tests, slow)
+        finally:
+            path.write_text(before)
+            os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
 
-MUTATIONS = (
-    Mutation(
-        "no probe-only copies to older assignments",
-        "routing/routes.py",
-        "for place in range(MAX_LIVE):",
-        "for place in range(1):",
-    ),
-    Mutation(
-        "one shared clock for both streams",
-        "joins/window_join.py",
-        "        kept.advance(work)\n",
-        "        kept.advance(work)\n"
-        "        for stream in kept.streams:\n"
-        "            stream.trust.clock = max((c for c in kept.clocks if c is not None), default=None)\n",
-        ("tests/unit/test_join_local.py",),
-    ),
-    Mutation(
-        "expiry before probing",
-        "joins/window_join.py",
-        "        for left in new[0]:\n            for right in (*kept.runs_for",
-        "        kept.advance(work)\n"
-        "        for side in (0, 1):\n"
-        "            kept.absorb(side, [])\n"
-        "        for left in new[0]:\n            for right in (*kept.runs_for",
-        ("tests/unit/test_join_local.py",),
-    ),
-    Mutation(
-        "an assignment declared dead one window early",
-        "routing/deaths.py",
-        "clock < self.window.horizon(side, now)",
-        "clock < self.window.horizon(side, now) + self.window.hi - self.window.lo",
-    ),
-    Mutation(
-        "routers that ignore the pin",
-        "spark/dataflow.py",
-        "table = self.control.pin(batch, query)",
-        "table = self.control.newest()",
-        ("tests/unit/test_routing.py",),
-    ),
-    Mutation(
-        "new rows stored under every live assignment",
-        "routing/routes.py",
-        "        stored = place == 0\n",
-        "        stored = True\n",
-    ),
-    Mutation(
-        "a returning assignment keeps its old place",
-        "routing/edit.py",
-        "np.where(live == assignment, -1, live)",
-        "live",
-    ),
-    Mutation(
-        "a demoted key does not follow its bucket",
-        "routing/edit.py",
-        "follow = BUCKETS + np.flatnonzero(self._demoted & np.isin(home, buckets))",
-        "follow = np.zeros(0, np.int64)",
-        ("tests/unit/test_table_edit.py",),
-    ),
-    Mutation(
-        "a promoted key forgets where its bucket stored it",
-        "routing/edit.py",
-        "        self.assign(np.array([group]), self.add_grid(grid))",
-        "        self.assign(np.array([group]), self.add_grid(grid))\n        self._live[group, 1:] = -1",
-    ),
-    Mutation(
-        "a left row in one column of a grid only",
-        "routing/grid.py",
-        "for column, bounds in zip(self.columns, self._row_bounds, strict=True):",
-        "for column, bounds in list(zip(self.columns, self._row_bounds, strict=True))[:1]:",
-    ),
-    Mutation(
-        "every time moves a clock",
-        "time/trust.py",
-        '"ahead" if cluster.first - clock > jump else',
-        '"ahead" if False else',
-        ("tests/unit/test_trust.py",),
-    ),
-    Mutation(
-        "quarantined rows are not met",
-        "joins/stored.py",
-        "groups = [*self.sides[side], *(infos for _, infos in self.apart[side])]",
-        "groups = [*self.sides[side]]",
-        ("tests/unit/test_join_time.py",),
-    ),
-    Mutation(
-        "a row of several streams stored under its newest assignment only",
-        "joins/many/stamps.py",
-        "batch if block.stored else -batch",
-        "batch",
-        ("tests/unit/test_multijoin_routing.py",),
-    ),
-)
-
-
-def run(mutation: Mutation) -> str | None:
-    """Return what is wrong, None if the tests noticed the mutation."""
-    with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder)
-        for name in ("src", "tests"):
-            shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
-        shutil.copy(ROOT / "pyproject.toml", copy)
-        path = copy / "src" / "braided" / mutation.file
-        text = path.read_text()
-        if text.count(mutation.old) != 1:
-            return f"its text occurs {text.count(mutation.old)} times in {mutation.file}"
-        path.write_text(text.replace(mutation.old, mutation.new))
-        environment = {**os.environ, "PYTHONPATH": str(copy / "src"), "NUMBA_CACHE_DIR": str(copy / "numba")}
+    def _run(self, kernel: bool, tests: tuple[str, ...], slow: bool) -> str | None:
+        # numba does not look at what a kernel calls in other files: a changed kernel needs a cache of its own.
+        cache = Path(tempfile.mkdtemp(dir=self._folder)) if kernel else self._folder / "numba"
+        environment = {**os.environ, "PYTHONPATH": str(self._folder / "src"), "NUMBA_CACHE_DIR": str(cache)}
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", "not spark"]
-        command += ["-o", "addopts=", "--hypothesis-profile=mutations", *mutation.tests]
-        done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, check=False)
+        command += ["-o", "addopts=", f"--hypothesis-profile={'slow-' if slow else ''}mutations", *tests]
+        done = subprocess.run(
+            command,
+            cwd=self._folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (PATIENCE_S, PATIENCE_S + 5)),
+        )
+        if kernel:
+            shutil.rmtree(cache)
+        if done.returncode in {-signal.SIGXCPU, -signal.SIGKILL, -signal.SIGSEGV}:
+            return None
         if done.returncode == 1 and "FAILED" in done.stdout:
             return None
-        return "no test noticed" if done.returncode == 0 else done.stdout[-2000:] + done.stderr[-2000:]
+        if done.returncode == 2 and "ERROR collecting" in done.stdout:
+            return None
+        return UNNOTICED if done.returncode == 0 else done.stdout[-2000:] + done.stderr[-2000:]
 
 
-def main() -> int:
-    """Run the chosen mutations; return how many survived."""
-    wanted = sys.argv[1:]
-    chosen = [m for m in MUTATIONS if not wanted or any(word in m.name for word in wanted)]
+def run_chosen(workshop: Workshop, words: list[str]) -> int:
+    """Run the mutations whose names contain a word; return how many survived."""
+    chosen = [m for m in MUTATIONS if not words or any(word in m.name for word in words)]
     survivors = 0
     for mutation in chosen:
         started = time.monotonic()
-        trouble = run(mutation)
+        text = (ROOT / PACKAGE / mutation.file).read_text()
+        if text.count(mutation.old) == 1:
+            trouble = workshop.trouble(mutation.file, text.replace(mutation.old, mutation.new), mutation.tests)
+        else:
+            trouble = f"its text occurs {text.count(mutation.old)} times in {mutation.file}"
         survivors += trouble is not None
-        print(
-            f"{'ok  ' if trouble is None else 'FAIL'} {time.monotonic() - started:5.0f} s  {mutation.name}", flush=True
-        )
+        word = "ok  " if trouble is None else "FAIL"
+        print(f"{word} {time.monotonic() - started:5.0f} s  {mutation.name}", flush=True)
         if trouble is not None:
             print(f"     {trouble}", flush=True)
     print(f"{len(chosen) - survivors} of {len(chosen)} mutations noticed")
-    return min(survivors, 1)
+    return survivors
+
+
+def run_random(workshop: Workshop, count: int, seed: int) -> None:
+    """Put random faults into the core; print which are noticed, and which by the slow check alone."""
+    verdicts: Counter[str] = Counter()
+    for file, site in draw(ROOT / PACKAGE, list(CORE), count, seed):
+        started = time.monotonic()
+        text = (ROOT / PACKAGE / file).read_bytes()
+        mutated = (text[: site.start] + site.new.encode() + text[site.stop :]).decode()
+        trouble, verdict = workshop.trouble(file, mutated, CORE[file]), "noticed"
+        if trouble is not None:
+            trouble = workshop.trouble(file, mutated, CORE[file], slow=True)
+            verdict = "noticed by --slow" if trouble is None else "survived"
+        verdicts[verdict] += 1
+        what = f"{file}:{site.line} `{text[site.start : site.stop].decode()}` becomes `{site.new}`"
+        print(f"{verdict:17} {time.monotonic() - started:5.0f} s  {what}", flush=True)
+        if trouble not in {None, UNNOTICED}:
+            print(f"     {trouble}", flush=True)
+    print(", ".join(f"{number} {verdict}" for verdict, number in verdicts.most_common()))
+
+
+def main() -> int:
+    """Run what is asked for; return 1 if a chosen mutation survived."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("words", nargs="*", help="parts of names of chosen mutations")
+    parser.add_argument("--random", type=int, default=0, metavar="N", help="N faults at random places instead")
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        workshop = Workshop(Path(folder))
+        if options.random:
+            run_random(workshop, options.random, options.seed)
+            return 0
+        return min(run_chosen(workshop, options.words), 1)
 
 
 if __name__ == "__main__":

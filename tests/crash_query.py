@@ -1,18 +1,39 @@
 """A driver to be killed: joins two folders into a Parquet sink until everything is processed.
 
-Run as a process of its own; `test_restart.py` and `scripts/crash_run.py` kill it at random moments.
+Run as a process of its own; `spark/test_kills.py` and `slow/test_many_kills.py` kill it at random moments.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
 
+from pyspark.sql.streaming import StreamingQueryListener
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+)
+
 import braided
 
-ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 DDL = "k long, ts timestamp, id long"
+
+
+class _Batches(StreamingQueryListener):  # type: ignore[misc]
+    """Prints a line after every batch, for whoever kills this process between two of them."""
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None: ...
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        print(f"batch {event.progress.batchId}", flush=True)
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None: ...
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None: ...
 
 
 def main(root: Path) -> None:
@@ -28,14 +49,14 @@ def main(root: Path) -> None:
         SparkSession.builder.master("local[2]")
         .config("spark.sql.shuffle.partitions", "2" if control is None else "4")
         .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.streaming.stateStore.providerClass", ROCKSDB)
-        .config("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true")
+        .config(map=braided.SPARK_CONF)
         .config("spark.sql.streaming.minBatchesToRetain", "5")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("OFF")
+    spark.streams.addListener(_Batches())
     if control is not None:
         from routing_cases import RandomController
 
@@ -53,8 +74,9 @@ def main(root: Path) -> None:
         .trigger(availableNow=True)
         .start(str(root / "out"))
     )
-    print("started", flush=True)
     query.awaitTermination()
+    rows = spark.read.parquet(str(root / "out")).select("id", "id_right").collect()
+    (root / "committed.json").write_text(json.dumps([tuple(row) for row in rows]))
     print("finished", flush=True)
 
 

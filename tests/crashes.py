@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import random
 import signal
@@ -34,13 +35,15 @@ def write_streams(root: Path, files: int, rows: int, seed: int) -> None:
             write_batch(root / side, number, table)
 
 
-def run_with_kills(root: Path, kills: int, seed: int) -> int:
-    """Run the query, killed so many times at random moments, then to its end; return the kills that hit it at work."""
+def run_with_kills(root: Path, kills: int, seed: int) -> Counter[Any]:
+    """Run the query, killed so many times at random moments of random batches, then to its end; return its results."""
     rng = random.Random(seed)
-    hits = 0
+    files = len(list((root / "left").iterdir()))
+    # Each run is killed in a batch of its own part of the input, so that every one is at work when it is.
+    last = [files * (kill + 1) // (kills + 1) - 1 for kill in range(kills)]
     environment = {**os.environ, "BRAIDED_CACHE_DIR": str(root / "cache")}
     (root / "cache").mkdir(exist_ok=True)
-    while True:
+    for kill in range(kills + 1):
         child = subprocess.Popen(
             [sys.executable, str(Path(__file__).parent / "crash_query.py"), str(root)],
             stdout=subprocess.PIPE,
@@ -52,19 +55,20 @@ def run_with_kills(root: Path, kills: int, seed: int) -> int:
         try:
             assert child.stdout is not None
             lines = iter(child.stdout.readline, "")
-            if not any(line.startswith("started") for line in lines):
-                raise AssertionError("the query did not start")
-            if hits >= kills:
+            if kill == kills:
                 assert any(line.startswith("finished") for line in lines), "the query failed"
-                return hits
+                break
+            first = last[kill - 1] + 1 if kill else 0
+            batch = rng.randint(first, last[kill])
+            assert any(line == f"batch {batch}\n" for line in lines), f"the query never did batch {batch}"
             with contextlib.suppress(subprocess.TimeoutExpired):
-                child.wait(timeout=rng.uniform(0.3, 7))
-                return hits
-            hits += 1
+                child.wait(timeout=rng.uniform(0, 0.7))
+                raise AssertionError("the query ended before it was killed")
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)
             child.wait()
+    return Counter((left, right) for left, right in json.loads((root / "committed.json").read_text()))
 
 
 def committed(spark: SparkSession, root: Path) -> Counter[Any]:

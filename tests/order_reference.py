@@ -14,7 +14,7 @@ def middle(delay: int) -> int:
         return delay
     shift = delay.bit_length() - 6
     lower = delay >> shift << shift
-    return lower + (2**shift - 1) // 2
+    return lower + ((1 << shift) - 1) // 2
 
 
 class LargestDelay:
@@ -79,4 +79,4 @@ def order(times: list[int], lateness: list[int]) -> tuple[list[int], list[bool],
             last = at if last is None else max(last, at)
             left[first] = clock
     released += [row for _, row in waiting]
-    return released, in_order, [left.get(row, clock) - arrived[row] for row in range(len(times))]
+    return released, in_order, [left.get(row, arrived[-1]) - arrived[row] for row in range(len(times))]

@@ -187,7 +187,7 @@ def _order(x: Any, y: Any, real: bool) -> int:
     if real:
         x, y = float(x), float(y)
         x, y = (math.isnan(x), 0.0 if math.isnan(x) else x), (math.isnan(y), 0.0 if math.isnan(y) else y)
-    return (x > y) - (x < y)
+    return int(x > y) - int(x < y)
 
 
 MEANING: dict[str, Callable[[int], bool]] = {

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from braided.api import explain, join, join_group, merge, multijoin, order, report, scale
 from braided.errors import BraidedError, ControlError, OptionError, StateError
+from braided.spark.conf import SPARK_CONF
 from braided.specs.group import Join
 from braided.time.lateness import Lateness
 from braided.version import __version__
@@ -29,6 +30,7 @@ __all__ = [
     "PROB",
     "RAND",
     "RECENT",
+    "SPARK_CONF",
     "BraidedError",
     "ControlError",
     "Join",

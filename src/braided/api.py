@@ -63,12 +63,13 @@ def join(
     """Join two streaming DataFrames on equal keys, or by any predicate, within a window of time, exactly.
 
     Every pair of rows with equal keys and times within the window comes out once, as a nested loop would
-    give them, as long as no row is more than `lateness` behind its stream's largest time. Later rows still
-    meet what is stored and are counted. Duplicates multiply; null keys never match; rows with a null time
-    are counted and dropped. Two batch DataFrames become Spark's own join with the same columns.
+    give them, as long as no row is more than `lateness` behind its stream's largest time. Later rows are joined
+    with the rows that are still stored, and counted. Duplicates multiply; null keys never match; rows with a null
+    time are counted and dropped. Two batch DataFrames become Spark's own join with the same columns.
 
-    Spark's own stream join without a watermark keeps every row for ever. Here rows leave by a learned lateness of at
-    least 10 seconds (`Lateness.floor`), and a warning says so when a row came later than that.
+    These are the rows of Spark's own stream join with watermarks of that lateness, except that Spark's drops late rows.
+    Without a watermark Spark's join keeps every row for ever and finds every pair. Braided then learns a lateness of 10
+    seconds or more (`Lateness.floor`): a row that is later may lose pairs, and the driver logs a warning once.
 
     {options}
 
@@ -132,13 +133,13 @@ def order(
 
     Rows leave in event-time order per key. With ``key=None`` the whole stream is put in order, on one worker, and gets
     a gap-free column ``seq``, since sinks keep no order. Ties break by the rows' content. A row leaves once its time is
-    more than K, the lateness, behind the largest time seen; what waits when a stream falls silent leaves with its next
-    rows, and `braided.report` shows how much it is. Batch DataFrames are sorted by Spark.
+    more than K, the lateness, behind the largest time seen. When a stream falls silent, its last rows wait for the next
+    ones, and `braided.report` counts them. Batch DataFrames are sorted by Spark.
 
     {options}
 
-    A time more than an hour (`Lateness.ceiling`) ahead of all others is quarantined: its row waits until other rows
-    get there, and if the stream goes on for as long without getting there it leaves marked as late.
+    A row more than an hour (`Lateness.ceiling`) ahead of all others is quarantined: it waits until other rows come near
+    its time. If its stream goes on for more than an hour without coming near, it leaves marked as late.
 
     Cost: one shuffle, a sort of each batch, one write and read of rows that wait. State: the rows that wait.
 
@@ -231,8 +232,8 @@ def multijoin(
 
     Every combination of one row from each stream with equal keys and ``max(time) - min(time) <= within`` comes out
     once, as a nested loop would give them, as long as no row is more than `lateness` behind its stream's largest time.
-    Duplicates multiply; null keys never match; rows with a null time are counted and dropped. Two streams give what
-    `braided.join` gives. Batch DataFrames become Spark's own joins with the same columns. While routing changes, rows
+    Duplicates multiply; null keys never match; rows with a null time are counted and dropped. Two streams give the rows
+    of `braided.join`. Batch DataFrames become Spark's own joins with the same columns. While routing changes, rows
     are stored under the old and the new assignment.
 
     {options}
@@ -242,8 +243,8 @@ def multijoin(
     DataFrame
         Key columns once (as in the first stream), then the other columns of each stream in order.
 
-    Cost: one shuffle. State: every row that can still be part of a result, once. The slowest stream decides what that
-    is: a row stays until all other streams have passed it. Not supported: outer joins, predicates, Spark Connect.
+    Cost: one shuffle. State: every row that can still be part of a result, once. The slowest stream decides how long: a
+    row stays until all other streams have passed it. Not supported: outer joins, predicates, Spark Connect.
 
     Examples
     --------

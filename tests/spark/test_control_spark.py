@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import pyarrow as pa
 import pytest
-from crashes import committed, expected, run_with_kills, write_streams
+from crashes import committed, expected, write_streams
 from routing_cases import RandomController
 from streams import SECOND, UTC, file_stream, read_rows, run_to_end, write_batch
 from test_restart import count_executions, fail_first_attempt, lose_shuffle_files_once
@@ -85,14 +85,6 @@ def test_a_re_executed_map_stage_routes_as_before(spark: SparkSession, tmp_path:
     run_to_end(result.mapInArrow(lossy, result.schema), tmp_path / "check", tmp_path / "out")
     assert len(list(executions.iterdir())) > 5
     assert len(set(pinned(tmp_path))) >= 2
-    assert committed(spark, tmp_path) == expected(tmp_path)
-
-
-def test_killed_drivers_go_on_from_the_files(spark: SparkSession, tmp_path: Path) -> None:
-    write_streams(tmp_path, files=14, rows=300, seed=3)
-    (tmp_path / "control").mkdir()
-    assert run_with_kills(tmp_path, kills=1, seed=4) == 1
-    assert len(set(pinned(tmp_path))) >= 4
     assert committed(spark, tmp_path) == expected(tmp_path)
 
 

@@ -100,10 +100,3 @@ def test_the_python_of_a_page_runs(
         report = next(text for text in blocks(README, "") if text.startswith("join-1:"))
         # The join's number depends on how many joins this process made before.
         assert re.sub(r"join-\d+", "join-1", str(braided.report(names["query"]))).startswith(report.rstrip())
-
-
-def test_pages_promise_nothing_in_blocks_that_do_not_run() -> None:
-    """Code that is not run would be called text; a block without a language is output or a drawing."""
-    for page in PAGES:
-        for text in blocks(page, ""):
-            assert not re.search(r"^(import|from) |braided\.\w+\(.*\)$", text, re.MULTILINE), f"{page.name}: {text}"

@@ -64,6 +64,24 @@ def two_streams(
     return file_stream(spark, folder / "left", DDL), file_stream(spark, folder / "right", DDL)
 
 
+def test_a_silence_of_hours_loses_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    """Two silences, the right stream a few seconds behind and one row in twenty, in batches of twenty rows."""
+    seconds = [*range(0, 160, 2), *range(3 * 3600, 3 * 3600 + 160, 2), *range(30 * 3600, 30 * 3600 + 80, 2)]
+    base = 1_700_000_000 * SECOND
+    left = [{"k": 1, "ts": base + at * SECOND, "id": number} for number, at in enumerate(seconds)]
+    right = [{**row, "ts": row["ts"] + 3 * SECOND} for row in left[::20]]
+    for name, rows, size in (("left", left, 20), ("right", right, 1)):
+        for number, table in enumerate(batches_of(rows, size, SCHEMA)):
+            write_batch(tmp_path / name, number, table)
+    streams = [file_stream(spark, tmp_path / name, DDL) for name in ("left", "right")]
+    query = run_to_end(
+        braided.join(*streams, on="k", time="ts", within="100 seconds"), tmp_path / "c", tmp_path / "out"
+    )
+    found = Counter((row[2], row[4]) for row in read_rows(spark, tmp_path / "out"))
+    assert found == oracle_pairs(left, right, -100 * SECOND, 100 * SECOND)
+    assert all(stream["late"] == stream["given_up"] == 0 for stream in braided.report(query).to_dict()["streams"])
+
+
 def test_equals_the_oracle_and_reports(spark: SparkSession, tmp_path: Path) -> None:
     left, right = make_rows(1, 400, 12, 8), make_rows(2, 300, 12, 8)
     streams = two_streams(spark, tmp_path, left, right, 60)

@@ -7,13 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pytest
 from pyspark.sql import DataFrame, SparkSession
 from streams import UTC, file_stream, run_to_end, write_batch
 
 import braided
 
-pytestmark = pytest.mark.spark
 SECOND = 1_000_000
 START = 1_700_000_000 * SECOND
 DDL = "k long, ts timestamp, id long"

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
+from profiles import examples
 from where_cases import compile_unless_simplified, predicates
 from where_reference import SCHEMA, Predicate, columns, pairs
 
@@ -69,7 +70,7 @@ def check(text: str, spark_filter: Filter) -> None:
 
 # Without the shrinking phase: each example is two Spark jobs.
 @settings(
-    max_examples=130,
+    max_examples=examples(130),
     deadline=None,
     derandomize=True,
     phases=[Phase.generate],

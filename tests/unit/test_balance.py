@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import examples
 
 from braided.balance.hot_spots import HotSpot, HotSpotRule
 from braided.balance.levels import OverlappingLevels
@@ -304,7 +305,7 @@ def clusters(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(clusters(), st.integers(0, 20))
 def test_moves_keep_their_promises(case: dict[str, Any], limit: int) -> None:
     owner, bucket_load, fixed, in_use = (case[name] for name in ("owner", "bucket_load", "fixed", "in_use"))
@@ -330,7 +331,7 @@ def test_moves_keep_their_promises(case: dict[str, Any], limit: int) -> None:
         assert bucket_load[bucket] > 0
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.integers(2, 40), st.integers(0, 2**32), st.sampled_from([1.05, 1.1, 1.2]))
 def test_many_small_buckets_are_levelled_in_one_decision(workers: int, seed: int, ratio: float) -> None:
     """Greedy fails only when no bucket fits anywhere; buckets below (ratio - 1) x mean always fit somewhere."""
@@ -440,7 +441,7 @@ def test_input_that_no_decision_can_be_based_on_is_refused(change: dict[str, Any
 # All rules together
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.integers(2, 12), st.floats(0.1, 1.0), st.integers(0, 2**32))
 def test_the_rules_together_end_a_hot_spot_and_then_are_silent(workers: int, scale: float, seed: int) -> None:
     """A simulated cluster with noise of 3% a batch; an old assignment lives for four batches."""

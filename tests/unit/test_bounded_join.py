@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from operators import join_operator
+from profiles import examples
 from test_join_local import SCHEMA, expected, histories, rows_of
 
 import braided
@@ -41,13 +42,13 @@ def run(case: dict[str, Any], memory: int, evict: Any, share: str = "unified") -
     return found
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(histories(), st.sampled_from(POLICIES))
 def test_a_budget_for_the_whole_window_is_exact(case: dict[str, Any], evict: str) -> None:
     assert run(case, 1000, evict) == expected(case)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     histories(), st.sampled_from(POLICIES), st.integers(2, 8), st.sampled_from(["unified", "proportional"]), st.data()
 )
@@ -61,7 +62,7 @@ def test_a_small_budget_gives_a_part_whatever_the_cuts(
     assert run(other, memory, evict, share) == found
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(histories(), st.sampled_from(("prob", "fifo")), st.integers(2, 40))
 def test_small_blocks_change_nothing(case: dict[str, Any], evict: str, memory: int) -> None:
     whole = run(case, memory, evict)

@@ -10,6 +10,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from operators import join_operator
+from profiles import examples
 from test_join_local import SCHEMA, expected
 from test_routing_exact import rerouted, run_rerouted
 
@@ -30,13 +31,13 @@ def run_bounded(case: dict[str, Any], memory: int, evict: Any) -> Counter[tuple[
     return run_rerouted(case, lambda join: limit(join, memory, evict, "unified", None, adapts=True), within_budget)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(rerouted(), st.sampled_from((braided.GDJ(initial=0.3), "prob", "fifo")))
 def test_a_budget_for_the_whole_window_is_exact_under_every_change_of_routing(case: dict[str, Any], evict: Any) -> None:
     assert run_bounded(case, 400, evict) == expected(case)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(rerouted(), st.sampled_from(POLICIES), st.integers(2, 8))
 def test_a_small_budget_gives_a_part_under_every_change_of_routing(
     case: dict[str, Any], evict: str, memory: int

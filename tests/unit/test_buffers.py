@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import examples
 
 from braided.buffers.buffer import Buffer, Events, sorted_events
 from braided.buffers.kernel import WENT_EVICTED, WENT_EXPIRED, WENT_REFUSED
@@ -272,7 +273,7 @@ def check_against_reference(buffer, reference, events):
 
 @pytest.mark.parametrize("policy", POLICIES, ids=str)
 @pytest.mark.parametrize("share", ["unified", "proportional"])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(events=streams_of_events(), capacity=st.integers(2, 9), window=windows)
 def test_each_policy_equals_its_reference(policy, share, events, capacity, window):
     buffer = Buffer(capacity, policy, window=seconds(window), share=share)
@@ -281,7 +282,7 @@ def test_each_policy_equals_its_reference(policy, share, events, capacity, windo
 
 
 @pytest.mark.parametrize("policy", [p for p in POLICIES if not getattr(p, "per_row", False)], ids=str)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(
     events=streams_of_events(streams=4),
     capacity=st.integers(4, 9),
@@ -315,7 +316,7 @@ def produced_pairs(events, result):
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=str)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(events=streams_of_events(most=40), capacity=st.integers(1, 8), window=windows)
 def test_no_pair_is_wrong_or_double_and_none_is_missing_with_room(policy, events, capacity, window):
     exact = exact_pairs(events, seconds(window))
@@ -330,7 +331,7 @@ def test_no_pair_is_wrong_or_double_and_none_is_missing_with_room(policy, events
 
 @pytest.mark.parametrize("policy", POLICIES, ids=str)
 @pytest.mark.parametrize("share", ["unified", "proportional"])
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(
     events=streams_of_events(),
     capacity=st.integers(2, 8),
@@ -456,7 +457,7 @@ def test_age_learns_when_matches_happen():
 
 
 @given(data=st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_damaged_bytes_are_refused(data):
     policy = GDJ(initial=0.9)
     buffer = Buffer(20, policy, window=(-WINDOW, WINDOW))

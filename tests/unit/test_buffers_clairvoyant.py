@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import examples
 
 from braided.buffers.buffer import Buffer, Events
 from braided.buffers.policies.fifo import FIFO
@@ -28,7 +29,7 @@ def tiny_streams(draw, most=40):
 windows = st.sampled_from([(-5, 5), (0, 8), (-3, 9), (2, 6)])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(events=tiny_streams(), capacity=st.integers(1, 6), window=windows)
 def test_the_kernel_gives_what_was_planned_within_the_bound(events, capacity, window):
     future = foresee(events, capacity=capacity, window=window)
@@ -60,7 +61,7 @@ def best_of_all(events, capacity, window):
     return max(states.values())
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(events=tiny_streams(most=9), capacity=st.integers(1, 2), window=windows)
 def test_no_choice_passes_the_bound_and_the_plan_is_near_it(events, capacity, window):
     future = foresee(events, capacity=capacity, window=window)

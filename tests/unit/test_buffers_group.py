@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import examples
 
 from braided.buffers.group_buffer import GroupBuffer, GroupEvents, GroupWindow
 from braided.buffers.policies.age import AGE
@@ -112,7 +113,7 @@ def arrays(events: list[dict[str, Any]], joins: list[GroupWindow], first: int) -
     )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(sequences(), st.sampled_from(POLICIES), st.data())
 def test_equals_the_reference_whatever_the_cuts(case: dict[str, Any], policy: Any, data: Any) -> None:
     events, joins = case["events"], case["joins"]

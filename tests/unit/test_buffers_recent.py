@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import examples
 
 from braided.buffers.buffer import Buffer, Events, sorted_events
 from braided.buffers.policies.fading import half_life, weight_at
@@ -91,7 +92,7 @@ def sequences(draw, streams=2, most=50):
     )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(
     data=st.data(),
     streams=st.integers(2, 4),
@@ -114,7 +115,7 @@ def test_it_equals_its_reference(data, streams, capacity, refresh, span, memory,
         assert stored.tolist() == sorted(events.rows[[r[3] for r in reference.rows]].tolist())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     events=sequences(),
     alike=st.lists(st.booleans(), min_size=50, max_size=50),

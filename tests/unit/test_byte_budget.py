@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import examples
 
 import braided
 from braided.buffers.buffer import Buffer, Events, sorted_events
@@ -58,7 +59,7 @@ def first_in_first_out(events: Events, sizes: Any, most: int, window: tuple[int,
     return Counter(pairs), kept, too_large
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(sized())
 def test_fifo_is_what_a_few_plain_lines_do(case: Any) -> None:
     events, sizes, most, window = case
@@ -71,7 +72,7 @@ def test_fifo_is_what_a_few_plain_lines_do(case: Any) -> None:
     assert buffer.counts["too_large"] == too_large
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(sized(), st.sampled_from(POLICIES), st.sampled_from(["unified", "proportional"]), st.integers(0, 50))
 def test_no_policy_keeps_more_than_the_budget(case: Any, policy: Any, share: Any, cut: int) -> None:
     events, sizes, most, window = case
@@ -94,7 +95,7 @@ def test_no_policy_keeps_more_than_the_budget(case: Any, policy: Any, share: Any
     assert Counter(zip(result.pair_event.tolist(), result.pair_row.tolist(), strict=True)) == found
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(sized(), st.data())
 def test_rows_that_only_probe_meet_no_others_that_do(case: Any, data: Any) -> None:
     events, _, _, window = case

@@ -19,6 +19,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import examples
 from routing_cases import apply, changes
 
 from braided.errors import BraidedError, ControlError
@@ -628,7 +629,7 @@ def tables(draw: st.DrawFn) -> RoutingTable:
     return table
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(tables())
 def test_tables_survive_the_way_through_bytes(table: RoutingTable) -> None:
     other = RoutingTable.from_bytes(table.to_bytes())
@@ -641,7 +642,7 @@ def test_tables_survive_the_way_through_bytes(table: RoutingTable) -> None:
     assert table.live.shape == (BUCKETS + len(table.key_hashes), MAX_LIVE)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(tables(), st.data())
 def test_a_flipped_byte_is_an_error_or_another_digest(table: RoutingTable, data: st.DataObject) -> None:
     content = bytearray(table.to_bytes())

@@ -1,4 +1,4 @@
-"""The files, classes and functions that docs name are there."""
+"""The files, classes and functions that docs name are there, and Python code is marked as such: then it is run."""
 
 from __future__ import annotations
 
@@ -37,3 +37,13 @@ def test_the_walk_names_what_is_in_its_files() -> None:
         if found is None or not re.search(rf"^\s*(?:def|class) {last}\b|^{last} = ", found.read_text(), re.MULTILINE):
             missing.append((name, path))
     assert missing == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_python_is_marked_as_python(page: Path) -> None:
+    """`tests/spark/test_docs.py` runs blocks marked so; a block without a language is output or a drawing."""
+    fenced = re.findall(r"^```(\w*)\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+    assert {language for language, _ in fenced} <= {"python", "text", ""}
+    for language, block in fenced:
+        if language == "":
+            assert not re.search(r"^(import|from) \w|^(\w+ = )?braided\.\w+\(.*\)$", block, re.MULTILINE), block

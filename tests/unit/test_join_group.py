@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from multi_cases import batches, cuts_of, restarted
 from operators import group_operator
 from oracle import nested_loop
+from profiles import examples
 from routing_cases import apply, changes
 
 import braided
@@ -97,7 +98,7 @@ def expected(case: dict[str, Any]) -> dict[str, Counter[Any]]:
     }
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(groups(), st.sampled_from(POLICIES), st.integers(1, 9))
 def test_a_budget_for_all_windows_is_exact(case: dict[str, Any], evict: str, room: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -105,7 +106,7 @@ def test_a_budget_for_all_windows_is_exact(case: dict[str, Any], evict: str, roo
         assert run(case, 100, evict) == expected(case)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(groups(), st.sampled_from(POLICIES), st.integers(1, 6), st.data())
 def test_a_small_budget_gives_a_part_whatever_the_cuts(
     case: dict[str, Any], evict: str, memory: int, data: Any
@@ -131,7 +132,7 @@ def rerouted_stars(draw: st.DrawFn) -> dict[str, Any]:
     return {**case, "joins": joins, "workers": workers, "changes": wanted}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(rerouted_stars(), st.sampled_from(POLICIES), st.integers(1, 6))
 def test_routing_that_changes_gives_a_part_and_all_where_all_fits(
     case: dict[str, Any], evict: str, memory: int

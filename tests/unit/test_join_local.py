@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from operators import join_operator
 from oracle import nested_loop
+from profiles import examples
 
 from braided.joins import runs as runs_module
 from braided.joins import stored as state_module
@@ -91,14 +92,14 @@ def expected(case: dict[str, Any]) -> Counter[tuple[int, int]]:
     return nested_loop(*case["streams"], ["k"], window.lo, window.hi)
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=examples(1000), deadline=None)
 @given(histories())
 def test_equals_the_nested_loop(case: dict[str, Any]) -> None:
     found, _, _ = run(case)
     assert found == expected(case)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(histories(), st.integers(64, 400), st.integers(200, 2000))
 def test_run_and_merge_limits_change_nothing(case: dict[str, Any], run_bytes: int, merge_bytes: int) -> None:
     with pytest.MonkeyPatch.context() as patch:

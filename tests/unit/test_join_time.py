@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from operators import join_operator
+from profiles import examples
 
 import braided
 from braided.local.runtime import LocalRuntime
@@ -85,7 +86,7 @@ def wild(draw: Any) -> list[list[list[int]]]:
     return draw(st.lists(st.tuples(*[st.lists(time, max_size=5)] * 2).map(list), min_size=1, max_size=6))  # type: ignore[no-any-return]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(wild(), st.integers(0, 6), st.booleans())
 def test_times_that_jump_never_give_a_wrong_or_double_row(
     batches: list[list[list[int]]], within: int, restart: bool

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import examples
 from test_recall import make_events
 
 from braided.buffers.buffer import Events
@@ -52,7 +53,7 @@ def small(draw: st.DrawFn) -> tuple[Events, int, int]:
     return make_events(*(np.array(column) for column in ints)), draw(st.integers(0, 20)), streams
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(small(), st.integers(8, 60), st.sampled_from(POLICIES), st.lists(st.integers(0, 60), max_size=3))
 def test_it_is_exact_where_all_keys_are_held(case: Any, capacity: int, policy: Any, cuts: list[int]) -> None:
     events, within, streams = case

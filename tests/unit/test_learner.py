@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import examples
 
 from braided.errors import BraidedError
 from braided.time.lateness import Lateness
@@ -193,7 +194,7 @@ def test_a_gap_in_the_stream_forgets_nothing():
     assert learner.lateness == before == 60 * SECOND
 
 
-@settings(deadline=None, max_examples=12)
+@settings(deadline=None, max_examples=examples(12))
 @given(recall=st.sampled_from([0.8, 0.9, 0.95]), seed=st.integers(0, 20), cut=st.sampled_from([1, 50, 1000]))
 def test_a_recall_target_for_rows_is_met_with_a_k_near_the_quantile(recall, seed, cut):
     random = np.random.default_rng(seed)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from multi_cases import cuts_of, histories, ids, nested_loop, operator_of, rows_of, run
+from profiles import examples
 
 import braided
 from braided.joins import emit as emit_module
@@ -25,7 +26,7 @@ def expected(case: dict[str, Any]) -> Counter[tuple[int, ...]]:
     return nested_loop(case["streams"], case["window"].within)
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250), deadline=None)
 @given(histories())
 def test_equals_the_nested_loop(case: dict[str, Any]) -> None:
     found, runtime = run(case)
@@ -38,7 +39,7 @@ def test_equals_the_nested_loop(case: dict[str, Any]) -> None:
         assert [s["null_keys"] for s in streams] == nulls
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(histories(), st.integers(1, 5), st.integers(30, 300), st.integers(64, 400))
 def test_small_pieces_change_nothing(case: dict[str, Any], rows: int, size: int, run_bytes: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -51,7 +52,7 @@ def test_small_pieces_change_nothing(case: dict[str, Any], rows: int, size: int,
     assert found == expected(case)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(histories(most=4), st.data())
 def test_late_rows_find_a_part_and_never_more(case: dict[str, Any], data: Any) -> None:
     wanted = expected(case)

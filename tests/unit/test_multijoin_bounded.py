@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from multi_cases import cuts_of, histories, nested_loop, operator_of, run
+from profiles import examples
 
 import braided
 from braided.compile.budget import limit_multijoin
@@ -23,7 +24,7 @@ def bounded(case: dict[str, Any], memory: int, evict: str, share: str = "unified
     return limit_multijoin(operator_of(case), memory, evict, share, None)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(histories(), st.sampled_from(POLICIES), st.integers(1, 50), st.integers(1, 9))
 def test_a_budget_for_the_whole_window_is_exact(case: dict[str, Any], evict: str, room: int, rows: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -33,7 +34,7 @@ def test_a_budget_for_the_whole_window_is_exact(case: dict[str, Any], evict: str
     assert found == nested_loop(case["streams"], case["window"].within)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     histories(), st.sampled_from(POLICIES), st.integers(5, 9), st.sampled_from(["unified", "proportional"]), st.data()
 )

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from multi_cases import SCHEMA, batches, histories, ids, nested_loop, operator_of, restarted, rows_of
+from profiles import examples
 from routing_cases import apply, changes
 
 import braided
@@ -60,14 +61,14 @@ def run_rerouted(case: dict[str, Any], **budget: Any) -> tuple[Counter[tuple[int
     return found, runtime
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250), deadline=None)
 @given(rerouted())
 def test_every_change_of_routing_is_exact(case: dict[str, Any]) -> None:
     found, _ = run_rerouted(case)
     assert found == nested_loop(case["streams"], case["window"].within)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(rerouted())
 def test_late_rows_are_never_wrong_or_double(case: dict[str, Any]) -> None:
     strict = {**case, "window": Span(case["window"].within, (0,) * len(case["streams"]))}
@@ -75,7 +76,7 @@ def test_late_rows_are_never_wrong_or_double(case: dict[str, Any]) -> None:
     assert not found - nested_loop(case["streams"], case["window"].within)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(rerouted(), st.sampled_from(["prob", "fifo", braided.GDJ(initial=0.3)]), st.integers(2, 8))
 def test_a_budget_gives_a_part_and_one_for_the_whole_window_all(case: dict[str, Any], evict: Any, memory: int) -> None:
     exact = nested_loop(case["streams"], case["window"].within)

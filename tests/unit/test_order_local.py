@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from operators import ordering_operator
+from profiles import examples
 
 import braided
 from braided.local.runtime import LocalRuntime
@@ -79,7 +80,7 @@ def micros(row: dict[str, Any]) -> int:
     return int(pa.scalar(row["ts"], pa.timestamp("us")).value)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(arrivals())
 def test_with_enough_lateness_the_output_is_the_sorted_input(case: dict[str, Any]) -> None:
     rows = [row for batch in run(case, "100 us") for row in batch]
@@ -95,7 +96,7 @@ def test_with_enough_lateness_the_output_is_the_sorted_input(case: dict[str, Any
     assert again == rows, "the order depends on how the stream is cut"
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     arrivals(), st.sampled_from(["0 seconds", "7 us", "auto", NEXT]), st.sampled_from([None, "k"]), st.integers(1, 3)
 )
@@ -117,7 +118,7 @@ def test_nothing_is_lost_or_doubled_and_each_key_is_in_order(
             assert micros(row) < max(last.values())
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(arrivals())
 def test_dropped_and_flagged_rows_are_the_same(case: dict[str, Any]) -> None:
     flagged = [row for batch in run(case, "3 us") for row in batch]

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import examples
 
 import braided
 from braided.buffers.buffer import Events, sorted_events
@@ -69,7 +70,7 @@ def small(draw: st.DrawFn) -> tuple[Events, Window]:
     return make_events(*(np.array(column) for column in ints)), (lo, draw(st.integers(lo, 10)))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(small(), st.integers(20, 60), st.sampled_from(POLICIES), st.integers(1, 7))
 def test_it_is_exact_where_all_rows_are_sampled(case: Any, capacity: int, policy: Any, room: int) -> None:
     events, window = case

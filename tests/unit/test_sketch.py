@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import examples
 
 from braided.errors import BraidedError
 from braided.routing.sketch import HeavyHitters, _largest_but
@@ -50,13 +51,13 @@ def check(sketch: HeavyHitters, truth: Counter[int]) -> None:
     assert all(key in truth for key in found)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(ROWS, st.integers(1, 12), st.integers(1, 5))
 def test_guarantee_however_the_rows_are_cut(rows: Rows, capacity: int, cuts: int) -> None:
     check(sketched(rows, capacity, cuts), exact(rows))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(ROWS, st.integers(1, 8), st.randoms(use_true_random=False))
 def test_merges_of_random_splits_in_any_order(rows: Rows, capacity: int, chance: random.Random) -> None:
     parts: list[Rows] = [[], [], [], []]
@@ -116,7 +117,7 @@ def test_selection_equals_sorting(values: list[int], data: st.DataObject) -> Non
 
 
 @given(ROWS, st.integers(1, 12))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_json_round_trip(rows: Rows, capacity: int) -> None:
     sketch = sketched(rows, capacity)
     text = json.dumps(sketch.to_json())

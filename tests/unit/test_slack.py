@@ -6,6 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from order_reference import LargestDelay, order
+from profiles import examples
 
 from braided.time.lateness import Lateness
 from braided.time.learning import rules
@@ -33,7 +34,7 @@ def specs():
     )
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(spec=specs(), rows=st.integers(0, 900), delay=st.sampled_from([0, 3000, 100_000]), seed=st.integers(0, 99))
 def test_rows_one_at_a_time_equal_the_plain_reference(spec, rows, delay, seed):
     times = disordered(rows, delay, seed)
@@ -52,7 +53,7 @@ def test_rows_one_at_a_time_equal_the_plain_reference(spec, rows, delay, seed):
     assert run.wait.tolist() == waits
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(30))
 @given(
     spec=specs() | st.sampled_from([Lateness(recall=r, floor="0 seconds", memory=m) for r in (0.9, 0.99) for m in ("1 s", "1 h")]),
     reach=st.sampled_from([None, 5000]),

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from operators import join_operator
+from profiles import examples
 from routing_cases import apply, changes
 
 from braided.local.runtime import LocalRuntime
@@ -317,7 +318,7 @@ def _could_match(window: Window, side: int, time: int, clocks: Clocks) -> bool:
     )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(stories())
 def test_nothing_is_declared_dead_while_a_stored_row_could_match(story: dict[str, Any]) -> None:
     window, table, deaths = story["window"], START, Deaths(story["window"])
@@ -385,7 +386,7 @@ def copies_of(routes: Routes, rows: int) -> Iterator[tuple[int, int, int, bool, 
     yield from zip(*(column.tolist() for column in columns), strict=True)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(routed(), st.integers(0, 1000))
 def test_every_row_has_exactly_one_primary_copy_and_copies_only_where_its_group_says(
     case: tuple[RoutingTable, int, list[int]], seed: int

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from operators import join_operator
 from oracle import nested_loop
+from profiles import examples
 from routing_cases import grids
 from test_join_local import SCHEMA, histories, rows_of
 
@@ -31,7 +32,7 @@ PREDICATES = {
 }
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(histories(), st.sampled_from(sorted(PREDICATES)), st.integers(1, 7), st.data())
 def test_every_grid_and_change_of_grid_is_exact(case: dict[str, Any], where: str, workers: int, data: Any) -> None:
     window = case["window"]

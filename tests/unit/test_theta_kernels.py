@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from profiles import examples
 from where_cases import compile_unless_simplified, predicates
 from where_reference import SCHEMA, columns, pairs
 from where_reference import Predicate as Meaning
@@ -117,7 +118,7 @@ def check(text: str, seed: int = 0) -> ThetaPredicate:
 
 
 @pytest.mark.usefixtures("way", "interpreted")
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(predicates(), st.integers(0, 1 << 30))
 def test_random_predicates(predicate: Meaning, seed: int) -> None:
     check(predicate.text, seed)
@@ -157,7 +158,7 @@ def bands(draw: st.DrawFn) -> str:
 
 
 @pytest.mark.usefixtures("way", "interpreted")
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(bands(), st.integers(0, 1 << 30))
 def test_random_bands(text: str, seed: int) -> None:
     check(text, seed)

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
+from profiles import examples
 from where_cases import compile_unless_simplified, predicates
 from where_reference import ARROW, SCHEMA, Predicate, columns, meaning, pairs
 
@@ -42,7 +43,7 @@ def column(values: list[Any], kind: pa.DataType) -> dict[str, pa.Array[Any]]:
 # Oracles.
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(predicates())
 def test_equals_the_row_by_row_reference(predicate: Predicate) -> None:
     compiled = pickle.loads(pickle.dumps(compile_unless_simplified(predicate.text)))

@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import examples
 
 from braided.errors import BraidedError
 from braided.workloads.locality import locality, stack_distances
 from braided.workloads.zipf_pareto import zipf_pareto
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.integers(-3, 3)))
 def test_stack_distances_equal_their_definition(keys):
     expected = []

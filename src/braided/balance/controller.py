@@ -1,7 +1,7 @@
 """The controller: turns each batch's reports into at most one new routing table, with the reasons.
 
 It has no clock and no files: whoever drives it (a listener on the driver, the local runtime, a simulation) feeds it
-observations in order and publishes its table. What it does not know after a restart only makes it slower to act.
+observations in order and publishes its table. After a restart it has no averages yet, so it only acts later.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Controller:
 
     scheme: ``auto`` (hash buckets, grids for hot keys, moves off hot workers), ``hash`` (nothing but requests to
     scale), ``ssp`` (one stream split, the other copied), ``grid`` (one grid for everything).
-    slots: how many workers run at a time. measure: what a load is, ``cpu`` or, repeatably, ``work``.
+    slots: how many workers run at a time. measure: what a load is: ``cpu`` time, or ``work``, the same in every run.
     """
 
     def __init__(
@@ -316,7 +316,7 @@ class Controller:
         return seen.buckets if len(seen.buckets) else np.zeros(BUCKETS)
 
     def _draining(self, seen: Observation) -> bool:
-        """Whether what hot keys left behind still weighs: it ends by itself, and moving more would be too much."""
+        """Whether old places of hot keys still have much work: that ends by itself, so nothing should move yet."""
         table = self.table
         moved = np.flatnonzero((table.live[BUCKETS:, 0] >= GRIDS) & (table.live[BUCKETS:, 1] >= 0))
         homes = (table.key_hashes[moved] & np.uint64(BUCKETS - 1)).astype(np.int64)
@@ -336,7 +336,7 @@ class Controller:
         self._batches += 1
         changing = self._moving or self._migrations.busy or seen.version < self.table.version
         if changing or (self._measure == "cpu" and self._batches <= _WARMING) or self._draining(seen):
-            # What was measured while old places were still probed is no reason to move more.
+            # Loads that were measured while old places were still probed are no reason to move more.
             self._hot_spots = HotSpotRule()
             return
         hot = self._hot_spots.judge(self._averages, self.table.in_use)
@@ -349,7 +349,7 @@ class Controller:
                 fixed += self._grid_load(seen, number)
         buckets = np.mean(self._buckets, axis=0)
         if self._measure == "cpu":
-            # Buckets are counted in rows and results; what a worker's cost it tells its CPU time.
+            # Buckets are counted in rows and results. A worker's CPU time says what one of them costs there.
             scale = seen.cpu_ms / np.maximum(1.0, seen.work)
             buckets, fixed = buckets * scale[table.owner % GRIDS % table.workers], fixed * scale
         movable = edit.has_room(np.arange(BUCKETS)) & (table.owner < GRIDS)

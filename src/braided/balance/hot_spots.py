@@ -37,10 +37,10 @@ class HotSpotRule:
         implied by ``relative``; lower it to act on saturated workers earlier. The paper's 2.0 counts
         processes in a run queue and has no meaning here.
     relative : 1.2 times the mean. A stream that does not saturate has loads far below 1, and with as
-        many workers as slots no load exceeds 1, however uneven: only a multiple of the mean tells. Moves
-        end at 1.1 (``choose_moves``) and 1.25 is what we tolerate, so 1.2 acts in time and not at once again.
-    spread : 0.2 of the mean. A worker 1.2 times above the mean implies it; it decides when ``high`` is
-        what fired: workers that are all equally busy need more workers, not moves.
+        many workers as slots no load exceeds 1, however uneven: only a multiple of the mean shows it. Moves
+        end at 1.1 (``choose_moves``) and we tolerate 1.25, so 1.2 acts in time and not at once again.
+    spread : 0.2 of the mean. A worker 1.2 times above the mean implies it; it matters when
+        ``high`` has fired: workers that are all equally busy need more workers, not moves.
     floor : 0.05. Below 5% of its share a worker has nothing to gain, and noise is large beside its load.
     horizon : 5 batches; 15 waits for a slow drift, 1 is the paper's most nervous setting.
     persistence : 3 reports, the majority of 5: one outlier cannot carry the average.

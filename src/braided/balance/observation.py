@@ -82,11 +82,9 @@ def observe(
             keys.setdefault(int(key, 16), [0.0, 0.0, 0.0])[side] += weight
         labels.update({int(key, 16): text for key, text in report["labels"].items()})
     streams = first["streams"]
-    clocks = [stream["clock"] if stream["settled"] else None for stream in streams]
-    ahead = [
-        Ahead(stream["top"], stream["limit"] if stream["settled"] else MIN_TIME, Gone(*stream["gone"]))
-        for stream in streams
-    ]
+    clocks = [stream["clock"] if stream["trust"]["settled"] else None for stream in streams]
+    trusts = [stream["trust"] for stream in streams]
+    ahead = [Ahead(t["top"], t["limit"] if t["settled"] else MIN_TIME, Gone(*t["gone"])) for t in trusts]
     return Observation(
         batch, first["table"][0], batch_ms, tuple(clocks), tuple(s["lateness"] for s in streams), cpu, done,
         (rows[0], rows[1]), (sizes[0] / max(1, rows[0]), sizes[1] / max(1, rows[1])), results, buckets,

@@ -25,8 +25,8 @@ class ScaleRule:
     def judge(self, averages: LoadAverages, in_use: list[int], most: int, slots: int = 0) -> int:
         """Take one report; return how many workers to use.
 
-        slots: what the loads are shares of. Fewer workers than slots cannot use them all: then it counts how busy
-        those workers are, or one that is busy all the time would pass for idle.
+        slots: loads are shares of them. Fewer workers than slots cannot use them all. Then it counts how busy those
+        workers are: otherwise one that is busy all the time would count as idle.
         """
         self._waited += 1
         now = len(in_use)

@@ -2,7 +2,7 @@
 
 The master of a single stream partition (SSP) is the stream that is split; the other is copied to all k workers.
 The overhead is (k - 1) times the rate of the *copied* stream (SSP, section 3), so the stream that costs more must be
-the master. The paper's sentence says the opposite; its formula is right, and is what is used here.
+the master. The paper's sentence says the opposite. Its formula is right, and is used here.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ svg .line { fill: none; stroke-width: 2; stroke-linejoin: round }
 
 
 def draw_page(run: Json) -> str:
-    """Draw a run, as `describe_run` tells it, as one HTML page that is well-formed XML too."""
+    """Draw a run, as `describe_run` gives it, as one HTML page that is well-formed XML too."""
     plan, join, legs = run["plan"], run["join"], run["legs"]
     code = (
         'braided.join(calls, numbers, on=[("caller", "phone")], time=("start", "seen_at"),\n'

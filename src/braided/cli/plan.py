@@ -68,7 +68,7 @@ class Plan(Streams):
     def hot_from(self) -> int:
         """The second from which one phone is hot: after a quarter, on the edge of a batch.
 
-        The rest is for the routing to adapt, and for what it replaced to leave the window.
+        In the rest the routing adapts, and the rows under the old routing leave the window.
         """
         return self.batches // 4 * self.batch_seconds
 

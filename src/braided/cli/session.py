@@ -14,11 +14,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from braided.spark.conf import SPARK_CONF
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 OLDEST_JAVA = 17
-_ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
 def find_java_problem() -> str | None:
@@ -37,7 +38,7 @@ def find_java_problem() -> str | None:
         return f"{java} does not start ({error}); Spark needs Java {OLDEST_JAVA} or later"
     version = re.search(r'version "(?:1\.)?(\d+)', answer.stderr + answer.stdout)
     if version is None:
-        return f"{java} -version does not tell its version; Spark needs Java {OLDEST_JAVA} or later"
+        return f"{java} -version does not show its version; Spark needs Java {OLDEST_JAVA} or later"
     if int(version[1]) < OLDEST_JAVA:
         return f"{java} is Java {version[1]}; Spark needs Java {OLDEST_JAVA} or later"
     return None
@@ -90,8 +91,7 @@ def local_session(folder: Path, workers: int) -> Iterator[SparkSession]:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     settings = {
         "spark.sql.shuffle.partitions": str(workers),
-        "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,
-        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+        **SPARK_CONF,
         # DuckDB reads the default, INT96, as a time without a zone.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.session.timeZone": "UTC",

@@ -1,4 +1,4 @@
-"""A join's budget: what the user wrote becomes a number of rows and a policy, or an error that helps."""
+"""A join's budget: the user's words become a number of rows and a policy, or an error that helps."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def resolve_memory(
     """Return what a worker may keep.
 
     row_bytes : what a buffer has for a kept row; default: that of a join of two. beside : the bytes of all else for a
-        buffer of so many rows, such as what tells recall.
+        buffer of so many rows, such as the sample that recall is estimated from.
 
     Where rows differ in size, there is room for credits and indexes of as many rows as fit if strings and lists have 32
     bytes; where they are longer the bytes are the limit, and where they are shorter the rows.

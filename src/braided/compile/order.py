@@ -76,7 +76,7 @@ def _rule(lateness: object) -> int | Lateness:
 
 
 def _of_stream(marks: TimeMarks, given: int | Lateness | None) -> int | Lateness:
-    """Return an input's lateness. What is learned starts at nothing: waiting for nothing is what order must not do."""
+    """Return an input's lateness. A learned one has no floor: every row of `order` would wait for it."""
     if given is None and (marks.delay is not None or marks.watermark is None):
         given = resolve_rule("auto", 0)
     return marks.lateness(given)

@@ -22,7 +22,8 @@ from braided.routing.table import RoutingTable
 class SheddingJoin(AroundJoin):
     """A window join of the rows that are left after a share of each stream was dropped.
 
-    A row goes by a hash of its content and of its ordinal among identical rows of one piece of a task. Cost: a hash a
+    A hash of a row's content, and of its ordinal among identical rows of one piece of a task, decides whether it is
+    dropped. Cost: a hash a
     row; state and results shrink with the share, results of two streams by its square.
     """
 

@@ -74,7 +74,7 @@ def _runtime(plan: Plan, workers: int) -> LocalRuntime:
 
 
 def _tables(spec: Spec, data: Sequence[ArrowData]) -> list[pa.Table]:
-    """Read the inputs, their time columns in microseconds, which is what Spark has."""
+    """Read the inputs, their time columns in microseconds as on Spark."""
     tables = [read(part, label) for part, label in zip(data, spec.labels, strict=True)]
     for number, table in enumerate(tables):
         name = str(spec.time_of(number))

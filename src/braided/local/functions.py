@@ -64,7 +64,7 @@ def join(
 ) -> LocalResult:
     """Join two Arrow streams in this process, batch by batch, exactly as `braided.join` does on Spark.
 
-    A row more than `lateness` behind its stream is late: it still meets what is stored, and is counted.
+    A row more than `lateness` behind its stream is late: it is joined with the rows still stored, and counted.
 
     {options}
 

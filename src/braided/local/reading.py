@@ -83,7 +83,7 @@ def _inside(kind: pa.DataType, change: Any) -> pa.DataType:
 
 
 def in_microseconds(table: pa.Table, column: str) -> pa.Table:
-    """Cast a time column of another unit to microseconds, which is what Spark has; refuse to lose digits."""
+    """Cast a time column of another unit to microseconds, the unit of Spark; refuse to lose digits."""
     field = table.schema.field(column)
     if not pa.types.is_timestamp(field.type) or field.type.unit == "us":
         return table

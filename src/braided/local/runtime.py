@@ -22,7 +22,7 @@ class LocalRuntime:
     """Runs an operator batch by batch. Its workers' stores are all the state there is.
 
     Every batch is a list of tasks, each an input number and its rows, as Spark's partitions are. With a
-    controller the routing adapts from batch to batch; else it is what `table` says.
+    controller the routing adapts from batch to batch; without one it stays as in `table`.
     """
 
     def __init__(
@@ -52,8 +52,8 @@ class LocalRuntime:
     ) -> Iterator[pa.RecordBatch]:
         """Yield the results of one batch under `table`; the state is committed when the last one has been taken.
 
-        A final batch lets go what operators hold back until they know that nothing earlier can come. `moment` is the
-        batch's moment in microseconds, for operators that notice idle streams.
+        In a final batch operators let everything go that waits for earlier rows. `moment` is when the batch runs, in
+        microseconds, for operators that notice idle streams.
         """
         workers = len(self.stores)
         watch = None if self.controller is None else Watch()

@@ -94,7 +94,7 @@ class Outcome:
     levels: dict[str, int] = field(default_factory=dict)
     streams: list[Json] = field(default_factory=list)
     recall: list[list[float]] | None = None
-    """The sums from which recall is estimated, in total and lately, for operators that lose results."""
+    """The sums from which recall is estimated, in total and recently, for operators that lose results."""
 
 
 class Operator(Protocol):

@@ -22,9 +22,9 @@ class Report:
 
     `to_dict()` is plain JSON: ``query``, ``streams`` (per input) and ``workers``, each with ``last`` (the
     last batch that had data) and ``total`` (since the checkpoint began). Of a join with a budget they also have rows
-    ``evicted``, ``refused``, ``shed`` and ``too_large``, and ``recall`` with its standard error ``recall_error``, where
-    ``last`` is recently; ``query`` has both over all workers, as ``recall`` and ``recent_recall``. A worker's ``share``
-    is its rows and results in the last batch over the mean of all workers.
+    ``evicted``, ``refused``, ``shed`` and ``too_large``, and ``recall`` with its standard error ``recall_error``; in
+    ``last`` it is that of recent rows. ``query`` has both over all workers, as ``recall`` and ``recent_recall``. A
+    worker's ``share`` is its rows and results in the last batch over the mean of all workers.
     """
 
     query: Json

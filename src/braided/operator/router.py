@@ -30,7 +30,7 @@ from braided.time.stream_clock import jump_of
 from braided.time.trust import Cluster, clusters_of, in_largest, largest, merge_clusters
 from braided.version import __version__
 
-FORMAT = 6
+FORMAT = 7
 PIECE_BYTES = 8 << 20
 PIECE_ROWS = 1 << 18
 # Where rows may have more copies than this, pieces are smaller in proportion: the copies of a piece are in memory.
@@ -63,7 +63,7 @@ PROBE, TAGGED = 1, 2
 
 @dataclass
 class RouterReport:
-    """What a router task tells the driver; it does not cross the shuffle. Watched, it names its heaviest keys."""
+    """What a router task reports to the driver, past the shuffle. If it is watched, it names its heaviest keys."""
 
     side: int
     task: int
@@ -162,7 +162,7 @@ class _Seen:
         return cls(jump_of(lateness), None, new_summary(lateness), lateness.clock_rows)
 
     def times(self, rows: pa.RecordBatch, times: npt.NDArray[np.int64]) -> int:
-        """Take note of the times of a piece; return the last one that the crowd of its rows vouches for."""
+        """Take note of the times of a piece; return the last one of its crowd."""
         found = clusters_of(times, self.jump)
         setting = None if self.clock_rows is None else _mask(self.clock_rows(rows), rows.num_rows)
         moving = found if setting is None else clusters_of(times[setting], self.jump)

@@ -6,6 +6,8 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from braided.errors import StateError
+
 
 class Cache(Protocol):
     """Decoded blocks by name; only ever a cache, so any entry may be gone.
@@ -43,6 +45,13 @@ class Store(Protocol):
 
     def delete(self, block: int) -> None:
         """Remove a block."""
+
+
+def missing(block: int) -> StateError:
+    """Return what to say of a block that the bookkeeping names and the store does not have."""
+    return StateError(
+        f"block {block} is missing from the state; restore the checkpoint from a copy, or start with a new one"
+    )
 
 
 class MemoryCache:
@@ -89,6 +98,8 @@ class MemoryStore:
 
     def get(self, block: int) -> bytes:
         """See `Store`."""
+        if block not in self.blocks:
+            raise missing(block)
         return self.blocks[block]
 
     def put(self, block: int, content: bytes) -> None:
@@ -97,4 +108,4 @@ class MemoryStore:
 
     def delete(self, block: int) -> None:
         """See `Store`."""
-        del self.blocks[block]
+        self.blocks.pop(block, None)

@@ -11,11 +11,11 @@ import json
 import time
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 
 from braided.errors import BraidedError, StateError
+from braided.operator.book import RESTORE, CheckedStore, check_options, read_book, write_book
 from braided.operator.contract import Block, Json, Operator, StreamTime, Work
 from braided.operator.router import FORMAT, PROBE, TAGGED, Packet, read_header
 from braided.operator.store import Store
@@ -62,7 +62,9 @@ def run_worker(
     _check_table(book, table)
     streams = _sum_streams(headers, operator)
     results = operator.process(
-        Work(task.worker, blocks, streams, task.watched, task.final, task.moment), book["state"], store
+        Work(task.worker, blocks, streams, task.watched, task.final, task.moment),
+        book["state"],
+        CheckedStore(store, task.worker, book["blocks"]),
     )
     if task.hand_on is not None:
         known = book.get("lateness")
@@ -82,7 +84,7 @@ def run_worker(
     for total, stream in zip(book["streams"], streams, strict=True):
         for name in ("rows", "null_times", "null_keys", "shed"):
             total[name] = total.get(name, 0) + getattr(stream, name)
-    store.save(json.dumps(book, separators=(",", ":")).encode())
+    store.save(write_book(book))
     report: Json = {
         "worker": task.worker,
         "batches": book["batches"],
@@ -100,7 +102,7 @@ def run_worker(
 
 
 def _sort_packets(operator: Operator, packets: Iterable[Packet]) -> tuple[list[tuple[int, Json]], list[Block]]:
-    """Put packets in the order (side, task, seq, kind): the order of arrival from the shuffle is Spark's whim."""
+    """Put packets in the order (side, task, seq, kind): the shuffle gives them in any order."""
     ordered = sorted(packets, key=lambda packet: (packet.side, packet.task, packet.seq, packet.kind))
     headers = [(packet.side, read_header(packet.note)) for packet in ordered if packet.note is not None]
     blocks = [_block(operator, packet, packet.block) for packet in ordered if packet.block is not None]
@@ -153,7 +155,6 @@ def _load_book(store: Store, operator: Operator, task: WorkerTask) -> Json:
     content = store.load()
     if content is None:
         return {
-            "format": FORMAT,
             "worker": task.worker,
             "workers": task.workers,
             "options": operator.options,
@@ -161,41 +162,20 @@ def _load_book(store: Store, operator: Operator, task: WorkerTask) -> Json:
             "counts": {},
             "table": None,
             "streams": [{"rows": 0, "null_times": 0, "null_keys": 0} for _ in operator.inputs],
+            "blocks": {},
             "state": None,
         }
-    book: Json = json.loads(content)
-    if book["format"] != FORMAT:
-        raise StateError(
-            f"the checkpoint has state format {book['format']}, this version of braided writes {FORMAT}; "
-            "start with a new checkpoint"
-        )
+    book = read_book(content)
     if book["workers"] != task.workers:
         raise StateError(
             f"the checkpoint was written with {book['workers']} workers, this query has {task.workers}; set "
             f"spark.sql.shuffle.partitions={book['workers']} or start with a new checkpoint"
         )
     if book["worker"] != task.worker:
-        raise StateError(f"worker {task.worker} was given the state of worker {book['worker']}")
-    _check_options(book["options"], operator.options)
+        raise StateError(f"worker {task.worker} was given the state of worker {book['worker']}; {RESTORE}")
+    check_options(book["options"], operator.options)
+    book["options"] = operator.options
     return book
-
-
-def _check_options(stored: Json, now: Json) -> None:
-    # Compare what JSON can tell apart: a tuple in the options comes back as a list.
-    current: Json = json.loads(json.dumps(now))
-    changed = [name for name in sorted({*stored, *current}) if stored.get(name) != current.get(name)]
-    if changed:
-        details = ", ".join(
-            f"{name} was {_short(stored.get(name))} and is {_short(current.get(name))}" for name in changed
-        )
-        raise StateError(
-            f"the checkpoint was written with other options: {details}; restore them or start with a new checkpoint"
-        )
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 200 else text[:197] + "..."
 
 
 def _sum_streams(headers: list[tuple[int, Json]], operator: Operator) -> list[StreamTime]:

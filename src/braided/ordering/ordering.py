@@ -12,7 +12,7 @@ is before the clock minus K of every input that is not idle.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -32,6 +32,9 @@ from braided.time.quarantine import Quarantine
 from braided.time.stream_clock import StreamClock, all_safe, lateness_options, update_all
 
 SEQ, LATE = "seq", "late"
+# What leaves at a time.
+_PIECE_ROWS = 1 << 18
+_PIECE_BYTES = 8 << 20
 
 
 @dataclass(frozen=True)
@@ -86,7 +89,6 @@ class Ordering:
             "time": self.time,
             "key": list(self.key),
             "lateness": lateness_options(self.lateness),
-            "flagged": self.flagged,
             "idle": self.idle,
             "rows": [f"{field.name} {field.type}" for field in self.schema],
         }
@@ -139,11 +141,11 @@ class Ordering:
         tallies.wait(fresh, 1)
         for rows in (*late, *given_up):
             if self.flagged:
-                yield out.add(rows, late=True)
+                yield from out.add(rows, late=True)
         for rows in waiting.release(fresh, until):
             last = int(_times(rows, self.time)[-1])
             tallies.wait([rows], -1)
-            yield out.add(rows, late=False)
+            yield from out.add(rows, late=False)
         stored = [*waiting.runs, *(run for side in apart for run in side.runs)]
         levels = {
             "stored_rows": sum(run.waiting for run in stored),
@@ -282,16 +284,27 @@ class _Numbering:
         self._ordering = ordering
         self.next = next_
 
-    def add(self, rows: pa.RecordBatch, *, late: bool) -> pa.RecordBatch:
-        """Return rows as results, with their numbers and the mark."""
-        count = rows.num_rows
-        columns = rows.columns[: len(self._ordering.schema)]
-        if not self._ordering.key:
-            columns.append(pa.array(np.arange(self.next, self.next + count)))
-        if self._ordering.flagged:
-            columns.append(pa.array(np.full(count, late)))
-        self.next += count
-        return pa.RecordBatch.from_arrays(columns, schema=self._ordering.output)
+    def add(self, rows: pa.RecordBatch, *, late: bool) -> Iterator[pa.RecordBatch]:
+        """Yield rows as results, with their numbers and the mark, in pieces."""
+        for piece in _pieces(rows):
+            count = piece.num_rows
+            columns = piece.columns[: len(self._ordering.schema)]
+            if not self._ordering.key:
+                columns.append(pa.array(np.arange(self.next, self.next + count)))
+            if self._ordering.flagged:
+                columns.append(pa.array(np.full(count, late)))
+            self.next += count
+            yield pa.RecordBatch.from_arrays(columns, schema=self._ordering.output)
+
+
+def _pieces(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Cut rows in halves until each part is small; all rows of one moment come together, however many and large."""
+    if rows.num_rows > 1 and (rows.num_rows > _PIECE_ROWS or rows.nbytes > _PIECE_BYTES):
+        middle = rows.num_rows // 2
+        yield from _pieces(rows.slice(0, middle))
+        yield from _pieces(rows.slice(middle))
+    else:
+        yield rows
 
 
 def _inputs(rows: pa.RecordBatch) -> npt.NDArray[np.int8]:

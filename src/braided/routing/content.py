@@ -1,7 +1,7 @@
 """A hash of a row's content, and of its ordinal among identical rows, that says which part of a grid it picks.
 
 Any choice is correct; a hash of the content makes it a function of the row alone, and the ordinal spreads
-duplicates. Nested columns are left out: rows that differ only there are told apart by their ordinal.
+duplicates. Nested columns are left out: rows that differ only there count as identical, with different ordinals.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@
 ```
 
 A file appears whole or not at all, and only one of several writers of a name succeeds. Whatever is read may be
-damaged or forged: it is checked, and a doubt stops the query.
+damaged or forged, so it is checked. The query stops if anything is wrong.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ class ControlDir:
         return files_at(self.location)
 
     def check(self) -> None:
-        """Raise if the file system cannot create a file exclusively: pins would only be a hope."""
+        """Raise if the file system cannot create a file exclusively: two tasks could pin a batch to two tables."""
         self._files.check()
 
     def claim(self, query: str, join: str) -> None:
         """Make a query the owner, or raise if another one is."""
         mine = {"format": _FORMAT, "query": query, "join": join}
-        # Every task asks, and almost always it is there: reading costs less than failing to create.
+        # Every task asks, and the file is almost always there: reading costs less than failing to create.
         known = self._files.read("owner.json") is not None
         if known or not self._files.create("owner.json", _bytes(mine)):
             owner = self._json("owner.json")
@@ -107,7 +107,7 @@ class ControlDir:
         return table
 
     def pin(self, batch: int, query: str) -> RoutingTable:
-        """Return the table of a batch: the one its pin names, and else the newest, pinned now."""
+        """Return the table of a batch: the one that its pin names, or the newest, which is pinned now."""
         name = _pin_name(batch)
         content = self._files.read(name)
         # Pins of old batches are deleted, so a batch that has none may be older than all that are left.

@@ -76,7 +76,7 @@ class Deaths:
         """
         now = [_End(clock) for clock in clocks] if ahead is None else [_End(seen.top, seen.gone) for seen in ahead]
         if self._last is not None and version > self._last[1]:
-            # Only the batch before tells; if it is unknown, this batch's own bounds hold for those rows just as well.
+            # The batch before bounds those rows. If it is unknown, this batch's own bounds hold for them just as well.
             end = self._last[3] if self._last[0] == batch - 1 else now
             for passed in range(self._last[1] + 1, version + 1):
                 self._ends[passed] = end

@@ -97,7 +97,7 @@ class RoutingTable:
 
     @cached_property
     def digest(self) -> str:
-        """A digest that tells two tables apart."""
+        """A digest by which two tables differ."""
         return hashlib.sha256(self.to_bytes()).hexdigest()[:32]
 
     @cached_property

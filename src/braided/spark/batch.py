@@ -74,6 +74,8 @@ def _multijoin(plan: Plan, join: MultiJoin, frames: Sequence[DataFrame]) -> Data
 def _ordered(operator: Ordering, frames: Sequence[DataFrame]) -> DataFrame:
     """Let Spark sort; ties break by input and the columns' values."""
     number = "__braided_input"
+    while number in [name.lower() for name in operator.schema.names]:
+        number += "_"
     numbered = [frame.withColumn(number, F.lit(at)) for at, frame in enumerate(frames)]
     time = _quoted(operator.time)
     together = reduce(lambda a, b: a.unionByName(b), numbered).where(time.isNotNull())

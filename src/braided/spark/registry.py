@@ -104,8 +104,8 @@ class Watched:
         if late:
             self.warned = True
             _log.warning(
-                "%s: %d rows of the %s stream came later than its lateness, %s, learned since none was given; "
-                "they may have lost pairs. Give lateness=, or the input a withWatermark.",
+                "%s: %d rows of the %s stream came later than its lateness, %s, which was learned since none was "
+                "given; they may have lost pairs. Give lateness=, or the input a withWatermark.",
                 self.name, late[0]["late"], late[0]["name"], show_duration(late[0]["lateness"]),
             )  # fmt: skip
 

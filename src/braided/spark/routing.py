@@ -12,14 +12,13 @@ from braided.errors import ControlError, OptionError
 from braided.routing.control import ControlDir
 from braided.routing.start import first_table
 from braided.routing.table import RoutingTable
+from braided.spark.conf import PROVIDER, ROCKSDB
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _log = logging.getLogger("braided")
 PARTITIONS = "spark.sql.shuffle.partitions"
-_ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-_PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 
 
 @dataclass(frozen=True)
@@ -51,9 +50,9 @@ class Routing:
 
 def count_workers(spark: SparkSession) -> int:
     """Check that the session can run a stateful operator; return the number of its workers."""
-    provider = spark.conf.get(_PROVIDER)
-    if provider != _ROCKSDB:
-        raise OptionError(f"{_PROVIDER}={provider!r}: braided keeps its state in RocksDB; set it to {_ROCKSDB!r}")
+    provider = spark.conf.get(PROVIDER)
+    if provider != ROCKSDB:
+        raise OptionError(f"{PROVIDER}={provider!r}: braided keeps its state in RocksDB; set it to {ROCKSDB!r}")
     return int(str(spark.conf.get(PARTITIONS)))
 
 

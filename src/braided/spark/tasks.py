@@ -15,10 +15,11 @@ from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
 from braided.errors import BraidedError
+from braided.operator.book import lasting
 from braided.operator.cache import host_cache
 from braided.operator.contract import Operator
 from braided.operator.router import Packet, Watch, route_task
-from braided.operator.store import Cache
+from braided.operator.store import Cache, missing
 from braided.operator.worker import WorkerTask, fingerprint, run_worker
 from braided.routing.table import RoutingTable, worker_ids
 from braided.spark.routing import Routing
@@ -93,7 +94,7 @@ class RouteTask:
         context = TaskContext.get()
         task = context.partitionId() if context is not None else 0
         options = fingerprint(self._operator.options)
-        table = self._find_table(options)
+        table = self._find_table(fingerprint(lasting(self._operator.options)))
         workers = self._routing.workers
         ids = worker_ids(workers)
         watch = None if self._routing.control is None else Watch(self._routing.redact)
@@ -112,8 +113,8 @@ class RouteTask:
         for batch in batches:
             yield batch.rename_columns(names[: batch.num_columns])
 
-    def _find_table(self, options: str) -> RoutingTable:
-        """Return the batch's table."""
+    def _find_table(self, join: str) -> RoutingTable:
+        """Return the batch's table, from the control directory of this join where there is one."""
         if self._routing.control is None:
             return self._routing.table
         context = TaskContext.get()
@@ -121,7 +122,7 @@ class RouteTask:
         query = context.getLocalProperty("sql.streaming.queryId") if context is not None else None
         if batch is None or query is None:
             raise BraidedError("control=: only a streaming query can use it; this plan runs outside of one")
-        return self._routing.table_of(int(batch), query, options)
+        return self._routing.table_of(int(batch), query, join)
 
 
 def _packet_rows(packets: list[Packet], ids: tuple[int, ...]) -> pa.RecordBatch:
@@ -166,7 +167,7 @@ class Worker(StatefulProcessor):  # type: ignore[misc]
         import pandas as pd
 
         _check_version(self._version)
-        # Its partition would not tell: where two results are united, those of the second are counted on.
+        # Not by its partition: where two results are united, Spark goes on counting with the partitions of the second.
         worker = worker_ids(self._workers).index(int(key[0]))
         packets = []
         moment = None
@@ -227,7 +228,10 @@ class SparkStore:
 
     def get(self, block: int) -> bytes:
         """See `Store`."""
-        return bytes(self._blocks.getValue((block,))[0])
+        row = self._blocks.getValue((block,))
+        if row is None:
+            raise missing(block)
+        return bytes(row[0])
 
     def put(self, block: int, content: bytes) -> None:
         """See `Store`."""

@@ -1,4 +1,4 @@
-"""Native watermarks around a braided operator: read them, lengthen them, leave word of them on the result.
+"""Native watermarks around a braided operator: read them, lengthen them, mark the result with them.
 
 A native operator after a join drops rows older than Spark's watermark, and a result may be older than either
 input's watermark by the width of the window. Spark's own join delays its output watermark for that reason;

@@ -46,7 +46,7 @@ class WithBudget(Spec):
 
     memory: Memory | None = option(
         'A budget per worker over all streams: a number of rows, or ``"256 MB"`` (credits and indexes included). The '
-        "result is then as much of the exact one as the rows kept allow. Rows are put in order first, so results come "
+        "result is then as much of the exact one as the kept rows allow. Rows are put in order first, so results come "
         "later by the lateness.",
         default=None,
     )

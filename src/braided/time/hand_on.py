@@ -1,7 +1,7 @@
 """Handing a learned lateness on: results carry, in a last column, how late the next operator must expect them.
 
 The paper sends a pseudo event when K grows. Here every row of a batch carries the delay that follows from the K of the
-batch before, and the next operator takes it off again: so it waits long enough before the first late result comes.
+batch before, and the next operator takes it off again. So it waits long enough before the first late result comes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FIELD = pa.field(COLUMN, pa.int64())
 
 @dataclass(frozen=True)
 class HandOn:
-    """What a join's results need to know of its window.
+    """The delay of a join's results, from its window.
 
     >>> HandOn(Window(-1, 1, (0, 0))).delay([5, 60])
     62

@@ -11,7 +11,7 @@ from braided.errors import OptionError
 from braided.time.lateness import Lateness
 
 JOIN_FLOOR = 10_000_000
-"""The least lateness that a join learns, and the default of Spark's users: ten seconds."""
+"""The least lateness that a join learns: ten seconds. It costs a join state, not time (docs/time.md)."""
 
 
 def resolve_rule(lateness: Any, floor: int) -> int | Lateness:

@@ -1,6 +1,6 @@
 """What all workers know of one stream's time: its clock, its lateness, whether it is idle. Kept in their state.
 
-All router tasks tell all workers the same, so every worker computes the same.
+All router tasks send all workers the same summaries, so every worker computes the same.
 """
 
 from __future__ import annotations
@@ -161,13 +161,13 @@ class StreamClock:
 
     def report(self) -> dict[str, Any]:
         """Return what people want to know of it."""
-        told: dict[str, Any] = {"clock": self.clock, "lateness": self.lateness}
-        told |= {"settled": self.settled, "top": self.trust.top, "limit": self.limit, "gone": self.gone}
+        report: dict[str, Any] = {"clock": self.clock, "lateness": self.lateness}
+        report["trust"] = {"settled": self.settled, "top": self.trust.top, "limit": self.limit, "gone": self.gone}
         if self._learner is not None:
-            told["lateness_history"] = self._history
+            report["lateness_history"] = self._history
         if self._idle_after is not None:
-            told |= {"silent": self.silent, "idle": self.idle}
-        return told
+            report |= {"silent": self.silent, "idle": self.idle}
+        return report
 
 
 def update_all(

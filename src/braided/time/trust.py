@@ -1,14 +1,14 @@
-"""Which times may move a clock: those of the crowd. A device years ahead is a crowd of few, whatever it sends.
+"""Which times may move a clock: those of the crowd, to which most rows belong. One device years ahead is never that.
 
 ```
  behind                     near the clock                          ahead: doubted
  --[####]------- jump -------[##########################|clock]------- jump -------[#]-->
 ```
 
-Times less than `jump` apart belong together. Rows near the clock move it. Rows ahead of it move it only once they
-are the most of what arrives, as after an outage; and should the clock itself have started with a wrong one, rows
-behind it take it back on the same condition. The clock then *leaps* to where the middle one of those rows is: of rows
-that are hours apart, as a sparse stream has them, no single one decides.
+Times less than `jump` apart belong together. Rows near the clock move it. Rows ahead of it move it only once most rows
+are there, as after an outage. If the clock itself has started with a wrong row, rows behind it take it back on the same
+condition. The clock then *leaps* to where the middle one of those rows is: of rows that are hours apart, as a sparse
+stream has them, no single one decides.
 
 A clock *counts*, is settled, once as many rows have been near it as may decide a vote, or another clock that counts has
 got there. Until then nothing expires by it and nothing leaves: the first row of a stream may be the wrong one.

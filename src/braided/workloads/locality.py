@@ -1,7 +1,7 @@
 """Where a stream's locality comes from: popularity over long times, or correlation over short ones (section 2).
 
 Both make a key come back soon, that is, after few different others. A random permutation of the stream keeps the first
-and destroys the second, so the two are told apart by comparing the trace with it::
+and destroys the second, so comparing the trace with it separates the two::
 
     share of rows |        ____----   the trace
     whose key was |    _--~  ___---

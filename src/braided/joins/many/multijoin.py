@@ -3,10 +3,10 @@
 Every combination of one row from each stream with equal keys and ``max(t) - min(t) <= within`` comes out once: when
 the last of its rows arrives, in the batch of that row. State expires after the whole batch has probed.
 
-*Routing that changes.* Copies that only probe, as two streams have them, are not enough: of x stored under an older
-assignment and y under a newer one, a third row z meets each, but nowhere both. So a row is stored under *every*
-assignment that is alive when it arrives, and marked where that is not the newest. A combination counts only under the
-newest assignment of its earliest batch:
+*Routing that changes.* Copies that only probe, as two streams have them, are not enough: if x is stored under an older
+assignment and y under a newer one, a third row z meets x in one worker and y in another. So a row is stored under
+*every* assignment that is alive when it arrives, and marked where that is not the newest. A combination counts only
+under the newest assignment of its earliest batch:
 
 ```
  assignment a   x primary   y copy   z copy      all three meet; x is the earliest and is primary here: counted

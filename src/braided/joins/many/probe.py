@@ -99,7 +99,7 @@ class Combiner:
     def combine(self, starting: int, new: Sequence[Run]) -> Iterator[pa.RecordBatch]:
         """Yield full pieces of the combinations whose first new row is of the stream `starting`."""
         others = [stream for stream in range(len(self._streams)) if stream != starting]
-        # The stream with the fewest rows first: what it leaves is what the others are searched for.
+        # The stream with the fewest rows first: the others are searched only for the rows that it leaves.
         others.sort(key=lambda stream: (self._streams[stream].rows, stream))
         for at, run in enumerate(new):
             if not len(run.times):

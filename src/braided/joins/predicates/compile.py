@@ -29,8 +29,8 @@ operand lets an overflow raise. Where neither raises, the answers are equal. Sum
 or more integers, and arithmetic tested twice, do not compile, because Spark reorders the former and may
 simplify the latter, and so moves their overflow.
 
-Precondition: the pairs handed to ``mask`` are results of the join but for the predicate; string columns have
-the default collation, which Arrow's schema does not tell.
+Precondition: the pairs handed to ``mask`` are results of the join apart from the predicate; string columns have
+the default collation, which Arrow's schema does not show.
 
 >>> schema = pa.schema([("cell", pa.string()), ("amount", pa.int64())])
 >>> predicate = compile_where("l.cell <> r.cell AND r.amount > l.amount + 10", schema, schema)

@@ -23,7 +23,7 @@ class Uncompilable(BraidedError):
 
 @dataclass(frozen=True)
 class Syntax:
-    """A node: ``op`` names it, ``args`` are its parts, ``text`` is what the user wrote there.
+    """A node: ``op`` names it, ``args`` are its parts, ``text`` the user's words there.
 
     ``column`` has a side and a name, ``literal`` a value and a ``Type``, ``interval`` microseconds and
     ``cast`` an operand and a ``Type``; every other operator has operands only. A decimal's value is its

@@ -88,7 +88,7 @@ class IsNull:
 
 @dataclass(frozen=True)
 class IsIn:
-    """``members`` have the operand's type; ``null`` tells that the list also holds NULL."""
+    """``members`` have the operand's type; ``null``: the list also holds NULL."""
 
     operand: Value
     members: tuple[Any, ...]

@@ -1,7 +1,7 @@
 """Turn the predicate of a theta join into one loop over numbers: per-row inputs, an expression, and dimensions.
 
-What reads one side only is computed once a row, by ``where_eval``, into a *slot*: an array of numbers. What
-compares a value of one side with one of the other becomes a comparison of int64 keys, whose order is Spark's:
+A part that reads one side only is computed once a row, by `predicates.evaluate`, into a *slot*: an array of numbers. A
+comparison of a value of one side with one of the other becomes one of int64 keys, whose order is Spark's:
 
     ints, times, narrow decimals    themselves
     floats                          bits in order: -0.0 is 0.0, NaN is greatest
@@ -10,10 +10,10 @@ compares a value of one side with one of the other becomes a comparison of int64
 NOT is pushed down to the comparisons, so that null, which is neither true nor false, is the validity of a
 slot. Rows that are null where a conjunct needs a value are dropped before; only an OR and ``<=>`` see nulls.
 
-A *dimension* is a conjunct that says ``low <= l - r <= high`` (or ``l + r``): ``theta_band`` finds its pairs
+A *dimension* is a conjunct that says ``low <= l - r <= high`` (or ``l + r``): `theta.band` finds its pairs
 without testing all. The expression is valid for numbers, under numba, and for arrays of pairs, under NumPy.
 
-Precondition: integer arithmetic across sides does not overflow; ``Plan.fits`` tells, from the ends of the slots.
+Precondition: integer arithmetic across sides does not overflow; ``Plan.fits`` says so from the ends of the slots.
 
 >>> import pyarrow as pa
 >>> from braided.joins.predicates.compile import compile_where
@@ -110,7 +110,7 @@ class Check(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """How one predicate runs. ``text`` is what pairs are tested for, ``rest`` what the dimensions leave to test."""
+    """How one predicate runs. ``text`` is the test of pairs, ``rest`` the part of it that the dimensions leave."""
 
     columns: dict[str, tuple[str, ...]]
     slots: dict[str, Slot]

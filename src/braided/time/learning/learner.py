@@ -44,12 +44,12 @@ def rule_of(spec: Lateness, reach: int | None) -> Rule:
 
 
 def new_summary(spec: Lateness) -> Delays | NextDelays:
-    """Return what a task tells of its delays, before its first row."""
+    """Return a task's summary of its delays, before its first row."""
     return NextDelays(spec.ceiling_us) if spec.measure == "next" else Delays(fine=spec.recall is not None)
 
 
 def read_summary(spec: Lateness, value: dict[str, Any]) -> Delays | NextDelays:
-    """Read what a task tells of its delays."""
+    """Read a task's summary of its delays."""
     return NextDelays.from_json(value, spec.ceiling_us) if spec.measure == "next" else Delays.from_json(value)
 
 

@@ -82,7 +82,7 @@ class NextDelays:
         return first if after is None else max(first, after)
 
     def add(self, times: Times, setting: npt.NDArray[np.bool_] | None) -> None:
-        """Add the task's next rows, in order of arrival; `setting` tells which of them set the clock, or all."""
+        """Add the task's next rows, in order of arrival; `setting` says which of them set the clock, or all do."""
         times = np.ascontiguousarray(times, np.int64)
         mask = np.ones(len(times), np.bool_) if setting is None else np.ascontiguousarray(setting, np.bool_)
         _add(times, mask, self._state, self._ceiling)

@@ -64,7 +64,7 @@ def add_pending(state: State, rows: int, first: int, smallest: int, sum1: float,
 def measure_pending(state: State, ceiling: int, clock: int) -> int:
     """Learn from the rows kept, now that the clock is set, and return their largest delay.
 
-    A clock that jumps by more than the ceiling, as after an outage, tells nothing of their delays: they are let go.
+    A clock that jumps by more than the ceiling, as after an outage, says nothing about their delays: they are let go.
     """
     now = state[0]
     rows, now.pending = now.pending, 0

@@ -1,0 +1,232 @@
+"""Runs operators in one process as a cluster would: restarted, re-run, on changing routes. Knows no operator."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import pickle
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from histories import SCHEMA, History, Row, Tasks, Way, batches
+from routing_cases import RandomController
+
+from braided.compile.build import build
+from braided.compile.plan import Plan, Setting
+from braided.compile.stream import Stream
+from braided.local import runtime as local
+from braided.local.runtime import LocalRuntime
+from braided.operator.cache import FileCache
+from braided.operator.store import MemoryStore
+from braided.operator.book import read_book
+from braided.routing.grid import Grid
+from braided.routing.start import first_table
+from braided.routing.table import RoutingTable
+from braided.specs.spec import Spec
+
+FINAL: Tasks = [(0, [])]
+SECOND = 1_000_000
+
+
+def plan_of(spec: Spec, *, adaptive: bool = False, schema: pa.Schema = SCHEMA) -> Plan:
+    """Build a spec over streams of one schema."""
+    return build(spec, [Stream(label, schema) for label in spec.labels], Setting(adaptive=adaptive))
+
+
+def can_adapt(plan: Plan) -> bool:
+    """Whether the routing of a plan may change while it runs."""
+    return plan.joined is not None and plan.fixed is None
+
+
+class OneColumn(RandomController):
+    """Changes the routing at random, with grids of one column."""
+
+    def grid(self, grid: Grid) -> Grid:
+        return Grid((grid.workers,))
+
+
+@lru_cache(maxsize=32)
+def _first_table(scheme: str, workers: int, *, keyed: bool) -> RoutingTable:
+    """The table that a query starts with; to make one and its digest takes longer than a batch here."""
+    return first_table(scheme, workers, keyed=keyed, version=1)
+
+
+@lru_cache(maxsize=1)
+def host_cache() -> FileCache:
+    """The cache of a host on which processes come and go."""
+    folder = Path(tempfile.mkdtemp(prefix="braided-contract-"))
+    return FileCache(folder / "cache", 1 << 28)
+
+
+@dataclass
+class Ran:
+    """What came out of a run: rows in order, the report, and the state after each batch."""
+
+    rows: list[Row] = field(default_factory=list)
+    runtime: LocalRuntime | None = None
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """The report at the end."""
+        assert self.runtime is not None
+        return self.runtime.report().to_dict()
+
+
+class Host:
+    """Runs the batches of a spec one after the other, each in a new process where the way says so.
+
+    The operator itself is built anew with every restart: what it remembers is in its stores, or lost.
+    """
+
+    def __init__(self, spec: Spec, way: Way, *, schema: pa.Schema = SCHEMA) -> None:
+        self.way = way
+        self.plans = [plan_of(spec, adaptive=way.rerouted, schema=schema) for _ in range(2)]
+        plan = self.plans[0]
+        table = _first_table(plan.scheme, way.workers, keyed=plan.keyed)
+        self.runtime = LocalRuntime(plan.operator, way.workers, controller=self._controller(table))
+        self.runtime.table = table
+        self.batch = 0
+        if way.restart == "kept":
+            for store in self.runtime.stores:
+                store.cache = host_cache()
+
+    def _controller(self, table: RoutingTable) -> Any:
+        """Return who changes the routing, if anybody does."""
+        joined = self.plans[0].joined
+        if not self.way.rerouted or joined is None:
+            return None
+        kind = OneColumn if joined.most_columns == 1 else RandomController
+        controller = kind(table, joined.window, slots=0)
+        controller.keys = 4
+        return controller
+
+    @property
+    def moment(self) -> int | None:
+        """The moment of the batch, for operators that ask."""
+        return None if self.plans[0].operator.idle is None else self.batch * SECOND
+
+    def run(self, tasks: Tasks, *, final: bool = False) -> list[pa.RecordBatch]:
+        """Run a batch, and be restarted after it."""
+        pieces = list(self.runtime.run_batch(tasks, final=final, moment=self.moment))
+        self.batch += 1
+        if self.way.restart != "never":
+            self.restart()
+        return pieces
+
+    def restart(self) -> None:
+        """Go on as a new process would."""
+        old = self.runtime
+        self.plans.reverse()
+        table = RoutingTable.from_bytes(old.table.to_bytes()) if self.way.rerouted else old.table
+        # Workers come and go while the driver stays, or it starts anew with them.
+        controller = old.controller if (self.way.shuffle or 0) % 2 else self._controller(table)
+        self.runtime = LocalRuntime(self.plans[0].operator, stores=reloaded(old.stores), controller=controller)
+        self.runtime.table = table
+        self.runtime.reports = old.reports
+        if self.way.restart == "kept":
+            for store in self.runtime.stores:
+                store.cache = host_cache()
+
+
+def reloaded(stores: Sequence[MemoryStore]) -> list[MemoryStore]:
+    """Return stores as a new process finds them."""
+    found: list[MemoryStore] = pickle.loads(pickle.dumps(list(stores)))
+    return found
+
+
+def drive(spec: Spec, history: History, way: Way, *, schema: pa.Schema = SCHEMA, final: bool = True) -> Ran:
+    """Run a history in some way to its end, and see that no input was written to."""
+    host = Host(spec, way, schema=schema)
+    operator = host.plans[0].operator
+    ran = Ran()
+    todo = batches(history, way, operator.inputs)
+    for number, tasks in enumerate([*todo, FINAL] if final else todo):
+        before = contents(tasks)
+        for piece in host.run(tasks, final=number == len(todo)):
+            assert piece.schema == operator.output, "not the schema that was promised"
+            ran.rows += rows_of(piece)
+        assert contents(tasks) == before, "an input was written to"
+    ran.runtime = host.runtime
+    return ran
+
+
+def contents(tasks: Tasks) -> list[bytes]:
+    """Return the input of a batch as bytes."""
+    return [batch.serialize().to_pybytes() for _, parts in tasks for batch in parts]
+
+
+def rows_of(piece: pa.RecordBatch) -> list[Row]:
+    """Return rows with their times in microseconds."""
+    plain = pa.RecordBatch.from_arrays([_plain(column) for column in piece.columns], piece.schema.names)
+    rows: list[Row] = plain.to_pylist()
+    return rows
+
+
+def _plain(column: pa.Array) -> pa.Array:
+    if pa.types.is_timestamp(column.type):
+        return column.cast(pa.int64())
+    if pa.types.is_struct(column.type):
+        names = [column.type.field(number).name for number in range(column.type.num_fields)]
+        return pa.StructArray.from_arrays([_plain(part) for part in column.flatten()], names, mask=column.is_null())
+    return column
+
+
+@dataclass(frozen=True)
+class Trace:
+    """All that a batch leaves behind, as bytes: what crosses the shuffle, the results, the state."""
+
+    packets: tuple[Any, ...]
+    results: tuple[bytes, ...]
+    state: tuple[Any, ...]
+
+    @property
+    def digest(self) -> str:
+        """A name for it."""
+        return hashlib.sha256(repr(self).encode()).hexdigest()
+
+
+def traced(runtime: LocalRuntime, tasks: Tasks, *, final: bool, moment: int | None, backwards: bool = False) -> Trace:
+    """Run a batch and return what it leaves behind; `backwards` lets packets arrive in the opposite order."""
+    packets = []
+    run_worker = local.run_worker
+
+    def watched(operator: Any, place: Any, sent: Any, store: Any) -> Any:
+        packets.extend(sorted(map(repr, sent)))
+        return run_worker(operator, place, sent[::-1] if backwards else sent, store)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(local, "run_worker", watched)
+        results = [piece.serialize().to_pybytes() for piece in runtime.run_batch(tasks, final=final, moment=moment)]
+    return Trace(tuple(packets), tuple(results), tuple(map(state_of, runtime.stores)))
+
+
+def state_of(store: MemoryStore) -> tuple[str, dict[int, bytes]]:
+    """Return a worker's state as it is stored, but for the CPU time that its report shows."""
+    book = {} if store.book is None else read_book(store.book)
+    book.get("counts", {}).pop("cpu_ms", None)
+    return json.dumps(book), dict(store.blocks)
+
+
+def stored_bytes(runtime: LocalRuntime) -> int:
+    """Return what all stores hold."""
+    return sum(len(store.book or b"") + sum(map(len, store.blocks.values())) for store in runtime.stores)
+
+
+def steps(history: History, way: Way, spec: Spec) -> Iterator[tuple[Host, Tasks, bool]]:
+    """Yield a host that is about to run each batch, the batch, and whether it is the last; then run it."""
+    host = Host(spec, way)
+    todo = batches(history, way, host.plans[0].operator.inputs)
+    for number, tasks in enumerate([*todo, FINAL]):
+        yield host, tasks, number == len(todo)
+        host.run(tasks, final=number == len(todo))
+
+
+def other_way(way: Way, **changed: Any) -> Way:
+    """Return a way with something changed."""
+    return replace(way, **changed)

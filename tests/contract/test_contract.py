@@ -1,0 +1,122 @@
+"""Every operator that exists keeps its promises, however streams are cut, carried, restarted and damaged."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from cases import KINDS, Case
+from checks import (
+    check_again,
+    check_bounded_state,
+    check_change,
+    check_cuts,
+    check_damage,
+    check_late,
+    check_other_columns,
+    check_other_workers,
+    check_pieces,
+    check_result,
+    lateness_of,
+)
+from driving import can_adapt, plan_of
+from histories import histories, ways
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from profiles import examples
+
+CASES = [pytest.param(case, id=f"{spec.kind}: {case.name}") for spec, kind in KINDS.items() for case in kind.cases]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_result_does_not_depend_on_cuts_order_workers_or_restarts(case: Case) -> None:
+    @settings(max_examples=examples(200, quick=6), deadline=None)
+    @given(st.data())
+    def holds(data: Any) -> None:
+        spec = data.draw(case.specs)
+        history = data.draw(histories(lateness_of(spec), twins=case.twins))
+        way = data.draw(ways(len(history.rows)))
+        check_cuts(spec, history, way, data.draw(ways(len(history.rows), workers=way.workers)))
+
+    holds()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_late_rows_find_a_part_and_never_more(case: Case) -> None:
+    @settings(max_examples=examples(100, quick=4), deadline=None)
+    @given(st.data())
+    def holds(data: Any) -> None:
+        spec = data.draw(case.specs)
+        history = data.draw(histories(lateness_of(spec), twins=case.twins, beyond=20))
+        check_late(spec, history, data.draw(ways(len(history.rows))))
+
+    holds()
+
+
+ADAPTING = [case for case in CASES if can_adapt(plan_of(case.values[0].example, adaptive=True))]
+
+
+@pytest.mark.parametrize("case", ADAPTING)
+def test_the_result_does_not_depend_on_the_routing(case: Case) -> None:
+    @settings(max_examples=examples(200, quick=6), deadline=None)
+    @given(st.data())
+    def holds(data: Any) -> None:
+        spec = data.draw(case.specs)
+        history = data.draw(histories(lateness_of(spec), twins=case.twins))
+        check_result(spec, history, data.draw(ways(len(history.rows), rerouted=True)))
+
+    holds()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_batch_that_runs_again_repeats_itself_to_the_byte(case: Case) -> None:
+    @settings(max_examples=examples(60, quick=2), deadline=None)
+    @given(st.data())
+    def holds(data: Any) -> None:
+        spec = data.draw(case.specs)
+        history = data.draw(histories(lateness_of(spec), beyond=data.draw(st.sampled_from((0, 20)))))
+        rerouted = can_adapt(plan_of(spec, adaptive=True)) and data.draw(st.booleans())
+        check_again(spec, history, data.draw(ways(len(history.rows), rerouted=rerouted)))
+
+    holds()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_damaged_state_is_an_error_and_never_a_wrong_result(case: Case) -> None:
+    assert check_damage(case.example, examples(20, quick=1)) > 10
+
+
+CHANGES = [
+    pytest.param(case.example, change, id=f"{spec.kind}: {case.name}: {change.option} {change.refused}")
+    for spec, kind in KINDS.items()
+    for case in kind.cases
+    for change in kind.changes
+    if change.when(case.example)
+]
+
+
+@pytest.mark.parametrize(("spec", "change"), CHANGES)
+def test_a_checkpoint_takes_options_that_do_not_matter_to_it_and_no_others(spec: Any, change: Any) -> None:
+    check_change(spec, change)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_checkpoint_of_other_columns_or_workers_is_refused(case: Case) -> None:
+    check_other_columns(case.example)
+    check_other_workers(case.example)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_state_does_not_grow_with_the_stream(case: Case) -> None:
+    check_bounded_state(case.example, 36, 10)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_state_does_not_grow_with_a_device_that_is_years_ahead(case: Case) -> None:
+    check_bounded_state(case.example, 24, 600_000_000, broken=True)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_results_leave_in_pieces_of_bounded_size(case: Case) -> None:
+    check_pieces(case.example, wide=False)
+    check_pieces(case.example, wide=True)

@@ -1,0 +1,27 @@
+"""How many examples a property test tries: some in every check, many before an issue is closed.
+
+A test names what it tries with `./check --slow`; every other run takes a share of that::
+
+    @settings(max_examples=examples(400), deadline=None)
+"""
+
+from __future__ import annotations
+
+from hypothesis import Phase, settings
+
+SHARE = 0.2
+FEWEST = 10
+
+settings.register_profile("quick")
+settings.register_profile("slow")
+# Mutations only need to be noticed, not explained: shrinking a failure takes minutes.
+for name in ("mutations", "slow-mutations"):
+    settings.register_profile(name, phases=[Phase.explicit, Phase.generate], database=None)
+settings.load_profile("quick")
+
+
+def examples(slow: int, *, quick: int | None = None) -> int:
+    """Return how many examples to try in this run; `quick` where the usual share would miss what the test is for."""
+    if settings.get_current_profile_name().startswith("slow"):
+        return slow
+    return max(min(FEWEST, slow), round(SHARE * slow)) if quick is None else quick
