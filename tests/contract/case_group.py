@@ -90,7 +90,7 @@ def _of_join(row: Row) -> tuple[Any, ...]:
     return row["join"], *row[row["join"]].values()
 
 
-_group_policies = st.sampled_from(("gdj", "recent", "prob", "fifo", "random", braided.GDJ(initial=0.3)))
+_group_policies = st.sampled_from(("gdj", "prob", "fifo", "random", braided.GDJ(initial=0.3)))
 
 GROUPS = Kind(
     wanted=wanted,
