@@ -21,7 +21,10 @@ settings.load_profile("quick")
 
 
 def examples(slow: int, *, quick: int | None = None) -> int:
-    """Return how many examples to try in this run; `quick` where the usual share would miss what the test is for."""
-    if settings.get_current_profile_name().startswith("slow"):
-        return slow
-    return max(min(FEWEST, slow), round(SHARE * slow)) if quick is None else quick
+    """Return how many examples to try in this run; `quick` where the usual share would be too few or too many."""
+    return size(quick=max(min(FEWEST, slow), round(SHARE * slow)) if quick is None else quick, slow=slow)
+
+
+def size(*, quick: int, slow: int) -> int:
+    """Return how large something is in this run."""
+    return slow if settings.get_current_profile_name().startswith("slow") else quick

@@ -26,7 +26,7 @@ Filter = Callable[[str, str], list[int] | None]
 
 
 @pytest.fixture(scope="module")
-def spark_filter(spark: SparkSession) -> Filter:
+def spark_filter(spark_session: SparkSession) -> Filter:
     """Return the numbers of the rows that Spark keeps, or None where it raises an overflow."""
     from pyspark.errors import ArithmeticException
 
@@ -39,7 +39,7 @@ def spark_filter(spark: SparkSession) -> Filter:
         # A struct a side reads as l.x, and its filter takes half the time of one on a join. Cached, since
         # Spark's optimizer interprets a filter over a local relation: we want its compiled code.
         table = pa.table({"n": pa.array(range(200)), **sides})
-        frames[name] = spark.createDataFrame(table).coalesce(1).cache()
+        frames[name] = spark_session.createDataFrame(table).coalesce(1).cache()
 
     def keep(name: str, text: str) -> list[int] | None:
         try:

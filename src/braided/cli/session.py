@@ -104,6 +104,9 @@ def local_session(folder: Path, workers: int) -> Iterator[SparkSession]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
+    # A socket's path has at most 107 bytes, of which its name takes 43; the JVM makes folders of its own above it.
+    if len(str(scratch).encode()) > 50:
+        settings["spark.python.unix.domain.socket.enabled"] = "false"
     # More workers than cores take turns: a Python process for each would only start more slowly.
     slots = min(workers, os.cpu_count() or 1)
     builder = SparkSession.builder.master(f"local[{slots}]").appName("braided demo")
