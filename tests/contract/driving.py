@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import pickle
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -22,9 +21,10 @@ from braided.compile.plan import Plan, Setting
 from braided.compile.stream import Stream
 from braided.local import runtime as local
 from braided.local.runtime import LocalRuntime
+from braided.operator.book import read_book
 from braided.operator.cache import FileCache
 from braided.operator.store import MemoryStore
-from braided.operator.book import read_book
+from braided.operator.worker import run_worker
 from braided.routing.grid import Grid
 from braided.routing.start import first_table
 from braided.routing.table import RoutingTable
@@ -185,16 +185,10 @@ class Trace:
     results: tuple[bytes, ...]
     state: tuple[Any, ...]
 
-    @property
-    def digest(self) -> str:
-        """A name for it."""
-        return hashlib.sha256(repr(self).encode()).hexdigest()
-
 
 def traced(runtime: LocalRuntime, tasks: Tasks, *, final: bool, moment: int | None, backwards: bool = False) -> Trace:
     """Run a batch and return what it leaves behind; `backwards` lets packets arrive in the opposite order."""
-    packets = []
-    run_worker = local.run_worker
+    packets: list[str] = []
 
     def watched(operator: Any, place: Any, sent: Any, store: Any) -> Any:
         packets.extend(sorted(map(repr, sent)))
@@ -225,8 +219,3 @@ def steps(history: History, way: Way, spec: Spec) -> Iterator[tuple[Host, Tasks,
     for number, tasks in enumerate([*todo, FINAL]):
         yield host, tasks, number == len(todo)
         host.run(tasks, final=number == len(todo))
-
-
-def other_way(way: Way, **changed: Any) -> Way:
-    """Return a way with something changed."""
-    return replace(way, **changed)

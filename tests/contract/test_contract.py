@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
-from cases import KINDS, Case
+from cases import KINDS
 from checks import (
     check_again,
     check_bounded_state,
@@ -18,14 +23,17 @@ from checks import (
     check_pieces,
     check_result,
     lateness_of,
+    trace_of,
 )
 from driving import can_adapt, plan_of
 from histories import histories, ways
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kinds import Case
 from profiles import examples
 
-CASES = [pytest.param(case, id=f"{spec.kind}: {case.name}") for spec, kind in KINDS.items() for case in kind.cases]
+ALL = [(f"{spec.kind}: {case.name}", case) for spec, kind in KINDS.items() for case in kind.cases]
+CASES = [pytest.param(case, id=name) for name, case in ALL]
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -53,7 +61,7 @@ def test_late_rows_find_a_part_and_never_more(case: Case) -> None:
     holds()
 
 
-ADAPTING = [case for case in CASES if can_adapt(plan_of(case.values[0].example, adaptive=True))]
+ADAPTING = [pytest.param(c, id=name) for name, c in ALL if can_adapt(plan_of(c.example, adaptive=True))]
 
 
 @pytest.mark.parametrize("case", ADAPTING)
@@ -79,6 +87,21 @@ def test_a_batch_that_runs_again_repeats_itself_to_the_byte(case: Case) -> None:
         check_again(spec, history, data.draw(ways(len(history.rows), rerouted=rerouted)))
 
     holds()
+
+
+def test_another_process_leaves_the_same_bytes_behind() -> None:
+    """Hashes of Python's own, and all else that processes differ in, have no part in what is sent, stored or given."""
+    script = "import json, sys; sys.path[:0] = json.loads(sys.argv[1]); import test_contract as t; print(json.dumps(t.traces()))"
+    paths = json.dumps([str(folder) for folder in Path(__file__).parents[:2]])
+    command = [sys.executable, "-c", script, paths]
+    environment = {**os.environ, "PYTHONHASHSEED": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    assert json.loads(done.stdout) == traces()
+
+
+def traces() -> dict[str, str]:
+    """Return what each case leaves behind."""
+    return {name: trace_of(case.example) for name, case in ALL}
 
 
 @pytest.mark.parametrize("case", CASES)

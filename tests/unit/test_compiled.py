@@ -16,7 +16,7 @@ import pytest
 
 import braided
 from braided import compiled as module
-from braided.compiled import compiled, private_folder, source_digest
+from braided.compiled import compiled, in_place, private_folder, source_digest
 
 HELPER = """
 from braided.compiled import compiled
@@ -107,6 +107,70 @@ def test_damaged_machine_code_is_compiled_anew(ending: str, content: bytes, kern
         path.write_bytes(content)
     assert kernels.run() == (20, "compiled")
     assert kernels.run() == (20, "loaded")
+
+
+PARTS = """
+from braided.compiled import in_place
+
+@in_place
+def one(x):
+    return x + 1
+
+@in_place
+def two(x):
+    return x * 2
+"""
+MADE = """
+import numpy as np
+from braided.compiled import in_place
+from parts import one, two
+
+def twice(part, times):
+    @in_place
+    def kernel(x):
+        for _ in range(times):
+            x = part(x)
+        return x
+    return kernel
+
+kernels = [twice(one, 2), twice(two, 2), twice(two, 3)]
+print(*(kernel(5) for kernel in kernels), *(sum(kernel.stats.cache_hits.values()) for kernel in kernels))
+"""
+
+
+def test_kernels_made_of_different_parts_are_loaded_each_by_itself(kernels: Kernels) -> None:
+    def run() -> str:
+        path = f"{kernels.folder}:{os.environ.get('PYTHONPATH', '')}"
+        return python("import made", PYTHONPATH=path, NUMBA_CACHE_DIR=str(kernels.cache)).stdout.strip()
+
+    kernels.write("parts", PARTS)
+    kernels.write("made", MADE)
+    assert run() == "7 20 40 0 0 0"
+    assert run() == "7 20 40 1 1 1"
+    kernels.write("parts", PARTS.replace("x + 1", "x + 3"))
+    assert run() == "11 20 40 0 1 1"
+    kernels.write("parts", PARTS)
+    assert run() == "7 20 40 1 1 1"  # what it was before is still there
+    kernels.write("parts", PARTS.replace("import in_place", "import compiled as in_place"))
+    assert run() == "7 20 40 0 0 0"
+
+
+def test_what_allocates_in_place_is_refused_and_what_it_calls_may() -> None:
+    @compiled
+    def allocates(n: int) -> float:
+        return float(np.zeros(n).sum())
+
+    @in_place
+    def calls(n: int) -> float:
+        return allocates(n)
+
+    @in_place
+    def wrong(n: int) -> float:
+        return float(np.zeros(n).sum())
+
+    assert calls(3) == 0.0
+    with pytest.raises(Exception, match="Only accept returning of array passed into the function as argument"):
+        wrong(3)
 
 
 MIX = "import numpy as np; from braided.routing.kernels import mix, salt; print(mix(np.uint64(5))); salt(np.zeros(1, np.uint64), np.ones(1, np.int32))"

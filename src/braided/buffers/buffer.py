@@ -17,7 +17,7 @@ from braided.buffers.policies.policy import Policy, Shape
 from braided.buffers.records import Bytes, Ints, Reals, Words, allocate
 from braided.buffers.rows import slots_by_age
 from braided.buffers.saved import load, read_header, read_streams, save
-from braided.errors import BraidedError
+from braided.errors import BraidedError, StateError
 
 __all__ = ["Buffer", "Events", "Progress", "Result", "sorted_events"]
 
@@ -233,7 +233,7 @@ class Buffer:
         >>> Buffer.from_bytes(b"...", FIFO())
         Traceback (most recent call last):
             ...
-        braided.errors.BraidedError: buffer: these bytes are not a saved buffer
+        braided.errors.StateError: buffer: these bytes are not a saved buffer
         """
         header, at = read_header(data)
         try:
@@ -243,7 +243,7 @@ class Buffer:
             buffer = cls(options["capacity"], policy, window=window, **alike)
             buffer.last_time = options["last_time"]
         except (KeyError, TypeError, ValueError) as error:
-            raise BraidedError(f"buffer: the saved header is damaged: {error}") from error
+            raise StateError(f"buffer: the saved header is damaged: {error}") from error
         if header.get("rows_elsewhere"):
             buffer.rows_elsewhere = True
             buffer._unread = header, data, at

@@ -18,7 +18,7 @@ from braided.buffers.policies.policy import Policy, Shape
 from braided.buffers.policies.registry import POLICIES
 from braided.buffers.records import NONE, Bytes, Ints, Words
 from braided.buffers.sections import Reader, Writer, require, seal, unseal
-from braided.errors import BraidedError
+from braided.errors import OptionError, StateError
 
 _MAGIC = b"BRDG"
 _TOTALS = ("events", "pairs", "expired", "evicted", "refused", "too_large")
@@ -69,7 +69,7 @@ class GroupBuffer:
         hooks = policy.group_hooks
         if hooks is None:
             *others, last = (kind.in_groups for kind in POLICIES.values() if kind.in_groups)
-            raise BraidedError(f"evict={policy!r}: several joins take {', '.join(others)} or {last}")
+            raise OptionError(f"evict={policy!r}: several joins take {', '.join(others)} or {last}")
         self.capacity, self.policy = capacity, policy
         self.state = allocate(capacity, streams, len(joins))
         self._step = kernel_of(hooks)
@@ -150,7 +150,7 @@ class GroupBuffer:
         """
         header, at = unseal(_MAGIC, data, "buffer of several joins")
         if header["policy"] != self.policy.options:
-            raise BraidedError(f"policy: the buffer was saved with another one, {header['policy']}")
+            raise StateError(f"policy: the buffer was saved with another one, {header['policy']}")
         n = header["rows"]
         read = Reader(header["sections"], data, at)
         streams, times = read.streams(n, len(self.state.streams)), read.rising(np.int64)

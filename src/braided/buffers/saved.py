@@ -17,7 +17,7 @@ from braided.buffers.policies.policy import Policy, Stored
 from braided.buffers.records import NONE, Bytes, Ints, State, Words
 from braided.buffers.rows import fill_rows, slots_by_age
 from braided.buffers.sections import Facts, Reader, Writer, require, seal, unseal
-from braided.errors import BraidedError
+from braided.errors import StateError
 
 _MAGIC = b"BRDB"
 _VERSION = 4
@@ -63,7 +63,7 @@ def read_header(data: bytes) -> tuple[Facts, int]:
     header, at = unseal(_MAGIC, data, "buffer")
     version = header.get("version")
     if version != _VERSION:
-        raise BraidedError(f"buffer: saved as version {version!r}; this version of Braided reads {_VERSION}")
+        raise StateError(f"buffer: saved as version {version!r}; this version of Braided reads {_VERSION}")
     return header, at
 
 
@@ -81,12 +81,12 @@ def load(
     """
     try:
         if header["policy"] != policy.options:
-            raise BraidedError(f"policy: the buffer was saved with another one, {header['policy']}")
+            raise StateError(f"policy: the buffer was saved with another one, {header['policy']}")
         return _load(state, policy, learned, header, Reader(header["sections"], data, at), known)
-    except BraidedError:
+    except StateError:
         raise
     except (KeyError, TypeError, IndexError, OverflowError, ValueError, StopIteration) as error:
-        raise BraidedError("buffer: the saved header is damaged") from error
+        raise StateError("buffer: the saved header is damaged") from error
 
 
 def _load(state: State, policy: Policy, learned: Any, header: Facts, read: Reader, known: Known | None) -> Any:

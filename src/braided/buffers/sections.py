@@ -29,7 +29,7 @@ from braided.buffers.packed import (
     unpack_sparse,
 )
 from braided.buffers.records import Bytes, Ints, Reals
-from braided.errors import BraidedError
+from braided.errors import StateError
 
 __all__ = ["Reader", "Writer", "require", "seal", "unseal"]
 
@@ -51,21 +51,21 @@ def seal(magic: bytes, header: Facts, parts: Iterable[bytes]) -> bytes:
 def unseal(magic: bytes, data: bytes, what: str) -> tuple[Facts, int]:
     """Return the header and where it ends, or say what is wrong with a saved `what`."""
     if len(data) < _PREFIX.size or data[:4] != magic:
-        raise BraidedError(f"buffer: these bytes are not a saved {what}")
+        raise StateError(f"buffer: these bytes are not a saved {what}")
     _, crc, length = _PREFIX.unpack_from(data)
     if zlib.crc32(data[_PREFIX.size :]) != crc:
-        raise BraidedError("buffer: the saved bytes are damaged (their checksum differs)")
+        raise StateError("buffer: the saved bytes are damaged (their checksum differs)")
     try:
         header: Facts = json.loads(data[_PREFIX.size : _PREFIX.size + length])
     except ValueError as error:
-        raise BraidedError("buffer: the saved header is damaged") from error
+        raise StateError("buffer: the saved header is damaged") from error
     return header, _PREFIX.size + length
 
 
 def require(true: bool, what: str) -> None:
     """Refuse saved bytes that do not fit the buffer that reads them."""
     if not true:
-        raise BraidedError(f"buffer: the saved bytes are damaged: {what}")
+        raise StateError(f"buffer: the saved bytes are damaged: {what}")
 
 
 def planes_of(streams: int) -> int:

@@ -116,7 +116,7 @@ class AGE(Policy):
     >>> AGE(period=0)
     Traceback (most recent call last):
         ...
-    braided.errors.BraidedError: period=0: write a number of events above 0
+    braided.errors.OptionError: period=0: write a number of events above 0
     """
 
     per_row: bool = False

@@ -11,7 +11,7 @@ from braided.buffers.policies.gdj import GDJ
 from braided.buffers.policies.policy import Policy, Shape, check_count, check_seed
 from braided.buffers.policies.random import RAND
 from braided.buffers.policies.recent import RECENT
-from braided.errors import BraidedError
+from braided.errors import OptionError
 
 if TYPE_CHECKING:
     from braided.buffers.tuning.shadows import Shadows
@@ -37,7 +37,7 @@ class AUTO(Policy):
     >>> AUTO(sample=0)
     Traceback (most recent call last):
         ...
-    braided.errors.BraidedError: sample=0: write a whole number above 0; one key in so many is tried out
+    braided.errors.OptionError: sample=0: write a whole number above 0; one key in so many is tried out
     """
 
     sample: int = 4
@@ -49,7 +49,7 @@ class AUTO(Policy):
 
     def __post_init__(self) -> None:
         if self.sample is None:
-            raise BraidedError("sample=None: write a whole number above 0; one key in so many is tried out")
+            raise OptionError("sample=None: write a whole number above 0; one key in so many is tried out")
         check_count("sample", self.sample, "a whole number above 0; one key in so many is tried out")
         check_seed(self.seed)
 
@@ -68,4 +68,4 @@ class AUTO(Policy):
 
     def learned(self, shape: Shape) -> Any:
         """Refuse a buffer that cannot follow another policy."""
-        raise BraidedError(f"policy={self!r}: follows other policies; use make_buffer")
+        raise OptionError(f"policy={self!r}: follows other policies; use make_buffer")

@@ -22,7 +22,7 @@ from braided.buffers.rows import pool_of
 from braided.buffers.sections import Facts, Reader, Writer, require
 from braided.compiled import in_place
 from braided.durations import Duration, as_text, parse_duration
-from braided.errors import BraidedError
+from braided.errors import OptionError
 
 if TYPE_CHECKING:
     from braided.buffers.tuning.challenge import Challenge
@@ -190,7 +190,7 @@ class GDJ(Policy):
     >>> GDJ(initial=1.5)
     Traceback (most recent call last):
         ...
-    braided.errors.BraidedError: initial=1.5: write a percentile from 0 to 1, or 'auto'
+    braided.errors.OptionError: initial=1.5: write a percentile from 0 to 1, or 'auto'
     """
 
     initial: float | Literal["auto"] = "auto"
@@ -210,12 +210,12 @@ class GDJ(Policy):
         check_choice("gain", self.gain, _GAINS)
         check_choice("decay", self.decay, _DECAYS)
         if parse_duration(self.unit, "unit") <= 0:
-            raise BraidedError(f"unit={self.unit!r}: not above zero; write '1 second'")
+            raise OptionError(f"unit={self.unit!r}: not above zero; write '1 second'")
         check_count("refresh", self.refresh, "a number of events above 0")
         if self.constant is not None or self.initial == "auto":
             return
         if isinstance(self.initial, str | bool) or not 0 <= self.initial <= 1:
-            raise BraidedError(f"initial={self.initial!r}: write a percentile from 0 to 1, or 'auto'")
+            raise OptionError(f"initial={self.initial!r}: write a percentile from 0 to 1, or 'auto'")
 
     @property
     def hooks(self) -> Hooks:
@@ -234,7 +234,7 @@ class GDJ(Policy):
             return cls(initial=initial, gain="rank", decay="one", unit=unit)
         if number == 3:
             return cls(initial=initial, gain="one", decay="mean", unit=unit)
-        raise BraidedError(f"method={number!r}: the paper has METHODs 1, 2 and 3")
+        raise OptionError(f"method={number!r}: the paper has METHODs 1, 2 and 3")
 
     @property
     def group_hooks(self) -> GroupHooks | None:

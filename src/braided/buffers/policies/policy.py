@@ -13,7 +13,7 @@ import numpy as np
 from braided.buffers.policies.hooks import GroupHooks, Hooks
 from braided.buffers.records import Bytes, Ints, Reals, Words
 from braided.buffers.sections import Facts, Reader, Writer
-from braided.errors import BraidedError
+from braided.errors import OptionError
 
 if TYPE_CHECKING:
     from braided.buffers.tuning.tuner import Tuner
@@ -143,18 +143,18 @@ class Policy:
 def check_choice(name: str, value: Any, choices: dict[str, int]) -> int:
     """Return the code of a named choice."""
     if not isinstance(value, str) or value not in choices:
-        raise BraidedError(f"{name}={value!r}: write one of {', '.join(map(repr, choices))}")
+        raise OptionError(f"{name}={value!r}: write one of {', '.join(map(repr, choices))}")
     return choices[value]
 
 
 def check_count(name: str, value: Any, what: str = "a number above 0") -> None:
     """Refuse what is neither left out nor a number above 0."""
     if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-        raise BraidedError(f"{name}={value!r}: write {what}")
+        raise OptionError(f"{name}={value!r}: write {what}")
 
 
 def check_seed(seed: Any) -> int:
     """Return a seed that fits the kernel."""
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 1 << 63:
-        raise BraidedError(f"seed={seed!r}: write a whole number from 0 to 2**63 - 1")
+        raise OptionError(f"seed={seed!r}: write a whole number from 0 to 2**63 - 1")
     return seed

@@ -15,7 +15,7 @@ from braided.buffers.policies.seen import CountingPolicy, Seen, new_counts, newc
 from braided.buffers.records import Bytes, Ints, Reals, State, Words
 from braided.buffers.sections import Facts, Reader, Writer, require
 from braided.compiled import in_place
-from braided.errors import BraidedError
+from braided.errors import OptionError
 
 
 class Sketched(NamedTuple):
@@ -114,7 +114,7 @@ class PROB(CountingPolicy):
     >>> PROB(count_keys=0)
     Traceback (most recent call last):
         ...
-    braided.errors.BraidedError: count_keys=0: write a number of keys above 0
+    braided.errors.OptionError: count_keys=0: write a number of keys above 0
     """
 
     counts: Literal["exact", "sketch"] = "exact"
@@ -130,7 +130,7 @@ class PROB(CountingPolicy):
         check_choice("counts", self.counts, {"exact": 0, "sketch": 1})
         check_count("count_keys", self.count_keys, "a number of keys above 0")
         if not 1 <= self.width <= 1 << 24:
-            raise BraidedError(f"width={self.width!r}: write a number of columns from 1 to 2**24")
+            raise OptionError(f"width={self.width!r}: write a number of columns from 1 to 2**24")
 
     @property
     def hooks(self) -> Hooks:

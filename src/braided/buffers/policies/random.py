@@ -50,7 +50,7 @@ class RAND(Policy):
     >>> RAND(seed=-1)
     Traceback (most recent call last):
         ...
-    braided.errors.BraidedError: seed=-1: write a whole number from 0 to 2**63 - 1
+    braided.errors.OptionError: seed=-1: write a whole number from 0 to 2**63 - 1
     """
 
     seed: int = 0

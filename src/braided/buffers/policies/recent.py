@@ -74,7 +74,7 @@ class RECENT(CountingPolicy):
     >>> RECENT(refresh=0)
     Traceback (most recent call last):
         ...
-    braided.errors.BraidedError: refresh=0: write a number above 0
+    braided.errors.OptionError: refresh=0: write a number above 0
     """
 
     memory: Literal["mixed", "long"] = "mixed"

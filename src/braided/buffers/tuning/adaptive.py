@@ -10,7 +10,7 @@ from braided.buffers.policies.policy import Policy
 from braided.buffers.records import Bytes, Ints
 from braided.buffers.sections import seal, unseal
 from braided.buffers.tuning.tuner import Tuner
-from braided.errors import BraidedError
+from braided.errors import BraidedError, StateError
 
 __all__ = ["AdaptiveBuffer", "buffer_from_bytes", "main_of", "make_buffer"]
 
@@ -162,5 +162,5 @@ class AdaptiveBuffer:
         except BraidedError:
             raise
         except (KeyError, TypeError, IndexError, ValueError) as error:
-            raise BraidedError(f"buffer: the saved header is damaged: {error}") from error
+            raise StateError(f"buffer: the saved header is damaged: {error}") from error
         return buffer

@@ -23,7 +23,7 @@ from braided.buffers.buffer import Buffer, Events
 from braided.buffers.policies.gdj import FIRST_GUESS, GDJ
 from braided.buffers.policies.policy import Policy
 from braided.buffers.rows import fill_rows, slots_by_age
-from braided.errors import BraidedError
+from braided.errors import StateError
 
 __all__ = ["FIRST", "PERCENTILES", "Challenge"]
 
@@ -125,7 +125,7 @@ class Challenge:
         self._left, self._way, self._lost = int(facts["left"]), int(facts["way"]), int(facts["lost"])
         self._tried = range(len(PERCENTILES))[facts["tried"]]
         if len(saved) > 1 or len(self._before) not in (0, 2) or self._way not in (-1, 1):
-            raise BraidedError("buffer: the saved header is damaged")
+            raise StateError("buffer: the saved header is damaged")
         self.shadow = Buffer.from_bytes(saved[0], self._policy) if saved else None
 
 

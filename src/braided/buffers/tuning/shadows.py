@@ -28,7 +28,7 @@ from braided.buffers.policies.recent import RECENT, note_all
 from braided.buffers.policies.seen import Seen
 from braided.buffers.sections import Reader, Writer
 from braided.buffers.tuning.switch import switched
-from braided.errors import BraidedError
+from braided.errors import StateError
 
 __all__ = ["Shadows"]
 
@@ -146,7 +146,7 @@ class Shadows:
         self.before = np.array(facts["before"], np.int64)
         self.seen = np.array(facts["seen"], np.float64)
         if not len(self.scores) == len(self.before) == len(self.policies) or len(self.seen) != 2 or self.sample < 1:
-            raise BraidedError("buffer: the saved header is damaged")
+            raise StateError("buffer: the saved header is damaged")
 
     def _set_room(self, capacity: int, share: float) -> None:
         for buffer in self.buffers:
