@@ -272,7 +272,7 @@ class Buffer:
         self._unread = None
 
     def describe(self, *, sizes: Ints | None = None, most_bytes: int = 0, probes: Bytes | None = None) -> None:
-        """Tell facts by row id, of the stored rows and of those to come.
+        """Set facts by row id, of the stored rows and of those to come.
 
         sizes : bytes of each row, of which the stored ones have at most `most_bytes` together; a larger row is not
             stored, and counted. probes : rows, not 0, that meet no other such row.

@@ -110,7 +110,7 @@ class GroupBuffer:
         return self._step(self.state, self.learned, *events, start, pair_event, pair_join, pair_row)
 
     def describe(self, sizes: Ints, most_bytes: int) -> None:
-        """Tell the bytes of each row by its id, of the stored rows and of those to come.
+        """Set the bytes of each row by its id, of the stored rows and of those to come.
 
         Stored rows have at most `most_bytes` together; a larger row is not stored, and counted.
         """

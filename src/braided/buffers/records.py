@@ -7,7 +7,7 @@ One slot per stored row, `capacity` of them; every other array has a size that f
     heap      (pool, place) -> credit, slot         the smallest credit on top
     table     hash of key -> entry                  open addressing
 
-A *pool* is what a newcomer competes in: one for all streams (share="unified") or one per stream.
+A *pool* holds the rows that a newcomer competes with: one for all streams (share="unified") or one per stream.
 
 No credit is touched because others rise. What all rows of one key and stream gain is added to their chain once; a
 row's credit is::

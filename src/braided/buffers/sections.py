@@ -69,7 +69,7 @@ def require(true: bool, what: str) -> None:
 
 
 def planes_of(streams: int) -> int:
-    """Return how many bits tell so many streams apart."""
+    """Return how many bits the number of one of so many streams has."""
     return (streams - 1).bit_length()
 
 

@@ -29,7 +29,7 @@ __all__ = ["Shed", "Shedding", "check_shed"]
 Shed = float | Literal["unbiased"]
 
 _PANES = 64
-_FEW = 32  # rows from which a rate can be told
+_FEW = 32  # rows that are enough to know a rate
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 _WHOLE = float(1 << 53)
 

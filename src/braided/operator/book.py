@@ -55,7 +55,7 @@ def _digest(format_: int, body: bytes) -> bytes:
 
 def check_options(stored: Json, now: Json) -> None:
     """Refuse options that give stored state another meaning, each by its name."""
-    # Compare what JSON can tell apart: a tuple in the options comes back as a list.
+    # Compare them as JSON: a tuple in the options comes back as a list.
     changed = list(_changes(stored, json.loads(json.dumps(now))))
     if changed:
         details = ", ".join(f"{name} was {_shown(name, old)} and is {_shown(name, new)}" for name, old, new in changed)

@@ -98,7 +98,7 @@ class RECENT(CountingPolicy):
     def learned(self, shape: Shape) -> Seen:
         """Return counts of nothing so far.
 
-        A key is known by 9 bits of its hash or more beyond those that tell all keys apart.
+        A key is known by 9 bits of its hash or more beyond those in which all keys differ.
         """
         seen = new_counts(shape.streams * SCALES, self.count_keys or max(1024, shape.capacity))
         seen = seen._replace(

@@ -63,12 +63,12 @@ class GroupRecall:
             sample.feed(events, first, last, np.searchsorted(at, pair_event[mine]), pair_row[mine])
 
     def moved(self, ids: Ints) -> None:
-        """Tell where each row of its stream is now, -1 where it is no longer kept."""
+        """Set where each row of its stream is now, -1 where it is no longer kept."""
         for sample in self._samples:
             sample.moved(ids)
 
     def sums(self) -> list[list[float]]:
-        """Return the sums that `recall_of` takes, in total and lately."""
+        """Return the sums that `recall_of` takes, in total and recently."""
         together: list[list[float]] = np.sum([sample.sums() for sample in self._samples], axis=0).tolist()
         return together
 

@@ -1,7 +1,7 @@
 """An estimate of the recall of a bounded join of many streams while it runs, with its standard error.
 
 The row that comes last completes as many combinations as there are choices of a row of its key from each other stream
-of the window, so all rows of a key must be known to tell what a policy lost of it. Some keys are therefore *held*: of
+of the window, so all rows of a key must be known to count what a policy lost of it. Some keys are therefore *held*: of
 each, the times of its rows in the window, in panes of a 32nd of the window, no payload::
 
     key 17   stream 0  |..:.|.  :|...    rows of one pane and stream are one node: how many, the first, the last
@@ -11,7 +11,7 @@ each, the times of its rows in the window, in panes of a 32nd of the window, no 
 Frequent keys make most of the combinations. Keys fall into buckets, whose rows are counted by stream and quarter of the
 window, and a bucket is held with a probability of so much a row, up to one: those that make most of the results are all
 there, and a key in a burst is from when it is frequent on. What came before is taken from its bucket's counts,
-of which a vote tells how much is its own.
+of which a vote decides how much is its own.
 
 The results of the exact join are estimated by regression on those that came out, as in `recall.pairs`; the
 variances come from 64 groups of buckets, so that keys that come again and again make none look better than it is.
@@ -86,7 +86,7 @@ class KeyRecall:
         slots = self.most // 2
         self._head = np.zeros(1, HEAD)
         self._head["share"], self._head["quarter"] = 1.0, -(1 << 62)
-        self._sums = np.zeros(2, SUMS)  # in total, and lately
+        self._sums = np.zeros(2, SUMS)  # in total, and recently
         self._groups = np.zeros((2, GROUPS, 2), np.float64)
         self._nodes = np.zeros(self.most + self.most // 2 + ROOM, NODE)
         self._slots = np.zeros(slots, SLOT)
@@ -111,7 +111,7 @@ class KeyRecall:
         return int(self._head["live"][0])
 
     def sums(self) -> list[list[float]]:
-        """Return the sums that `recall_of` takes, in total and lately; those of several workers add up."""
+        """Return the sums that `recall_of` takes, in total and recently; those of several workers add up."""
         out = []
         for sums, groups in zip(self._sums, self._groups, strict=True):
             m, f = (groups - groups.mean(axis=0)).T
@@ -131,7 +131,7 @@ class KeyRecall:
         return recall_of(self.sums()[0])
 
     def recent(self) -> RecallEstimate:
-        """Return the recall lately: an event counts half of one that is 4 capacities later."""
+        """Return the recall of recent rows: an event counts half of one that is 4 capacities later."""
         return recall_of(self.sums()[1])
 
     def to_bytes(self) -> bytes:

@@ -14,7 +14,7 @@ With all pairs that came out, F, known exactly, the results of the exact join ar
 
 Measured on nine streams and four policies, its standard error is at most that of sum(w m) alone, of the ratio
 sum(w f) / sum(w m) and of F / (F + sum(w (m - f))), and down to an 8th of it. Preconditions: those of `Buffer`; two
-streams; what a worker keeps is told by row ids (`place`, `moved`).
+streams; a worker names the rows that it keeps by row ids (`place`, `moved`).
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Recall:
         self._retention = np.array([hi, -lo], np.int64)
         self._head = np.zeros(1, _HEAD)
         self._head["events"] = first
-        self._sums = np.zeros(2, SUMS)  # in total, and lately
+        self._sums = np.zeros(2, SUMS)  # in total, and recently
         self._ghosts = np.zeros(2 * self.ghosts_most, GHOST)
         self._table = np.full(power_of_two(4 * self.ghosts_most), NONE, np.int32)
         self._ghost_of = np.zeros(0, np.int32)
@@ -111,7 +111,7 @@ class Recall:
         self._probes = np.zeros(0, np.int8) if probes is None else probes
 
     def moved(self, ids: Ints) -> None:
-        """Tell where each row of its stream is now, -1 where it is no longer kept."""
+        """Set where each row of its stream is now, -1 where it is no longer kept."""
         live = self._live()
         here = live["row"] >= 0
         live["row"][here] = ids[live["row"][here]]
@@ -137,7 +137,7 @@ class Recall:
         return int(self._head["end"][0] - self._head["oldest"][0])
 
     def sums(self) -> list[list[float]]:
-        """Return the sums of all ghosts, in total and lately; those of several workers add up."""
+        """Return the sums of all ghosts, in total and recently; those of several workers add up."""
         live = self._live()
         weight = np.exp2(live["level"].astype(np.float64))
         spread = weight * (weight - 1)
@@ -150,7 +150,7 @@ class Recall:
         return recall_of(self.sums()[0])
 
     def recent(self) -> RecallEstimate:
-        """Return the recall lately: an event counts half of one that is 4 capacities later."""
+        """Return the recall of recent rows: an event counts half of one that is 4 capacities later."""
         return recall_of(self.sums()[1])
 
     def to_bytes(self) -> bytes:
@@ -252,7 +252,7 @@ def _make_room(head: Records, ghosts: Records, table: Links, ghost_of: Links) ->
 
 @compiled
 def _found(sums: Records, ghosts: Records, slot: int) -> None:
-    """Tell a ghost that a result of its row came out."""
+    """Count for a ghost a result of its row that came out."""
     ghosts[slot].found += 1
     weight = float(np.int64(1) << np.int64(ghosts[slot].level))
     for at in range(len(sums)):
