@@ -64,7 +64,7 @@ CHANGES: list[tuple[dict[str, Any], str, str]] = [
     (
         {"lateness": "1 second"},
         "2",
-        r"other options: lateness was \[.Lateness\(margin=0.5.* and is \[1000000, 1000000\]",
+        r"other options: lateness was \[.Lateness\(margin=0.5.* and is \[.1 second., .1 second.\]",
     ),
     ({"where": "l.v < r.v"}, "2", r"other options: where was null and is \"l.v < r.v\""),
     ({"k": "int"}, "2", r"other options: left was .*k int64.* and is .*k int32"),

@@ -83,9 +83,9 @@ def test_a_row_stays_as_long_as_some_other_stream_can_reach_it_and_no_longer() -
 
 
 def _stored(runtime: LocalRuntime) -> list[list[Any]]:
-    import json
+    from braided.operator.book import read_book
 
-    return json.loads(runtime.stores[0].book or b"")["state"]["sides"]
+    return read_book(runtime.stores[0].book or b"")["state"]["sides"]
 
 
 def test_state_does_not_grow_with_the_stream() -> None:
