@@ -46,8 +46,10 @@ def run(
             raise OptionError(f"{option}={value!r}: write a number of 1 or more")
     tables = _tables(spec, data)
     streams = [Stream(label, table.schema) for label, table in zip(spec.labels, tables, strict=True)]
-    plan = build(spec, streams, Setting(adaptive=workers > 1))
-    runtime = _runtime(plan, workers)
+    # With a budget the result depends on who keeps which rows; without one, only the speed does.
+    adaptive = workers > 1 and getattr(spec, "memory", None) is None
+    plan = build(spec, streams, Setting(adaptive=adaptive))
+    runtime = _runtime(plan, workers, adaptive=adaptive)
     order = _order(spec, tables, arrival, plan.times)
     moments = None if plan.operator.idle is None else moments_of_arrival(tables, arrival)
     pieces: list[pa.RecordBatch] = []
@@ -62,11 +64,11 @@ def run(
     return LocalResult(pa.Table.from_batches(pieces, plan.operator.output), report)
 
 
-def _runtime(plan: Plan, workers: int) -> LocalRuntime:
-    """Return the runtime; with several workers the routing adapts, as it does on Spark with a control directory."""
+def _runtime(plan: Plan, workers: int, *, adaptive: bool) -> LocalRuntime:
+    """Return the runtime; where the routing adapts, as it does on Spark with a control directory, with a controller."""
     table = first_table(plan.scheme, workers, keyed=plan.keyed, version=1)
     controller = None
-    if workers > 1 and plan.joined is not None and plan.fixed is None:
+    if adaptive and plan.joined is not None and plan.fixed is None:
         controller = Controller(table, plan.joined.window, measure="work", most_columns=plan.joined.most_columns)
     runtime = LocalRuntime(plan.operator, workers, controller=controller)
     runtime.table = table

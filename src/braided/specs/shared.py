@@ -78,7 +78,8 @@ RUNTIME = {
     "it the routing adapts while the query runs; without it the routing is fixed. Results are the same either way. "
     "A directory that does not exist is made private to the user; make it yourself where others are to use it too.",
     "redact": "Keep the values of hot keys out of reports and of the control directory; their hashes remain.",
-    "workers": "How many workers there are. With several the routing adapts, as on Spark with `control`.",
+    "workers": "How many workers there are. With several the routing adapts, as on Spark with `control`; with a budget "
+    "it stays as it is, since what fits depends on it.",
     "arrival": "The column by whose values rows arrive, one name or one for each input; any sortable type that all "
     "share. Default: the event times.",
     "batch_rows": "So many rows of all inputs together make a batch.",
