@@ -61,7 +61,7 @@ def test_equals_the_local_runtime(kind: Any, spark: SparkSession, tmp_path: Path
         ran = drive(case.example, mine, Way(cuts, workers=2), schema=ON_SPARK, final=False)
         assert found[number] == Counter(map(comparable, ran.rows)), case.name
         assert kind_of(case.example) is kind
-        assert found[number].total() > 10, "too few results to say"
+        assert found[number].total() > 4, "too few results to say"
 
 
 def as_json(results: DataFrame, number: int) -> DataFrame:

@@ -30,7 +30,6 @@ def test_errors_on_spark(spark: SparkSession, tmp_path: Path) -> None:
     cases: list[tuple[DataFrame, DataFrame, dict[str, Any], str]] = [
         (left, batch, {}, "left is streaming and right is not; give streams or batch DataFrames, not both"),
         (batch, right, {}, "right is streaming and left is not; give streams"),
-        (left, right, {"workers": 3}, "workers=3: differs from spark.sql.shuffle.partitions=2; leave it out or set the conf first"),
         (left, right, {"on": "phone"}, "on='phone': the left input has no such column; it has k, ts, v"),
         (left, right, {"where": 3}, "where=3: write a SQL predicate over l. and r. columns"),
         (left, stream(spark, tmp_path / "n", "k long, ts timestamp_ntz"), {}, "one has a time zone and the other has none"),
