@@ -35,7 +35,7 @@ def test_errors_on_spark(spark: SparkSession, tmp_path: Path) -> None:
         (left, stream(spark, tmp_path / "n", "k long, ts timestamp_ntz"), {}, "one has a time zone and the other has none"),
         (
             stream(spark, tmp_path / "c", "k string collate UTF8_LCASE, ts timestamp"), right, {},
-            "on='k': the left key has type string collate UTF8_LCASE; collated keys are not supported, cast it to string",
+            "on='k': the left input has it with a collation; collated keys are not supported, cast it to string",
         ),
         (
             left.selectExpr("*", "make_interval(1, 2) i"), right, {},

@@ -86,5 +86,8 @@ class Stream:
         """Find a column whose values can be compared by their bytes."""
         column = self.find(name, option)
         if column in self.collated:
-            raise OptionError(f"{option}={column!r}: collated keys are not supported, cast it to string")
+            raise OptionError(
+                f"{option}={column!r}: {self.called} has it with a collation; collated keys are not supported, cast it "
+                "to string"
+            )
         return column
