@@ -266,3 +266,15 @@ def test_groups_that_cannot_be_laid_over_workers_in_other_ways_are_refused() -> 
     assert why_fixed(("a", "b", "k1"), ("c", "a", "k1")) is None
     assert "a stream has different keys in different joins" in str(why_fixed(("a", "b", "k1"), ("a", "c", "k2")))
     assert "no stream is in every join" in str(why_fixed(("a", "b", "k1"), ("a", "c", "k1"), ("b", "c", "k1")))
+
+
+def test_names_of_streams_do_not_clash_in_the_report() -> None:
+    """`late_us` of `x` and `late` of `us_x` were one counter."""
+    rows = pa.table({"k": [1] * 20, "ts": pa.array(range(20), pa.timestamp("us"))})
+    joins = [braided.Join("j", left="x", right="us_x", on="k", within="1 second")]
+    result = braided.local.join_group(joins, streams={"x": rows, "us_x": rows}, time="ts", memory=1000)
+    assert result.tables["j"].num_rows == 400
+    assert [(stream["name"], stream["rows"], stream["late"]) for stream in result.report.streams] == [
+        ("x", 20, 0),
+        ("us_x", 20, 0),
+    ]

@@ -222,7 +222,7 @@ def test_a_gateway_years_off_neither_stalls_the_output_nor_is_lost(years: int, b
     for start in range(0, 3000, batch_rows):
         for piece in runtime.run_batch([(0, table.slice(start, batch_rows).to_batches())]):
             good += [row for row in piece.to_pylist() if row["id"] not in broken]
-        most = max(most, runtime.reports[0]["last"]["quarantined_input"])
+        most = max(most, runtime.reports[0]["last"]["quarantined:input"])
     assert [row["id"] for row in good] == [i for i in range(3000) if i not in broken][: len(good)]
     assert not any(row["late"] for row in good)
     assert len(good) >= 2850 - batch_rows

@@ -157,15 +157,15 @@ class JoinState:
             "stored_rows": sum(info.rows for info in infos),
             "stored_bytes": sum(info.bytes for info in infos),
             "runs": len(infos),
-            **{f"quarantined_{label}": rows for label, rows in zip(labels, apart, strict=True)},
+            **{f"quarantined:{label}": rows for label, rows in zip(labels, apart, strict=True)},
         }
 
     def counts(self, late: list[int]) -> dict[str, int]:
         """Return what a batch counts of each stream: late rows as given, and quarantined ones given up."""
         labels = stream_labels(len(self.sides))
         return {
-            **{f"late_{label}": rows for label, rows in zip(labels, late, strict=True)},
-            **{f"given_up_{label}": rows for label, rows in zip(labels, self._given_up, strict=True)},
+            **{f"late:{label}": rows for label, rows in zip(labels, late, strict=True)},
+            **{f"given_up:{label}": rows for label, rows in zip(labels, self._given_up, strict=True)},
         }
 
     def runs_for(self, probe: Run, side: int) -> Iterator[Run]:

@@ -53,8 +53,8 @@ class Entrance:
     def counts(self, labels: Sequence[str]) -> dict[str, int]:
         """Return what a batch counts of each stream."""
         return {
-            **{f"late_{label}": self.late[side] for side, label in enumerate(labels)},
-            **{f"given_up_{label}": self.given_up[side] for side, label in enumerate(labels)},
+            **{f"late:{label}": self.late[side] for side, label in enumerate(labels)},
+            **{f"given_up:{label}": self.given_up[side] for side, label in enumerate(labels)},
         }
 
     def report(self) -> list[dict[str, Any]]:

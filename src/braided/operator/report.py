@@ -110,15 +110,15 @@ class Report:
 def _stream(side: int, label: str, known: Json, reports: list[Json]) -> Json:
     """Return what all workers together say of one input."""
     totals = [report["total"] for report in reports]
-    late = sum(total.get(f"late_{label}", 0) for total in totals)
+    late = sum(total.get(f"late:{label}", 0) for total in totals)
     stream = {"name": label, **known, "late": late}
     stream["last_rows"] = reports[0]["last_streams"][side] if known else 0
-    if f"late_us_{label}" in (totals[0] if totals else {}):
-        by = sum(total[f"late_us_{label}"] for total in totals)
-        stream |= {"late_by_mean": by // max(1, late), "late_by_most": max(t[f"most_late_{label}"] for t in totals)}
+    if f"late_us:{label}" in (totals[0] if totals else {}):
+        by = sum(total[f"late_us:{label}"] for total in totals)
+        stream |= {"late_by_mean": by // max(1, late), "late_by_most": max(t[f"most_late:{label}"] for t in totals)}
     for name in ("waiting", "quarantined", "given_up"):
-        if totals and f"{name}_{label}" in totals[0]:
-            stream[name] = sum(total[f"{name}_{label}"] for total in totals)
+        if totals and f"{name}:{label}" in totals[0]:
+            stream[name] = sum(total[f"{name}:{label}"] for total in totals)
     return stream
 
 

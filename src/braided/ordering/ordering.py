@@ -244,8 +244,8 @@ class _Tallies:
         """Count rows with how late each was."""
         for at, name in enumerate(self._names):
             by = [delays[_inputs(rows) == at] for rows, delays in late]
-            self.counts[f"late_{name}"] = sum(map(len, by))
-            self.counts[f"late_us_{name}"] = sum(int(delays.sum()) for delays in by)
+            self.counts[f"late:{name}"] = sum(map(len, by))
+            self.counts[f"late_us:{name}"] = sum(int(delays.sum()) for delays in by)
             most = (int(delays.max(initial=0)) for delays in by)
             self._state["most_late"][at] = max([self._state["most_late"][at], *most])
 
@@ -256,7 +256,7 @@ class _Tallies:
         gone = self._per_input(given_up)
         moved = self._per_input(doubtful) - self._per_input(vouched) - gone
         self._state["quarantined"] = (np.array(self._state["quarantined"]) + moved).tolist()
-        self.counts |= {f"given_up_{name}": int(gone[at]) for at, name in enumerate(self._names)}
+        self.counts |= {f"given_up:{name}": int(gone[at]) for at, name in enumerate(self._names)}
 
     def wait(self, rows: list[pa.RecordBatch], sign: int) -> None:
         """Count rows that wait from now on, or with a negative sign that wait no longer."""
@@ -270,7 +270,7 @@ class _Tallies:
 
     def levels(self) -> dict[str, int]:
         """Return the counts of the moment."""
-        return {f"{what}_{name}": of[at] for what, of in self._state.items() for at, name in enumerate(self._names)}
+        return {f"{what}:{name}": of[at] for what, of in self._state.items() for at, name in enumerate(self._names)}
 
     def to_json(self) -> dict[str, list[int]]:
         """Return what is kept from batch to batch."""
