@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from braided.api import explain, join, join_group, merge, multijoin, order, report, scale
-from braided.errors import BraidedError, ControlError, OptionError, StateError
+from braided.api import explain, files, join, join_group, merge, multijoin, order, report, scale
+from braided.errors import BraidedError, ControlError, OptionError, StateError, TopicError
 from braided.spark.conf import SPARK_CONF
 from braided.specs.group import Join
 from braided.time.lateness import Lateness
@@ -37,8 +37,10 @@ __all__ = [
     "Lateness",
     "OptionError",
     "StateError",
+    "TopicError",
     "__version__",
     "explain",
+    "files",
     "join",
     "join_group",
     "local",

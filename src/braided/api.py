@@ -32,7 +32,8 @@ from braided.typing import (
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
     from braided.operator.report import Report
 
@@ -303,6 +304,38 @@ def join_group(
     ordered = centre_first(joins, streams)
     spec = spec_of(GroupSpec, locals(), streams=tuple(ordered))
     return run(spec, list(ordered.values()), name=name, control=control, redact=redact)
+
+
+def files(
+    spark: SparkSession,
+    path: str,
+    *,
+    format: str = "parquet",
+    schema: StructType | str | None = None,
+    max_files: int | None = None,
+    options: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """Return a directory of files as a streaming DataFrame whose rows reach a braided operator without the JVM.
+
+    It is ``spark.readStream`` of that directory, and behaves as it does anywhere. Where an operator of Braided takes it,
+    also after ``select`` and ``drop`` of columns and a ``where`` that compiles (docs/where.md), Spark hands out the
+    names of new files, keeps the offsets, and the operator's own tasks read the files: only the columns that are needed,
+    and only row groups that may have a row for the filters. ``braided.explain`` says which way is taken and why. Only
+    local Parquet files are read directly; others, and those with a watermark, are read by Spark.
+
+    Parameters
+    ----------
+    path : the directory. Files must appear whole, as for Spark's own source (moved there, or renamed).
+    format : any that Spark's source knows.
+    schema : the columns; by default those of the files that are there now.
+    max_files : at most so many new files in a batch; by default all there are.
+    options : further options of Spark's source, such as ``{"ignoreCorruptFiles": "true"}``.
+
+    In a query's progress, ``numInputRows`` counts files then; ``braided.report`` counts rows.
+    """
+    from braided.spark.direct import read_files
+
+    return read_files(spark, path, format=format, schema=schema, max_files=max_files, options=options or {})
 
 
 def explain(df: DataFrame) -> None:

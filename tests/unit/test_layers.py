@@ -17,7 +17,7 @@ LAYERS = (
     ("durations",),
     ("typing",),
     ("routing", "time"),
-    ("buffers", "balance"),
+    ("buffers", "balance", "direct"),
     ("operator",),
     ("joins", "ordering"),
     ("specs",),

@@ -26,8 +26,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
 from braided.operator.contract import Operator
+from braided.spark.direct import DirectInput
 from braided.spark.routing import Routing
-from braided.spark.tasks import BLOCK, MOMENT, PACKETS_DDL, REPORT, RouteTask, Unpack, Worker, wire_names
+from braided.spark.tasks import BLOCK, MOMENT, PACKETS_DDL, REPORT, FileTask, RouteTask, Unpack, Worker, wire_names
 from braided.time.hand_on import COLUMN, FIELD, HandOn
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ METRIC = "braided:"
 
 def stateful(
     operator: Operator,
-    inputs: Sequence[DataFrame],
+    inputs: Sequence[DataFrame | DirectInput],
     output: StructType,
     *,
     metric: str,
@@ -52,8 +53,12 @@ def stateful(
     """
     routed = None
     for side, input_ in enumerate(inputs):
+        files = None
+        if isinstance(input_, DirectInput):
+            files = FileTask(input_.reader, input_.partitions)
+            input_ = input_.names  # noqa: PLW2901
         named = input_.toDF(*wire_names(len(input_.columns)))
-        packets = named.mapInArrow(RouteTask(operator, side, routing), PACKETS_DDL)
+        packets = named.mapInArrow(RouteTask(operator, side, routing, files), PACKETS_DDL)
         routed = packets if routed is None else routed.unionAll(packets)
     assert routed is not None
     flat = all(not pa.types.is_nested(field.type) for field in operator.output)

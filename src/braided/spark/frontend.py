@@ -14,6 +14,7 @@ from braided.ordering.ordering import LATE
 from braided.spark.batch import run_batch
 from braided.spark.carried import with_delay
 from braided.spark.dataflow import stateful
+from braided.spark.direct import DirectInput, read_directly
 from braided.spark.inputs import check_frames, from_arrow_type, stream_of
 from braided.spark.registry import register
 from braided.spark.routing import count_workers, make_routing
@@ -45,8 +46,18 @@ def run(
     if not frames[0].isStreaming:
         return run_batch(plan, frames)
     routing = make_routing(plan, count_workers(session), control, redact)
-    inputs, waits = [], []
+    inputs: list[DataFrame | DirectInput] = []
+    waits: list[int | None] = []
+    notes = []
     for frame, stream, time, behind in zip(frames, streams, plan.times, plan.behind, strict=True):
+        direct = read_directly(frame, ansi)
+        if isinstance(direct, DirectInput):
+            inputs.append(direct)
+            waits.append(None)
+            notes.append(f"{stream.label}: its files are read by the routers")
+            continue
+        if direct is not None:
+            notes.append(f"{stream.label}: its files are read by Spark: {direct}")
         marks = stream.marks_of(time)
         carrying = frame if marks.delay is None else with_delay(frame)
         lengthened, wait = lengthen_watermark(carrying, time, behind)
@@ -57,7 +68,7 @@ def run(
         plan.operator,
         inputs,
         StructType([_field(plan, column, frames, waits) for column in operator]),
-        metric=register(session, plan, routing, name),
+        metric=register(session, plan, routing, name, notes),
         routing=routing,
         hand_on=plan.hand_on,
     )

@@ -54,6 +54,8 @@ class Watched:
     routing: Routing
     slots: int
     make_controller: ControllerFactory = Controller
+    notes: Sequence[str] = ()
+    """What to explain of how its inputs are read."""
     controller: Controller | None = None
     queries: set[str] = field(default_factory=set)
     """The running queries that have it, by their run's id."""
@@ -195,14 +197,14 @@ def registries() -> list[Registry]:
     return list(_REGISTRIES.values())
 
 
-def register(session: SparkSession, plan: Plan, routing: Routing, name: str | None) -> str:
+def register(session: SparkSession, plan: Plan, routing: Routing, name: str | None, notes: Sequence[str] = ()) -> str:
     """Remember an operator of a session; return what its metrics are called."""
     number = next(_numbers)
     registry = registry_of(session)
     chosen = name or f"{plan.spec.kind}-{number}"
     metric = f"{number}-{uuid.uuid4().hex[:8]}:{chosen}"
     slots = int(session.sparkContext.defaultParallelism)
-    registry.add(metric, Watched(chosen, number, plan, routing, slots, registry.make_controller))
+    registry.add(metric, Watched(chosen, number, plan, routing, slots, registry.make_controller, notes))
     return metric
 
 

@@ -14,6 +14,8 @@ from pyspark import TaskContext
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
+from braided.direct.places import local_path
+from braided.direct.reading import FileReader, Part
 from braided.errors import BraidedError
 from braided.operator.book import lasting
 from braided.operator.cache import host_cache
@@ -80,17 +82,35 @@ def _check_version(version: str) -> None:
         )
 
 
+class FileTask:
+    """Names of files become their rows."""
+
+    def __init__(self, reader: FileReader, partitions: tuple[str, ...]) -> None:
+        self._reader = reader
+        self._partitions = partitions
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for at in range(batch.num_rows):
+                path, start, stop, *values = (column[at] for column in batch.columns)
+                given = dict(zip(self._partitions, values, strict=True))
+                yield from self._reader.read(Part(local_path(path.as_py()), start.as_py(), stop.as_py(), given))
+
+
 class RouteTask:
     """ROUTE: rows of one input become packets and a report row."""
 
-    def __init__(self, operator: Operator, side: int, routing: Routing) -> None:
+    def __init__(self, operator: Operator, side: int, routing: Routing, files: FileTask | None = None) -> None:
         self._operator = operator
         self._side = side
         self._routing = routing
+        self._files = files
         self._version = __version__
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         _check_version(self._version)
+        if self._files is not None:
+            batches = self._files(batches)
         context = TaskContext.get()
         task = context.partitionId() if context is not None else 0
         options = fingerprint(self._operator.options)
