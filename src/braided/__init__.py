@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from braided.api import explain, files, join, join_group, merge, multijoin, order, report, scale
+from braided.api import explain, files, join, join_group, merge, multijoin, order, report, scale, topic, write_files
 from braided.errors import BraidedError, ControlError, OptionError, StateError, TopicError
 from braided.spark.conf import SPARK_CONF
 from braided.specs.group import Join
@@ -49,6 +49,8 @@ __all__ = [
     "order",
     "report",
     "scale",
+    "topic",
+    "write_files",
 ]
 
 # Loaded when first asked for: they need numpy or more.

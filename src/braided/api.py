@@ -33,8 +33,10 @@ from braided.typing import (
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
     from pyspark.sql.types import StructType
 
+    from braided.direct.topic import Topic
     from braided.operator.report import Report
 
 
@@ -313,29 +315,81 @@ def files(
     format: str = "parquet",
     schema: StructType | str | None = None,
     max_files: int | None = None,
+    reader: str | None = None,
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """Return a directory of files as a streaming DataFrame whose rows reach a braided operator without the JVM.
+    """Return a directory of files, or a topic, as a streaming DataFrame that braided operators read without the JVM.
 
-    It is ``spark.readStream`` of that directory, and behaves as it does anywhere. Where an operator of Braided takes it,
-    also after ``select`` and ``drop`` of columns and a ``where`` that compiles (docs/where.md), Spark hands out the
-    names of new files, keeps the offsets, and the operator's own tasks read the files: only the columns that are needed,
-    and only row groups that may have a row for the filters. ``braided.explain`` says which way is taken and why. Only
-    local Parquet files are read directly; others, and those with a watermark, are read by Spark.
+    It is ``spark.readStream`` of that directory, and behaves as it does anywhere. Where an operator of Braided takes
+    it, also after ``select`` and ``drop`` of columns and a ``where`` that compiles (docs/where.md), Spark hands out the
+    names of new files, keeps the offsets, and the operator's own tasks read the files: only the columns that are
+    needed, and only row groups that may have a row for the filters. ``braided.explain`` says which way is taken and
+    why. Only local Parquet files are read directly; others, and those with a watermark, are read by Spark. What
+    `braided.write_files` wrote is a topic: only committed files are read, and offsets are the numbers of manifests.
 
     Parameters
     ----------
-    path : the directory. Files must appear whole, as for Spark's own source (moved there, or renamed).
+    path : the directory. Files must appear whole, as for Spark's own source (moved there, or renamed); or a topic.
     format : any that Spark's source knows.
     schema : the columns; by default those of the files that are there now.
     max_files : at most so many new files in a batch; by default all there are.
+    reader : a name for a reader of a topic; what it has not read yet is kept by `Topic.retain` and `Topic.compact`.
     options : further options of Spark's source, such as ``{"ignoreCorruptFiles": "true"}``.
 
     In a query's progress, ``numInputRows`` counts files then; ``braided.report`` counts rows.
+
+    >>> braided.files(spark, folder, max_files=10).columns
+    ['phone', 'ts', 'cell']
     """
     from braided.spark.direct import read_files
 
-    return read_files(spark, path, format=format, schema=schema, max_files=max_files, options=options or {})
+    return read_files(
+        spark, path, format=format, schema=schema, max_files=max_files, reader=reader, options=options or {}
+    )
+
+
+def write_files(
+    df: DataFrame, path: str, *, checkpoint: str, trigger: str | None = None, name: str | None = None
+) -> StreamingQuery:
+    """Start a query that writes a streaming DataFrame as Parquet files into a topic, exactly once.
+
+    Where `df` comes straight from a braided operator (columns may be chosen and renamed), its workers write the files
+    and no row passes through the JVM; else a task after `df` writes them. Every batch is committed by one manifest,
+    which is created whole and exclusively: a batch that runs again, a task that ran twice or a second query on the same
+    checkpoint leaves nothing twice. Files that no manifest names are no part of the topic, and are swept.
+
+    Parameters
+    ----------
+    path : a directory for the topic, new, or of this very query.
+    checkpoint : the query's checkpoint.
+    trigger : a duration between batches; ``"available now"`` to process what is there and stop; by default a batch
+        follows the other.
+    name : the query's name.
+
+    Read it with `braided.files` as a stream, or with any reader of Parquet from the files of `braided.topic`.
+
+    >>> query = braided.write_files(joined, topic, checkpoint=checkpoint, trigger="available now")
+    >>> query.awaitTermination()
+    >>> len(braided.topic(topic).files())
+    1
+    """
+    from braided.spark.sink import write_files as write
+
+    return write(df, path, checkpoint=checkpoint, trigger=trigger, name=name)
+
+
+def topic(path: str) -> Topic:
+    """Return a topic that `braided.write_files` made: its committed files, retention and compaction.
+
+    ``pandas.read_parquet(braided.topic(path).files())``, and likewise for polars, DuckDB and Spark, reads what is
+    committed, and nothing else. A plain ``spark.read.parquet(path)`` finds no file: data lies in a hidden folder.
+
+    >>> [manifest.rows for manifest in braided.topic(topic).manifests() if manifest.kind == "batch"]
+    [1]
+    """
+    from braided.direct.topic import Topic
+
+    return Topic(path)
 
 
 def explain(df: DataFrame) -> None:

@@ -22,19 +22,26 @@ class Manifest:
     """One entry of a topic's log.
 
     slot : its number in the log, the offset of readers.
-    kind : "batch" has files; "claim" only says that writers of earlier epochs may not go on.
+    kind : "batch" has files; "claim" only says that writers of earlier epochs may not go on; "compact" stands for all
+        entries from `slot` to `last`, with the same rows in fewer files.
     epoch : which writer made it; it never goes back along the log.
     owner : the query whose results these are.
     batch, offsets : the batch of that query, and a digest of the input that it covers.
     """
 
     slot: int
-    kind: Literal["batch", "claim"]
+    kind: Literal["batch", "claim", "compact"]
     epoch: int
     owner: str
     batch: int = -1
     offsets: str = ""
     files: tuple[DataFile, ...] = ()
+    last: int = -1
+
+    @property
+    def next(self) -> int:
+        """The slot after what it stands for."""
+        return (self.last if self.kind == "compact" else self.slot) + 1
 
     @property
     def rows(self) -> int:

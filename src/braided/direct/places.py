@@ -57,14 +57,6 @@ def make_folder(location: str) -> None:
         Path(local_path(location)).mkdir(parents=True, exist_ok=True)
 
 
-def size_of(location: str) -> int:
-    """Return the size of a file in bytes."""
-    if not is_remote(location):
-        return os.path.getsize(local_path(location))
-    system, path = _system(location)
-    return int(system.size(path))
-
-
 def delete_file(location: str) -> None:
     """Delete a file if it exists."""
     with contextlib.suppress(FileNotFoundError):

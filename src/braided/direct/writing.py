@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from braided.direct.places import delete_file, make_folder, open_output, size_of
+from braided.direct.places import delete_file, make_folder, open_output
 
 # A row group is what a reader of these files holds at once; a file is what one reading task gets.
 _GROUP_ROWS = 1 << 20
@@ -33,17 +33,22 @@ class FileTarget:
     data: str
     compression: str = "snappy"
 
-    def writer(self, batch: int, task: int, schema: pa.Schema) -> FileWriter:
+    def writer(self, folder: str, task: int, schema: pa.Schema) -> FileWriter:
         """Return a writer for one attempt of one task."""
-        return FileWriter(self, batch, task, schema)
+        return FileWriter(self, folder, task, schema)
+
+
+def batch_folder(batch: int) -> str:
+    """Return the folder of a batch's files."""
+    return f"{batch:012d}"
 
 
 class FileWriter:
     """Writes the rows of one attempt of one task; there is no file where there was no row."""
 
-    def __init__(self, target: FileTarget, batch: int, task: int, schema: pa.Schema) -> None:
+    def __init__(self, target: FileTarget, folder: str, task: int, schema: pa.Schema) -> None:
         self._target = target
-        self._folder = f"{batch:012d}"
+        self._folder = folder
         # Attempts of one task must not touch each other's files, and only the names of the one that ended well count.
         self._stem = f"{task:05d}-{secrets.token_hex(8)}"
         self._schema = schema
@@ -102,7 +107,8 @@ class FileWriter:
             return
         name, sink, writer = self._open
         writer.close()
+        size = int(sink.tell())
         sink.close()
         self._open = None
-        self._done.append(DataFile(name, self._file_rows, size_of(f"{self._target.data}/{name}")))
+        self._done.append(DataFile(name, self._file_rows, size))
         self._file_rows = self._file_bytes = 0

@@ -7,15 +7,16 @@
 
 `braided.files` is Spark's own file source with a mark among its options, so that it is an ordinary DataFrame anywhere.
 Where an operator of ours takes it, through selections of columns and filters that compile (docs/where.md), the same
-source is asked for the names alone: in format `binaryFile`, which opens no file whose content nobody asks for. Discovery,
-offsets and the limit on files stay Spark's, and a checkpoint serves both ways of reading.
+source is asked for the names alone: in format `binaryFile`, which opens no file whose content nobody asks for.
+Discovery, offsets and the limit on files stay Spark's, and a checkpoint serves both ways of reading.
 
-No public API shows a DataFrame's plan as a tree; where it has another shape, Spark reads the files, and `braided.explain`
-says why.
+No public API shows a DataFrame's plan as a tree; where it has another shape, Spark reads the files, and
+`braided.explain` says why.
 """
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,10 +30,13 @@ from pyspark.sql.types import StructType
 
 from braided.direct.places import is_remote, local_path
 from braided.direct.reading import Bound, FileReader
+from braided.direct.topic import Topic, is_topic
 from braided.errors import BraidedError, OptionError
 from braided.joins.predicates.compile import Predicate, compile_filter
 from braided.joins.predicates.tree import Column, Compare, Constant, Every, Truth, Value
 from braided.spark.inputs import arrow_of
+from braided.spark.topic_source import NAME as TOPIC
+from braided.spark.topic_source import TopicSource
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -75,7 +79,9 @@ class DirectInput:
 class _Found:
     """What lies below a node of a plan: the leaf, its columns by the ids of attributes, in order; and filters."""
 
-    leaf: Any
+    leaf: str
+    options: Mapping[str, str]
+    schema: StructType
     columns: tuple[tuple[int, str, str], ...]
     """(id, name here, name in files)"""
     filters: tuple[RowFilter, ...]
@@ -92,24 +98,52 @@ def read_files(
     format: str,
     schema: StructType | str | None,
     max_files: int | None,
+    reader: str | None,
     options: Mapping[str, str],
 ) -> DataFrame:
     """See `braided.files`."""
     if max_files is not None and (type(max_files) is not int or max_files < 1):
         raise OptionError(f"max_files={max_files!r}: write a number of 1 or more")
+    if format == "parquet" and is_topic(path):
+        if schema is not None or options:
+            raise OptionError("path: is a topic, which has a schema and takes no options of Spark's file source")
+        return _read_topic(session, path, max_files, reader)
+    if reader is not None:
+        raise OptionError(f"reader={reader!r}: only readers of a topic have names; {path} is none")
     if schema is None:
         schema = session.read.format(format).options(**options).load(path).schema
     given = dict(options)
     if max_files is not None:
         given["maxFilesPerTrigger"] = str(max_files)
-    reader = session.readStream.format(format).schema(schema).options(**given).option(MARK, "direct")
-    return reader.load(path)
+    source = session.readStream.format(format).schema(schema).options(**given).option(MARK, "direct")
+    return source.load(path)
+
+
+def _read_topic(session: SparkSession, path: str, max_files: int | None, reader: str | None) -> DataFrame:
+    session.dataSource.register(TopicSource)
+    options = {"path": path, "parallel": str(session.sparkContext.defaultParallelism), MARK: "topic"}
+    if max_files is not None:
+        options["max_files"] = str(max_files)
+    if reader is not None:
+        options["reader"] = reader
+    rows = session.readStream.format(TOPIC).options(**options).load()
+    marks = Topic(path).marks
+    return rows.select(
+        *(
+            F.col(_quoted(name)).alias(name, metadata=marks[name]) if name in marks else F.col(_quoted(name))
+            for name in rows.columns
+        )
+    )
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
 
 
 def read_directly(frame: DataFrame, ansi: bool) -> DirectInput | str | None:
     """Return how ROUTE can read an input itself; why it cannot; None for what did not come from `braided.files`."""
     plan = frame._jdf.queryExecution().analyzed()
-    if MARK not in plan.toString() and not _has_mark(plan):
+    if not _has_mark(plan):
         return None
     session = frame.sparkSession
     case_sensitive = str(session.conf.get("spark.sql.caseSensitive")).lower() == "true"
@@ -124,21 +158,27 @@ def _has_mark(plan: Any) -> bool:
     children = plan.children()
     if children.size():
         return any(_has_mark(children.apply(at)) for at in range(children.size()))
-    return _is_leaf(plan) and plan.dataSource().options().contains(MARK)
+    return _leaf(plan) is not None and MARK in _options(plan)
 
 
-def _is_leaf(plan: Any) -> bool:
-    return str(plan.getClass().getSimpleName()) == "StreamingRelation"
+def _leaf(plan: Any) -> str | None:
+    """Return the name of the source that a leaf of a plan reads, None for what is none."""
+    kind = str(plan.getClass().getSimpleName())
+    if kind == "StreamingRelation":
+        return str(plan.dataSource().className())
+    return str(plan.sourceName()) if kind == "StreamingRelationV2" else None
 
 
 def _walk(plan: Any, session: SparkSession, ansi: bool) -> _Found:
     kind = str(plan.getClass().getSimpleName())
-    if _is_leaf(plan):
-        if str(plan.dataSource().className()) != "parquet":
-            raise _Other(f"only Parquet is read directly, not {plan.dataSource().className()}")
+    leaf = _leaf(plan)
+    if leaf is not None:
+        if leaf not in ("parquet", TOPIC):
+            raise _Other(f"only Parquet is read directly, not {leaf}")
         output = plan.output()
         columns = [(_id(output.apply(at)), *[str(output.apply(at).name())] * 2) for at in range(output.size())]
-        return _Found(plan.dataSource(), tuple(columns), ())
+        schema = plan.dataSource().userSpecifiedSchema().get() if leaf != TOPIC else plan.schema()
+        return _Found(leaf, _options(plan), StructType.fromJson(json.loads(schema.json())), tuple(columns), ())
     if kind not in ("Project", "Filter", "SubqueryAlias"):
         shown = "a watermark, which Spark takes from rows" if kind == "EventTimeWatermark" else kind
         raise _Other(f"between files and operator is {shown}")
@@ -172,7 +212,7 @@ def _filter(plan: Any, below: _Found, ansi: bool) -> RowFilter:
     names = [name.lower() for name, _ in visible]
     if len(set(names)) != len(names):
         raise _Other("two columns share a name below a filter")
-    types = arrow_of(StructType.fromJson(_json(below.leaf.userSpecifiedSchema().get())), "path")
+    types = arrow_of(below.schema, "path")
     text = str(plan.condition().sql())
     try:
         schema = pa.schema([pa.field(name, types.field(source).type) for name, source in visible])
@@ -181,44 +221,36 @@ def _filter(plan: Any, below: _Found, ansi: bool) -> RowFilter:
         raise _Other(f"the filter {text} does not compile: {error}") from error
 
 
-def _json(schema: Any) -> Any:
-    import json
-
-    return json.loads(schema.json())
-
-
 def _input(session: SparkSession, found: _Found, case_sensitive: bool) -> DirectInput:
-    leaf = found.leaf
-    options = _options(leaf)
-    path = options.pop("path")
-    if is_remote(path):
-        raise _Other("the files are on another file system, whose credentials Spark has")
-    declared = StructType.fromJson(_json(leaf.userSpecifiedSchema().get()))
-    types = arrow_of(declared, "path")
-    partitions, largest = _look(local_path(path), declared, case_sensitive)
+    options = {name: value for name, value in found.options.items() if name != MARK}
+    types = arrow_of(found.schema, "path")
     needed = [source for _, _, source in found.columns]
     needed += [source for row_filter in found.filters for source in row_filter.columns]
     flag = {name.lower(): str(value).lower() == "true" for name, value in options.items()}
-    conf = session.conf
+    is_topic_ = found.leaf == TOPIC
     reader = FileReader(
         pa.schema([types.field(source) for source in dict.fromkeys(needed)]),
         tuple(source for _, _, source in found.columns),
         found.filters,
         tuple(bound for row_filter in found.filters for bound in _bounds(row_filter)),
-        case_sensitive,
-        flag.get("ignoremissingfiles", _is_set(conf, "spark.sql.files.ignoreMissingFiles")),
-        flag.get("ignorecorruptfiles", _is_set(conf, "spark.sql.files.ignoreCorruptFiles")),
+        case_sensitive or is_topic_,
+        not is_topic_ and flag.get("ignoremissingfiles", _is_set(session, "spark.sql.files.ignoreMissingFiles")),
+        not is_topic_ and flag.get("ignorecorruptfiles", _is_set(session, "spark.sql.files.ignoreCorruptFiles")),
     )
-    columns = ", ".join(
-        [_NAMES, *(f"`{declared[name].name}` {declared[name].dataType.simpleString()}" for name in partitions)]
-    )
-    source = session.readStream.format("binaryFile").schema(columns).options(**options).load(path)
+    if is_topic_:
+        return DirectInput(session.readStream.format(TOPIC).options(**options, names="true").load(), reader, ())
+    path = options.pop("path")
+    if is_remote(path):
+        raise _Other("the files are on another file system, whose credentials Spark has")
+    partitions, largest = _look(local_path(path), found.schema, case_sensitive)
+    given = [f"{_quoted(name)} {found.schema[name].dataType.simpleString()}" for name in partitions]
+    source = session.readStream.format("binaryFile").schema(", ".join([_NAMES, *given])).options(**options).load(path)
     return DirectInput(_cut(source, partitions, largest, session), reader, partitions)
 
 
 def _cut(source: DataFrame, partitions: Sequence[str], largest: int, session: SparkSession) -> DataFrame:
     """Return rows (path, start, stop, partitions...): a row a file, or several for large ones, spread over tasks."""
-    parts = [F.col(f"`{name}`") for name in partitions]
+    parts = [F.col(_quoted(name)) for name in partitions]
     if largest <= CUT:
         return source.select(
             "path", F.lit(0).cast("long").alias("start"), F.lit(None).cast("long").alias("stop"), *parts
@@ -231,19 +263,17 @@ def _cut(source: DataFrame, partitions: Sequence[str], largest: int, session: Sp
     return cut.select("path", "start", stop, *parts).repartition(int(session.sparkContext.defaultParallelism))
 
 
-def _is_set(conf: Any, name: str) -> bool:
-    return str(conf.get(name, "false")).lower() == "true"
+def _is_set(session: SparkSession, name: str) -> bool:
+    return str(session.conf.get(name, "false")).lower() == "true"
 
 
 def _options(leaf: Any) -> dict[str, str]:
     """Return the options that the user gave to the source."""
-    found = {}
-    entries = leaf.options().toSeq()
-    for at in range(entries.size()):
-        entry = entries.apply(at)
-        if str(entry._1()) != MARK:
-            found[str(entry._1())] = str(entry._2())
-    return found
+    if leaf.getClass().getSimpleName() == "StreamingRelationV2":
+        return {str(name): str(value) for name, value in leaf.extraOptions().asCaseSensitiveMap().items()}
+    entries = leaf.dataSource().options().toSeq()
+    pairs = [entries.apply(at) for at in range(entries.size())]
+    return {str(pair._1()): str(pair._2()) for pair in pairs}
 
 
 def _look(folder: str, schema: StructType, case_sensitive: bool) -> tuple[tuple[str, ...], int]:

@@ -18,6 +18,7 @@ from braided.spark.direct import DirectInput, read_directly
 from braided.spark.inputs import check_frames, from_arrow_type, stream_of
 from braided.spark.registry import register
 from braided.spark.routing import count_workers, make_routing
+from braided.spark.tasks import WrittenResult
 from braided.spark.watermark import MARKS, lengthen_watermark, to_metadata
 from braided.specs.order import OrderSpec
 from braided.specs.spec import Spec
@@ -64,14 +65,17 @@ def run(
         inputs.append(lengthened)
         waits.append(wait)
     operator = plan.columns if plan.residual is None else plan.residual.columns
-    results = stateful(
-        plan.operator,
-        inputs,
-        StructType([_field(plan, column, frames, waits) for column in operator]),
-        metric=register(session, plan, routing, name, notes),
-        routing=routing,
-        hand_on=plan.hand_on,
-    )
+    watched, metric = register(session, plan, routing, name, notes)
+    fields = StructType([_field(plan, column, frames, waits) for column in operator])
+
+    def made(written: WrittenResult | None = None) -> DataFrame:
+        return stateful(
+            plan.operator, inputs, fields, metric=metric, routing=routing, hand_on=plan.hand_on, written=written
+        )
+
+    results = made()
+    if plan.residual is None:
+        watched.rebuild = made
     if plan.residual is not None:
         results = _filtered(plan, results, frames, waits)
     # Dropped for the user; an operator after this one finds it again below the projection.
