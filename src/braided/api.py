@@ -338,7 +338,7 @@ def files(
 
     In a query's progress, ``numInputRows`` counts files then; ``braided.report`` counts rows.
 
-    >>> braided.files(spark, folder, max_files=10).columns
+    >>> braided.files(spark, calls_dir, max_files=10).columns
     ['phone', 'ts', 'cell']
     """
     from braided.spark.direct import read_files
@@ -368,9 +368,10 @@ def write_files(
 
     Read it with `braided.files` as a stream, or with any reader of Parquet from the files of `braided.topic`.
 
-    >>> query = braided.write_files(joined, topic, checkpoint=checkpoint, trigger="available now")
+    >>> joined = braided.join(calls, alerts, on="phone", time="ts", within="10 seconds")
+    >>> query = braided.write_files(joined, hits_dir, checkpoint=checkpoint, trigger="available now")
     >>> query.awaitTermination()
-    >>> len(braided.topic(topic).files())
+    >>> len(braided.topic(hits_dir).files())
     1
     """
     from braided.spark.sink import write_files as write
@@ -384,7 +385,9 @@ def topic(path: str) -> Topic:
     ``pandas.read_parquet(braided.topic(path).files())``, and likewise for polars, DuckDB and Spark, reads what is
     committed, and nothing else. A plain ``spark.read.parquet(path)`` finds no file: data lies in a hidden folder.
 
-    >>> [manifest.rows for manifest in braided.topic(topic).manifests() if manifest.kind == "batch"]
+    >>> query = braided.write_files(calls, topic_dir, checkpoint=f"{topic_dir}-checkpoint", trigger="available now")
+    >>> query.awaitTermination()
+    >>> [manifest.rows for manifest in braided.topic(topic_dir).manifests() if manifest.kind == "batch"]
     [1]
     """
     from braided.direct.topic import Topic

@@ -29,8 +29,9 @@ class Misfit(BraidedError):
 
 def find_column(names: Sequence[str], wanted: str, case_sensitive: bool) -> int | None:
     """Return where a column is among those of a file, None if it has none of that name."""
-    same = (lambda name: name == wanted) if case_sensitive else (lambda name: name.lower() == wanted.lower())
-    found = [at for at, name in enumerate(names) if same(name)]
+    found = [
+        at for at, name in enumerate(names) if name == wanted or (not case_sensitive and name.lower() == wanted.lower())
+    ]
     if len(found) > 1:
         raise Misfit(f"columns {', '.join(names[at] for at in found)} are one column {wanted!r} where case is ignored")
     return found[0] if found else None

@@ -176,7 +176,8 @@ def _walk(plan: Any, session: SparkSession, ansi: bool) -> _Found:
         if leaf not in ("parquet", TOPIC):
             raise _Other(f"only Parquet is read directly, not {leaf}")
         output = plan.output()
-        columns = [(_id(output.apply(at)), *[str(output.apply(at).name())] * 2) for at in range(output.size())]
+        given = [output.apply(at) for at in range(output.size())]
+        columns = [(_id(column), str(column.name()), str(column.name())) for column in given]
         schema = plan.dataSource().userSpecifiedSchema().get() if leaf != TOPIC else plan.schema()
         return _Found(leaf, _options(plan), StructType.fromJson(json.loads(schema.json())), tuple(columns), ())
     if kind not in ("Project", "Filter", "SubqueryAlias"):

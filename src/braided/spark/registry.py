@@ -199,8 +199,10 @@ def registries() -> list[Registry]:
     return list(_REGISTRIES.values())
 
 
-def register(session: SparkSession, plan: Plan, routing: Routing, name: str | None, notes: Sequence[str] = ()) -> str:
-    """Remember an operator of a session; return what its metrics are called."""
+def register(
+    session: SparkSession, plan: Plan, routing: Routing, name: str | None, notes: Sequence[str] = ()
+) -> tuple[Watched, str]:
+    """Remember an operator of a session; return it, and what its metrics are called."""
     number = next(_numbers)
     registry = registry_of(session)
     chosen = name or f"{plan.spec.kind}-{number}"

@@ -17,9 +17,9 @@ from braided.direct.topic import Topic
 from braided.spark.inputs import arrow_of
 
 try:
-    from pyspark.sql.streaming.datasource import ReadAllAvailable, SupportsTriggerAvailableNow
+    from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 except ImportError:  # before Spark 4.2 a source could not be limited
-    ReadAllAvailable = SupportsTriggerAvailableNow = object  # type: ignore[misc, assignment]
+    SupportsTriggerAvailableNow = object
 
 NAME = "braided_topic"
 NAMES_DDL = "path string, start long, stop long"
