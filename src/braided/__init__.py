@@ -5,7 +5,20 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from braided.api import explain, files, join, join_group, merge, multijoin, order, report, scale, topic, write_files
+from braided.api import (
+    explain,
+    files,
+    join,
+    join_group,
+    merge,
+    multijoin,
+    order,
+    report,
+    scale,
+    sql,
+    topic,
+    write_files,
+)
 from braided.errors import BraidedError, ControlError, OptionError, StateError, TopicError
 from braided.spark.conf import SPARK_CONF
 from braided.specs.group import Join
@@ -49,6 +62,7 @@ __all__ = [
     "order",
     "report",
     "scale",
+    "sql",
     "topic",
     "write_files",
 ]

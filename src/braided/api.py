@@ -26,6 +26,7 @@ from braided.typing import (
     Partition,
     Share,
     Shed,
+    SqlOption,
     StreamingQueryLike,
     Times,
     Within,
@@ -306,6 +307,37 @@ def join_group(
     ordered = centre_first(joins, streams)
     spec = spec_of(GroupSpec, locals(), streams=tuple(ordered))
     return run(spec, list(ordered.values()), name=name, control=control, redact=redact)
+
+
+def sql(spark: SparkSession, text: str, streams: Mapping[str, DataFrame], **options: SqlOption) -> DataFrame:
+    """Run a continuous query in Spark SQL, with its joins of streams done by Braided.
+
+    The text is what ``spark.sql`` takes, over streams by name. Spark analyses it first: its names, types and errors
+    count. Then every inner join of two or more streams is taken out and becomes a `braided.join`, with the equalities
+    of its condition as keys, the comparisons of times as bounds and the rest as a predicate; streams are filtered
+    first, and columns that nothing reads are neither shuffled nor stored. Everything else (projections, aggregates,
+    ``HAVING``, ``UNION ALL``, joins with tables) goes to Spark as text. `braided.explain` shows the joins.
+
+    Parameters
+    ----------
+    text : a SELECT. Times of two streams must be bounded on both sides, as for Spark's own joins, in any arrangement.
+    streams : the streaming DataFrames by the names that the text uses.
+    options : of every join: lateness, idle, partition, memory, evict, share, shed, name, control, redact. A hint sets
+        those of one, by the alias of its input: ``/*+ BRAIDED('a', 'lateness=30 seconds', 'memory=256 MB') */``.
+
+    Not supported: outer joins of streams, bounds in months, bounds that are columns.
+
+    >>> hits = braided.sql(spark, '''
+    ...     SELECT c.phone, c.cell, a.reason
+    ...     FROM calls c JOIN alerts a ON c.phone = a.phone
+    ...       AND a.ts BETWEEN c.ts - INTERVAL 10 SECONDS AND c.ts + INTERVAL 10 SECONDS
+    ...     WHERE a.reason <> 'test' ''', {"calls": calls, "alerts": alerts})
+    >>> hits.columns
+    ['phone', 'cell', 'reason']
+    """
+    from braided.spark.sql import run_sql
+
+    return run_sql(spark, text, streams, options)
 
 
 def files(

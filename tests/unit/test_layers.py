@@ -22,6 +22,7 @@ LAYERS = (
     ("joins", "ordering"),
     ("specs",),
     ("compile",),
+    ("sqltext",),
     ("local", "spark"),
     ("api",),
     ("workloads",),
