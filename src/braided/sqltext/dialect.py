@@ -9,10 +9,10 @@ from sqlglot.dialects.spark import Spark
 __all__ = ["Braided"]
 
 
-class Braided(Spark):
+class Braided(Spark):  # type: ignore[misc]
     """Spark's dialect in which `window` is a function wherever it stands; named windows are left to Spark."""
 
-    class Tokenizer(Spark.Tokenizer):
+    class Tokenizer(Spark.Tokenizer):  # type: ignore[misc]
         """Without the keyword, ``GROUP BY window(ts, '1 minute')`` parses."""
 
         KEYWORDS: ClassVar[dict[str, Any]] = {
