@@ -20,7 +20,7 @@ from braided.api import (
     write_files,
 )
 from braided.errors import BraidedError, ControlError, OptionError, StateError, TopicError
-from braided.spark.conf import SPARK_CONF
+from braided.spark.conf import FAST_START, SPARK_CONF
 from braided.specs.group import Join
 from braided.time.lateness import Lateness
 from braided.version import __version__
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AGE",
     "AUTO",
+    "FAST_START",
     "FIFO",
     "GDJ",
     "PROB",
