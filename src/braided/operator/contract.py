@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from braided.operator.store import Store
+from braided.operator.blocks import Blocks
 from braided.routing.routes import Routes
 from braided.routing.table import RoutingTable
 from braided.time.lateness import Lateness
@@ -22,7 +22,7 @@ from braided.time.stream_clock import StreamTime
 
 Json = dict[str, Any]
 
-__all__ = ["Admitted", "Block", "Json", "Operator", "Outcome", "StreamTime", "Work"]
+__all__ = ["Admitted", "Block", "Json", "Operator", "Outcome", "StreamTime", "TimedStreams", "Work"]
 
 
 def stream_labels(inputs: int) -> tuple[str, ...]:
@@ -97,8 +97,8 @@ class Outcome:
     """The sums from which recall is estimated, in total and recently, for operators that lose results."""
 
 
-class Operator(Protocol):
-    """The contract of every stateful operator."""
+class TimedStreams(Protocol):
+    """Streams with event times, and how late their rows may be."""
 
     @property
     def inputs(self) -> tuple[pa.Schema, ...]:
@@ -116,6 +116,10 @@ class Operator(Protocol):
     def idle(self) -> int | None:
         """After how many microseconds of silence an input holds the others back no longer; None: never."""
 
+
+class Operator(TimedStreams, Protocol):
+    """The contract of every stateful operator."""
+
     @property
     def output(self) -> pa.Schema:
         """The Arrow schema of the results."""
@@ -130,5 +134,5 @@ class Operator(Protocol):
     def label(self, side: int, row: pa.RecordBatch) -> str:
         """Return a row's key as people would write it."""
 
-    def process(self, work: Work, state: Json | None, store: Store) -> Generator[pa.RecordBatch, None, Outcome]:
-        """Yield results in pieces of bounded size, write runs to the store, return the new state."""
+    def process(self, work: Work, state: Json | None, blocks: Blocks) -> Generator[pa.RecordBatch, None, Outcome]:
+        """Yield results in pieces of bounded size, write blocks, return the new state."""
