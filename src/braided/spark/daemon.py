@@ -3,8 +3,8 @@
     spark.python.daemon.module = braided.spark.daemon
 
 Every Python process of Spark otherwise imports pandas, Arrow and numba by itself and loads, or compiles, the kernels:
-seconds each, in the first batch. Here it is done once, and forked processes share the memory. Anything else that runs in
-Python workers of the session does so as before.
+seconds each, in the first batch. Here it is done once, and forked processes share the memory. Anything else that runs
+in Python workers of the session does so as before.
 """
 
 from __future__ import annotations
