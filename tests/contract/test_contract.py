@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow.compute as pc
 import pytest
 from cases import KINDS
 from checks import (
@@ -26,11 +27,14 @@ from checks import (
     trace_of,
 )
 from driving import can_adapt, plan_of
-from histories import histories, ways
+from histories import History, Way, histories, ways
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kinds import Case
 from profiles import examples
+
+from braided.specs.join import JoinSpec
+from braided.time.lateness import Lateness
 
 ALL = [(f"{spec.kind}: {case.name}", case) for spec, kind in KINDS.items() for case in kind.cases]
 CASES = [pytest.param(case, id=name) for name, case in ALL]
@@ -143,3 +147,15 @@ def test_state_does_not_grow_with_a_device_that_is_years_ahead(case: Case) -> No
 def test_results_leave_in_pieces_of_bounded_size(case: Case) -> None:
     check_pieces(case.example, wide=False)
     check_pieces(case.example, wide=True)
+
+
+def test_rows_that_set_no_clock_keep_their_assignment_alive() -> None:
+    """A left row that only waits, a routing that changes, then its match."""
+    rule = Lateness(floor="0 us", measure="next", clock_rows=lambda rows: pc.equal(rows.column("k"), 0))
+    spec = JoinSpec(time="t", lateness=(rule, "0 us"), between=("0 us", "0 us"), on="k")
+    late = {"k": 1, "s": None, "t": 3, "u": 3}
+    untimed = {"k": 0, "s": "a", "t": None, "u": None}
+    rows = [(0, late), (0, untimed), (0, untimed), (1, untimed), (1, late)]
+    history = History(2, tuple((side, {**row, "id": number}) for number, (side, row) in enumerate(rows)))
+    way = Way(cuts=(0, 0, 1, 1, 5), shuffle=None, tasks=1, workers=1, restart="lost", rerouted=True)
+    check_result(spec, history, way)
