@@ -153,8 +153,8 @@ def test_rows_that_set_no_clock_keep_their_assignment_alive() -> None:
     """A left row that only waits, a routing that changes, then its match."""
     rule = Lateness(floor="0 us", measure="next", clock_rows=lambda rows: pc.equal(rows.column("k"), 0))
     spec = JoinSpec(time="t", lateness=(rule, "0 us"), between=("0 us", "0 us"), on="k")
-    late = {"k": 1, "s": None, "t": 3, "u": 3}
-    untimed = {"k": 0, "s": "a", "t": None, "u": None}
+    late: dict[str, Any] = {"k": 1, "s": None, "t": 3, "u": 3}
+    untimed: dict[str, Any] = {"k": 0, "s": "a", "t": None, "u": None}
     rows = [(0, late), (0, untimed), (0, untimed), (1, untimed), (1, late)]
     history = History(2, tuple((side, {**row, "id": number}) for number, (side, row) in enumerate(rows)))
     way = Way(cuts=(0, 0, 1, 1, 5), shuffle=None, tasks=1, workers=1, restart="lost", rerouted=True)

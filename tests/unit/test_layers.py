@@ -24,12 +24,12 @@ LAYERS = (
     ("compile",),
     ("sqltext",),
     ("local", "spark"),
-    ("api",),
+    ("api", "daemon"),
     ("workloads",),
     ("cli",),
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
-KNOW_SPARK = {"spark", "cli"}
+KNOW_SPARK = {"spark", "cli", "daemon"}
 
 
 def _is_type_checking(node: ast.AST) -> bool:

@@ -27,5 +27,5 @@ FAST_START: dict[str, str] = {
     # Python processes are forked from one that has everything loaded, kernels included, instead of each loading it by
     # itself: the first batch is seconds shorter. Costs: the modules of braided are loaded in sessions that may not need
     # them, and a session has one such module only.
-    "spark.python.daemon.module": "braided.spark.daemon",
+    "spark.python.daemon.module": "braided.daemon",
 }

@@ -1,6 +1,6 @@
 """PySpark's daemon, which forks the Python workers, with all that ours need loaded before it forks.
 
-    spark.python.daemon.module = braided.spark.daemon
+    spark.python.daemon.module = braided.daemon
 
 Every Python process of Spark otherwise imports pandas, Arrow and numba by itself and loads, or compiles, the kernels:
 seconds each, in the first batch. Here it is done once, and forked processes share the memory. Anything else that runs
