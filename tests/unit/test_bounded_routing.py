@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from operators import join_operator
 from profiles import examples
-from test_join_local import SCHEMA, expected
 from test_routing_exact import rerouted, run_rerouted
+from two_streams import SCHEMA, expected
 
 import braided
 from braided.balance.controller import Controller

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from operators import join_operator
 from profiles import examples
 from routing_cases import apply, changes
-from test_join_local import SCHEMA, expected, histories, rows_of
+from two_streams import SCHEMA, expected, histories, rows_of
 
 from braided.joins.window_join import WindowJoin
 from braided.local.runtime import LocalRuntime

@@ -15,7 +15,7 @@ from operators import join_operator
 from oracle import nested_loop
 from profiles import examples
 from routing_cases import grids
-from test_join_local import SCHEMA, histories, rows_of
+from two_streams import SCHEMA, histories, rows_of
 
 import braided
 from braided.local.runtime import LocalRuntime
