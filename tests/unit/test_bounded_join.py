@@ -49,10 +49,10 @@ def test_the_public_local_join_takes_a_budget() -> None:
 
 @pytest.mark.parametrize("partition", ["hash", "ssp", "grid"])
 def test_a_budget_for_the_whole_window_is_exact_on_every_scheme(partition: str) -> None:
-    left, right = two_tables(3000)
+    left, right = two_tables(1500)
     options: dict[str, Any] = {"on": "k", "time": "ts", "within": "1 second", "workers": 4, "partition": partition}
     exact, bounded = (
-        braided.local.join(left, right, **options, **budget, batch_rows=700)
+        braided.local.join(left, right, **options, **budget, batch_rows=400)
         for budget in ({}, {"memory": 20_000, "evict": "prob"})
     )
     ids = [
