@@ -24,6 +24,7 @@ _BUFFERS = (
 _ORDER = ("tests/unit/test_order_local.py", _CONTRACT, "-k", "not test_contract or stream or per")
 _HALVES = ("tests/unit/test_routing.py", "tests/unit/test_options.py", "tests/unit/test_multijoin.py", *_STATE)
 _CUTS = (_CONTRACT, "-k", "cuts_order and (exact or window)")
+_APART = (_CONTRACT, "-k", "far_apart")
 _FIFO = ("tests/unit/test_buffers.py", "-k", "FIFO")
 
 # Where random faults are put, and the tests that ought to notice them.
@@ -66,7 +67,7 @@ MUTATIONS = (
         "        kept.advance(work)\n"
         "        for stream in kept.streams:\n"
         "            stream.trust.clock = max((c for c in kept.clocks if c is not None), default=None)\n",
-        _CUTS,
+        _APART,
     ),
     Mutation(
         "expiry before probing",
@@ -205,7 +206,7 @@ MUTATIONS = (
         "joins/stored.py",
         "                    for info in item:\n                        self._delete(info)\n",
         "                    pass\n",
-        (_CONTRACT, "-k", "with_the_stream and exact"),
+        ("tests/unit/test_state.py", "-k", "few_runs"),
     ),
     # Buffers.
     Mutation(
@@ -256,14 +257,14 @@ MUTATIONS = (
         "time/stream_clock.py",
         "clamp(self.counted - self.lateness)",
         "clamp(self.counted)",
-        (_CONTRACT, "-k", "cuts_order and (one and stream)"),
+        _APART,
     ),
     Mutation(
         "clocks are lost in a restart",
         "time/stream_clock.py",
         '        self.trust = Trust.from_json(state["trust"])\n',
         "",
-        (_CONTRACT, "-k", "cuts_order and (one and stream)"),
+        _APART,
     ),
     Mutation(
         "no stream is ever idle",
@@ -309,11 +310,11 @@ MUTATIONS = (
         _CUTS,
     ),
     Mutation(
-        "a task's clock is that of its last piece",
+        "a task of one row loses it",
         "operator/router.py",
-        "merge_clusters([*self.clusters, *moving], self.jump)",
-        "merge_clusters(moving, self.jump)",
-        (_CONTRACT, "-k", "little and (one and stream or exact)"),
+        "    if waiting:\n        yield pa.concat_batches(waiting)",
+        "    if rows > 1:\n        yield pa.concat_batches(waiting)",
+        _CUTS,
     ),
     Mutation(
         "copies that only probe are stored",

@@ -26,7 +26,7 @@ from checks import (
     trace_of,
 )
 from driving import can_adapt, limits, plan_of, small_limits
-from histories import histories, ways
+from histories import Way, histories, sample, ways
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kinds import Case, fixed
@@ -75,6 +75,19 @@ def test_little_at_a_time_gives_the_same(case: Case) -> None:
 
     assert len({name for _, name in limits()}) >= 8, "constants were renamed"
     holds()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_streams_far_apart_in_small_batches(case: Case) -> None:
+    """A history that is always the same: one stream is several windows behind another, and clocks count every few rows.
+
+    Random histories are short, and seldom have all of that.
+    """
+    spec, late = case.example, lateness_of(case.example)
+    history = sample(late, rows=90, lag=30)
+    way = Way((*range(0, 92, 6), 92), workers=2, restart="lost")
+    check_result(spec, history, way)
+    check_late(spec, sample([least + 20 for least in late], rows=90, lag=30), way)
 
 
 ADAPTING = [pytest.param(c, id=name) for name, c in ALL if can_adapt(plan_of(c.example, adaptive=True))]

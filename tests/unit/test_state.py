@@ -67,6 +67,7 @@ def test_a_window_of_one_second_batches_keeps_few_runs_and_few_expired_rows() ->
             most_runs = max(most_runs, levels["runs"])
             live = 2 * 4 * (length + 5)
             assert levels["stored_rows"] <= live * 1.25 + 8
+            assert levels["runs"] == len(runtime.stores[0].blocks), "merged runs stay behind"
     # Six slices a side, nearly one run each once closed; log2 of the batches of the open one; a few stragglers.
     assert most_runs <= 2 * (9 + (length // 6).bit_length() - 1 + 6)
 
