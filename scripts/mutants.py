@@ -66,7 +66,7 @@ MUTATIONS = (
         "        kept.advance(work)\n",
         "        kept.advance(work)\n"
         "        for stream in kept.streams:\n"
-        "            stream.trust.clock = max((c for c in kept.clocks if c is not None), default=None)\n",
+        "            stream.trust.clock = max((c for c in kept.clocks if c is not None), default=stream.clock)\n",
         _APART,
     ),
     Mutation(

@@ -14,7 +14,7 @@ import pytest
 from cases import KINDS
 from driving import FINAL, Host, Ran, drive, plan_of, reloaded, rows_of, steps, stored_bytes, traced
 from histories import SCHEMA, History, Row, Tasks, Way, batches, record_batch, sample
-from kinds import Bag, Change, Kind
+from kinds import Bag, Change, Kind, fixed
 
 from braided.errors import StateError
 from braided.local.runtime import LocalRuntime
@@ -86,6 +86,9 @@ def _check_report(spec: Any, history: History, way: Way, ran: Ran) -> None:
         timed = [row for row in rows if row[spec.time_of(side)] is not None]
         assert told["rows"] == len(rows)
         assert told["null_times"] == len(rows) - len(timed)
+        if "clock" in told and fixed(spec):  # else some rows may set no clock
+            times = [row[spec.time_of(side)] for row in timed]
+            assert told["clock"] == max(times, default=None), "the clock is not the largest time"
         if getattr(spec, "shed", None) is None:
             kind = kind_of(spec)
             assert told["null_keys"] == sum(kind.null_key(spec, side, row) for row in timed)
