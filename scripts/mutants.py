@@ -24,7 +24,7 @@ _BUFFERS = (
 _ORDER = ("tests/unit/test_order_local.py", _CONTRACT, "-k", "not test_contract or stream or per")
 _HALVES = ("tests/unit/test_routing.py", "tests/unit/test_options.py", "tests/unit/test_multijoin.py", *_STATE)
 _CUTS = (_CONTRACT, "-k", "cuts_order and (exact or window)")
-_APART = (_CONTRACT, "-k", "far_apart")
+_APART = (_CONTRACT, "-k", "far_apart and (exact or one) and not group")
 _FIFO = ("tests/unit/test_buffers.py", "-k", "FIFO")
 
 # Where random faults are put, and the tests that ought to notice them.
