@@ -51,5 +51,6 @@ def histories(draw: st.DrawFn) -> dict[str, Any]:
 
 
 def expected(case: dict[str, Any]) -> Counter[tuple[int, int]]:
-    window = case["window"]
-    return nested_loop(*case["streams"], ["k"], window.lo, window.hi)
+    """Return the pairs of ids that a nested loop finds."""
+    left, right = case["streams"]
+    return nested_loop(left, right, ["k"], case["window"].lo, case["window"].hi)

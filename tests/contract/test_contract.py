@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,8 @@ def test_streams_far_apart_in_small_batches(case: Case) -> None:
     history = sample(late, rows=90, lag=30)
     way = Way((*range(0, 92, 6), 92), workers=2, restart="lost")
     check_result(spec, history, way)
+    if can_adapt(plan_of(spec, adaptive=True)):
+        check_result(spec, history, replace(way, rerouted=True, restart="never"))
     check_late(spec, sample([least + 20 for least in late], rows=90, lag=30), way)
 
 

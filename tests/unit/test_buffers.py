@@ -364,6 +364,22 @@ def test_cuts_small_outputs_and_restarts_change_nothing(policy, share, events, c
     assert buffer.to_bytes() == whole.to_bytes()
 
 
+def test_many_keys_come_and_go():
+    """Keys share places in the index: one that leaves hides none of those behind it."""
+    rng = np.random.default_rng(5)
+    n, room = 3000, 50
+    keys, streams = rng.integers(0, 200, n).astype(np.uint64), rng.integers(0, 2, n).astype(np.int8)
+    result = Buffer(room, FIFO(), window=(-n, n)).run(Events(keys, np.arange(n), streams, keys, np.arange(n)))
+    expected = [
+        (event, row)
+        for event in range(n)
+        for row in range(max(0, event - room), event)
+        if keys[row] == keys[event] and streams[row] != streams[event]
+    ]
+    assert len(expected) > 300
+    assert sorted(zip(result.pair_event.tolist(), result.pair_row.tolist(), strict=True)) == expected
+
+
 def skewed_events(n, domain=50, seed=3, steps=1_000_000):
     rng = np.random.default_rng(seed)
     keys = (rng.zipf(1.5, n) % domain).astype(np.uint64)
