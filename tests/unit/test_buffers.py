@@ -380,6 +380,18 @@ def test_many_keys_come_and_go():
     assert sorted(zip(result.pair_event.tolist(), result.pair_row.tolist(), strict=True)) == expected
 
 
+def test_a_chain_longer_than_the_output_goes_on_where_it_stopped():
+    keys, streams = np.full(6, 7, np.uint64), np.array([0, 0, 0, 0, 0, 1], np.int8)
+    events = Events(keys, np.arange(6), streams, keys, np.arange(6))
+    buffer = Buffer(8, FIFO(), window=(-10, 10))
+    at, rows = 0, []
+    for _ in range(4):
+        a, b, c = (np.empty(2, np.int64) for _ in range(3))
+        at, pairs, _ = buffer.step(events, at, pair_event=a, pair_row=b, gone_row=c, gone_why=np.empty(2, np.int8))
+        rows += b[:pairs].tolist()
+    assert (at, rows) == (6, [0, 1, 2, 3, 4])
+
+
 def skewed_events(n, domain=50, seed=3, steps=1_000_000):
     rng = np.random.default_rng(seed)
     keys = (rng.zipf(1.5, n) % domain).astype(np.uint64)
