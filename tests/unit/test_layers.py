@@ -19,7 +19,7 @@ LAYERS = (
     ("routing", "time"),
     ("buffers", "balance", "direct"),
     ("operator",),
-    ("joins", "ordering"),
+    ("joins", "ordering", "aggregates"),
     ("specs",),
     ("compile",),
     ("sqltext",),
