@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import Literal
 
 from sqlglot import exp
 
@@ -19,6 +20,13 @@ from braided.durations import parse_duration
 from braided.errors import OptionError
 from braided.sqltext.cut import Cut, Source
 
+_KINDS: dict[type[exp.Expression], Literal["count", "sum", "min", "max", "avg"]] = {
+    exp.Count: "count",
+    exp.Sum: "sum",
+    exp.Min: "min",
+    exp.Max: "max",
+    exp.Avg: "avg",
+}
 _WHOLE = ("tinyint", "smallint", "int")
 _ORDERED = (*_WHOLE, "bigint", "date", "timestamp", "timestamp_ntz")
 
@@ -113,8 +121,7 @@ def _use(node: exp.Expression, merge: Merge, sources: dict[str, Source]) -> tupl
     """Return how an aggregate is made of partials; they are added to the merge."""
     if isinstance(node.parent, exp.Window | exp.Filter):
         raise Unmerged(f"{node.parent.sql()} is no plain aggregate")
-    kinds = {exp.Count: "count", exp.Sum: "sum", exp.Min: "min", exp.Max: "max", exp.Avg: "avg"}
-    kind = kinds.get(type(node))
+    kind = _KINDS.get(type(node))
     argument = node.this
     if kind is None or node.expressions or isinstance(argument, exp.Distinct):
         raise Unmerged(f"partials of {node.sql()} do not merge")
@@ -126,7 +133,7 @@ def _use(node: exp.Expression, merge: Merge, sources: dict[str, Source]) -> tupl
     type_ = sources[argument.table].types[argument.name]
     if kind == "count":
         return node, "sum", [_add(merge, Wanted("count", column, "bigint"))]
-    if kind == "min" or kind == "max":  # noqa: PLR1714  (mypy narrows by this)
+    if kind == "min" or kind == "max":  # noqa: PLR1714  (so that mypy knows which)
         if type_ not in _ORDERED:
             raise Unmerged(f"{kind} of {type_} is left to Spark")
         return node, kind, [_add(merge, Wanted(kind, column, type_))]
