@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,11 +14,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from braided.direct.places import local_path
-from braided.direct.reading import FileReader, Part
+from braided.direct.reading import Bound, FileReader, Part
 from braided.errors import BraidedError
 from braided.spark.inputs import arrow_of
 
 D = decimal.Decimal
+pytestmark = pytest.mark.usefixtures("spark")  # Spark reads the DDL of schemas
 
 
 def _reader(schema: StructType, **options: bool) -> FileReader:
@@ -180,3 +182,33 @@ def test_batches_are_small_whatever_the_file(tmp_path: Path) -> None:
 
 def test_paths_of_spark_are_local_paths() -> None:
     assert local_path("file:/tmp/a b") == local_path("file:///tmp/a b") == local_path("/tmp/a b") == "/tmp/a b"
+
+
+def test_row_groups_that_no_filter_lets_through_are_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    values = list(range(3000))
+    times = pa.array([value * 1000 for value in values], pa.timestamp("ms", "UTC"))
+    pq.write_table(
+        pa.table({"a": values, "t": times}), path, row_group_size=1000, compression="none", use_dictionary=False
+    )
+    second = pq.ParquetFile(path).metadata.row_group(1)
+    content = bytearray(path.read_bytes())
+    for column in range(2):
+        start = second.column(column).data_page_offset
+        content[start : start + second.column(column).total_compressed_size] = (
+            b"\xff" * second.column(column).total_compressed_size
+        )
+    path.write_bytes(content)
+    reader = _reader(StructType.fromDDL("a bigint, t timestamp"))
+    with pytest.raises(BraidedError, match="cannot be read as Parquet"):
+        list(reader.read(Part(str(path))))
+    for bound in (
+        Bound("a", 2000, None),
+        Bound("t", 2_000_000_000, None),
+        Bound("a", None, 999),
+        Bound("a", 2999, 2999),
+    ):
+        rows = sum(batch.num_rows for batch in replace(reader, bounds=(bound,)).read(Part(str(path))))
+        assert rows == 1000
+    with pytest.raises(BraidedError, match="cannot be read as Parquet"):
+        list(replace(reader, bounds=(Bound("a", None, 1000),)).read(Part(str(path))))

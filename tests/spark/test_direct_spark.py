@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -14,6 +18,7 @@ from pyspark.sql import functions as F
 
 import braided
 from braided.errors import BraidedError, OptionError, TopicError
+from braided.spark import direct
 
 ON = {"on": "k", "time": "t", "within": "3 seconds", "lateness": "5 seconds"}
 
@@ -114,6 +119,43 @@ def test_partitions_of_a_directory_are_columns(spark: SparkSession, tmp_path: Pa
         last = max(rows["t"].to_pylist() + more["t"].to_pylist())  # what waits for the next row
     assert [(str(day), kind) for day, kind, _ in found] == [("2024-01-01", "a b"), ("2024-01-02", "c")]
     assert sum(count for *_, count in found) == sum(t < last for t in rows["t"].to_pylist() + more["t"].to_pylist())
+
+
+def test_large_files_are_cut_so_that_all_cores_read(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left, right = _make(tmp_path / "l", 2, rows=2000), _make(tmp_path / "r", 2, seed=1)
+    monkeypatch.setattr(direct, "CUT", 20_000)
+    one, other = (braided.files(spark, str(tmp_path / side), max_files=1) for side in "lr")
+    joined = braided.join(one.select("k", "t", "v"), other.select("k", "t"), name="cut", **ON)
+    query = braided.write_files(joined, str(tmp_path / "out"), checkpoint=str(tmp_path / "c"), trigger="available now")
+    query.awaitTermination()
+    assert _rows(_committed(tmp_path / "out")) == _oracle(left, right, "l.k, l.t, l.v, r.t")
+    [routed] = [v for k, v in query.lastProgress["observedMetrics"].items() if k.endswith(":route")]
+    rows = [report["rows"] for report in map(json.loads, routed["reports"]) if report["side"] == 0]
+    assert sum(rows) == 2000
+    assert max(rows) < 2000
+
+
+def _dying_once(flag: Path) -> Any:
+    def pass_on(batches: Any) -> Any:
+        yield from batches
+        if not flag.exists():
+            flag.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return pass_on
+
+
+def test_a_python_worker_that_is_killed_leaves_nothing_twice(spark: SparkSession, tmp_path: Path) -> None:
+    rows = _make(tmp_path / "l", 2)
+    frame = spark.readStream.schema(spark.read.parquet(str(tmp_path / "l")).schema).parquet(str(tmp_path / "l"))
+    dying = frame.select("k", "t").mapInArrow(_dying_once(tmp_path / "flag"), "k long, t timestamp")
+    _write(dying, tmp_path / "out")
+    assert (tmp_path / "flag").exists()
+    assert _rows(_committed(tmp_path / "out")) == _rows(rows.select(["k", "t"]))
+    named = braided.topic(str(tmp_path / "out")).files()
+    assert sorted(str(path) for path in (tmp_path / "out" / "_data").rglob("*.parquet")) == sorted(named)
 
 
 def test_rows_of_any_dataframe_are_written(spark: SparkSession, tmp_path: Path) -> None:

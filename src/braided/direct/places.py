@@ -55,6 +55,9 @@ def make_folder(location: str) -> None:
     """Make a folder and those above it, where the file system has folders."""
     if not is_remote(location):
         Path(local_path(location)).mkdir(parents=True, exist_ok=True)
+    else:
+        system, path = _system(location)
+        system.makedirs(path, exist_ok=True)
 
 
 def delete_file(location: str) -> None:

@@ -226,6 +226,7 @@ class RemoteFiles:
     def replace(self, name: str, content: bytes) -> None:
         """See `Files`."""
         with self._reached("write", name):
+            self._system.makedirs(self._path(name).rsplit("/", 1)[0], exist_ok=True)
             self._system.pipe_file(self._path(name), content)
 
     def append(self, name: str, content: bytes) -> None:
