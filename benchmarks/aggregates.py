@@ -1,0 +1,138 @@
+"""A windowed count and sum after a join with many results a row: in the join's workers, after them, and native.
+
+    python benchmarks/aggregates.py            20 results a row
+    python benchmarks/aggregates.py --quick    tries everything in a few minutes; its times mean nothing
+
+The same files for all, each engine in a JVM of its own, one file a side a batch. `merged` is `braided.sql`; `unmerged` is
+the same query over inputs with watermarks, for which the aggregate stays Spark's; `native` is `spark.sql`. Closed windows
+are compared with DuckDB's. One JSON line goes to stdout.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from engines import DDL, ENGINES, SAME_FOR_ALL
+from workloads import WORKLOADS, Workload, generate
+
+# Spark's own join with its default store was faster than with RocksDB on every workload of join.py.
+SETTINGS = {"merged": ENGINES["braided"], "unmerged": ENGINES["braided"], "native": ENGINES["native_hdfs"]}
+BARS = {"unmerged": 3.0, "native": 10.0}
+
+
+def _text(workload: Workload) -> str:
+    within = f"INTERVAL {workload.within_s} SECONDS"
+    return f"""SELECT window.start AS s, count(*) AS n, sum(r.v) AS total FROM l JOIN r ON l.k = r.k
+        AND r.ts BETWEEN l.ts - {within} AND l.ts + {within} GROUP BY window(l.ts, '5 seconds')"""
+
+
+def main() -> int:
+    options = _options()
+    workload = WORKLOADS["files_20x"].quick() if options.quick else WORKLOADS["files_20x"]
+    if options.one:
+        print(json.dumps(_run(options.one, workload, options.data, options.scratch)))
+        return 0
+    root = Path(tempfile.mkdtemp(prefix="braided-aggregates-"))
+    try:
+        generate(workload, root / "data")
+        truth = _oracle(workload, root / "data")
+        found = {engine: _measure(engine, options, root, truth) for engine in options.engines}
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+    summary: dict[str, Any] = {"benchmark": "aggregates", "quick": options.quick, "engines": found}
+    for rival, bar in BARS.items():
+        if {"merged", rival} <= set(found):
+            ratio = found[rival]["median_s"] / found["merged"]["median_s"]
+            summary[f"over_{rival}"] = {"ratio": round(ratio, 2), "bar": bar, "met": ratio >= bar}
+    print(json.dumps(summary))
+    return 0 if all(engine["equal"] for engine in found.values()) else 1
+
+
+def _measure(engine: str, options: argparse.Namespace, root: Path, truth: dict[int, list[int]]) -> dict[str, Any]:
+    scratch = Path(tempfile.mkdtemp(prefix=f"{engine}-", dir=root))
+    command = [sys.executable, __file__, "--one", engine, "--data", str(root / "data"), "--scratch", str(scratch)]
+    environment = os.environ | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    done = subprocess.run(
+        command + ["--quick"] * options.quick, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        text=True, check=True,
+    )  # fmt: skip
+    outcome: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    windows = outcome.pop("windows")
+    outcome["closed"] = len(windows)
+    outcome["equal"] = bool(windows) and all(truth[start] == rest for start, *rest in windows)
+    print(f"{engine}: {outcome}", file=sys.stderr)
+    return outcome
+
+
+def _run(engine: str, workload: Workload, data: Path, scratch: Path) -> dict[str, Any]:
+    from pyspark.sql import SparkSession
+
+    import braided
+
+    settings = SAME_FOR_ALL | SETTINGS[engine] | {"spark.sql.shuffle.partitions": "2", "spark.local.dir": str(scratch)}
+    spark = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    sides = {
+        short: spark.readStream.schema(DDL).option("maxFilesPerTrigger", 1).parquet(str(data / side))
+        for short, side in (("l", "left"), ("r", "right"))
+    }
+    lateness = f"{workload.lateness_s} seconds"
+    if engine == "merged":
+        result = braided.sql(spark, _text(workload), sides, lateness=lateness)
+    else:
+        sides = {name: frame.withWatermark("ts", lateness) for name, frame in sides.items()}
+        for name, frame in sides.items():
+            frame.createOrReplaceTempView(name)
+        result = braided.sql(spark, _text(workload), sides) if engine == "unmerged" else spark.sql(_text(workload))
+    query = (
+        result.writeStream.format("parquet")
+        .option("checkpointLocation", str(scratch / "checkpoint"))
+        .trigger(availableNow=True)
+        .start(str(scratch / "out"))
+    )
+    query.awaitTermination()
+    seconds = [p["durationMs"]["triggerExecution"] / 1000 for p in query.recentProgress if p["numInputRows"]]
+    windows = spark.read.parquet(str(scratch / "out")).selectExpr("unix_micros(s)", "n", "total").collect()
+    measured = seconds[-workload.measured :]
+    spark.stop()
+    return {
+        "median_s": round(statistics.median(measured), 3),
+        "min_s": min(measured),
+        "max_s": max(measured),
+        "windows": [list(row) for row in windows],
+    }
+
+
+def _oracle(workload: Workload, data: Path) -> dict[int, list[int]]:
+    import duckdb
+
+    us = workload.within_s * 1_000_000
+    left, right = (f"'{data}/{side}/*.parquet'" for side in ("left", "right"))
+    with duckdb.connect() as db:
+        rows = db.execute(f"""
+            select epoch_us(l.ts) // 5000000 * 5000000 as s, count(*), sum(r.v)::bigint from {left} l join {right} r
+            on l.k = r.k and epoch_us(r.ts) - epoch_us(l.ts) between -{us} and {us} group by 1""").fetchall()
+    return {start: [count, total] for start, count, total in rows}
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("engines", nargs="*", default=list(SETTINGS), help="merged, unmerged, native")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    parser.add_argument("--data", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--scratch", type=Path, help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
