@@ -3,9 +3,9 @@
     python benchmarks/aggregates.py            20 results a row
     python benchmarks/aggregates.py --quick    tries everything in a few minutes; its times mean nothing
 
-The same files for all, each engine in a JVM of its own, one file a side a batch. `merged` is `braided.sql`; `unmerged` is
-the same query over inputs with watermarks, for which the aggregate stays Spark's; `native` is `spark.sql`. Closed windows
-are compared with DuckDB's. One JSON line goes to stdout.
+The same files for all, each engine in a JVM of its own, one file a side a batch. `merged` is `braided.sql`; `unmerged`
+is the same query over inputs with watermarks, for which the aggregate stays Spark's; `native` is `spark.sql`. Closed
+windows are compared with DuckDB's. One JSON line goes to stdout.
 """
 
 from __future__ import annotations
