@@ -32,7 +32,7 @@ BARS = {"unmerged": 3.0, "native": 10.0}
 def _text(workload: Workload) -> str:
     within = f"INTERVAL {workload.within_s} SECONDS"
     return f"""SELECT window.start AS s, count(*) AS n, sum(r.v) AS total FROM l JOIN r ON l.k = r.k
-        AND r.ts BETWEEN l.ts - {within} AND l.ts + {within} GROUP BY window(l.ts, '5 seconds')"""
+        AND r.ts BETWEEN l.ts - {within} AND l.ts + {within} GROUP BY window(l.ts, '1 second')"""
 
 
 def main() -> int:
@@ -119,7 +119,7 @@ def _oracle(workload: Workload, data: Path) -> dict[int, list[int]]:
     left, right = (f"'{data}/{side}/*.parquet'" for side in ("left", "right"))
     with duckdb.connect() as db:
         rows = db.execute(f"""
-            select epoch_us(l.ts) // 5000000 * 5000000 as s, count(*), sum(r.v)::bigint from {left} l join {right} r
+            select epoch_us(l.ts) // 1000000 * 1000000 as s, count(*), sum(r.v)::bigint from {left} l join {right} r
             on l.k = r.k and epoch_us(r.ts) - epoch_us(l.ts) between -{us} and {us} group by 1""").fetchall()
     return {start: [count, total] for start, count, total in rows}
 
