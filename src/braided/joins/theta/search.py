@@ -13,7 +13,7 @@
 
 Precondition: both batches have the columns of the schemas that the predicate was compiled for.
 
->>> from braided.joins.predicates.compile import compile_where
+>>> from braided.predicates.compile import compile_where
 >>> left = pa.record_batch({"x": pa.array([1, 5, None, 9]), "s": ["a", "b", "c", "d"]})
 >>> right = pa.record_batch({"x": pa.array([2, 8, 6]), "s": ["a", "e", "x"]})
 >>> theta = ThetaPredicate.of(compile_where("abs(l.x - r.x) <= 1 AND l.s <> r.s", left.schema, right.schema))
@@ -37,12 +37,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from braided.joins.predicates.compile import Predicate
-from braided.joins.predicates.evaluate import Block, Mask, Vector
-from braided.joins.predicates.tree import Every
 from braided.joins.theta.band import PIECE, STRIP, bounds_of, nested, ordered, piece_size, sampled_share, zoned
 from braided.joins.theta.codegen import Plan, Unlowered, plan_of
 from braided.joins.theta.loop import loop_of
+from braided.predicates.compile import Predicate
+from braided.predicates.evaluate import Block, Mask, Vector
+from braided.predicates.tree import Every
 
 Index = npt.NDArray[np.int64]
 Pairs = Iterator[tuple[Index, Index]]

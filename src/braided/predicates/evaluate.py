@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from braided.errors import BraidedError
-from braided.joins.predicates.tree import (
+from braided.predicates.tree import (
     Always,
     Arithmetic,
     Column,

@@ -44,7 +44,7 @@ array([ True, False, False])
 >>> compile_where("upper(l.cell) = 'A'", schema, schema)
 Traceback (most recent call last):
     ...
-braided.joins.predicates.parse.Uncompilable: where="upper(l.cell) = 'A'": upper is not in the compiled subset; docs/where.md lists what compiles
+braided.predicates.parse.Uncompilable: where="upper(l.cell) = 'A'": upper is not in the compiled subset; docs/where.md lists what compiles
 """  # noqa: E501
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from braided.errors import BraidedError
-from braided.joins.predicates.evaluate import NARROW, Block, arrow_type
-from braided.joins.predicates.overflow import Comparisons, terms
-from braided.joins.predicates.parse import Parser, Syntax, Uncompilable
-from braided.joins.predicates.tree import (
+from braided.predicates.evaluate import NARROW, Block, arrow_type
+from braided.predicates.overflow import Comparisons, terms
+from braided.predicates.parse import Parser, Syntax, Uncompilable
+from braided.predicates.tree import (
     Always,
     Arithmetic,
     Column,

@@ -1,6 +1,6 @@
 """The text of a ``where=`` predicate to a syntax tree: a recursive-descent parser of Spark's own grammar.
 
-It reads only what ``braided.joins.predicates.compile`` documents. Anything else raises ``Uncompilable``, even where
+It reads only what ``braided.predicates.compile`` documents. Anything else raises ``Uncompilable``, even where
 a reading suggests itself: Spark evaluates such a predicate after the join, so a refusal costs time, while
 a wrong guess would cost rows.
 """
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
 
 from braided.errors import BraidedError
-from braided.joins.predicates import literals
-from braided.joins.predicates.tree import Type
+from braided.predicates import literals
+from braided.predicates.tree import Type
 
 
 class Uncompilable(BraidedError):
