@@ -1,4 +1,4 @@
-"""Evaluate the tree of a ``where=`` predicate over a block of candidate pairs.
+"""Evaluate the tree of an expression over a block of rows, or of candidate pairs of rows.
 
 A value is a vector with two masks: ``valid`` (not null) and ``bad`` (evaluating it raises an overflow in
 Spark). A truth is asked for by the answer wanted, true or false, since null is neither:
@@ -71,10 +71,13 @@ class Vector(NamedTuple):
 
 
 class Block:
-    """Evaluates truths over one block of pairs; ``overflowed`` names the parts that overflowed anywhere."""
+    """Evaluates truths over one block; ``overflowed`` names the parts that overflowed anywhere.
 
-    def __init__(self, left: Mapping[str, pa.Array[Any]], right: Mapping[str, pa.Array[Any]], rows: int) -> None:
-        self._columns = {"l": left, "r": right}
+    Each side has its columns by name; row i of all of them belongs together.
+    """
+
+    def __init__(self, columns: Mapping[str, Mapping[str, pa.Array[Any]]], rows: int) -> None:
+        self._columns = columns
         self._rows = rows
         self._memo: dict[Value, Vector] = {}
         self.overflowed: list[str] = []

@@ -35,7 +35,7 @@ class Syntax:
     text: str
 
 
-class _Token(NamedTuple):
+class Token(NamedTuple):
     kind: str  # number, word, quoted, string, mark or end
     text: str
     start: int
@@ -79,21 +79,22 @@ _DEEPEST = 32
 class Parser:
     """Parse one predicate; ``column`` is called with each side and name and gives the schema's name."""
 
-    def __init__(self, text: str, column: Callable[[str, str], str]) -> None:
+    def __init__(self, text: str, column: Callable[[str, str], str], option: str = "where") -> None:
         self.text = text
+        self._option = option
         self._column = column
         self._depth = 0
         self._at = 0
         if "${" in text:
             self._refuse("Spark substitutes ${...} before it parses")
-        self._tokens: list[_Token] = []
+        self._tokens: list[Token] = []
         while not self._tokens or self._tokens[-1].kind != "end":
             start = self._tokens[-1].end if self._tokens else 0
             match = _TOKEN.match(text, start)
             if not match:
                 self._refuse(f"{text[start:].strip()[:20]!r} is not in the compiled subset")
             kind = str(match.lastgroup)
-            self._tokens.append(_Token(kind, match[kind], match.start(kind), match.end(kind)))
+            self._tokens.append(Token(kind, match[kind], match.start(kind), match.end(kind)))
 
     def parse(self) -> Syntax:
         """Return the tree of the whole text."""
@@ -105,10 +106,10 @@ class Parser:
     # Tokens.
 
     @property
-    def _next(self) -> _Token:
+    def _next(self) -> Token:
         return self._tokens[self._at]
 
-    def _take(self) -> _Token:
+    def _take(self) -> Token:
         token = self._next
         self._at += token.kind != "end"
         return token
@@ -134,7 +135,7 @@ class Parser:
         return Syntax(op, args, self.text[self._tokens[start].start : self._tokens[self._at - 1].end])
 
     def _refuse(self, why: str) -> NoReturn:
-        raise Uncompilable(f"where={self.text!r}: {why}; docs/where.md lists what compiles")
+        raise Uncompilable(f"{self._option}={self.text!r}: {why}; docs/where.md lists what compiles")
 
     def _unexpected(self) -> NoReturn:
         token = self._next
@@ -271,12 +272,22 @@ class Parser:
             target = self._type()
             self._expect(")")
             return self._node("cast", (operand, target), start)
+        called = self._called(token, start)
+        if called is not None:
+            return called
         if self._sees("(") or self._next.kind == "string" or _NOT_COLUMNS.fullmatch(word):
             self._refuse(f"{token.text} is not in the compiled subset")
-        name = self._name(token)
+        return self._unqualified(token, start)
+
+    def _called(self, word: Token, start: int) -> Syntax | None:
+        """Read a function that the text may call beside those of every expression; None: it is none."""
+        return None
+
+    def _unqualified(self, word: Token, start: int) -> Syntax:
+        name = self._name(word)
         raise BraidedError(f"where={self.text!r}: column {name!r} has no side; write l.{name} or r.{name}")
 
-    def _qualified(self, side: _Token, start: int) -> Syntax:
+    def _qualified(self, side: Token, start: int) -> Syntax:
         given, token = self._name(side), self._next
         if token.kind not in ("word", "quoted"):
             self._unexpected()
@@ -289,7 +300,7 @@ class Parser:
         return self._node("column", (given.lower(), name), start)
 
     @staticmethod
-    def _name(token: _Token) -> str:
+    def _name(token: Token) -> str:
         return token.text[1:-1].replace("``", "`") if token.kind == "quoted" else token.text
 
     def _number(self, start: int, sign: str) -> Syntax:
