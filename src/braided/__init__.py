@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from braided.api import explain, join, join_group, merge, multijoin, order, report, scale
+from braided.api import explain, join, join_group, match, merge, multijoin, order, report, scale
 from braided.errors import BraidedError, ControlError, OptionError, StateError
 from braided.spark.conf import SPARK_CONF
 from braided.specs.group import Join
@@ -42,6 +42,7 @@ __all__ = [
     "join",
     "join_group",
     "local",
+    "match",
     "merge",
     "multijoin",
     "order",

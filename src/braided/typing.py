@@ -24,6 +24,7 @@ __all__ = [
     "On",
     "Partition",
     "PolicyName",
+    "RowsPerMatch",
     "Share",
     "Shed",
     "StreamingQueryLike",
@@ -80,6 +81,9 @@ Partition: TypeAlias = Literal["auto", "hash", "ssp", "grid"]
 
 Late: TypeAlias = Literal["flag", "drop", "side"]
 """What becomes of rows that come too late to be put in order."""
+
+RowsPerMatch: TypeAlias = Literal["one", "all"]
+"""What a match becomes: one row, or all of its rows."""
 
 How: TypeAlias = Literal["inner"]
 """The kinds of joins that there are."""

@@ -78,7 +78,7 @@ class Block:
 
     def __init__(self, columns: Mapping[str, Mapping[str, pa.Array[Any]]], rows: int) -> None:
         self._columns = columns
-        self._rows = rows
+        self.rows = rows
         self._memo: dict[Value, Vector] = {}
         self.overflowed: list[str] = []
 
@@ -91,14 +91,14 @@ class Block:
             case Not(operand):
                 return self.true(operand, not want, possibly=possibly)
             case Always(value):
-                return np.full(self._rows, value is want)
+                return np.full(self.rows, value is want)
             case IsNull(operand):
                 valid = self.value(operand).valid
                 if valid is None:
-                    return np.full(self._rows, not want)
+                    return np.full(self.rows, not want)
                 return ~valid if want else valid
             case IsIn(null=True) if not want:
-                return np.full(self._rows, False)  # x IN (1, NULL) is true or null, never false
+                return np.full(self.rows, False)  # x IN (1, NULL) is true or null, never false
         hit, valid, bad = self._leaf(node)
         if not want:
             hit = ~hit
@@ -134,10 +134,10 @@ class Block:
         match node:
             case Column(side, name, kind):
                 array = self._columns[side][name]
-                if len(array) != self._rows or not same_type(array.type, kind):
+                if len(array) != self.rows or not same_type(array.type, kind):
                     raise BraidedError(
                         f"where: column {side}.{name} holds {len(array)} of {array.type}; "
-                        f"give {self._rows} rows of {kind}"
+                        f"give {self.rows} rows of {kind}"
                     )
                 return _read(array, kind)
             case Constant(value, kind):

@@ -79,6 +79,8 @@ _DEEPEST = 32
 class Parser:
     """Parse one predicate; ``column`` is called with each side and name and gives the schema's name."""
 
+    not_columns = _NOT_COLUMNS
+
     def __init__(self, text: str, column: Callable[[str, str], str], option: str = "where") -> None:
         self.text = text
         self._option = option
@@ -275,7 +277,7 @@ class Parser:
         called = self._called(token, start)
         if called is not None:
             return called
-        if self._sees("(") or self._next.kind == "string" or _NOT_COLUMNS.fullmatch(word):
+        if self._sees("(") or self._next.kind == "string" or self.not_columns.fullmatch(word):
             self._refuse(f"{token.text} is not in the compiled subset")
         return self._unqualified(token, start)
 

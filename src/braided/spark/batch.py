@@ -15,6 +15,7 @@ from braided.compile.plan import Copied, Plan
 from braided.errors import OptionError
 from braided.joins.many.multijoin import MultiJoin
 from braided.joins.window_join import WindowJoin
+from braided.matching.matching import Matching
 from braided.ordering.ordering import LATE, SEQ, Ordering
 from braided.specs.join import JoinSpec
 
@@ -31,6 +32,10 @@ def run_batch(plan: Plan, frames: Sequence[DataFrame]) -> DataFrame:
         return _join(plan, plan.joined, frames, plan.spec.where)
     if isinstance(plan.joined, MultiJoin):
         return _multijoin(plan, plan.joined, frames)
+    if isinstance(plan.operator, Matching):
+        raise OptionError(
+            "df: a batch DataFrame is not supported yet; give a stream, or an Arrow table to braided.local.match"
+        )
     raise OptionError("streams: batch DataFrames need no budget; write one braided.join each")
 
 

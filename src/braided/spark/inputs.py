@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import from_arrow_type as spark_type
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import BooleanType, DataType, LongType, StringType, StructType
+from pyspark.sql.types import DataType, StringType, StructType
 
 from braided.compile.stream import Stream, TimeMarks
 from braided.errors import OptionError
@@ -61,8 +62,7 @@ def is_collated(kind: DataType) -> bool:
 
 def from_arrow_type(kind: pa.DataType) -> DataType:
     """Return the Spark type of a column that an operator makes."""
-    made = {pa.int64(): LongType(), pa.bool_(): BooleanType(), pa.string(): StringType()}
-    return made[kind]
+    return spark_type(kind, prefer_timestamp_ntz=True)
 
 
 def arrow_schema(frame: DataFrame, label: str) -> pa.Schema:

@@ -1,0 +1,178 @@
+"""The operator that looks for a pattern: rows enter in order of time, and leave when no match can need them any more.
+
+```
+ rows -> ordering stage -> by key: open rows | new rows -> search -> matches: results
+                                                              |----> undecided: open rows, in blocks
+```
+
+A start is decided by its rows, or when the horizon has passed its time and `within`. Until then all rows from it on are
+kept. The search begins anew from an undecided start when its key gets rows, so that no more than rows is ever stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from braided.matching.automaton import NEXT_ROW
+from braided.matching.keys import by_key
+from braided.matching.matcher import Matcher, Sorted
+from braided.matching.open_rows import Hashes, Kept, Leaf, OpenRows
+from braided.operator.blocks import Blocks
+from braided.operator.contract import Admitted, Json, Outcome, Work
+from braided.operator.ordering_stage import OrderingStage
+from braided.routing.keys import KeyHasher
+from braided.routing.routes import route
+from braided.routing.table import RoutingTable
+from braided.time.clocks import clamp
+from braided.time.lateness import Lateness
+from braided.time.stream_clock import lateness_options
+
+_LABELS = ("input",)
+
+
+@dataclass(frozen=True)
+class Matching:
+    """Finds the matches of a pattern among the rows of each key, in order of time.
+
+    Cost: a sort of each batch's rows by time and by key, and a search over the rows of keys that have new ones. State:
+    the rows that wait to be in order, and those from the first undecided start of each key on.
+    """
+
+    schema: pa.Schema
+    time: str
+    hasher: KeyHasher
+    rule: int | Lateness
+    matcher: Matcher
+    meaning: Json
+    """The options of the pattern, as the user wrote them."""
+
+    @property
+    def inputs(self) -> tuple[pa.Schema, ...]:
+        """The Arrow schema of the rows."""
+        return (self.schema,)
+
+    @property
+    def times(self) -> tuple[str, ...]:
+        """The event-time column."""
+        return (self.time,)
+
+    @property
+    def lateness(self) -> tuple[int | Lateness, ...]:
+        """How late rows may be."""
+        return (self.rule,)
+
+    @property
+    def idle(self) -> int | None:
+        """A single stream holds nobody back."""
+        return None
+
+    @property
+    def output(self) -> pa.Schema:
+        """The columns of the results."""
+        return self.matcher.output
+
+    @property
+    def options(self) -> Json:
+        """Everything that gives the stored state its meaning."""
+        return {
+            "operator": "match",
+            "time": self.time,
+            "key": list(self.matcher.key),
+            "lateness": lateness_options(self.lateness),
+            "within": self.matcher.within,
+            **self.meaning,
+            "columns": [f"{field.name} {field.type}" for field in self.schema],
+        }
+
+    def admit(self, side: int, rows: pa.RecordBatch, table: RoutingTable) -> Admitted:
+        """Route each row by its key; rows whose key has a null go together."""
+        hashes = self._hashes(rows)
+        routes = route(table, side, hashes, lambda at: hashes[at])
+        return Admitted(rows, routes, _times(rows, self.time), 0)
+
+    def _hashes(self, rows: pa.RecordBatch) -> Hashes:
+        return self.hasher.hash_with_nulls([rows.column(name) for name in self.matcher.key], rows.num_rows)
+
+    def label(self, side: int, row: pa.RecordBatch) -> str:
+        """Return a row's key, its columns separated by commas."""
+        return ", ".join(str(row.column(name)[0].as_py()) for name in self.matcher.key)
+
+    def process(self, work: Work, state: Json | None, blocks: Blocks) -> Generator[pa.RecordBatch, None, Outcome]:
+        """Look for matches in one batch."""
+        old: Json = state or {"stage": None, "open": None}
+        # All rows before the horizon decide; one that comes after that is late, whatever has left.
+        stage = OrderingStage(self, old["stage"], blocks, agreed=True)
+        stage.take(work)
+        kept = OpenRows(blocks, self.schema, old["open"])
+        matches = results = 0
+        for rows, horizon in self._pieces(stage):
+            hashes = self._hashes(rows)
+            order = np.argsort(hashes, kind="stable")
+            new = Kept(rows.take(pa.array(order)), hashes[order], np.zeros(len(order), np.uint8))
+            for leaves in kept.touched(new.hashes, clamp(horizon - (self.matcher.within or 0))):
+                given, own = self._together(kept, leaves, new)
+                decided = self.matcher.search(given, horizon)
+                matches += len(decided.matches.first)
+                for piece in self.matcher.results(given.rows, decided.matches):
+                    results += piece.num_rows
+                    yield piece
+                stays = np.arange(len(own)) >= np.repeat(decided.keep, np.diff(given.bounds))
+                left = Kept(given.rows.filter(pa.array(stays)), own[stays], given.done[stays])
+                kept.replace(leaves, left, self._opens(given, decided.keep)[stays], given.times[stays])
+        waiting, opened = stage.stored(), kept.levels()
+        return Outcome(
+            {"stage": stage.to_json(), "open": kept.to_json()},
+            counts={"results": results, "matches": matches, **stage.counts(_LABELS)},
+            levels={
+                **{name: count + waiting.get(name, 0) for name, count in opened.items()},
+                **stage.levels(_LABELS),
+            },
+            streams=[{"name": name, **told} for name, told in zip(_LABELS, stage.report(), strict=True)],
+        )
+
+    def _pieces(self, stage: OrderingStage) -> Iterator[tuple[pa.RecordBatch, int]]:
+        """Yield rows in order, piece by piece, with the time before which all are there; the last may have none."""
+        last = pa.RecordBatch.from_pylist([], schema=self.schema)
+        for (rows,) in stage.release():
+            if last.num_rows:
+                yield last, int(_times(last, self.time)[-1]) + 1
+            last = rows.rows
+        yield last, stage.until
+
+    def _opens(self, given: Sorted, keep: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Return which rows are starts that nothing has decided: the first kept of a key, or each where all count."""
+        if self.matcher.skip == NEXT_ROW:
+            undecided: npt.NDArray[np.bool_] = given.done == 0
+            return undecided
+        first = np.zeros(len(given.times), np.bool_)
+        first[keep[keep < given.bounds[1:]]] = True
+        return first
+
+    def _together(self, kept: OpenRows, leaves: list[Leaf], new: Kept) -> tuple[Sorted, Hashes]:
+        """Return the rows of some leaves with the new rows of their hashes, by key and time, and their hashes."""
+        stored = [part for leaf in leaves for part in kept.read(leaf)]
+        fresh = [new.slice(*kept.bounds(leaf, new.hashes)) for leaf in leaves]
+        parts = [*stored, *fresh]
+        rows = pa.concat_batches([part.rows for part in parts])
+        hashes = np.concatenate([part.hashes for part in parts])
+        done = np.concatenate([part.done for part in parts])
+        is_new = np.zeros(len(hashes), np.uint8)
+        is_new[sum(len(part.hashes) for part in stored) :] = 1
+        if stored:
+            # New rows are never before stored ones of their key: those are before the last horizon.
+            order = np.argsort(hashes, kind="stable")
+            rows, hashes, done, is_new = rows.take(pa.array(order)), hashes[order], done[order], is_new[order]
+        again, bounds = by_key(rows, hashes, self.matcher.key, exact=self.hasher.exact)
+        if again is not None:
+            rows, hashes, done, is_new = rows.take(pa.array(again)), hashes[again], done[again], is_new[again]
+        return Sorted(rows, bounds, _times(rows, self.time), np.ascontiguousarray(done), is_new), hashes
+
+
+def _times(rows: pa.RecordBatch, column: str) -> npt.NDArray[np.int64]:
+    times: npt.NDArray[np.int64] = rows.column(column).view(pa.int64()).to_numpy()
+    return times

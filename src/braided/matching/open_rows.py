@@ -1,0 +1,173 @@
+"""The rows of matches that are open, in blocks: leaves that share the hashes of keys out among them.
+
+```
+ hash   0 ........ | 3f.. ........ | 80.. ............. | c1.. ........
+ leaf   rows of 0  |   rows of 1   |   untouched: its   |  ...            by (hash, time)
+                                       block stays
+```
+
+A batch reads and writes only the leaves that have a key with new rows, or a match whose time has run out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from braided.operator.blocks import BLOCK_BYTES, Blocks, parts_of
+from braided.operator.contract import Json
+
+HASH, DONE = "__braided_hash", "__braided_done"
+# A leaf with more rows is split; neighbours with fewer than a quarter of it together become one.
+LEAF_ROWS = 1 << 15
+_CHUNK_ROWS = 1 << 18
+
+Hashes = npt.NDArray[np.uint64]
+Bytes = npt.NDArray[np.uint8]
+Times = npt.NDArray[np.int64]
+
+
+class Kept(NamedTuple):
+    """Rows with the hashes of their keys, by (hash, time), and which of them are decided as a start."""
+
+    rows: pa.RecordBatch
+    hashes: Hashes
+    done: Bytes
+
+    def slice(self, start: int, stop: int) -> Kept:
+        """Return a part."""
+        return Kept(self.rows.slice(start, stop - start), self.hashes[start:stop], self.done[start:stop])
+
+
+@dataclass
+class Leaf:
+    """The rows of all hashes from `low` to the next leaf's: blocks, how many, the time of the first open start."""
+
+    low: int = 0
+    blocks: list[list[int]] = field(default_factory=list)
+    rows: int = 0
+    oldest: int | None = None
+    open: int = 0
+
+
+class OpenRows:
+    """The leaves of one worker between load and save of one batch."""
+
+    def __init__(self, blocks: Blocks, schema: pa.Schema, state: Sequence[Json] | None) -> None:
+        self._blocks, self._schema = blocks, schema
+        self._stored = pa.schema([*schema, pa.field(HASH, pa.uint64()), pa.field(DONE, pa.uint8())])
+        self.leaves = [Leaf(**leaf) for leaf in state] if state else [Leaf()]
+
+    def to_json(self) -> list[Json]:
+        """Return the bookkeeping. Leaves without rows go; their hashes are the leaf's before them."""
+        self.leaves = [leaf for at, leaf in enumerate(self.leaves) if leaf.rows or at == 0]
+        return [asdict(leaf) for leaf in self.leaves]
+
+    def levels(self) -> dict[str, int]:
+        """Return how much there is, as reports say it."""
+        blocks = [block for leaf in self.leaves for block in leaf.blocks]
+        return {
+            "open_matches": sum(leaf.open for leaf in self.leaves),
+            "stored_rows": sum(leaf.rows for leaf in self.leaves),
+            "stored_bytes": sum(size for _, size in blocks),
+            "runs": len(blocks),
+        }
+
+    def touched(self, hashes: Hashes, expired: int) -> Iterator[list[Leaf]]:
+        """Yield the leaves that have a key with new rows or a start before a time, so many as fit in memory together.
+
+        Precondition: `hashes` are sorted.
+        """
+        lows = np.array([leaf.low for leaf in self.leaves], np.uint64)
+        new = np.diff(np.append(np.searchsorted(hashes, lows), len(hashes)))
+        chunk: list[Leaf] = []
+        size = 0
+        for leaf, count in zip(list(self.leaves), new.tolist(), strict=True):
+            if not count and (leaf.oldest is None or leaf.oldest >= expired):
+                continue
+            if chunk and size + leaf.rows + count > _CHUNK_ROWS:
+                yield chunk
+                chunk, size = [], 0
+            chunk.append(leaf)
+            size += leaf.rows + count
+        if chunk:
+            yield chunk
+
+    def bounds(self, leaf: Leaf, hashes: Hashes) -> tuple[int, int]:
+        """Return which of sorted hashes belong to a leaf."""
+        at = self._place(leaf)
+        start = int(np.searchsorted(hashes, np.uint64(leaf.low)))
+        if at + 1 == len(self.leaves):
+            return start, len(hashes)
+        return start, int(np.searchsorted(hashes, np.uint64(self.leaves[at + 1].low)))
+
+    def read(self, leaf: Leaf) -> list[Kept]:
+        """Return the rows of a leaf."""
+        return [self._decoded(self._blocks.read(number)[0]) for number, _ in leaf.blocks]
+
+    def _decoded(self, content: pa.Buffer) -> Kept:
+        batch = pa.ipc.read_record_batch(content, self._stored)
+        rows = pa.RecordBatch.from_arrays(batch.columns[:-2], schema=self._schema)
+        return Kept(rows, batch.column(HASH).to_numpy(), batch.column(DONE).to_numpy())
+
+    def replace(self, leaves: Sequence[Leaf], kept: Kept, opens: npt.NDArray[np.bool_], times: Times) -> None:
+        """Write what is kept in place of what leaves had; `opens` says which rows are open starts."""
+        for together in self._neighbours(leaves, kept.hashes):
+            low = together[0].low
+            start, stop = self.bounds(together[0], kept.hashes)[0], self.bounds(together[-1], kept.hashes)[1]
+            for leaf in together:
+                for number, _ in leaf.blocks:
+                    self._blocks.delete(number)
+            new = []
+            for first, (begin, end) in _split(low, kept.hashes, start, stop):
+                new.append(self._written(first, kept.slice(begin, end), times[begin:end][opens[begin:end]]))
+            at = self._place(together[0])
+            self.leaves[at : at + len(together)] = new
+
+    def _place(self, leaf: Leaf) -> int:
+        return next(number for number, other in enumerate(self.leaves) if other is leaf)
+
+    def _neighbours(self, leaves: Sequence[Leaf], hashes: Hashes) -> list[list[Leaf]]:
+        """Return leaves with the small ones beside each other together."""
+        out: list[list[Leaf]] = []
+        size = 0
+        for leaf in leaves:
+            start, stop = self.bounds(leaf, hashes)
+            beside = out and self._place(out[-1][-1]) + 1 == self._place(leaf)
+            if beside and size + stop - start <= LEAF_ROWS // 4:
+                out[-1].append(leaf)
+                size += stop - start
+            else:
+                out.append([leaf])
+                size = stop - start
+        return out
+
+    def _written(self, low: int, kept: Kept, opens: Times) -> Leaf:
+        if not len(kept.hashes):
+            return Leaf(low)
+        columns = [*kept.rows.columns, pa.array(kept.hashes), pa.array(kept.done)]
+        batch = pa.RecordBatch.from_arrays(columns, schema=self._stored)
+        blocks = [
+            list(self._blocks.write(batch.slice(start, stop - start).serialize().to_pybytes()))
+            for start, stop in parts_of(batch, BLOCK_BYTES)
+        ]
+        return Leaf(low, blocks, len(kept.hashes), int(opens.min()), len(opens))
+
+
+def _split(low: int, all_hashes: Hashes, start: int, stop: int) -> Iterator[tuple[int, tuple[int, int]]]:
+    """Yield the lowest hash and the rows of the leaves that rows make; rows of one hash stay together."""
+    if stop - start <= LEAF_ROWS:
+        yield low, (start, stop)
+        return
+    hashes = all_hashes[start:stop]
+    first = np.flatnonzero(np.append(True, hashes[1:] != hashes[:-1]))
+    wanted = np.arange(0, stop - start, LEAF_ROWS // 2)
+    cuts = np.unique(first[np.minimum(np.searchsorted(first, wanted), len(first) - 1)])
+    for at, cut in enumerate(cuts.tolist()):
+        end = stop if at + 1 == len(cuts) else start + int(cuts[at + 1])
+        yield low if at == 0 else int(hashes[cut]), (start + cut, end)
