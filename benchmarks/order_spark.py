@@ -30,8 +30,8 @@ from pyspark.sql.types import BooleanType, LongType, StructField, StructType
 
 import braided
 from braided.compile.build import build
+from braided.operator.blocks import Blocks
 from braided.operator.contract import Json, Outcome, Work
-from braided.operator.store import Store
 from braided.ordering.ordering import Ordering
 from braided.routing.start import first_table
 from braided.spark.dataflow import stateful
@@ -48,7 +48,7 @@ LATE_US = 2_000_000
 class PassThrough(Ordering):
     """The same routers and packets; the worker sends its rows on as they come."""
 
-    def process(self, work: Work, state: Json | None, store: Store) -> Generator[pa.RecordBatch, None, Outcome]:
+    def process(self, work: Work, state: Json | None, blocks: Blocks) -> Generator[pa.RecordBatch, None, Outcome]:
         count = 0
         for block in work.blocks:
             count += block.rows.num_rows

@@ -8,6 +8,7 @@ _JOIN = ("tests/unit/test_join_local.py", "tests/unit/test_routing_exact.py", "t
 _STATE = (*_JOIN, "tests/unit/test_state.py")
 _BUFFERS = ("tests/unit/test_buffers.py", "tests/unit/test_byte_budget.py", "tests/unit/test_bounded_join.py")
 _ORDER = ("tests/unit/test_order_local.py",)
+_STAGE = ("tests/unit/test_ordering_stage.py", *_ORDER)
 _HALVES = (*_STATE, "tests/unit/test_routing.py", "tests/unit/test_options.py", "tests/unit/test_multijoin.py")
 
 # Where random faults are put, and the tests that ought to notice them.
@@ -19,7 +20,9 @@ CORE: dict[str, tuple[str, ...]] = {
     "buffers/heap.py": _BUFFERS,
     "buffers/index.py": _BUFFERS,
     "ordering/ordering.py": _ORDER,
-    "ordering/waiting.py": _ORDER,
+    "operator/ordering_stage.py": _STAGE,
+    "operator/waiting.py": _STAGE,
+    "operator/blocks.py": ("tests/unit/test_blocks.py", "tests/unit/test_state.py"),
     "operator/router.py": _HALVES,
     "operator/worker.py": _HALVES,
 }

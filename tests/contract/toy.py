@@ -15,8 +15,8 @@ from kinds import Case, Change, Kind
 
 from braided.compile.plan import Copied, Plan
 from braided.errors import StateError
+from braided.operator.blocks import Blocks
 from braided.operator.contract import Admitted, Json, Outcome, Work
-from braided.operator.store import Store
 from braided.routing.content import row_hashes
 from braided.routing.routes import route
 from braided.routing.table import RoutingTable
@@ -75,10 +75,10 @@ class Echo:
     def label(self, side: int, row: pa.RecordBatch) -> str:
         return ""
 
-    def process(self, work: Work, state: Json | None, store: Store) -> Generator[pa.RecordBatch, None, Outcome]:
-        state = state or {"block": None, "next": 0, "numbers": []}
+    def process(self, work: Work, state: Json | None, blocks: Blocks) -> Generator[pa.RecordBatch, None, Outcome]:
+        state = state or {"block": None, "numbers": []}
         new = [block.rows for block in work.blocks]
-        old = self._read(work.worker, state["block"], store)
+        old = self._read(work.worker, state["block"], blocks)
         if self.fault == "loses" and not new:
             old = []
         out = [*old, *new] if work.final else old
@@ -87,14 +87,14 @@ class Echo:
             results += rows.num_rows
             yield from self._pieces(rows)
         if state["block"] is not None and self.fault != "leaks":
-            store.delete(state["block"])
+            blocks.delete(state["block"])
         kept = None
         if new and not work.final:
-            together, kept = pa.concat_batches(new), state["next"]
-            store.put(kept, together.serialize().to_pybytes())
+            together = pa.concat_batches(new)
+            kept = blocks.write(together.serialize().to_pybytes()).number
             if self.fault == "forgets":
                 self.held[work.worker] = together
-        after: Json = {"block": kept, "next": state["next"] + 1, "numbers": state["numbers"]}
+        after: Json = {"block": kept, "numbers": state["numbers"]}
         if self.fault == "numbers":
             after["numbers"] += [number for rows in new for number in rows.column("id").to_pylist()]
         if self.fault == "random":
@@ -107,13 +107,13 @@ class Echo:
             streams=[{"clock": None, "lateness": 5}],
         )
 
-    def _read(self, worker: int, block: int | None, store: Store) -> list[pa.RecordBatch]:
+    def _read(self, worker: int, block: int | None, blocks: Blocks) -> list[pa.RecordBatch]:
         if self.fault == "forgets":
             return [self.held.pop(worker)] if worker in self.held else []
         if block is None:
             return []
         try:
-            return [pa.ipc.read_record_batch(pa.py_buffer(store.get(block)), self.schema)]
+            return [pa.ipc.read_record_batch(blocks.read(block)[0], self.schema)]
         except StateError:
             if self.fault == "ignores":
                 return []

@@ -17,8 +17,8 @@ from test_join_local import SCHEMA, expected, histories, rows_of
 
 import braided
 from braided.compile.budget import limit
-from braided.joins.bounded import kept
 from braided.local.runtime import LocalRuntime
+from braided.operator import rows as rows_module
 
 POLICIES = ("auto", "gdj", "recent", "prob", "age", "fifo", "random")
 
@@ -67,7 +67,7 @@ def test_a_small_budget_gives_a_part_whatever_the_cuts(
 def test_small_blocks_change_nothing(case: dict[str, Any], evict: str, memory: int) -> None:
     whole = run(case, memory, evict)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kept, "BLOCK_BYTES", 100)
+        patch.setattr(rows_module, "BLOCK_BYTES", 100)
         assert run(case, memory, evict) == whole
 
 

@@ -21,7 +21,7 @@ from braided.buffers.policies.fifo import FIFO
 from braided.buffers.policies.gdj import GDJ
 from braided.buffers.policies.prob import PROB
 from braided.buffers.policies.random import RAND
-from braided.joins.bounded.sizes import sizes_of_rows
+from braided.joins.sizes import sizes_of_rows
 
 POLICIES = [FIFO(), RAND(), PROB(), AGE(), GDJ(initial=0.4), GDJ(initial=0.4, gain="rank", decay="one")]
 

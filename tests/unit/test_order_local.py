@@ -198,7 +198,7 @@ def test_a_target_is_learned_from_what_came_too_late() -> None:
                 late += sum(piece["late"].to_pylist())
             found.append(runtime.report().streams[0]["lateness"])
         mean[key] = float(np.mean(found[50:]))
-        states = [read_book(store.load() or b"")["state"]["streams"][0]["learner"] for store in runtime.stores]
+        states = [read_book(store.load() or b"")["state"]["stage"]["clocks"][0]["learner"] for store in runtime.stores]
         learner = Learner.from_json(states[0], spec)
         if key is None:
             assert learner.achieved == 1 - late / len(times) < 1

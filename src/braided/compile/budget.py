@@ -16,9 +16,9 @@ from braided.buffers.shed import check_shed
 from braided.errors import OptionError
 from braided.joins.bounded.combinations import BoundedMultiJoin
 from braided.joins.bounded.pairs import BoundedJoin
-from braided.joins.bounded.sizes import ASSUMED, least_row_bytes
 from braided.joins.many.multijoin import MultiJoin
 from braided.joins.shedding import SheddingJoin
+from braided.joins.sizes import ASSUMED, least_row_bytes
 from braided.joins.window_join import WindowJoin
 
 _UNITS = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}

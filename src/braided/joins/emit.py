@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +11,7 @@ import pyarrow as pa
 
 from braided.joins.kernels import expand_pairs, match_ranges
 from braided.joins.runs import Run
+from braided.joins.sizes import fixed_row_bytes, row_bytes
 
 if TYPE_CHECKING:
     from braided.joins.window_join import WindowJoin
@@ -188,41 +188,3 @@ def _gather(sources: list[Source], names: list[str]) -> list[pa.Array]:
         parts.append(rows.select(names).take(pa.array(np.concatenate(index) if len(index) > 1 else index[0])))
         at = same
     return list((pa.concat_batches(parts) if len(parts) > 1 else parts[0]).columns)
-
-
-def row_bytes(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
-    """Return the size of each row, or one size for all where no column has rows of different size.
-
-    Top-level strings and binaries are measured by row, nested columns by their average.
-    """
-    fixed = 0
-    varying = None
-    for column in rows.columns:
-        kind = column.type
-        if pa.types.is_string(kind) or pa.types.is_binary(kind):
-            width: type[np.int32] | type[np.int64] = np.int32
-        elif pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
-            width = np.int64
-        else:
-            fixed += _width(kind) or -(-column.nbytes // max(1, len(column)))
-            continue
-        offsets = np.frombuffer(column.buffers()[1], width)[column.offset : column.offset + len(column) + 1]
-        sizes = np.diff(offsets).astype(np.int64)
-        varying = sizes if varying is None else varying + sizes
-        fixed += np.dtype(width).itemsize
-    return np.array([fixed], np.int64) if varying is None else varying + fixed
-
-
-def fixed_row_bytes(schema: pa.Schema) -> npt.NDArray[np.int64] | None:
-    """Return the one size of all rows of a schema, None where rows differ."""
-    widths = [_width(field.type) for field in schema]
-    return None if None in widths else np.array([sum(width or 0 for width in widths)], np.int64)
-
-
-@lru_cache(maxsize=64)
-def _width(kind: pa.DataType) -> int | None:
-    """Return the bytes of a value of fixed width with its validity bit, None for nested types."""
-    try:
-        return int(kind.bit_width) // 8 + 1
-    except ValueError:
-        return None

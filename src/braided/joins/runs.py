@@ -14,8 +14,7 @@ A sequence is one sorted order cut into runs of at most RUN_BYTES; each run know
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -33,10 +32,11 @@ from braided.joins.kernels import (
     directory_shift,
     sort_order,
 )
+from braided.operator.blocks import BLOCK_BYTES, Stored, parts_of
 from braided.operator.cache import checksum
 from braided.routing.routes import append_tags
 
-RUN_BYTES = 16 << 20
+RUN_BYTES = BLOCK_BYTES
 
 Tags = npt.NDArray[np.int32]
 
@@ -108,11 +108,9 @@ def _unexpired(run: Run, horizon: int) -> Run:
 class RunInfo(NamedTuple):
     """What the bookkeeping remembers of a stored run, enough to skip it without reading it."""
 
-    id: int
-    digest: str
-    """Of the content and of the hashes: the same rows have other hashes and indexes where another key is joined on."""
-    rows: int
+    number: int
     bytes: int
+    rows: int
     first_time: int
     last_time: int
     first_hash: int
@@ -129,36 +127,29 @@ class RunInfo(NamedTuple):
         )
 
 
-def encode_runs(run: Run) -> list[tuple[Run, bytes]]:
+def encode_runs(run: Run) -> Iterator[tuple[Run, bytes]]:
     """Cut a sorted run into pieces of at most about RUN_BYTES, each with its stored bytes."""
-    if run.rows.num_rows == 0:
-        return []
-    pieces = max(1, -(-run.rows.nbytes // RUN_BYTES))
-    bounds = np.linspace(0, run.rows.num_rows, pieces + 1).astype(np.int64)
-    out: list[tuple[Run, bytes]] = []
-    for start, stop in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
-        piece = run if pieces == 1 else run.slice(start, stop)
-        if piece.rows.num_rows > 1 and piece.rows.nbytes > RUN_BYTES * 5 // 4:
-            middle = piece.rows.num_rows // 2
-            out += encode_runs(piece.slice(0, middle)) + encode_runs(piece.slice(middle, piece.rows.num_rows))
-        elif piece.rows.num_rows:
-            stored = piece.rows if piece.tags is None else append_tags(piece.rows, piece.tags)
-            out.append((piece, stored.serialize().to_pybytes()))
-    return out
+    for start, stop in parts_of(run.rows, RUN_BYTES):
+        piece = run if stop - start == run.rows.num_rows else run.slice(start, stop)
+        stored = piece.rows if piece.tags is None else append_tags(piece.rows, piece.tags)
+        yield piece, stored.serialize().to_pybytes()
 
 
-def digest_of(content: bytes) -> str:
-    """Return the digest that names a run's content; sha256 is 2.7 times as fast here as blake2b (1.7 GB/s)."""
-    return hashlib.sha256(content).hexdigest()[:32]
+def indexes_of(run: Run) -> list[pa.Buffer]:
+    """Return what is derived from a run's rows and kept beside them."""
+    return [pa.py_buffer(part) for part in (run.hashes, run.directory, run.filter)]
 
 
-def describe(run: Run, content: bytes, run_id: int) -> RunInfo:
-    """Return the bookkeeping entry of an encoded run."""
+def kind_of(run: Run) -> str:
+    """Return what tells a run's indexes from others of the same content, where another key is joined on."""
+    return f"{checksum(run.hashes, np.uint64(0)):016x}"
+
+
+def info_of(run: Run, stored: Stored) -> RunInfo:
+    """Return the bookkeeping entry of a stored run."""
     return RunInfo(
-        run_id,
-        f"{digest_of(content)}-{checksum(run.hashes, np.uint64(0)):016x}",
+        *stored,
         run.rows.num_rows,
-        len(content),
         int(run.times.min()),
         int(run.times.max()),
         int(run.hashes[0]),

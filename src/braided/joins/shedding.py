@@ -12,8 +12,8 @@ from braided.buffers.shed import draws
 from braided.joins.bounded.around import AroundJoin
 from braided.joins.many.multijoin import MultiJoin
 from braided.joins.window_join import WindowJoin
+from braided.operator.blocks import Blocks
 from braided.operator.contract import Admitted, Json, Outcome, Work
-from braided.operator.store import Store
 from braided.routing.content import row_hashes
 from braided.routing.table import RoutingTable
 
@@ -43,6 +43,6 @@ class SheddingJoin(AroundJoin):
         admitted.shed = rows.num_rows - left.num_rows
         return admitted
 
-    def process(self, work: Work, state: Json | None, store: Store) -> Generator[pa.RecordBatch, None, Outcome]:
+    def process(self, work: Work, state: Json | None, blocks: Blocks) -> Generator[pa.RecordBatch, None, Outcome]:
         """Join one batch."""
-        return self.exact.process(work, state, store)
+        return self.exact.process(work, state, blocks)

@@ -7,7 +7,7 @@ given up, and join the others once they are believed.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -15,10 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from braided.errors import BraidedError
-from braided.joins.runs import Run, RunInfo, describe, digest_of, encode_runs, merge_runs
+from braided.joins.runs import Run, RunInfo, Tags, encode_runs, indexes_of, info_of, kind_of, merge_runs
+from braided.operator.blocks import Blocks
 from braided.operator.contract import Json, Work, stream_labels
-from braided.operator.store import Store
 from braided.routing.routes import split_tags, tagged_schema
 from braided.time.clocks import MAX_TIME, MIN_TIME
 from braided.time.lateness import Lateness
@@ -95,10 +94,9 @@ class StoredStreams(Protocol):
 class JoinState:
     """The stored runs of all streams and the clocks, between load and save of one batch."""
 
-    def __init__(self, join: StoredStreams, store: Store) -> None:
+    def __init__(self, join: StoredStreams, blocks: Blocks) -> None:
         self._join = join
-        self._store = store
-        self._next = 0
+        self._blocks = blocks
         span = join.window.span
         self.streams = [StreamClock(lateness, span, join.idle) for lateness in join.lateness]
         self.sides: list[list[Sequence_]] = [[] for _ in join.inputs]
@@ -108,11 +106,10 @@ class JoinState:
         self._given_up = [0 for _ in join.inputs]
 
     @classmethod
-    def restore(cls, join: StoredStreams, state: Json | None, store: Store) -> JoinState:
+    def restore(cls, join: StoredStreams, state: Json | None, blocks: Blocks) -> JoinState:
         """Read the state as `to_json` left it."""
-        self = cls(join, store)
+        self = cls(join, blocks)
         if state is not None:
-            self._next = state["next"]
             for stream, known in zip(self.streams, state["streams"], strict=True):
                 stream.restore(known)
             self.sides = [[_infos(sequence) for sequence in side] for side in state["sides"]]
@@ -122,7 +119,6 @@ class JoinState:
     def to_json(self) -> Json:
         """Return the bookkeeping: small, whatever the state's size."""
         return {
-            "next": self._next,
             "streams": [stream.to_json() for stream in self.streams],
             "sides": self.sides,
             "apart": self.apart,
@@ -196,7 +192,7 @@ class JoinState:
                     continue
                 if info.last_time > limit:  # the clock had started with a wrong row, and was taken back
                     new.append(self.load(side, info))
-                self._delete(info)
+                self._delete([info])
             if live:
                 kept.append(live)
         trusted = [merge_runs([piece], horizon) for piece in self._believed(side, new)]
@@ -223,8 +219,7 @@ class JoinState:
             else:
                 kept.append((since, infos))
                 continue
-            for info in infos:
-                self._delete(info)
+            self._delete(infos)
         believed = []
         for since, runs in opened.items():
             if runs:
@@ -303,8 +298,7 @@ class JoinState:
             written = self._write(merge_runs(runs, horizon))
             for item in group:
                 if isinstance(item, list):
-                    for info in item:
-                        self._delete(info)
+                    self._delete(item)
             if written:
                 out.append(written)
         return out
@@ -320,7 +314,7 @@ class JoinState:
         for sequence in self.sides[side]:
             for info in sequence:
                 if info.first_time < horizon:
-                    expired[info.id] = int(np.count_nonzero(self.load(side, info).times < horizon))
+                    expired[info.number] = int(np.count_nonzero(self.load(side, info).times < horizon))
         dead = sum(expired.values())
         if dead * 4 <= total - dead:
             return
@@ -328,9 +322,9 @@ class JoinState:
         for sequence in self.sides[side]:
             infos = []
             for info in sequence:
-                if expired.get(info.id):
+                if expired.get(info.number):
                     infos += self._write(merge_runs([self.load(side, info)], horizon))
-                    self._delete(info)
+                    self._delete([info])
                 else:
                     infos.append(info)
             if infos:
@@ -338,47 +332,39 @@ class JoinState:
         self.sides[side] = rewritten
 
     def _write(self, run: Run) -> Sequence_:
-        infos = []
-        for piece, content in encode_runs(run):
-            info = describe(piece, content, self._next)
-            self._next += 1
-            self._store.put(info.id, content)
-            self._store.cache.put(info.digest, _buffers(content, piece))
-            infos.append(info)
-        return infos
+        return [
+            info_of(piece, self._blocks.write(content, indexes_of(piece), kind_of(piece)))
+            for piece, content in encode_runs(run)
+        ]
 
-    def _delete(self, info: RunInfo) -> None:
-        self._store.delete(info.id)
-        self._store.cache.drop(info.digest)
+    def _delete(self, infos: Iterable[RunInfo]) -> None:
+        for info in infos:
+            self._blocks.delete(info.number)
 
     def load(self, side: int, info: RunInfo) -> Run:
         """Return a stored run, from the host's cache or else from the state store."""
+        content, *indexes = self._blocks.read(
+            info.number, lambda content: indexes_of(self._indexed(side, info, content))
+        )
+        rows, tags = self._decoded(side, info, content)
+        hashes, directory, filter_ = (
+            np.frombuffer(index, kind) for index, kind in zip(indexes, (np.uint64, np.int32, np.uint8), strict=True)
+        )
+        return Run(rows, hashes, self._join.times_of(side, rows), directory, filter_, tags)
+
+    def _indexed(self, side: int, info: RunInfo, content: pa.Buffer) -> Run:
+        rows, tags = self._decoded(side, info, content)
+        return Run.of(rows, self._join.hashes(side, rows, tags), self._join.times_of(side, rows), tags)
+
+    def _decoded(self, side: int, info: RunInfo, content: pa.Buffer) -> tuple[pa.RecordBatch, Tags | None]:
         schema = self._join.inputs[side]
-        buffers = self._store.cache.get(info.digest)
-        content = self._store.get(info.id) if buffers is None else buffers[0]
-        if buffers is None and digest_of(content) != info.digest.partition("-")[0]:
-            raise BraidedError(f"stored run {info.id} is damaged; restore the checkpoint from a copy")
-        tags = None
-        rows = pa.ipc.read_record_batch(pa.py_buffer(content), tagged_schema(schema) if info.tagged else schema)
-        if info.tagged:
-            rows, tags = split_tags(rows)
-        times = self._join.times_of(side, rows)
-        if buffers is None:
-            run = Run.of(rows, self._join.hashes(side, rows, tags), times, tags)
-            self._store.cache.put(info.digest, _buffers(content, run))
-        else:
-            index = zip(buffers[1:], (np.uint64, np.int32, np.uint8), strict=True)
-            hashes, directory, filter_ = (np.frombuffer(buffer, kind) for buffer, kind in index)
-            run = Run(rows, hashes, times, directory, filter_, tags)
-        return run
+        if not info.tagged:
+            return pa.ipc.read_record_batch(content, schema), None
+        return split_tags(pa.ipc.read_record_batch(content, tagged_schema(schema)))
 
 
 def _infos(stored: list[list[Any]]) -> Sequence_:
     return [RunInfo(*info) for info in stored]
-
-
-def _buffers(content: bytes, run: Run) -> list[pa.Buffer]:
-    return [pa.py_buffer(content), *map(pa.py_buffer, (run.hashes, run.directory, run.filter))]
 
 
 def _size_classes(items: list[Sequence_ | Run]) -> list[list[Sequence_ | Run]]:

@@ -16,8 +16,8 @@ from braided.durations import format_duration
 from braided.joins.arrivals import KeyedInputs, OutputColumn
 from braided.joins.emit import Emitter
 from braided.joins.stored import JoinState
+from braided.operator.blocks import Blocks
 from braided.operator.contract import Json, Outcome, Work
-from braided.operator.store import Store
 from braided.routing.keys import KeyHasher
 from braided.routing.tally import Tally
 from braided.time.clocks import Window
@@ -75,9 +75,9 @@ class WindowJoin(KeyedInputs):
         lo, hi = format_duration(self.window.lo), format_duration(self.window.hi)
         return f"joins {how}, {lo} <= r.t - l.t <= {hi}"
 
-    def process(self, work: Work, state: Json | None, store: Store) -> Generator[pa.RecordBatch, None, Outcome]:
+    def process(self, work: Work, state: Json | None, blocks: Blocks) -> Generator[pa.RecordBatch, None, Outcome]:
         """Join one batch."""
-        kept = JoinState.restore(self, state, store)
+        kept = JoinState.restore(self, state, blocks)
         new = [self.new_runs(side, work.blocks, stored=True) for side in (0, 1)]
         probing = [self.new_runs(side, work.blocks, stored=False) for side in (0, 1)]
         late = [self.count_late(side, work.blocks, kept.streams[side].safe) for side in (0, 1)]

@@ -1,8 +1,8 @@
 """A worker's bookkeeping: whole or refused, of these options or refused, and with it every block as it was written.
 
 ```
- book    "braided", format, digest, then JSON: options, counts, what the operator remembers, checksums of the blocks
- blocks  as the operator put them; CheckedStore gives them back, or says that they are damaged
+ book    "braided", format, digest, then JSON: options, counts, what the operator remembers, digests of the blocks
+ blocks  as the operator wrote them; `braided.operator.blocks` gives them back, or says that they are damaged
 ```
 """
 
@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import zlib
 from collections.abc import Iterator
 from typing import Any, TypeGuard
 
@@ -19,9 +18,8 @@ from braided.durations import format_duration
 from braided.errors import StateError
 from braided.operator.contract import Json
 from braided.operator.router import FORMAT
-from braided.operator.store import Cache, Store
+from braided.operator.store import RESTORE
 
-RESTORE = "restore the checkpoint from a copy, or start with a new one"
 _HEAD = re.compile(rb"braided (\d{1,9}) ([0-9a-f]{32})\n")
 # Options that give stored state no meaning: they may change from one start to the next.
 _FREE = ("idle",)
@@ -111,36 +109,3 @@ def _shown(name: str, value: Any) -> str:
 
 def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
-
-
-class CheckedStore:
-    """A worker's store that gives back what was put there or says that it is damaged.
-
-    known : part of the bookkeeping, the size and checksum of each block.
-    """
-
-    def __init__(self, store: Store, worker: int, known: Json) -> None:
-        self._store, self._worker, self._known = store, worker, known
-        self.cache: Cache = store.cache
-        self.load, self.save = store.load, store.save
-
-    def get(self, block: int) -> bytes:
-        """See `Store`."""
-        content = self._store.get(block)
-        if self._known.get(str(block)) != _checksum(content):
-            raise StateError(f"block {block} in the state of worker {self._worker} is damaged; {RESTORE}")
-        return content
-
-    def put(self, block: int, content: bytes) -> None:
-        """See `Store`."""
-        self._known[str(block)] = _checksum(content)
-        self._store.put(block, content)
-
-    def delete(self, block: int) -> None:
-        """See `Store`."""
-        del self._known[str(block)]
-        self._store.delete(block)
-
-
-def _checksum(content: bytes) -> list[int]:
-    return [len(content), zlib.crc32(content)]

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from braided.operator.store import Store
+from braided.operator.blocks import Blocks
 from braided.routing.routes import Routes
 from braided.routing.table import RoutingTable
 from braided.time.lateness import Lateness
@@ -130,5 +130,5 @@ class Operator(Protocol):
     def label(self, side: int, row: pa.RecordBatch) -> str:
         """Return a row's key as people would write it."""
 
-    def process(self, work: Work, state: Json | None, store: Store) -> Generator[pa.RecordBatch, None, Outcome]:
-        """Yield results in pieces of bounded size, write runs to the store, return the new state."""
+    def process(self, work: Work, state: Json | None, blocks: Blocks) -> Generator[pa.RecordBatch, None, Outcome]:
+        """Yield results in pieces of bounded size, write blocks, return the new state."""

@@ -30,7 +30,7 @@ from braided.time.stream_clock import jump_of
 from braided.time.trust import Cluster, clusters_of, in_largest, largest, merge_clusters
 from braided.version import __version__
 
-FORMAT = 7
+FORMAT = 8
 PIECE_BYTES = 8 << 20
 PIECE_ROWS = 1 << 18
 # Where rows may have more copies than this, pieces are smaller in proportion: the copies of a piece are in memory.

@@ -8,6 +8,8 @@ import pyarrow as pa
 
 from braided.errors import StateError
 
+RESTORE = "restore the checkpoint from a copy, or start with a new one"
+
 
 class Cache(Protocol):
     """Decoded blocks by name; only ever a cache, so any entry may be gone.
@@ -49,9 +51,7 @@ class Store(Protocol):
 
 def missing(block: int) -> StateError:
     """Return what to say of a block that the bookkeeping names and the store does not have."""
-    return StateError(
-        f"block {block} is missing from the state; restore the checkpoint from a copy, or start with a new one"
-    )
+    return StateError(f"block {block} is missing from the state; {RESTORE}")
 
 
 class MemoryCache:

@@ -15,10 +15,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from braided.errors import BraidedError, StateError
-from braided.operator.book import RESTORE, CheckedStore, check_options, read_book, write_book
+from braided.operator.blocks import Blocks
+from braided.operator.book import check_options, read_book, write_book
 from braided.operator.contract import Block, Json, Operator, StreamTime, Work
 from braided.operator.router import FORMAT, PROBE, TAGGED, Packet, read_header
-from braided.operator.store import Store
+from braided.operator.store import RESTORE, Store
 from braided.routing.routes import split_tags, tagged_schema
 from braided.time.hand_on import HandOn, append_delay
 from braided.time.learning.learner import read_summary
@@ -64,7 +65,7 @@ def run_worker(
     results = operator.process(
         Work(task.worker, blocks, streams, task.watched, task.final, task.moment),
         book["state"],
-        CheckedStore(store, task.worker, book["blocks"]),
+        Blocks(store, task.worker, book["blocks"]),
     )
     if task.hand_on is not None:
         known = book.get("lateness")

@@ -29,14 +29,14 @@ from braided.buffers.recall.keys import KeyRecall
 from braided.buffers.shed import Shed, Shedding
 from braided.buffers.tuning.adaptive import AdaptiveBuffer, buffer_from_bytes, main_of, make_buffer
 from braided.joins.bounded.around import AroundJoin
-from braided.joins.bounded.kept import Index, Rows
-from braided.joins.bounded.ordered import Entering, OrderedRows, Saved
+from braided.joins.bounded.ordered import Entering, OrderedRows
 from braided.joins.emit import PIECE_ROWS
 from braided.joins.many.emit import MultiEmitter, OneRun, Places
 from braided.joins.many.multijoin import MultiJoin
 from braided.joins.many.stamps import with_stamps
+from braided.operator.blocks import Blocks
 from braided.operator.contract import Admitted, Json, Outcome, Work, stream_labels
-from braided.operator.store import Store
+from braided.operator.rows import Index, Rows
 from braided.routing.table import RoutingTable
 from braided.routing.tally import Tally
 
@@ -70,7 +70,7 @@ class BoundedMultiJoin(AroundJoin):
         """Drop rows with a null key; route each other row by its key."""
         return self.exact.admit(side, rows, table)
 
-    def process(self, work: Work, state: Json | None, store: Store) -> Generator[pa.RecordBatch, None, Outcome]:
+    def process(self, work: Work, state: Json | None, blocks: Blocks) -> Generator[pa.RecordBatch, None, Outcome]:
         """Put in order what can be, join it with the buffer, and keep what the policy keeps."""
         old: Json = state or {"rows": None, "buffer": None, "recall": None}
         count = len(self.inputs)
@@ -78,10 +78,10 @@ class BoundedMultiJoin(AroundJoin):
         if self.shed is not None:
             retention = [self.exact.window.within] * count
             shedding = Shedding(self.shed, capacity=self.capacity, retention=retention)
-        ordered = OrderedRows(self, old["rows"], store, marked=self.exact.adaptive, shedding=shedding)
+        ordered = OrderedRows(self, old["rows"], blocks, marked=self.exact.adaptive, shedding=shedding)
         entering = ordered.enter(work)
-        buffer = self._buffer(store, old["buffer"])
-        recall = self._recall(store, old["recall"])
+        buffer = self._buffer(ordered.saved(old["buffer"]))
+        recall = self._recall(ordered.saved(old["recall"]))
         entering.attach(main_of(buffer), self._keys, self.exact.times_of)
         sizes = None if self.most_bytes is None else entering.sizes()
         tally = self._tally(work)
@@ -98,11 +98,14 @@ class BoundedMultiJoin(AroundJoin):
             {"rows": ordered.to_json(), **saved},
             counts={
                 "results": results,
-                **ordered.entrance.counts(stream_labels(count)),
+                **ordered.stage.counts(stream_labels(count)),
                 **entering.dropped(sizes, self.most_bytes),
             },
-            levels=ordered.levels(buffer.rows, buffer.counts, saved.values()),
-            streams=ordered.entrance.report(),
+            levels={
+                **ordered.levels(buffer.rows, buffer.counts, saved.values()),
+                **ordered.stage.levels(stream_labels(count)),
+            },
+            streams=ordered.stage.report(),
             load={} if tally is None else tally.to_json(),
             recall=recall.sums() if lost else recall.sums_of_all(),
         )
@@ -116,9 +119,9 @@ class BoundedMultiJoin(AroundJoin):
             tally.rows(min(block.side, 1), self.exact.hashes(block.side, block.rows, block.tags), block.tags)
         return tally
 
-    def _buffer(self, store: Store, saved: Saved) -> Buffer | AdaptiveBuffer:
+    def _buffer(self, saved: bytes | None) -> Buffer | AdaptiveBuffer:
         if saved is not None:
-            return buffer_from_bytes(store.get(saved[0]), self.policy)
+            return buffer_from_bytes(saved, self.policy)
         within = self.exact.window.within
         return make_buffer(
             self.capacity,
@@ -129,10 +132,10 @@ class BoundedMultiJoin(AroundJoin):
             results="combinations",
         )
 
-    def _recall(self, store: Store, saved: Saved) -> KeyRecall:
+    def _recall(self, saved: bytes | None) -> KeyRecall:
         recall = KeyRecall(self.capacity, within=self.exact.window.within, streams=len(self.inputs))
         if saved is not None:
-            recall.restore(store.get(saved[0]))
+            recall.restore(saved)
         return recall
 
     def _keys(self, side: int, rows: Rows) -> Words:

@@ -27,13 +27,13 @@ from braided.buffers.group_buffer import GroupBuffer, GroupEvents, GroupWindow
 from braided.buffers.policies.policy import Policy
 from braided.buffers.recall.joins import GroupRecall
 from braided.buffers.shed import Shed, Shedding
-from braided.joins.bounded.kept import Index, Rows
 from braided.joins.bounded.ordered import Entering, OrderedRows, Saved
 from braided.joins.bounded.pairs import met_before
 from braided.joins.many.emit import MultiEmitter, OneRun
 from braided.joins.window_join import WindowJoin
+from braided.operator.blocks import Blocks
 from braided.operator.contract import Admitted, Json, Outcome, Work
-from braided.operator.store import Store
+from braided.operator.rows import Index, Rows
 from braided.routing.content import content_hashes
 from braided.routing.routes import Routes, route
 from braided.routing.table import RoutingTable
@@ -155,19 +155,20 @@ class JoinGroup:
         member, role = next((m, role) for m in self.members if (role := m.role(side)) is not None)
         return member.join.label(role, row)
 
-    def process(self, work: Work, state: Json | None, store: Store) -> Generator[pa.RecordBatch, None, Outcome]:
+    def process(self, work: Work, state: Json | None, blocks: Blocks) -> Generator[pa.RecordBatch, None, Outcome]:
         """Put in order what can be, join it with the buffer, and keep what the policy keeps."""
         old: Json = state or {"rows": None, "buffer": None, "recall": None}
         buffer = GroupBuffer(self.capacity, self.policy, streams=len(self.inputs), joins=self.windows)
         shedding = None
         if self.shed is not None:
             shedding = Shedding(self.shed, capacity=self.capacity, retention=buffer.state.streams["retention"].tolist())
-        ordered = OrderedRows(self, old["rows"], store, marked=self.adapts, shedding=shedding)
+        ordered = OrderedRows(self, old["rows"], blocks, marked=self.adapts, shedding=shedding)
         entering = ordered.enter(work)
         recall = GroupRecall(self.capacity, self.windows)
-        if old["buffer"] is not None:
-            buffer.restore(store.get(old["buffer"][0]), entering.kept_ids)
-            recall.restore(store.get(old["recall"][0]))
+        known, learned = ordered.saved(old["buffer"]), ordered.saved(old["recall"])
+        if known is not None and learned is not None:
+            buffer.restore(known, entering.kept_ids)
+            recall.restore(learned)
         sizes = None
         if self.most_bytes is not None:
             sizes = entering.sizes()
@@ -179,16 +180,16 @@ class JoinGroup:
             name: ordered.replace(old[name], content)
             for name, content in (("buffer", buffer.to_bytes()), ("recall", recall.to_bytes()))
         }
-        streams = [{"name": name, **known} for name, known in zip(self.names, ordered.entrance.report(), strict=True)]
+        streams = [{"name": name, **known} for name, known in zip(self.names, ordered.stage.report(), strict=True)]
         return Outcome(
             {"rows": ordered.to_json(), **saved},
             counts={
                 "results": sum(results),
                 **{f"results_{m.name}": count for m, count in zip(self.members, results, strict=True)},
-                **ordered.entrance.counts(self.names),
+                **ordered.stage.counts(self.names),
                 **entering.dropped(sizes, self.most_bytes),
             },
-            levels=ordered.levels(buffer.rows, buffer.counts, saved.values()),
+            levels={**ordered.levels(buffer.rows, buffer.counts, saved.values()), **ordered.stage.levels(self.names)},
             streams=streams,
             load={} if tally is None else tally.to_json(),
             recall=recall.sums(),

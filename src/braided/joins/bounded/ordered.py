@@ -18,23 +18,24 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from braided.buffers.buffer import Buffer, Events, sorted_events
+from braided.buffers.buffer import Buffer, Events
 from braided.buffers.shed import Shedding
-from braided.joins.bounded.kept import Blocks, Index, Kept, Mask, Rows, together
-from braided.joins.bounded.sizes import sizes_of_rows
-from braided.operator.contract import Block, Json, Operator, Work
-from braided.operator.entrance import Entrance
-from braided.operator.store import Store
+from braided.joins.bounded.kept import Entry, Kept
+from braided.joins.sizes import sizes_of_rows
+from braided.operator.blocks import Blocks, Stored
+from braided.operator.contract import Json, Work
+from braided.operator.ordering_stage import OrderingStage, TimedStreams, merged_order
+from braided.operator.rows import Index, Mask, Rows, together
 from braided.routing.content import row_hashes
 from braided.time.clocks import GroupSpan, Span, Window
-from braided.time.quarantine import Gone
+from braided.time.stream_clock import StreamClock
 
 Words = npt.NDArray[np.uint64]
-Saved = list[int] | None
-"""A block of a worker's store by its number and size; None: not yet written."""
+Saved = Sequence[int] | None
+"""A block, a `Stored` or what JSON makes of it; None: not yet written."""
 
 
-class OrderedStreams(Operator, Protocol):
+class OrderedStreams(TimedStreams, Protocol):
     """What is asked of an operator whose rows are put in order."""
 
     @property
@@ -113,7 +114,7 @@ class Entering(NamedTuple):
 class OrderedRows:
     """What waits and what is kept of each stream, between load and save of one batch.
 
-    marked : whether rows keep the marks of their routing. Cost: a sort of the rows that enter; blocks of kept rows are
+    marked : whether rows keep the marks of their routing. Cost: that of the ordering stage; blocks of kept rows are
     read once a batch.
     """
 
@@ -121,49 +122,50 @@ class OrderedRows:
         self,
         streams: OrderedStreams,
         state: Json | None,
-        store: Store,
+        blocks: Blocks,
         *,
         marked: bool,
         shedding: Shedding | None = None,
     ) -> None:
-        self._streams, self._shedding = streams, shedding
-        self._state: Json = state or {
-            "entrance": None, "batch": 0, "block": 0, "alive": None, "shed": None,
-            **{name: [[] for _ in streams.inputs] for name in ("kept", "waiting", "apart")},
-        }  # fmt: skip
+        self._streams, self._shedding, self._blocks = streams, shedding, blocks
+        self._state: Json = state or {"stage": None, "alive": None, "shed": None, "kept": [[] for _ in streams.inputs]}
         if shedding is not None and self._state["shed"] is not None:
             shedding.restore(self._state["shed"])
-        self.entrance = Entrance(streams.lateness, streams.idle, self._state["entrance"])
-        self._blocks = Blocks(store, self._state["block"], marked=marked)
+        self.stage = OrderingStage(streams, self._state["stage"], blocks, self._patience, agreed=True, marked=marked)
         self._kept = self._read_kept()
         self._sides: list[Rows] = []
 
+    def _patience(self, clocks: Sequence[StreamClock], side: int) -> int:
+        window = replace(self._streams.window, lateness=tuple(clock.lateness for clock in clocks))
+        return window.patience(side)
+
     def enter(self, work: Work) -> Entering:
         """Take a batch, and put in order the rows that nothing can come before any more."""
-        entrance = self.entrance
-        entrance.advance(work.streams, work.moment, final=work.final)
-        sides = range(len(self._streams.inputs))
-        entrance.late = [self._late(side, work.blocks) for side in sides]
-        arriving = [self._arriving(side, work.blocks) for side in sides]
-        times = np.concatenate([self._times_of(side, rows.rows) for side, rows in enumerate(arriving)])
-        streams = np.repeat(np.array(sides, np.int8), [len(rows) for rows in arriving])
-        contents = np.concatenate([row_hashes(rows.rows) for rows in arriving])
-        events = sorted_events(Events(contents, times, streams, contents, np.arange(len(times))))
-        entered = np.ones(len(times), np.bool_) if self._shedding is None else ~self._shedding.drop(events)
+        self.stage.take(work)
+        inputs = self._streams.inputs
+        sides = range(len(inputs))
+        pieces = list(self.stage.release())
+        arriving = [together([piece[side] for piece in pieces], inputs[side]) for side in sides]
+        moments = [rows.times(column) for rows, column in zip(arriving, self._streams.times, strict=True)]
+        order = merged_order(moments)
+        order = np.arange(sum(map(len, arriving))) if order is None else order
+        times = np.concatenate(moments)[order]
+        streams = np.repeat(np.array(sides, np.int8), [len(rows) for rows in arriving])[order]
+        contents = np.concatenate([row_hashes(rows.rows) for rows in arriving])[order]
+        entered = np.ones(len(times), np.bool_)
+        if self._shedding is not None:
+            entered = ~self._shedding.drop(Events(contents, times, streams, contents, order))
         first = np.cumsum([0, *map(len, arriving)])
         kept = [len(kept.rows) for kept in self._kept]
-        positions = [events.rows[entered & (events.streams == side)] - first[side] for side in sides]
+        positions = [order[entered & (streams == side)] - first[side] for side in sides]
         self._sides = [
-            together([self._kept[side].rows, arriving[side].pick(positions[side])], self._streams.inputs[side])
-            for side in sides
+            together([self._kept[side].rows, arriving[side].pick(positions[side])], inputs[side]) for side in sides
         ]
         starts = np.cumsum([0, *map(len, self._sides)])[:-1]
         ids = np.full(len(times), -1, np.int64)
         for side in sides:
-            ids[entered & (events.streams == side)] = starts[side] + kept[side] + np.arange(len(positions[side]))
-        return Entering(
-            events.times, events.streams, events.contents, ids, self._sides, starts, kept, events.rows, arriving
-        )
+            ids[entered & (streams == side)] = starts[side] + kept[side] + np.arange(len(positions[side]))
+        return Entering(times, streams, contents, ids, self._sides, starts, kept, order, arriving)
 
     def keep(self, ids: Index) -> Index:
         """Keep the rows of these ids and no others; return where each row of its stream is now, -1 where it went."""
@@ -178,15 +180,21 @@ class OrderedRows:
         self._state["alive"] = self.replace(self._state["alive"], bits.tobytes())
         return np.concatenate([np.where(part, np.cumsum(part) - 1, -1) for part in parts])
 
-    def replace(self, saved: Saved, content: bytes) -> list[int]:
+    def saved(self, saved: Saved) -> bytes | None:
+        """Return what `replace` stored, None where that was nothing yet."""
+        content: bytes | None = None if saved is None else self._blocks.read(saved[0])[0].to_pybytes()
+        return content
+
+    def replace(self, saved: Saved, content: bytes) -> Stored:
         """Store a block in place of an earlier one."""
-        return [self._blocks.replace(saved and saved[0], content), len(content)]  # type: ignore[arg-type]
+        if saved is not None:
+            self._blocks.delete(saved[0])
+        return self._blocks.write(content)
 
     def to_json(self) -> Json:
         """Return the bookkeeping."""
         state = self._state
-        state |= {"entrance": self.entrance.to_json(), "batch": state["batch"] + 1, "block": self._blocks.next}
-        state["kept"] = [kept.entries for kept in self._kept]
+        state |= {"stage": self.stage.to_json(), "kept": [kept.entries for kept in self._kept]}
         if self._shedding is not None:
             state["shed"] = self._shedding.to_json()
         return state
@@ -202,82 +210,12 @@ class OrderedRows:
             **{name: counts[name] for name in ("evicted", "refused")},
         }
 
-    def _late(self, side: int, blocks: Sequence[Block]) -> int:
-        """Count rows that come after what has entered; copies are counted where they are primary."""
-        count = 0
-        for block in blocks:
-            if block.side == side and block.stored:
-                times = self._times_of(side, block.rows)[: block.rows.num_rows - block.copies]
-                count += int(np.count_nonzero(times < self.entrance.before))
-        return count
-
-    def _arriving(self, side: int, blocks: Sequence[Block]) -> Rows:
-        """Return the rows that can enter, of those that waited and the new ones, and let the others wait."""
-        schema, waiting = self._streams.inputs[side], self._state["waiting"]
-        parts = [self._blocks.read(entry, schema) for entry in waiting[side]]
-        parts += [Rows.of_block(block, self._state["batch"]) for block in blocks if block.side == side]
-        parts += self._believed(side)
-        rows = together(parts, schema)
-        times = self._times_of(side, rows.rows)
-        ahead = times > self.entrance.quarantine.limit
-        for entry in waiting[side]:
-            self._blocks.delete(entry[0])
-        waiting[side] = self._blocks.write(rows.pick((times >= self.entrance.until) & ~ahead))
-        self._put_apart(side, rows.pick(ahead), self.entrance.quarantine.since(side))
-        return rows.pick(self.entrance.enters(times))
-
-    def _believed(self, side: int) -> list[Rows]:
-        """Return the rows put apart earlier that some stream has got near to; forget those that are given up."""
-        rule, groups, believed = self.entrance.quarantine, self._state["apart"][side], []
-        self._state["apart"][side] = []
-        for mark, first, entries in groups:
-            since = Gone(*mark)
-            verdict = rule.judge(side, first, since, self._patience(side))
-            if verdict == "doubted":
-                self._state["apart"][side].append([mark, first, entries])
-                continue
-            if verdict == "believed":
-                rows = self._read(side, entries)
-                near = self._times_of(side, rows.rows) <= rule.limit
-                believed.append(rows.pick(near))
-                self._put_apart(side, rows.pick(~near), since)
-            else:
-                self.entrance.given_up[side] += sum(entry[2] for entry in entries)
-            for entry in entries:
-                self._blocks.delete(entry[0])
-        return believed
-
-    def _put_apart(self, side: int, rows: Rows, since: Gone) -> None:
-        """Keep doubted rows, together with those that came shortly before."""
-        if not len(rows):
-            return
-        groups = self._state["apart"][side]
-        rule, schema = self.entrance.quarantine, self._streams.inputs[side]
-        if since == rule.since(side) and groups and rule.same(side, Gone(*groups[-1][0]), self._patience(side)):
-            _, _, entries = groups.pop()
-            rows = together([self._read(side, entries), rows], schema)
-            for entry in entries:
-                self._blocks.delete(entry[0])
-        groups.append([since, int(self._times_of(side, rows.rows).min()), self._blocks.write(rows)])
-
-    def _read(self, side: int, entries: Sequence[Sequence[Any]]) -> Rows:
-        schema = self._streams.inputs[side]
-        return together([self._blocks.read(entry, schema) for entry in entries], schema)
-
-    def _patience(self, side: int) -> int:
-        window = replace(self._streams.window, lateness=tuple(clock.lateness for clock in self.entrance.clocks))
-        return window.patience(side)
-
     def _read_kept(self) -> list[Kept]:
-        counts = [sum(entry[2] for entry in entries) for entries in self._state["kept"]]
+        counts = [sum(Entry(*entry).rows for entry in entries) for entries in self._state["kept"]]
+        packed = self.saved(self._state["alive"])
         bits: Mask = np.zeros(0, np.bool_)
-        if self._state["alive"] is not None:
-            packed = np.frombuffer(self._blocks.get(self._state["alive"][0]), np.uint8)
-            bits = np.unpackbits(packed, count=sum(counts)).view(np.bool_)
+        if packed is not None:
+            bits = np.unpackbits(np.frombuffer(packed, np.uint8), count=sum(counts)).view(np.bool_)
         parts = np.split(bits, np.cumsum(counts)[:-1])
         known = zip(self._state["kept"], parts, self._streams.inputs, strict=True)
         return [Kept(self._blocks, entries, part, schema) for entries, part, schema in known]
-
-    def _times_of(self, side: int, rows: pa.RecordBatch) -> Index:
-        times: Index = rows.column(self._streams.times[side]).view(pa.int64()).to_numpy()
-        return times

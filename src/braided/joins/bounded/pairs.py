@@ -29,13 +29,13 @@ from braided.buffers.recall.pairs import Recall
 from braided.buffers.shed import Shed, Shedding
 from braided.buffers.tuning.adaptive import AdaptiveBuffer, buffer_from_bytes, main_of, make_buffer
 from braided.joins.bounded.around import AroundJoin
-from braided.joins.bounded.kept import Index, Rows
 from braided.joins.bounded.ordered import Entering, OrderedRows
 from braided.joins.emit import Emitter
 from braided.joins.runs import Run
 from braided.joins.window_join import WindowJoin
+from braided.operator.blocks import Blocks
 from braided.operator.contract import Admitted, Json, Outcome, Work, stream_labels
-from braided.operator.store import Store
+from braided.operator.rows import Index, Rows
 from braided.routing.table import RoutingTable
 from braided.routing.tally import Tally
 
@@ -70,17 +70,17 @@ class BoundedJoin(AroundJoin):
         """Drop rows with a null key; route each other row by its key."""
         return self.exact.admit(side, rows, table)
 
-    def process(self, work: Work, state: Json | None, store: Store) -> Generator[pa.RecordBatch, None, Outcome]:
+    def process(self, work: Work, state: Json | None, blocks: Blocks) -> Generator[pa.RecordBatch, None, Outcome]:
         """Put in order what can be, join it with the buffer, and keep what the policy keeps."""
         old: Json = state or {"rows": None, "buffer": None, "recall": None}
         shedding = None
         if self.shed is not None:
             retention = self.exact.window.hi, -self.exact.window.lo
             shedding = Shedding(self.shed, capacity=self.capacity, retention=retention)
-        ordered = OrderedRows(self, old["rows"], store, marked=self.adapts, shedding=shedding)
+        ordered = OrderedRows(self, old["rows"], blocks, marked=self.adapts, shedding=shedding)
         entering = ordered.enter(work)
-        buffer = self._buffer(store, old["buffer"])
-        recall = self._recall(store, old["recall"])
+        buffer = self._buffer(ordered.saved(old["buffer"]))
+        recall = self._recall(ordered.saved(old["recall"]))
         entering.attach(main_of(buffer), self._keys, self.exact.times_of)
         sizes = None if self.most_bytes is None else entering.sizes()
         tally = self._tally(work)
@@ -96,11 +96,14 @@ class BoundedJoin(AroundJoin):
             {"rows": ordered.to_json(), **saved},
             counts={
                 "results": results,
-                **ordered.entrance.counts(stream_labels(2)),
+                **ordered.stage.counts(stream_labels(2)),
                 **entering.dropped(sizes, self.most_bytes),
             },
-            levels=ordered.levels(buffer.rows, buffer.counts, saved.values()),
-            streams=ordered.entrance.report(),
+            levels={
+                **ordered.levels(buffer.rows, buffer.counts, saved.values()),
+                **ordered.stage.levels(stream_labels(2)),
+            },
+            streams=ordered.stage.report(),
             load={} if tally is None else tally.to_json(),
             recall=recall.sums(),
         )
@@ -114,15 +117,15 @@ class BoundedJoin(AroundJoin):
             tally.rows(block.side, self.exact.hashes(block.side, block.rows, block.tags), block.tags)
         return tally
 
-    def _buffer(self, store: Store, saved: list[int] | None) -> Buffer | AdaptiveBuffer:
+    def _buffer(self, saved: bytes | None) -> Buffer | AdaptiveBuffer:
         if saved is not None:
-            return buffer_from_bytes(store.get(saved[0]), self.policy)
+            return buffer_from_bytes(saved, self.policy)
         window = (self.exact.window.lo, self.exact.window.hi)
         return make_buffer(self.capacity, self.policy, window=window, share=self.share)
 
-    def _recall(self, store: Store, saved: list[int] | None) -> Recall:
+    def _recall(self, saved: bytes | None) -> Recall:
         if saved is not None:
-            return Recall.from_bytes(store.get(saved[0]))
+            return Recall.from_bytes(saved)
         return Recall(self.capacity, window=(self.exact.window.lo, self.exact.window.hi))
 
     def _keys(self, side: int, rows: Rows) -> npt.NDArray[np.uint64]:

@@ -14,9 +14,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from braided.joins.emit import PIECE_BYTES, PIECE_ROWS, fixed_row_bytes, row_bytes
+from braided.joins.emit import PIECE_BYTES, PIECE_ROWS
 from braided.joins.many.stamps import counted_here, stamps_of
 from braided.joins.runs import Run
+from braided.joins.sizes import fixed_row_bytes, row_bytes
 
 if TYPE_CHECKING:
     from braided.joins.many.multijoin import MultiJoin

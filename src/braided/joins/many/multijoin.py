@@ -32,8 +32,8 @@ from braided.joins.many.emit import MultiEmitter
 from braided.joins.many.probe import Combiner, StreamRuns
 from braided.joins.many.stamps import StampedStreams, stamped
 from braided.joins.stored import JoinState
+from braided.operator.blocks import Blocks
 from braided.operator.contract import Admitted, Json, Outcome, Work
-from braided.operator.store import Store
 from braided.routing.keys import KeyHasher
 from braided.routing.table import RoutingTable
 from braided.routing.tally import Tally
@@ -93,14 +93,14 @@ class MultiJoin(KeyedInputs):
         within = format_duration(self.window.within)
         return f"joins {len(self.inputs)} streams on {', '.join(same)}, max(t) - min(t) <= {within}"
 
-    def process(self, work: Work, state: Json | None, store: Store) -> Generator[pa.RecordBatch, None, Outcome]:
+    def process(self, work: Work, state: Json | None, blocks: Blocks) -> Generator[pa.RecordBatch, None, Outcome]:
         """Join one batch."""
         stored = StampedStreams(self) if self.adaptive else self
-        kept = JoinState.restore(stored, state, store)
+        kept = JoinState.restore(stored, state, blocks)
         batch = 1 if state is None else state["batch"] + 1
         sides = range(len(self.inputs))
-        blocks = [stamped(block, batch) for block in work.blocks] if self.adaptive else work.blocks
-        new = [[*self.new_runs(s, blocks, stored=True), *self.new_runs(s, blocks, stored=False)] for s in sides]
+        arrived = [stamped(block, batch) for block in work.blocks] if self.adaptive else work.blocks
+        new = [[*self.new_runs(s, arrived, stored=True), *self.new_runs(s, arrived, stored=False)] for s in sides]
         tally = Tally() if work.watched else None
         if tally is not None:
             for side in sides:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from braided.errors import BraidedError
+from braided.errors import OptionError
 
-__all__ = ["ASSUMED", "least_row_bytes", "sizes_of_rows"]
+__all__ = ["ASSUMED", "fixed_row_bytes", "least_row_bytes", "row_bytes", "sizes_of_rows"]
 
 Sizes = npt.NDArray[np.int64]
 ASSUMED = 32
@@ -21,10 +23,32 @@ def sizes_of_rows(rows: pa.RecordBatch) -> Sizes:
     >>> sizes_of_rows(pa.record_batch({"a": [1, 2], "s": ["x", "four"]})).tolist()
     [15, 18]
     """
-    total = np.zeros(rows.num_rows, np.int64)
+    sizes = row_bytes(rows)
+    return sizes if len(sizes) == rows.num_rows else np.repeat(sizes, rows.num_rows)
+
+
+def row_bytes(rows: pa.RecordBatch) -> Sizes:
+    """Return the same as an array of one where all rows have one size: then no row is looked at.
+
+    >>> row_bytes(pa.record_batch({"a": [1, 2]})).tolist()
+    [9]
+    """
+    fixed = 0
+    varying: Sizes | None = None
     for column in rows.columns:
-        total += _sizes(column)
-    return total
+        width = _width(column.type)
+        if width is not None:
+            fixed += width
+        else:
+            sizes = _sizes(column)
+            varying = sizes if varying is None else varying + sizes
+    return np.array([fixed], np.int64) if varying is None else varying + fixed
+
+
+def fixed_row_bytes(schema: pa.Schema) -> Sizes | None:
+    """Return the one size of all rows of a schema, None where rows differ."""
+    widths = [_width(field.type) for field in schema]
+    return None if None in widths else np.array([sum(width or 0 for width in widths)], np.int64)
 
 
 def least_row_bytes(schema: pa.Schema) -> tuple[int, int]:
@@ -33,22 +57,32 @@ def least_row_bytes(schema: pa.Schema) -> tuple[int, int]:
     >>> least_row_bytes(pa.schema([("a", pa.int64()), ("s", pa.string())]))
     (14, 1)
     """
+    for kind in {field.type for field in schema}:
+        if not _is_known(kind):
+            raise OptionError(
+                f"memory=: how many bytes a row of type {kind} takes is not known; write a number of rows instead"
+            )
     empty = pa.RecordBatch.from_arrays([pa.nulls(1, field.type) for field in schema], names=schema.names)
-    varying = sum(not _is_fixed(field.type) for field in schema)
+    varying = sum(_width(field.type) is None for field in schema)
     return int(sizes_of_rows(empty)[0]), varying
 
 
-def _is_fixed(kind: pa.DataType) -> bool:
+@lru_cache(maxsize=64)
+def _width(kind: pa.DataType) -> int | None:
+    """Return the bytes of a value of fixed width with its validity, None where they differ."""
+    if pa.types.is_null(kind):
+        return 1
     try:
-        return bool(kind.bit_width >= 0)
+        return int(kind.bit_width) // 8 + 1
     except ValueError:
-        return bool(pa.types.is_null(kind))
+        return None
 
 
 def _sizes(array: pa.Array) -> Sizes:
     kind = array.type
-    if pa.types.is_null(kind):
-        return np.ones(len(array), np.int64)
+    width = _width(kind)
+    if width is not None:
+        return np.full(len(array), width, np.int64)
     if pa.types.is_struct(kind):
         total = np.ones(len(array), np.int64)
         for at in range(kind.num_fields):
@@ -59,8 +93,6 @@ def _sizes(array: pa.Array) -> Sizes:
         inner = _sizes(array.values.slice(array.offset * step, len(array) * step))
         of_lists: Sizes = 1 + inner.reshape(len(array), step).sum(axis=1)
         return of_lists
-    if _is_fixed(kind):
-        return np.full(len(array), kind.bit_width // 8 + 1, np.int64)
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         return 5 + _content(array, _offsets(array, np.int32), None)
     if pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
@@ -70,9 +102,19 @@ def _sizes(array: pa.Array) -> Sizes:
         parts = (array.keys, array.items) if pa.types.is_map(kind) else (array.values,)
         inner = np.sum([_sizes(part) for part in parts], axis=0)
         return (9 if wide else 5) + _content(array, _offsets(array, np.int64 if wide else np.int32), inner)
-    raise BraidedError(
-        f"memory=: how many bytes a row of type {kind} takes is not known; write a number of rows instead"
-    )
+    return np.full(len(array), -(-array.nbytes // max(1, len(array))), np.int64)
+
+
+def _is_known(kind: pa.DataType) -> bool:
+    """Whether `_sizes` knows the bytes of single values of a type, not just their mean."""
+    if pa.types.is_map(kind):
+        return _is_known(kind.key_type) and _is_known(kind.item_type)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return _is_known(kind.value_type)
+    if pa.types.is_struct(kind):
+        return all(_is_known(field.type) for field in kind)
+    texts = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
+    return _width(kind) is not None or any(test(kind) for test in texts)
 
 
 def _offsets(array: pa.Array, width: type[np.int32] | type[np.int64]) -> Sizes:
