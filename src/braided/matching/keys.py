@@ -16,22 +16,25 @@ Int64s = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
 
 
-def by_key(rows: pa.RecordBatch, hashes: Hashes, key: Sequence[str], *, exact: bool) -> tuple[Int64s | None, Int64s]:
+def by_key(
+    rows: pa.RecordBatch, order: Int64s, hashes: Hashes, key: Sequence[str], *, exact: bool
+) -> tuple[Int64s | None, Int64s]:
     """Return an order of rows in which those of a key are together, None where they are, and where keys begin then.
 
-    Within a key rows stay as they are. Precondition: rows are sorted by hash. Nulls are equal to each other.
+    Within a key rows stay as they are. Nulls are equal to each other. `order` is that of the rows by hash, in which the
+    `hashes` are already; `exact`: equal hashes are equal keys, unless a key has nulls.
     """
     count = len(hashes)
     if not count:
         return None, np.zeros(1, np.int64)
     differs = hashes[1:] != hashes[:-1]
     if key and not (exact and all(not rows.column(name).null_count for name in key)):
-        codes = [_codes(rows.column(name)) for name in key]
+        codes = [_codes(rows.column(name))[order] for name in key]
         other = np.logical_or.reduce([code[1:] != code[:-1] for code in codes])
         if (other & ~differs).any():
-            order = np.lexsort((*codes, hashes))
-            differs = np.logical_or.reduce([code[order][1:] != code[order][:-1] for code in (*codes, hashes)])
-            return order, _bounds(differs, count)
+            again = np.lexsort((*codes, hashes))
+            differs = np.logical_or.reduce([code[again][1:] != code[again][:-1] for code in (*codes, hashes)])
+            return again, _bounds(differs, count)
     return None, _bounds(differs, count)
 
 

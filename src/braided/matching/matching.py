@@ -21,12 +21,13 @@ import pyarrow as pa
 from braided.matching.automaton import NEXT_ROW
 from braided.matching.keys import by_key
 from braided.matching.matcher import Matcher, Sorted
-from braided.matching.open_rows import Hashes, Kept, Leaf, OpenRows
+from braided.matching.open_rows import Hashes, Kept, OpenRows
 from braided.operator.blocks import Blocks
 from braided.operator.contract import Admitted, Json, Outcome, Work
 from braided.operator.ordering_stage import OrderingStage
 from braided.routing.keys import KeyHasher
 from braided.routing.routes import route
+from braided.routing.sorting import build_directory, directory_shift, sort_order
 from braided.routing.table import RoutingTable
 from braided.time.clocks import clamp
 from braided.time.lateness import Lateness
@@ -111,18 +112,17 @@ class Matching:
         kept = OpenRows(blocks, self.schema, old["open"])
         matches = results = 0
         for rows, horizon in self._pieces(stage):
-            hashes = self._hashes(rows)
-            order = np.argsort(hashes, kind="stable")
-            new = Kept(rows.take(pa.array(order)), hashes[order], np.zeros(len(order), np.uint8))
-            for leaves in kept.touched(new.hashes, clamp(horizon - (self.matcher.within or 0))):
-                given, own = self._together(kept, leaves, new)
+            new = Kept(rows, self._hashes(rows), np.zeros(rows.num_rows, np.uint8))
+            for leaves, own in kept.touched(new.hashes, clamp(horizon - (self.matcher.within or 0))):
+                stored = [part for leaf in leaves for part in kept.read(leaf)]
+                given, hashes = self._sorted(stored, new if own is None else new.pick(own))
                 decided = self.matcher.search(given, horizon)
                 matches += len(decided.matches.first)
                 for piece in self.matcher.results(given.rows, decided.matches):
                     results += piece.num_rows
                     yield piece
-                stays = np.arange(len(own)) >= np.repeat(decided.keep, np.diff(given.bounds))
-                left = Kept(given.rows.filter(pa.array(stays)), own[stays], given.done[stays])
+                stays = np.arange(len(hashes)) >= np.repeat(decided.keep, np.diff(given.bounds))
+                left = Kept(given.rows, hashes, given.done).pick(stays)
                 kept.replace(leaves, left, self._opens(given, decided.keep)[stays], given.times[stays])
         waiting, opened = stage.stored(), kept.levels()
         return Outcome(
@@ -153,24 +153,22 @@ class Matching:
         first[keep[keep < given.bounds[1:]]] = True
         return first
 
-    def _together(self, kept: OpenRows, leaves: list[Leaf], new: Kept) -> tuple[Sorted, Hashes]:
-        """Return the rows of some leaves with the new rows of their hashes, by key and time, and their hashes."""
-        stored = [part for leaf in leaves for part in kept.read(leaf)]
-        fresh = [new.slice(*kept.bounds(leaf, new.hashes)) for leaf in leaves]
-        parts = [*stored, *fresh]
-        rows = pa.concat_batches([part.rows for part in parts])
+    def _sorted(self, stored: list[Kept], new: Kept) -> tuple[Sorted, Hashes]:
+        """Return stored rows with new ones, by key and time, and their hashes."""
+        parts = [*stored, new]
+        is_new = np.zeros(sum(len(part.hashes) for part in parts), np.uint8)
+        is_new[len(is_new) - len(new.hashes) :] = 1
+        rows = pa.concat_batches([part.rows for part in parts]) if stored else new.rows
         hashes = np.concatenate([part.hashes for part in parts])
         done = np.concatenate([part.done for part in parts])
-        is_new = np.zeros(len(hashes), np.uint8)
-        is_new[sum(len(part.hashes) for part in stored) :] = 1
-        if stored:
-            # New rows are never before stored ones of their key: those are before the last horizon.
-            order = np.argsort(hashes, kind="stable")
-            rows, hashes, done, is_new = rows.take(pa.array(order)), hashes[order], done[order], is_new[order]
-        again, bounds = by_key(rows, hashes, self.matcher.key, exact=self.hasher.exact)
+        shift = directory_shift(len(hashes))
+        order = sort_order(hashes, _times(rows, self.time), build_directory(hashes, shift), shift)
+        hashes = hashes[order]
+        again, bounds = by_key(rows, order, hashes, self.matcher.key, exact=self.hasher.exact)
         if again is not None:
-            rows, hashes, done, is_new = rows.take(pa.array(again)), hashes[again], done[again], is_new[again]
-        return Sorted(rows, bounds, _times(rows, self.time), np.ascontiguousarray(done), is_new), hashes
+            order, hashes = order[again], hashes[again]
+        rows = rows.take(pa.array(order))
+        return Sorted(rows, bounds, _times(rows, self.time), done[order], is_new[order]), hashes
 
 
 def _times(rows: pa.RecordBatch, column: str) -> npt.NDArray[np.int64]:

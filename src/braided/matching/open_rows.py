@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,7 @@ _CHUNK_ROWS = 1 << 18
 Hashes = npt.NDArray[np.uint64]
 Bytes = npt.NDArray[np.uint8]
 Times = npt.NDArray[np.int64]
+Index = npt.NDArray[np.int64]
 
 
 class Kept(NamedTuple):
@@ -38,6 +39,12 @@ class Kept(NamedTuple):
     rows: pa.RecordBatch
     hashes: Hashes
     done: Bytes
+
+    def pick(self, which: npt.NDArray[Any]) -> Kept:
+        """Return the rows at some places, or of a mask."""
+        picked = pa.array(which)
+        rows = self.rows.filter(picked) if which.dtype == np.bool_ else self.rows.take(picked)
+        return Kept(rows, self.hashes[which], self.done[which])
 
     def slice(self, start: int, stop: int) -> Kept:
         """Return a part."""
@@ -78,25 +85,30 @@ class OpenRows:
             "runs": len(blocks),
         }
 
-    def touched(self, hashes: Hashes, expired: int) -> Iterator[list[Leaf]]:
-        """Yield the leaves that have a key with new rows or a start before a time, so many as fit in memory together.
+    def touched(self, hashes: Hashes, expired: int) -> Iterator[tuple[list[Leaf], Index | None]]:
+        """Yield leaves that have a key with new rows or a start before a time, and which of the new rows are theirs.
 
-        Precondition: `hashes` are sorted.
+        So many come together as fit in memory. None stands for all new rows.
         """
         lows = np.array([leaf.low for leaf in self.leaves], np.uint64)
-        new = np.diff(np.append(np.searchsorted(hashes, lows), len(hashes)))
-        chunk: list[Leaf] = []
-        size = 0
-        for leaf, count in zip(list(self.leaves), new.tolist(), strict=True):
-            if not count and (leaf.oldest is None or leaf.oldest >= expired):
-                continue
-            if chunk and size + leaf.rows + count > _CHUNK_ROWS:
-                yield chunk
-                chunk, size = [], 0
-            chunk.append(leaf)
-            size += leaf.rows + count
-        if chunk:
-            yield chunk
+        home = np.searchsorted(lows, hashes, side="right") - 1 if len(lows) > 1 else np.zeros(len(hashes), np.int64)
+        counts = np.bincount(home, minlength=len(lows))
+        chosen = [
+            at
+            for at, leaf in enumerate(self.leaves)
+            if counts[at] or (leaf.oldest is not None and leaf.oldest < expired)
+        ]
+        leaves, sizes = list(self.leaves), [leaf.rows + int(counts[at]) for at, leaf in enumerate(self.leaves)]
+        start = 0
+        while start < len(chosen):
+            stop, size = start + 1, sizes[chosen[start]]
+            while stop < len(chosen) and size + sizes[chosen[stop]] <= _CHUNK_ROWS:
+                size += sizes[chosen[stop]]
+                stop += 1
+            part = chosen[start:stop]
+            own = None if len(part) == len(chosen) else np.flatnonzero(np.isin(home, part))
+            yield [leaves[at] for at in part], own
+            start = stop
 
     def bounds(self, leaf: Leaf, hashes: Hashes) -> tuple[int, int]:
         """Return which of sorted hashes belong to a leaf."""
