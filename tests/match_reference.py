@@ -84,8 +84,8 @@ def _ways(query: Query, rows: Sequence[Row], start: int) -> Iterator[Path]:
         if at >= len(rows) or rows[at]["t"] > deadline:
             return None
         longer = (*path, (at, symbol, excluded))
-        holds = query.define.get(symbol, lambda seen: True)(Seen(rows, longer, symbol))
-        return longer if holds is True else None
+        condition = query.define.get(symbol)
+        return longer if condition is None or condition(Seen(rows, longer, symbol)) is True else None
 
     def walk(tree: Any, at: int, path: Path, excluded: bool) -> Iterator[tuple[int, Path]]:
         match tree:

@@ -155,7 +155,8 @@ class _Parser(Parser):
         if self._navigating:
             self._refuse(f"{name.upper()} inside another function of rows is not supported yet")
         self._navigating = True
-        inner, back = None, 1
+        inner: Syntax | str | None = None
+        back = 1
         if name == "count" and self._accept("*"):
             inner = ""
         elif name == "count" and self._next.kind == "word" and self._starred():

@@ -1,0 +1,352 @@
+"""Patterns in one process: results, measures, what is kept and for how long, and what stops a query."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import braided
+import braided.local
+from braided.errors import BraidedError
+from braided.matching import matcher, open_rows
+from braided.matching.keys import by_key
+from braided.routing.keys import KeyHasher
+
+US = pa.timestamp("us")
+SECOND = 1_000_000
+
+
+def table(rows: list[tuple[Any, ...]], **types: pa.DataType) -> pa.Table:
+    """Return rows of (key, seconds, value)."""
+    keys, times, values = zip(*rows, strict=True) if rows else ([], [], [])
+    moments = pa.array([round(time * SECOND) for time in times], US)
+    return pa.table({"k": keys, "ts": moments, "v": pa.array(values, types.get("v"))})
+
+
+def find(data: pa.Table, **options: Any) -> list[dict[str, Any]]:
+    """Return matches as rows; they are the same for all cuts."""
+    given = {"key": "k", "time": "ts", "within": "10 seconds", "lateness": "0 seconds", **options}
+    found = [braided.local.match(data, batch_rows=size, **given).table for size in (1, 3, 1000)]
+    assert all(table.sort_by([(name, "ascending") for name in table.column_names]).equals(
+        found[0].sort_by([(name, "ascending") for name in table.column_names])
+    ) for table in found)  # fmt: skip
+    rows: list[dict[str, Any]] = found[-1].to_pylist()
+    return rows
+
+
+LOGINS = pa.table(
+    {
+        "user": ["ann", "bob", "ann", "ann", "ann", "bob", "ann"],
+        "ts": pa.array([0, 1, 2, 3, 4, 5, 6], pa.timestamp("s")).cast(US),
+        "status": ["fail", "fail", "fail", "fail", "ok", "ok", "ok"],
+        "ip": ["1", "1", "2", "2", "2", "9", "3"],
+    }
+)
+
+
+def test_the_example_of_the_docs() -> None:
+    found = braided.local.match(
+        LOGINS, key="user", time="ts",
+        pattern="FAIL{3,} OK",
+        define={"FAIL": "status = 'fail'", "OK": "status = 'ok' AND ip <> first(FAIL.ip)"},
+        measures={"first": "first(FAIL.ts)", "tries": "count(FAIL.*)", "ip": "last(OK.ip)"},
+        within="5 minutes", after="skip past last row", lateness="auto",
+    )  # fmt: skip
+    assert [(row["user"], row["tries"], row["ip"]) for row in found.table.to_pylist()] == [("ann", 3, "2")]
+    assert found.table.schema.field("first").type == US
+    assert found.report.query["matches"] == 1
+    assert found.report.query["open_matches"] == 0
+    assert "  matches 1, open 0\n" in str(found.report)
+
+
+def test_measures_of_one_row_and_of_all_rows() -> None:
+    data = table([("a", 0, 1), ("a", 1, 5), ("a", 2, None), ("a", 3, 2)])
+    measures = {
+        "low": "min(v)", "high": "max(B.v)", "total": "sum(v) + 1", "mean": "avg(v)", "rows": "count(*)", "known": "count(v)",
+        "twice": "last(v * 2)", "large": "max(v) > 4", "was": "prev(B.v)", "what": "classifier()",
+        "sooner": "first(ts) - INTERVAL 1 SECOND", "whole": "final count(*)",
+    }  # fmt: skip
+    one = find(data, pattern="A B+", measures=measures)
+    assert len(one) == 1
+    assert {name: one[0][name] for name in ("low", "high", "total", "mean", "rows", "known", "twice")} == {
+        "low": 1, "high": 5, "total": 9, "mean": 8 / 3, "rows": 4, "known": 3, "twice": 4,
+    }  # fmt: skip
+    assert (one[0]["large"], one[0]["was"], one[0]["what"], one[0]["whole"]) == (True, None, "B", 4)
+    every = find(data, pattern="A B+", measures=measures, rows="all")
+    by_time = sorted(every, key=lambda row: row["ts"])
+    assert [row["v"] for row in by_time] == [1, 5, None, 2]
+    assert [row["high"] for row in by_time] == [None, 5, 5, 5]
+    assert [row["total"] for row in by_time] == [2, 7, 7, 9]
+    assert [row["rows"] for row in by_time] == [1, 2, 3, 4]
+    assert [row["whole"] for row in by_time] == [4, 4, 4, 4]
+    assert [row["was"] for row in by_time] == [None, 1, 5, None]
+    assert [row["what"] for row in by_time] == ["A", "B", "B", "B"]
+    assert [row["large"] for row in by_time] == [False, True, True, True]
+    assert by_time[0]["sooner"].timestamp() == by_time[0]["ts"].timestamp() - 1
+
+
+def test_columns_of_any_type_can_be_measured() -> None:
+    data = table([("a", 0, [1]), ("a", 1, [2, 3])], v=pa.list_(pa.int64()))
+    given = {
+        "key": "k",
+        "time": "ts",
+        "pattern": "A B",
+        "within": "1 minute",
+        "measures": {"a": "A.v", "b": "last(B.v)"},
+    }
+    assert braided.local.match(data, batch_rows=1, **given).table.to_pylist() == [{"k": "a", "a": [1], "b": [2, 3]}]
+
+
+def test_excluded_rows_are_part_of_the_match_and_not_of_the_result() -> None:
+    data = table([("a", 0, 1), ("a", 1, 2), ("a", 2, 3)])
+    found = find(data, pattern="A {- B -} C", measures={"n": "count(*)"}, rows="all")
+    assert sorted((row["v"], row["n"]) for row in found) == [(1, 1), (3, 3)]
+
+
+def test_subsets_count_together() -> None:
+    data = table([("a", 0, 1), ("a", 1, 2), ("a", 2, 3)])
+    measures = {"n": "count(AB.*)", "last": "last(ab.v)", "sum": "sum(AB.v)"}
+    assert find(data, pattern="A B C", measures=measures, subsets={"AB": ["A", "B"]}) == [
+        {"k": "a", "n": 2, "last": 2, "sum": 3}
+    ]
+
+
+# A clock counts once enough rows have been near it; until then nothing leaves.
+SETTLED: list[tuple[Any, ...]] = [("z", 0, None)] * 70
+
+
+@pytest.mark.parametrize(("pattern", "rows"), [("A B+?", 3), ("A B{1,2}", 5), ("A B+", 6), ("A B C", None)])
+def test_a_match_leaves_when_nothing_better_can_come(pattern: str, rows: int | None) -> None:
+    """A reluctant end leaves at once, a greedy one waits for a row that ends it, or for the time to pass."""
+    data = [("a", 1, 1), ("a", 2, 1), ("b", 3, 9), ("a", 4, 1), ("b", 5, 9), ("b", 30, 9), ("b", 31, 9)]
+    define = {name: "v = 1" for name in "ABC" if name in pattern}
+    if pattern == "A B C":
+        define["C"] = "v = 2"
+    left = []
+    for count in range(1, len(data) + 1):
+        report = braided.local.match(
+            table([*SETTLED, *data[:count]]), key="k", time="ts", pattern=pattern, define=define,
+            measures={"n": "count(*)"}, within="10 seconds", lateness="0 seconds", batch_rows=1,
+        ).report  # fmt: skip
+        # The last batch is the end, which decides everything.
+        worker = report.workers[0]
+        left.append(worker["total"]["results"] - worker["last"]["results"])
+    # A row is in order, and counts, when a later one has come.
+    assert left == [int(rows is not None and count >= rows) for count in range(1, len(data) + 1)]
+
+
+def test_a_negation_is_decided_by_the_horizon() -> None:
+    data = table([("a", 0, "x"), ("a", 4, "y"), ("b", 0, "x"), ("b", 20, "y"), ("c", 0, "x"), ("c", 5, "z")])
+    data = data.sort_by("ts")
+    given = {"pattern": "X !Y", "define": {"X": "v = 'x'", "Y": "v = 'y'"}, "measures": {"at": "X.ts"}}
+    assert sorted(row["k"] for row in find(data, **given)) == ["b", "c"]
+
+
+def test_rows_of_equal_time_are_in_the_order_of_their_content() -> None:
+    one = table([("a", 0, value) for value in range(6)])
+    other = one.take([3, 1, 5, 0, 2, 4])
+    given = {"pattern": "A B C", "measures": {"a": "A.v", "b": "B.v", "c": "C.v"}}
+    assert find(one, **given) == find(other, **given)
+
+
+def test_null_is_a_key_and_keys_that_share_a_hash_stay_apart() -> None:
+    data = pa.table(
+        {
+            "a": pa.array([None, None, 1, None, None, 1.0, None], pa.float64()),
+            "b": ["x", "y", None, "x", "y", None, None],
+            "ts": pa.array(range(7), US),
+        }
+    )
+    found = find(data, key=["a", "b"], pattern="A B", measures={"n": "count(*)"})
+    assert sorted(map(str, found)) == sorted(
+        map(str, [{"a": None, "b": "x", "n": 2}, {"a": None, "b": "y", "n": 2}, {"a": 1.0, "b": None, "n": 2}])
+    )
+
+
+def test_keys_that_share_a_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(KeyHasher, "hash", lambda self, columns, rows: np.full(rows, 7, np.uint64))
+    monkeypatch.setattr(KeyHasher, "exact", property(lambda self: False))
+    data = table([("a", 0, 1), ("b", 1, 2), ("a", 2, 3), ("b", 3, 4), ("a", 4, 5)])
+    found = find(data, pattern="A B", measures={"n": "sum(v)"})
+    assert sorted((row["k"], row["n"]) for row in found) == [("a", 4), ("b", 6)]
+
+
+@pytest.mark.parametrize("kind", [pa.float64(), pa.string(), pa.decimal128(20, 2)])
+def test_rows_of_a_key_are_brought_together(kind: pa.DataType) -> None:
+    column = pa.array([1, 2, None, 1, 2, None]).cast(pa.string()).cast(kind)
+    rows = pa.RecordBatch.from_arrays([column], ["k"])
+    order, bounds = by_key(rows, np.arange(6), np.zeros(6, np.uint64), ["k"], exact=False)
+    assert order is not None
+    assert bounds.tolist() == [0, 2, 4, 6]
+    assert all(order[low] + 3 == order[low + 1] for low in (0, 2, 4))
+
+
+def test_late_rows_are_counted_and_left_out() -> None:
+    """A row that comes after the horizon has passed changes nothing that was decided, and nothing that is open."""
+    rows = [*SETTLED, ("a", 1, 1), ("a", 10, 2), ("a", 20, 3), ("a", 5, 9), ("a", 17, 7), ("a", 25, 4)]
+    given = {"key": "k", "time": "ts", "pattern": "A B", "measures": {"a": "A.v", "b": "B.v"}, "within": "1 minute"}
+    found = braided.local.match(table(rows), lateness="5 seconds", batch_rows=1, **given)
+    kept = [row for row in rows if row[2] != 9]
+    again = braided.local.match(table(kept), lateness="5 seconds", **given)
+    assert found.table.sort_by("a").equals(again.table.sort_by("a"))
+    assert [(row["a"], row["b"]) for row in again.table.to_pylist() if row["k"] == "a"] == [(1, 2), (7, 3)]
+    assert found.report.streams[0]["late"] == 1
+
+
+def test_only_leaves_with_news_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Open rows of many keys make many blocks; a batch of few keys reads and writes few of them."""
+    from braided.operator.blocks import Blocks
+
+    monkeypatch.setattr(open_rows, "LEAF_ROWS", 64)
+    written: list[int] = []
+    write = Blocks.write
+    monkeypatch.setattr(Blocks, "write", lambda self, content, *rest: written.append(1) or write(self, content, *rest))
+    keys = [*range(1000), *([7] * 50)]
+    data = pa.table({"k": keys, "ts": pa.array(range(1050), US), "v": [0] * 1050})
+    found = braided.local.match(
+        data, key="k", time="ts", pattern="A B", define={"A": "v = 0", "B": "v = 1"}, measures={"n": "count(*)"},
+        within="1 hour", lateness="0 seconds", batch_rows=50,
+    )  # fmt: skip
+    assert found.table.num_rows == 0
+    # 20 batches write about all leaves each, then one batch writes that of key 7 and the row that waits.
+    everything = len(written)
+    written.clear()
+    braided.local.match(
+        data.slice(0, 1000), key="k", time="ts", pattern="A B", define={"A": "v = 0", "B": "v = 1"},
+        measures={"n": "count(*)"}, within="1 hour", lateness="0 seconds", batch_rows=50,
+    )  # fmt: skip
+    assert everything - len(written) <= 3
+    assert len(written) > 100
+
+
+def test_a_search_that_takes_too_long_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matcher, "MOST_STEPS", 1000)
+    data = table([("a", time / 10, 1) for time in range(60)])
+    with pytest.raises(BraidedError) as caught:
+        find(data, pattern="A+ B+ C+ D", define={"D": "v > sum(A.v) + 1000"}, measures={"n": "count(*)"})
+    assert str(caught.value) == (
+        "pattern: the search from one row took more than 1,000 steps (key k='a'); shorten within=, let conditions "
+        "exclude each other, or refer to fewer earlier symbols"
+    )
+
+
+def test_plain_conditions_are_never_too_many_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matcher, "MOST_STEPS", 1000)
+    data = table([("a", time / 100, 1) for time in range(600)])
+    assert find(data, pattern="A+ B+ C+ D+ E", define={"E": "v > 1"}, measures={"n": "count(*)"}) == []
+
+
+@pytest.mark.parametrize(
+    ("define", "message"),
+    [
+        ({"B": "v + 1 > 0"}, r"define['B']='v + 1 > 0': overflows; cast an operand to a wider type"),
+        ({"B": "v + A.v > 0"}, r"define['B']='v + A.v > 0': overflows; cast an operand to a wider type"),
+        ({"B": "sum(v) > 0"}, r"define['B']='sum(v) > 0': overflows; cast an operand to a wider type"),
+    ],
+)
+def test_integers_that_overflow_stop_the_query(define: dict[str, str], message: str) -> None:
+    data = table([("a", 0, (1 << 63) - 1), ("a", 1, (1 << 63) - 1)])
+    with pytest.raises(BraidedError, match=re.escape(message)):
+        find(data, pattern="A B", define=define, measures={"n": "count(*)"})
+
+
+def test_a_sum_that_overflows_in_a_measure_stops_the_query() -> None:
+    data = table([("a", 0, (1 << 63) - 1), ("a", 1, 1)])
+    with pytest.raises(BraidedError, match=re.escape("measures['n']='sum(v)': overflows; cast an operand")):
+        find(data, pattern="A B", measures={"n": "sum(v)"})
+
+
+def test_without_rows_there_are_no_results() -> None:
+    data = table([("a", 0, 1)]).slice(0, 0)
+    assert find(data, pattern="A B", measures={"n": "count(*)"}) == []
+
+
+BASE: dict[str, Any] = {
+    "key": "k",
+    "time": "ts",
+    "pattern": "A B+",
+    "measures": {"n": "count(*)"},
+    "within": "1 minute",
+}
+WRONG = [
+    ({"pattern": ""}, "pattern='': write a pattern such as 'A B+ C'"),
+    ({"pattern": "A (B"}, "pattern='A (B': position 5: expected ')' or a further part, found the end"),
+    ({"pattern": "A B)"}, "pattern='A B)': position 4: expected the end or a further part, found ')'"),
+    ({"pattern": "A # B"}, "pattern='A # B': position 3: '#' is not part of any pattern"),
+    ({"pattern": "A{3, B"}, "pattern='A{3, B': position 6: expected a number or '}', found 'B'"),
+    ({"pattern": "A{4,2}"}, "pattern='A{4,2}': position 2: {4,2} allows no number of times; write the smaller one first"),
+    ({"pattern": "A{9999}"}, "pattern='A{9999}': position 3: 9999 times are too many; at most 1,000"),
+    ({"pattern": "A**"}, "pattern='A**': position 3: expected no second quantifier (put the part in brackets), found '*'"),
+    ({"pattern": "^ A"}, "pattern='^ A': position 1: the anchor '^' is not supported: a stream has no first and no last row"),
+    ({"pattern": "A $"}, "pattern='A $': position 3: the anchor '$' is not supported: a stream has no first and no last row"),
+    ({"pattern": "A ()"}, "pattern='A ()': position 3: the empty pattern () is not supported: a match has at least one row"),
+    ({"pattern": "A* B*"}, "pattern='A* B*': matches an empty sequence of rows; write + for * where a row must match"),
+    ({"pattern": "A !B C"}, "position 6: expected the end: a negation must be the last part of the whole pattern, found 'C'"),
+    ({"pattern": "(A !B)"}, "position 4: expected no '!' here: a negation must be the last part of the whole pattern"),
+    ({"pattern": "PERMUTE(A, B, C, D, E, F)"}, "position 1: PERMUTE of 6 parts; at most 5"),
+    ({"pattern": "{- A {- B -} -}"}, "position 6: an exclusion {- -} cannot be inside another"),
+    ({"pattern": "(A{100}){100}"}, "is too large, with more than 1,000 places of symbols"),
+    ({"define": {"C": "v > 1"}}, "define['C']: the pattern has no such symbol; it has A, B"),
+    ({"define": {"A": "v > 1", "a": "v > 2"}}, "define: 'A' is there twice, however it is written; leave one out"),
+    ({"define": ["A"]}, "define=('A',): write a dict by name"),
+    ({"define": {"A": "w > 1"}}, "define['A']='w > 1': 'w': no such column; there are k, ts, v"),
+    ({"define": {"B": "v > C.v"}}, "define['B']='v > C.v': 'C' is no symbol of the pattern; there are A, B"),
+    ({"define": {"B": "v > k"}}, "define['B']='v > k': v > k: string with bigint does not compile; docs/where.md lists"),
+    ({"define": {"B": "v"}}, "define['B']='v': v is bigint, not a boolean; docs/where.md lists what compiles"),
+    ({"define": {"B": "upper(k) = 'A'"}}, "upper is not in the compiled subset; docs/where.md lists what compiles"),
+    ({"define": {"B": ""}}, "define['B']='': write a SQL expression"),
+    ({"define": {"B": "next(v) > 1"}}, "NEXT is not supported: a row would wait for those after the match"),
+    ({"define": {"B": "final last(A.v) > 1"}}, "FINAL is for measures; a definition sees the match so far"),
+    ({"define": {"B": "first(A.v, 1) > 1"}}, "FIRST with a number of rows is not supported yet"),
+    ({"define": {"B": "sum(last(v)) > 1"}}, "LAST inside another function of rows is not supported yet"),
+    ({"define": {"B": "count(distinct v) > 1"}}, "DISTINCT is not supported yet"),
+    ({"define": {"B": "sum(A.v + B.v) > 1"}}, "sum(A.v + B.v) has columns of different symbols"),
+    ({"define": {"B": "sum(k) > 1"}}, "sum(k): SUM of string; cast it to double"),
+    ({"define": {"B": "classifier() = 'A'"}}, "CLASSIFIER is for measures"),
+    ({"define": {"A": "v > prev(v)"}}, "prev(v) may be before the first row of the match, which is not kept; begin the"),
+    ({"define": {"B": "v > prev(v, 2)"}}, "prev(v, 2) may be before the first row of the match, which is not kept"),
+    ({"define": {"B": "v > prev(v, 0)"}}, "PREV goes back 1 to 1,000 rows, not '0'"),
+    ({"measures": {}}, "measures={}: write at least one, such as {'first': 'first(A.ts)'}"),
+    ({"measures": {"k": "count(*)"}}, "measures['k']: the result has a column of that name; choose another"),
+    ({"measures": {"n": "first(C.v)"}}, "measures['n']='first(C.v)': 'C' is no symbol of the pattern; there are A, B"),
+    ({"measures": {"n": "1"}}, "measures['n']='1': 1 is a constant; add it to the result"),
+    ({"measures": {"n": "match_number()"}}, "MATCH_NUMBER is not supported: matches of different keys are not numbered"),
+    ({"subsets": {"A": ["B"]}}, "subsets['A']: the pattern has a symbol of that name; choose another"),
+    ({"subsets": {"S": ["X"]}}, "subsets['S']: the pattern has no symbol 'X'; it has A, B"),
+    ({"subsets": {"S": []}}, "subsets['S']=[]: write a list of symbols"),
+    ({"within": None}, "within=None: rows of 'A B+' would be kept for ever; write how long a match may take, such as '5"),
+    ({"within": "-1 second"}, "within='-1 second': negative; write '0 seconds' or more"),
+    ({"after": "skip"}, "after='skip': write 'skip past last row', 'skip to next row', 'skip to first X' or 'skip to last X'"),
+    ({"after": "skip to first C"}, "after='skip to first C': the pattern has no symbol 'C'; it has A, B"),
+    ({"after": "skip to first A"}, "after='skip to first A': that may be the first row of the match, from which the same"),
+    ({"after": "skip to last C", "pattern": "A C? B"}, "after='skip to last C': a match may have no C; skip to one that"),
+    ({"after": "skip to last A", "pattern": "A B A?"}, "that may be the first row of the match, from which the same match"),
+    ({"rows": "every"}, "rows='every': write 'one' or 'all'"),
+    ({"lateness": ("1 second", "2 seconds")}, "lateness=('1 second', '2 seconds'): write one for the input"),
+    ({"key": "z"}, "key='z': the input has no such column; it has k, ts, v"),
+    ({"key": ["k", "k"]}, "key=('k', 'k'): names a column twice; name each once"),
+    ({"time": "v"}, "time='v': has type int64, not a timestamp in microseconds; cast it"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("options", "message"), WRONG, ids=[message[:40] for _, message in WRONG])
+def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(BraidedError, match=re.escape(message)):
+        braided.local.match(table([("a", 0, 1)]), **{**BASE, **options})
+
+
+def test_skips_that_are_possible() -> None:
+    data = table([("a", 0, 1), ("a", 1, 2), ("a", 2, 3), ("a", 3, 4)])
+    given = {"pattern": "A B+ C", "define": {"B": "count(*) < 3"}, "measures": {"a": "A.v", "c": "C.v"}}
+    starts = {
+        after: sorted(row["a"] for row in find(data, after=after, **given))
+        for after in ("skip past last row", "skip to next row", "skip to first B", "skip to last C", "SKIP TO LAST b")
+    }
+    assert starts == {
+        "skip past last row": [1], "skip to next row": [1, 2], "skip to first B": [1, 2], "skip to last C": [1],
+        "SKIP TO LAST b": [1, 2],
+    }  # fmt: skip
