@@ -11,10 +11,17 @@ import pytest
 
 import braided
 import braided.local
+from braided.compile.build import build
+from braided.compile.stream import Stream
 from braided.errors import BraidedError
+from braided.local.runtime import LocalRuntime
 from braided.matching import matcher, open_rows
 from braided.matching.keys import by_key
+from braided.matching.open_rows import Leaf, OpenRows
+from braided.operator.blocks import Blocks
+from braided.operator.store import MemoryStore
 from braided.routing.keys import KeyHasher
+from braided.specs.match import MatchSpec
 
 US = pa.timestamp("us")
 SECOND = 1_000_000
@@ -197,10 +204,68 @@ def test_late_rows_are_counted_and_left_out() -> None:
     assert found.report.streams[0]["late"] == 1
 
 
+def test_a_row_at_the_very_end_of_the_time_still_counts() -> None:
+    """The horizon is the first time that may still come: at 11 s it has not passed the last moment of a match from 1 s."""
+    data = table([*SETTLED, ("a", 1, 1), ("z", 11, 3), ("a", 11, 2)])
+    given = {"pattern": "A B+", "define": {"A": "v = 1", "B": "v = 2"}, "measures": {"n": "count(*)"}}
+    assert find(data, **given) == [{"k": "a", "n": 2}]
+    assert find(data, **{**given, "within": "9.999999 seconds"}) == []
+
+
+def test_a_match_leaves_with_the_first_row_beyond_its_time() -> None:
+    """All rows before a microsecond after the end are there: that decides."""
+    for beyond, left in ((11, 0), (11.000001, 1)):
+        data = table([*SETTLED, ("a", 1, 1), ("a", 2, 2), ("z", beyond, 3)])
+        worker = braided.local.match(
+            data, key="k", time="ts", pattern="A B+", define={"A": "v = 1", "B": "v = 2"}, measures={"n": "count(*)"},
+            within="10 seconds", lateness="0 seconds", batch_rows=1,
+        ).report.workers[0]  # fmt: skip
+        assert worker["total"]["results"] - worker["last"]["results"] == left
+
+
+def test_a_row_behind_the_horizon_is_late_even_if_no_later_one_has_left() -> None:
+    """Once the horizon has decided that no Y follows, a Y that follows after all changes nothing."""
+    data = table([*SETTLED, ("a", 1, "x"), ("z", 30, None), ("a", 5, "y"), ("z", 31, None)])
+    found = braided.local.match(
+        data, key="k", time="ts", pattern="X !Y", define={"X": "v = 'x'", "Y": "v = 'y'"}, measures={"n": "count(*)"},
+        within="10 seconds", lateness="0 seconds", batch_rows=1,
+    )  # fmt: skip
+    assert found.table.to_pylist() == [{"k": "a", "n": 1}]
+    assert found.report.streams[0]["late"] == 1
+
+
+@pytest.mark.parametrize(("after", "count"), [("skip past last row", 2), ("skip to next row", 5)])
+def test_open_matches_are_counted(after: str, count: int) -> None:
+    """Where matches do not overlap a key has one open at most; else every row may begin one."""
+    data = table([*SETTLED, ("a", 1, 1), ("a", 2, 1), ("a", 3, 1), ("b", 4, 1), ("b", 5, 1), ("z", 6, None)])
+    spec = MatchSpec(
+        key="k", time="ts", pattern="A+ B", define={"A": "v = 1", "B": "v = 2"}, measures={"n": "count(*)"},
+        within="1 minute", after=after, lateness="0 seconds",
+    )  # fmt: skip
+    runtime = LocalRuntime(build(spec, [Stream("input", data.schema)]).operator)
+    assert list(runtime.run_batch([(0, data.combine_chunks().to_batches())])) == []
+    report = runtime.report()
+    assert report.query["open_matches"] == count
+    assert report.streams[0]["waiting"] == 1
+    assert report.workers[0]["last"]["stored_rows"] == 6
+
+
+def test_a_leaf_is_touched_by_its_keys_and_when_its_time_has_run_out() -> None:
+    kept = OpenRows(Blocks(MemoryStore(), 0, {}), pa.schema([("ts", US)]), None)
+    kept.leaves = [Leaf(0, oldest=5, rows=1), Leaf(100, oldest=9, rows=1), Leaf(200)]
+
+    def lows(hashes: list[int], expired: int) -> list[list[int]]:
+        return [[leaf.low for leaf in leaves] for leaves, _ in kept.touched(np.array(hashes, np.uint64), expired)]
+
+    assert lows([], 5) == []
+    assert lows([], 6) == [[0]]
+    assert lows([], 10) == [[0, 100]]
+    assert lows([99, 300, 0], 0) == [[0, 200]]
+    assert lows([100, 199], 0) == [[100]]
+
+
 def test_only_leaves_with_news_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
     """Open rows of many keys make many blocks; a batch of few keys reads and writes few of them."""
-    from braided.operator.blocks import Blocks
-
     monkeypatch.setattr(open_rows, "LEAF_ROWS", 64)
     written: list[int] = []
     write = Blocks.write
