@@ -96,6 +96,17 @@ def test_measures_of_one_row_and_of_all_rows() -> None:
     assert by_time[0]["sooner"].timestamp() == by_time[0]["ts"].timestamp() - 1
 
 
+def test_conditions_on_rows_before_and_on_earlier_symbols_at_once() -> None:
+    data = table([("a", 0, 1), ("a", 1, 3), ("a", 2, 5), ("a", 3, 6)])
+    given = {"pattern": "A B+", "measures": {"n": "count(*)", "last": "last(v)"}}
+    assert find(data, define={"B": "v > prev(v) + first(v)"}, **given) == [{"k": "a", "n": 3, "last": 5}]
+    assert find(data, define={"B": "v > prev(v, 1) + 1"}, **given) == [{"k": "a", "n": 3, "last": 5}]
+    given["pattern"] = "A C B"
+    assert find(data, define={"B": "v - prev(C.v) = 4 and v - prev(v, 2) = 4"}, **given) == [
+        {"k": "a", "n": 3, "last": 5}
+    ]
+
+
 def test_columns_of_any_type_can_be_measured() -> None:
     data = table([("a", 0, [1]), ("a", 1, [2, 3])], v=pa.list_(pa.int64()))
     given = {
