@@ -179,6 +179,6 @@ def test_a_trial_is_one_shadow_that_goes_again_and_ends_where_rows_only_probe():
     again = AdaptiveBuffer(100, GDJ(), window=(-500_000, 500_000))
     again.count(events.part(0, 5120))
     assert again.tuner.shadow is not None
-    again.main.describe(probes=np.ones(20_480, np.int8))
+    again.main.set_facts(probes=np.ones(20_480, np.int8))
     again.count(events.part(5120, 5632))
     assert again.tuner.shadow is None

@@ -126,7 +126,7 @@ def test_equals_the_reference_whatever_the_cuts(case: dict[str, Any], policy: An
     for start, stop in zip([0, *cuts], [*cuts, len(events)], strict=True):
         part, at = arrays(events[start:stop], joins, start), 0
         if case["most"] is not None:
-            buffer.describe(sizes, case["most"])
+            buffer.set_facts(sizes, case["most"])
         while at < stop - start:
             at, pairs = buffer.step(part, at, pair_event=pair_event, pair_join=pair_join, pair_row=pair_row)
             rows = zip(pair_event[:pairs] + start, pair_join[:pairs], pair_row[:pairs], strict=True)

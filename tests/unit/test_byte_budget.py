@@ -64,7 +64,7 @@ def first_in_first_out(events: Events, sizes: Any, most: int, window: tuple[int,
 def test_fifo_is_what_a_few_plain_lines_do(case: Any) -> None:
     events, sizes, most, window = case
     buffer = Buffer(60, FIFO(), window=window)
-    buffer.describe(sizes=sizes, most_bytes=most)
+    buffer.set_facts(sizes=sizes, most_bytes=most)
     result = buffer.run(events)
     pairs, kept, too_large = first_in_first_out(events, sizes, most, window)
     assert Counter(zip(result.pair_event.tolist(), result.pair_row.tolist(), strict=True)) == pairs
@@ -77,7 +77,7 @@ def test_fifo_is_what_a_few_plain_lines_do(case: Any) -> None:
 def test_no_policy_keeps_more_than_the_budget(case: Any, policy: Any, share: Any, cut: int) -> None:
     events, sizes, most, window = case
     buffer = Buffer(60, policy, window=window, share=share)
-    buffer.describe(sizes=sizes, most_bytes=most)
+    buffer.set_facts(sizes=sizes, most_bytes=most)
     found = Counter[tuple[int, int]]()
     for start in range(len(events.keys)):
         result = buffer.run(events.part(start, start + 1))
@@ -85,12 +85,12 @@ def test_no_policy_keeps_more_than_the_budget(case: Any, policy: Any, share: Any
         assert int(sizes[buffer.row_ids()].sum()) == int(buffer.state.totals["bytes"][0]) <= most
         if start == cut:
             buffer = Buffer.from_bytes(buffer.to_bytes(), policy)
-            buffer.describe(sizes=sizes, most_bytes=most)
+            buffer.set_facts(sizes=sizes, most_bytes=most)
     everything = Buffer(60, FIFO(), window=window).run(events)
     exact = Counter(zip(everything.pair_event.tolist(), everything.pair_row.tolist(), strict=True))
     assert not found - exact
     whole = Buffer(60, policy, window=window, share=share)
-    whole.describe(sizes=sizes, most_bytes=most)
+    whole.set_facts(sizes=sizes, most_bytes=most)
     result = whole.run(events)
     assert Counter(zip(result.pair_event.tolist(), result.pair_row.tolist(), strict=True)) == found
 
@@ -103,7 +103,7 @@ def test_rows_that_only_probe_meet_no_others_that_do(case: Any, data: Any) -> No
     probes = np.array(data.draw(st.lists(st.integers(0, 1), min_size=n, max_size=n)), np.int8)
     policy = data.draw(st.sampled_from(POLICIES))
     found = Buffer(60, policy, window=window)
-    found.describe(probes=probes)
+    found.set_facts(probes=probes)
     result = found.run(events, room=3)
     whole = Buffer(60, policy, window=window).run(events)
     expected = [
@@ -113,7 +113,7 @@ def test_rows_that_only_probe_meet_no_others_that_do(case: Any, data: Any) -> No
     ]
     assert list(zip(result.pair_event.tolist(), result.pair_row.tolist(), strict=True)) == expected
     counted = Buffer(60, policy, window=window)
-    counted.describe(probes=probes)
+    counted.set_facts(probes=probes)
     assert counted.count(events) == len(expected)
 
 

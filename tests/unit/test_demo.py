@@ -22,14 +22,14 @@ from braided.cli.batches import Batch, Decision, Run, WorkerLoad
 from braided.cli.display import LineDisplay, LiveDisplay
 from braided.cli.oracle import Check, check_calls, check_legs
 from braided.cli.page import draw_page
-from braided.cli.plan import LATENESS, LEG_LATENESS, LEG_WHERE, LEG_WITHIN, WITHIN, Plan
 from braided.cli.queries import follow
 from braided.cli.session import find_java_problem
+from braided.cli.streams import LATENESS, LEG_LATENESS, LEG_WHERE, LEG_WITHIN, WITHIN, DemoStreams
 from braided.cli.summary import describe_run, draw_loads, summarize
 from braided.workloads.calls import ORIGIN
 
 SECOND = 1_000_000
-PLAN = Plan(rows=2_000, seconds=16)
+DEMO = DemoStreams(rows=2_000, seconds=16)
 PROMOTED = Decision(1, 2, "promote", "555, grid 2 x 1", "1.40 of a worker's fair share")
 EQUAL = {"joined": Check(1_000, 0, 0), "matched": Check(7, 0, 0)}
 
@@ -55,9 +55,9 @@ def make_run(count: int, *decisions: Decision) -> Run:
 def joined(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, pa.Table, pa.Table]:
     """The folder with the demo's input streams, and their joins as the local runtime makes them."""
     folder = tmp_path_factory.mktemp("streams")
-    PLAN.write(folder)
-    PLAN.legs.write(folder)
-    calls, numbers = PLAN.generate().values()
+    DEMO.write(folder)
+    DEMO.legs.write(folder)
+    calls, numbers = DEMO.generate().values()
     found = braided.local.join(
         calls,
         numbers,
@@ -68,7 +68,7 @@ def joined(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, pa.Table, pa
         arrival="arrived",
         batch_rows=500,
     )
-    incoming, outgoing = PLAN.legs.generate().values()
+    incoming, outgoing = DEMO.legs.generate().values()
     matched = braided.local.join(
         incoming,
         outgoing,
@@ -133,7 +133,7 @@ def test_the_oracle_knows_the_predicate_of_the_theta_join(
 ) -> None:
     folder, _, right = joined
     options: dict[str, Any] = {"where": LEG_WHERE, "within": LEG_WITHIN, **change}
-    incoming, outgoing = PLAN.legs.generate().values()
+    incoming, outgoing = DEMO.legs.generate().values()
     found = braided.local.join(
         incoming, outgoing, time="start", lateness=LEG_LATENESS, arrival="arrived", **options
     ).table  # fmt: skip
@@ -144,7 +144,7 @@ def test_the_oracle_knows_the_predicate_of_the_theta_join(
 
 def test_files_hold_the_stream_in_order_of_arrival(joined: tuple[Path, pa.Table, pa.Table]) -> None:
     folder, _, _ = joined
-    for streams, batches in ((PLAN, 4), (PLAN.legs, 3)):
+    for streams, batches in ((DEMO, 4), (DEMO.legs, 3)):
         for name, table in streams.generate().items():
             files = sorted((folder / name).iterdir(), key=lambda path: path.stat().st_mtime)
             assert len(files) == streams.batches == batches
@@ -158,7 +158,7 @@ def test_the_exit_code_tells_of_a_wrong_result(
     checks = {name: Check(10, 2, 1) if name in wrong else Check(10, 0, 0) for name in ("joined", "matched")}
     monkeypatch.setattr(demo, "find_java_problem", lambda: None)
     monkeypatch.setattr(demo, "_run", lambda *_: checks)
-    assert demo.run_demo(PLAN, tmp_path, color=False) == (1 if wrong else 0)
+    assert demo.run_demo(DEMO, tmp_path, color=False) == (1 if wrong else 0)
     told = (
         "braided demo: {}: the result is NOT equal to DuckDB's: of 10 rows DuckDB lacks 1, and 2 of DuckDB's are "
         "missing; please report this as a bug\n"
@@ -175,7 +175,7 @@ def test_a_failure_is_one_line_and_the_log_is_kept(
 
     monkeypatch.setattr(demo, "find_java_problem", lambda: None)
     monkeypatch.setattr(demo, "_run", fail)
-    assert demo.run_demo(PLAN, tmp_path, color=False) == demo.FAILED
+    assert demo.run_demo(DEMO, tmp_path, color=False) == demo.FAILED
     log = tmp_path / "spark.log"
     assert capfd.readouterr().err == f"braided demo: no space left\nbraided demo: Spark's log is {log}\n"
     assert log.read_text() == "noise of the JVM\n"
@@ -194,7 +194,7 @@ def test_before_is_the_batch_that_caused_the_promotion() -> None:
 
 
 def test_the_summary_tells_of_the_adaptation() -> None:
-    told = summarize(PLAN, make_run(4, PROMOTED))
+    told = summarize(DEMO, make_run(4, PROMOTED))
     assert told["adapted"] == "batch 2: promote 555, grid 2 x 1; 1.40 of a worker's fair share"
     assert told["balance"] == "largest load over mean 1.50 in batch 2, 1.05 in batch 4"
     assert draw_loads(make_run(4, PROMOTED)) == {
@@ -204,8 +204,8 @@ def test_the_summary_tells_of_the_adaptation() -> None:
     }
     never = make_run(4)
     assert draw_loads(never) == {}
-    assert summarize(PLAN, never)["hot key"].endswith("; the streams ended before the routing could adapt")
-    assert "balance" not in summarize(PLAN, never)
+    assert summarize(DEMO, never)["hot key"].endswith("; the streams ended before the routing could adapt")
+    assert "balance" not in summarize(DEMO, never)
 
 
 def test_bars_are_as_long_as_the_load() -> None:
@@ -224,7 +224,7 @@ def test_bars_are_as_long_as_the_load() -> None:
 @pytest.mark.parametrize("wrong", [None, "joined", "matched"])
 def test_the_page_is_well_formed_and_fetches_nothing(wrong: str | None) -> None:
     checks = {**EQUAL, **({wrong: Check(5, 1, 0)} if wrong else {})}
-    described = describe_run(PLAN, make_run(4, PROMOTED), make_run(2), checks)
+    described = describe_run(DEMO, make_run(4, PROMOTED), make_run(2), checks)
     page = draw_page(json.loads(json.dumps(described)))
     root = ElementTree.fromstring(page)
     assert len(root.findall(".//svg")) == 5
@@ -242,7 +242,7 @@ def test_the_page_is_well_formed_and_fetches_nothing(wrong: str | None) -> None:
 
 
 def test_a_page_without_adaptation_has_no_bars() -> None:
-    root = ElementTree.fromstring(draw_page(describe_run(PLAN, make_run(4), make_run(2), EQUAL)))
+    root = ElementTree.fromstring(draw_page(describe_run(DEMO, make_run(4), make_run(2), EQUAL)))
     assert len(root.findall(".//svg")) == 4
     assert not root.findall(".//rect")
 

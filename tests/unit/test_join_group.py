@@ -20,7 +20,7 @@ import braided
 from braided.compile.build import build
 from braided.compile.plan import Setting
 from braided.compile.stream import Stream
-from braided.joins.bounded import join_group as group_module
+from braided.joins.bounded import driver
 from braided.local.runtime import LocalRuntime
 from braided.routing.deaths import Deaths
 from braided.routing.grid import Grid
@@ -102,7 +102,7 @@ def expected(case: dict[str, Any]) -> dict[str, Counter[Any]]:
 @given(groups(), st.sampled_from(POLICIES), st.integers(1, 9))
 def test_a_budget_for_all_windows_is_exact(case: dict[str, Any], evict: str, room: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(group_module, "_ROOM", room)
+        patch.setattr(driver, "PAIRS_AT_ONCE", room)
         assert run(case, 100, evict) == expected(case)
 
 

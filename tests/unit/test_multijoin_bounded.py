@@ -16,6 +16,7 @@ from profiles import examples
 import braided
 from braided.compile.budget import limit_multijoin
 from braided.joins.bounded import combinations as multi_bounded
+from braided.joins.bounded import driver
 
 POLICIES = ("auto", "gdj", "prob", "age", "fifo", "random")
 
@@ -28,7 +29,7 @@ def bounded(case: dict[str, Any], memory: int, evict: str, share: str = "unified
 @given(histories(), st.sampled_from(POLICIES), st.integers(1, 50), st.integers(1, 9))
 def test_a_budget_for_the_whole_window_is_exact(case: dict[str, Any], evict: str, room: int, rows: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(multi_bounded, "_ROOM", room)
+        patch.setattr(driver, "PAIRS_AT_ONCE", room)
         patch.setattr(multi_bounded, "PIECE_ROWS", rows)
         found, _ = run(case, bounded(case, 200, evict))
     assert found == nested_loop(case["streams"], case["window"].within)

@@ -156,6 +156,18 @@ def test_doubted_rows_are_believed_or_given_up() -> None:
     assert (stage.counts["given_up:0"], stage.counts["quarantined:0"]) == (1, 0)
 
 
+def test_a_device_that_is_always_years_ahead_leaves_a_bounded_quarantine() -> None:
+    """Its rows are stored together, yet none is given up much later than its own patience of an hour says."""
+    stage, most = Stage((10,), times=("ts",)), 0
+    for batch in range(400):
+        start = batch * HOUR // 100
+        list(stage.run([[*((start + row, 0, row) for row in range(20)), (10_000 * HOUR, 9, batch)]]))
+        most = max(most, stage.counts["quarantined:0"])
+    assert 100 <= most <= 120
+    assert stage.given_up == sorted(stage.given_up, key=lambda row: row[3])
+    assert stage.counts["given_up:0"] + stage.counts["quarantined:0"] == 400
+
+
 def test_a_row_that_was_believed_for_want_of_others_is_doubted_again() -> None:
     """The clock starts with a row years ahead and is taken back: that row holds up nothing, and is given up in time."""
     stage = Stage((10,), times=("ts",))

@@ -271,7 +271,7 @@ class Buffer:
         self.learned = load(self.state, self.policy, self.learned, header, data, at, (keys, times, ids))
         self._unread = None
 
-    def describe(self, *, sizes: Ints | None = None, most_bytes: int = 0, probes: Bytes | None = None) -> None:
+    def set_facts(self, *, sizes: Ints | None = None, most_bytes: int = 0, probes: Bytes | None = None) -> None:
         """Set facts by row id, of the stored rows and of those to come.
 
         sizes : bytes of each row, of which the stored ones have at most `most_bytes` together; a larger row is not

@@ -55,6 +55,19 @@ class GroupWindow:
         return (self.lo, self.hi), (-self.hi, -self.lo)
 
 
+def retention_of(joins: Sequence[GroupWindow], streams: int) -> list[int]:
+    """Return how long a row of each stream can match later ones in some join; NONE where in none.
+
+    >>> retention_of([GroupWindow(0, 1, -5, 3)], 2)
+    [3, 5]
+    """
+    retention = [NONE] * streams
+    for join in joins:
+        for role, stream in enumerate((join.left, join.right)):
+            retention[stream] = max(retention[stream], join.ages[role][1])
+    return retention
+
+
 class GroupBuffer:
     """Keep at most `capacity` rows of all streams for all joins.
 
@@ -73,16 +86,11 @@ class GroupBuffer:
         self.capacity, self.policy = capacity, policy
         self.state = allocate(capacity, streams, len(joins))
         self._step = kernel_of(hooks)
-        self.state.streams["retention"] = NONE
+        retention = retention_of(joins, streams)
+        self.state.streams["retention"] = retention
         for number, join in enumerate(joins):
-            for role, stream in enumerate((join.left, join.right)):
-                soonest, latest = join.ages[role]
-                self.state.joins["soonest"][number, role] = soonest
-                self.state.joins["latest"][number, role] = latest
-                kept = self.state.streams["retention"]
-                kept[stream] = max(int(kept[stream]), latest)
-        retention = tuple(self.state.streams["retention"].tolist())
-        self.learned = policy.learned(Shape(capacity, streams, 1, retention, len(joins)))
+            self.state.joins["soonest"][number], self.state.joins["latest"][number] = np.array(join.ages).T
+        self.learned = policy.learned(Shape(capacity, streams, 1, tuple(retention), len(joins)))
 
     @property
     def rows(self) -> int:
@@ -109,7 +117,7 @@ class GroupBuffer:
         """
         return self._step(self.state, self.learned, *events, start, pair_event, pair_join, pair_row)
 
-    def describe(self, sizes: Ints, most_bytes: int) -> None:
+    def set_facts(self, sizes: Ints, most_bytes: int) -> None:
         """Set the bytes of each row by its id, of the stored rows and of those to come.
 
         Stored rows have at most `most_bytes` together; a larger row is not stored, and counted.

@@ -40,7 +40,7 @@ def _combinations(chains: Records, entry: int, s: int, q: int) -> int:
 
 
 @in_place
-def _crowded(
+def _giving_pool(
     totals: Records, pools: Records, streams: Records, capacity: int, most: int, stream: int, size: int
 ) -> int:
     """Return the pool that must give up a row before one of `stream`, of `size` bytes, is stored, or NONE.
@@ -183,7 +183,7 @@ def kernel_of(hooks: Hooks) -> Step:  # noqa: PLR0915 - one loop
             most = settings[0].room_bytes if len(sizes) else size
             kept = streams[s].retention >= 0 and size <= most
             while kept:
-                pool = _crowded(totals, pools, streams, settings[0].room, most, s, size)
+                pool = _giving_pool(totals, pools, streams, settings[0].room, most, s, size)
                 if pool < 0:
                     break
                 victim = heap_top(heap, heap_at, rows, chains, pool, pools[pool].rows)

@@ -20,10 +20,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 fine, 1 failed, 2 cannot start, 130 stopped by Ctrl-C."""
     arguments = _parser().parse_args(argv)
     from braided.cli.demo import run_demo
-    from braided.cli.plan import Plan
+    from braided.cli.streams import DemoStreams
 
-    plan = Plan(rows=arguments.rows, seconds=arguments.seconds)
-    return run_demo(plan, arguments.out, color=arguments.color)
+    demo = DemoStreams(rows=arguments.rows, seconds=arguments.seconds)
+    return run_demo(demo, arguments.out, color=arguments.color)
 
 
 def _parser() -> argparse.ArgumentParser:

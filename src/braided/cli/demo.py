@@ -13,9 +13,9 @@ from pathlib import Path
 from braided.cli.display import BAD, GOOD, Display, open_display
 from braided.cli.oracle import Check, check_calls, check_legs
 from braided.cli.page import draw_page
-from braided.cli.plan import LATENESS, LEG_WHERE, LEG_WITHIN, WITHIN, WORKERS, Plan
 from braided.cli.queries import follow, join_calls, join_legs
 from braided.cli.session import find_java_problem, local_session, note_interrupts, quiet_output
+from braided.cli.streams import LATENESS, LEG_WHERE, LEG_WITHIN, WITHIN, WORKERS, DemoStreams
 from braided.cli.summary import describe_run, draw_loads, summarize, summarize_legs
 from braided.durations import parse_duration
 from braided.workloads.calls import ORIGIN
@@ -23,7 +23,7 @@ from braided.workloads.calls import ORIGIN
 FAILED, CANNOT_START, STOPPED = 1, 2, 130
 
 
-def run_demo(plan: Plan, out: Path | None, *, color: bool) -> int:
+def run_demo(demo: DemoStreams, out: Path | None, *, color: bool) -> int:
     """Run the demo and return the exit code."""
     problem = find_java_problem()
     if importlib.util.find_spec("duckdb") is None:
@@ -42,7 +42,7 @@ def run_demo(plan: Plan, out: Path | None, *, color: bool) -> int:
     try:
         with quiet_output(log) as screen:
             display = open_display(screen, origin=ORIGIN, color=color)
-            checks = _run(plan, folder, out, display)
+            checks = _run(demo, folder, out, display)
     except KeyboardInterrupt:
         print("braided demo: stopped", file=sys.stderr)
         return STOPPED
@@ -60,17 +60,17 @@ def run_demo(plan: Plan, out: Path | None, *, color: bool) -> int:
     return FAILED if wrong else 0
 
 
-def _run(plan: Plan, folder: Path, out: Path, display: Display) -> dict[str, Check]:
-    legs = plan.legs
-    display.say("streams", f"{plan.rows:,} rows: {plan.seconds} s of call records and suspicious numbers")
-    plan.write(folder)
+def _run(demo: DemoStreams, folder: Path, out: Path, display: Display) -> dict[str, Check]:
+    legs = demo.legs
+    display.say("streams", f"{demo.rows:,} rows: {demo.seconds} s of call records and suspicious numbers")
+    demo.write(folder)
     legs.write(folder)
     with local_session(folder, WORKERS) as spark, note_interrupts() as interrupted:
         display.say("spark", f"{spark.version}, local, {WORKERS} workers")
         display.say("join", f"calls.caller = numbers.phone, within {WITHIN}, lateness {LATENESS}; adapts as it runs")
-        display.begin(plan.batches)
+        display.begin(demo.batches)
         run = follow(lambda: join_calls(spark, folder), display.show, interrupted)
-        for label, text in {**summarize(plan, run), **draw_loads(run)}.items():
+        for label, text in {**summarize(demo, run), **draw_loads(run)}.items():
             display.say(label, text)
         display.say("theta", f"{legs.rows:,} legs of calls, no key: {LEG_WHERE}, within {LEG_WITHIN}")
         display.begin(legs.batches)
@@ -84,7 +84,7 @@ def _run(plan: Plan, folder: Path, out: Path, display: Display) -> dict[str, Che
     }
     for name, check in checks.items():
         display.say("checked", f"{name}: {check}", GOOD if check.equal else BAD)
-    described = describe_run(plan, run, matched, checks)
+    described = describe_run(demo, run, matched, checks)
     (out / "demo.json").write_text(json.dumps(described, indent=1) + "\n")
     (out / "demo.html").write_text(draw_page(described))
     display.say("picture", str(out / "demo.html"))

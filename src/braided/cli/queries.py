@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import braided
 from braided.cli.batches import Run
-from braided.cli.plan import LATENESS, LEG_LATENESS, LEG_WHERE, LEG_WITHIN, WITHIN
+from braided.cli.streams import LATENESS, LEG_LATENESS, LEG_WHERE, LEG_WITHIN, WITHIN
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -8,13 +8,13 @@ import braided
 from braided.cli.batches import Run, median_rate, share_of_rows
 from braided.cli.display import bar, format_bytes
 from braided.cli.oracle import Check
-from braided.cli.plan import HOT_SHARE, LATENESS, LEG_LATENESS, LEG_WHERE, LEG_WITHIN, WITHIN, WORKERS, Plan
+from braided.cli.streams import HOT_SHARE, LATENESS, LEG_LATENESS, LEG_WHERE, LEG_WITHIN, WITHIN, WORKERS, DemoStreams
 from braided.operator.contract import Json
 
 _BAR = 20
 
 
-def summarize(plan: Plan, run: Run) -> dict[str, str]:
+def summarize(demo: DemoStreams, run: Run) -> dict[str, str]:
     """Return the lines that close the first join: rates, state, lateness, the hot phone, the routing."""
     batches = run.batches
     peak = max(batches, key=lambda batch: batch.stored_rows)
@@ -24,17 +24,17 @@ def summarize(plan: Plan, run: Run) -> dict[str, str]:
         "state": f"at most {peak.stored_rows:,} rows, {format_bytes(peak.stored_bytes)}; "
         f"at the end {batches[-1].stored_rows:,} rows",
         "lateness": f"{LATENESS} allowed, {batches[-1].late:,} rows later than that",
-        **_summarize_routing(plan, run),
+        **_summarize_routing(demo, run),
     }
 
 
-def _summarize_routing(plan: Plan, run: Run) -> dict[str, str]:
-    hot = f"one phone makes {HOT_SHARE:.0%} of the calls from {plan.hot_from} s on"
+def _summarize_routing(demo: DemoStreams, run: Run) -> dict[str, str]:
+    hot = f"one phone makes {HOT_SHARE:.0%} of the calls from {demo.hot_from} s on"
     compared = run.before_and_after()
     if run.promotion is None or compared is None:
         return {"hot key": f"{hot}; the streams ended before the routing could adapt"}
     before, after = compared
-    edge = plan.hot_from // plan.batch_seconds
+    edge = demo.hot_from // demo.batch_seconds
     calm = max(share_of_rows(run.batches[:edge]), default=1 / len(before.workers))
     return {
         "hot key": f"{hot}: its worker takes {max(share_of_rows([before])):.0%} of the rows, {calm:.0%} before",
@@ -66,7 +66,7 @@ def draw_loads(run: Run) -> dict[str, str]:
     return lines
 
 
-def describe_run(plan: Plan, run: Run, legs: Run, checks: dict[str, Check]) -> Json:
+def describe_run(demo: DemoStreams, run: Run, legs: Run, checks: dict[str, Check]) -> Json:
     """Return both joins as plain JSON, enough to draw them again."""
     import pyspark
 
@@ -75,13 +75,13 @@ def describe_run(plan: Plan, run: Run, legs: Run, checks: dict[str, Check]) -> J
         "versions": {"braided": braided.__version__, "pyspark": pyspark.__version__},
         "join": {"within": WITHIN, "lateness": LATENESS, "workers": WORKERS},
         "plan": {
-            "rows": plan.rows,
-            "seconds": plan.seconds,
-            "batch_seconds": plan.batch_seconds,
-            "hot_from": plan.hot_from,
+            "rows": demo.rows,
+            "seconds": demo.seconds,
+            "batch_seconds": demo.batch_seconds,
+            "hot_from": demo.hot_from,
             "hot_share": HOT_SHARE,
         },
-        "summary": {**summarize(plan, run), "checked": str(checks["joined"])},
+        "summary": {**summarize(demo, run), "checked": str(checks["joined"])},
         "equal": all(check.equal for check in checks.values()),
         "checks": {name: check.equal for name, check in checks.items()},
         "elapsed": round(run.elapsed, 3),

@@ -118,7 +118,7 @@ def limit(
     policy = resolve_evict(evict)
     room = resolve_memory(memory, policy, join.inputs)
     check_shares(share, memory, room, 2)
-    return BoundedJoin(join, room.rows, policy, share, adapts, dropped, room.bytes)  # type: ignore[arg-type]
+    return BoundedJoin(join, room.rows, policy, share, dropped, room.bytes, adapts)  # type: ignore[arg-type]
 
 
 def limit_multijoin(join: MultiJoin, memory: Any, evict: Any, share: str, shed: Any) -> BoundedMultiJoin | SheddingJoin:

@@ -22,7 +22,7 @@ from braided.time.stream_clock import StreamTime
 
 Json = dict[str, Any]
 
-__all__ = ["Admitted", "Block", "Json", "Operator", "Outcome", "StreamTime", "Work"]
+__all__ = ["Admitted", "Block", "Json", "Operator", "Outcome", "StreamTime", "TimedStreams", "Work"]
 
 
 def stream_labels(inputs: int) -> tuple[str, ...]:
@@ -97,8 +97,8 @@ class Outcome:
     """The sums from which recall is estimated, in total and recently, for operators that lose results."""
 
 
-class Operator(Protocol):
-    """The contract of every stateful operator."""
+class TimedStreams(Protocol):
+    """Streams with event times, and how late their rows may be."""
 
     @property
     def inputs(self) -> tuple[pa.Schema, ...]:
@@ -115,6 +115,10 @@ class Operator(Protocol):
     @property
     def idle(self) -> int | None:
         """After how many microseconds of silence an input holds the others back no longer; None: never."""
+
+
+class Operator(TimedStreams, Protocol):
+    """The contract of every stateful operator."""
 
     @property
     def output(self) -> pa.Schema:

@@ -26,17 +26,16 @@ Pieces are whole moments: no time is in two of them. `release` is exhausted befo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from braided.operator.blocks import Blocks
-from braided.operator.contract import Json, Work
+from braided.operator.contract import Json, TimedStreams, Work
 from braided.operator.rows import Index, Rows, Times, in_order, together
 from braided.operator.waiting import Waiting
 from braided.time.clocks import MAX_TIME, MIN_TIME
-from braided.time.lateness import Lateness
 from braided.time.quarantine import Quarantine
 from braided.time.stream_clock import StreamClock, all_safe, update_all
 
@@ -45,26 +44,6 @@ _PIECE_ROWS = 1 << 18
 
 Patience = Callable[[Sequence[StreamClock], int], int]
 """How far a stream goes on before its doubted rows are given up, of the clocks and the stream's number."""
-
-
-class TimedStreams(Protocol):
-    """What is asked of an operator whose rows are put in order."""
-
-    @property
-    def inputs(self) -> tuple[pa.Schema, ...]:
-        """The schema of each stream's rows."""
-
-    @property
-    def times(self) -> tuple[str, ...]:
-        """The event-time column of each stream."""
-
-    @property
-    def lateness(self) -> tuple[int | Lateness, ...]:
-        """Each stream's lateness, or how it is learned."""
-
-    @property
-    def idle(self) -> int | None:
-        """After how much silence a stream holds the others back no longer."""
 
 
 class Aside(NamedTuple):

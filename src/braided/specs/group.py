@@ -7,14 +7,13 @@ from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar, TypeVar
 
 from braided.errors import OptionError
+from braided.joins.bounded.join_group import JOIN
 from braided.specs.shared import WithIdle, resolve_bounds
 from braided.specs.spec import option
 from braided.typing import Duration, Evict, Memory, NamedLatenesses, On, Shed, Within
 
 MOST_STREAMS = 8
 MOST_JOINS = 16
-JOIN = "join"
-"""The column that names the join of a result."""
 T = TypeVar("T")
 
 

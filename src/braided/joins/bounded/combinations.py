@@ -1,4 +1,4 @@
-"""The join of many streams with a budget: a worker keeps the rows most likely to match.
+"""The tactic of combinations: the join of many streams with a budget.
 
 The buffer sees rows in order of time, so the row that arrives is the latest of every combination that it completes,
 and whatever is stored is within the window of it. Its combinations are then all choices of one stored row of its key
@@ -17,35 +17,26 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from braided.buffers.buffer import Buffer, Events
-from braided.buffers.policies.policy import Policy
+from braided.buffers.buffer import Events
 from braided.buffers.recall.keys import KeyRecall
-from braided.buffers.shed import Shed, Shedding
-from braided.buffers.tuning.adaptive import AdaptiveBuffer, buffer_from_bytes, main_of, make_buffer
-from braided.joins.bounded.around import AroundJoin
-from braided.joins.bounded.ordered import Entering, OrderedRows
+from braided.buffers.tuning.adaptive import buffer_from_bytes, make_buffer
+from braided.joins.bounded.driver import Batch
+from braided.joins.bounded.one_buffer import BoundedAround, OneBuffer
+from braided.joins.bounded.ordered import Entering
 from braided.joins.emit import PIECE_ROWS
 from braided.joins.many.emit import MultiEmitter, OneRun, Places
 from braided.joins.many.multijoin import MultiJoin
 from braided.joins.many.stamps import with_stamps
-from braided.operator.blocks import Blocks
-from braided.operator.contract import Admitted, Json, Outcome, Work, stream_labels
-from braided.operator.rows import Index, Rows
-from braided.routing.table import RoutingTable
-from braided.routing.tally import Tally
-
-_ROOM = 1 << 16
-Words = npt.NDArray[np.uint64]
+from braided.operator.rows import Index
 
 
 @dataclass(frozen=True)
-class BoundedMultiJoin(AroundJoin):
+class BoundedMultiJoin(BoundedAround):
     """A join of many streams that keeps at most `capacity` rows a worker, of all streams together.
 
     Cost: one pass of the buffer's kernel over the rows in order, and a copy of each result. State: the rows kept and
@@ -53,146 +44,91 @@ class BoundedMultiJoin(AroundJoin):
     """
 
     exact: MultiJoin
-    capacity: int
-    policy: Policy
-    share: Literal["unified", "proportional"] = "unified"
-    shed: Shed | None = None
-    most_bytes: int | None = None
-    """Bytes of the rows kept, where rows differ in size and the budget is one; else None."""
 
     @property
-    def options(self) -> Json:
-        """Everything that gives the stored state its meaning."""
-        bounded = {"memory": self.capacity, "evict": repr(self.policy), "share": self.share, "shed": self.shed}
-        return {**self.exact.options, "operator": "bounded multijoin", **bounded, "bytes": self.most_bytes}
+    def adapts(self) -> bool:
+        """Whether the routing may change, so that rows keep its marks."""
+        return self.exact.adaptive
 
-    def admit(self, side: int, rows: pa.RecordBatch, table: RoutingTable) -> Admitted:
-        """Drop rows with a null key; route each other row by its key."""
-        return self.exact.admit(side, rows, table)
+    @property
+    def retention(self) -> list[int]:
+        """How long a row of each stream can match later ones."""
+        return [self.exact.window.within] * len(self.inputs)
 
-    def process(self, work: Work, state: Json | None, blocks: Blocks) -> Generator[pa.RecordBatch, None, Outcome]:
-        """Put in order what can be, join it with the buffer, and keep what the policy keeps."""
-        old: Json = state or {"rows": None, "buffer": None, "recall": None}
-        count = len(self.inputs)
-        shedding = None
-        if self.shed is not None:
-            retention = [self.exact.window.within] * count
-            shedding = Shedding(self.shed, capacity=self.capacity, retention=retention)
-        ordered = OrderedRows(self, old["rows"], blocks, marked=self.exact.adaptive, shedding=shedding)
-        entering = ordered.enter(work)
-        buffer = self._buffer(ordered.saved(old["buffer"]))
-        recall = self._recall(ordered.saved(old["recall"]))
-        entering.attach(main_of(buffer), self._keys, self.exact.times_of)
-        sizes = None if self.most_bytes is None else entering.sizes()
-        tally = self._tally(work)
-        results = yield from self._join(buffer, recall, entering, sizes, tally)
+    def tactic(self, batch: Batch, buffer: bytes | None, recall: bytes | None) -> Combinations:
+        """Return what joins the rows of a batch."""
+        return Combinations(self, batch, buffer, recall)
 
-        ordered.keep(main_of(buffer).row_ids())
-        main_of(buffer).rows_elsewhere = True
-        saved = {
-            name: ordered.replace(old[name], content)
-            for name, content in (("buffer", buffer.to_bytes()), ("recall", recall.to_bytes()))
-        }
-        lost = self.shed or any(buffer.counts[name] for name in ("evicted", "refused", "too_large"))
-        return Outcome(
-            {"rows": ordered.to_json(), **saved},
-            counts={
-                "results": results,
-                **ordered.stage.counts(stream_labels(count)),
-                **entering.dropped(sizes, self.most_bytes),
-            },
-            levels={
-                **ordered.levels(buffer.rows, buffer.counts, saved.values()),
-                **ordered.stage.levels(stream_labels(count)),
-            },
-            streams=ordered.stage.report(),
-            load={} if tally is None else tally.to_json(),
-            recall=recall.sums() if lost else recall.sums_of_all(),
+
+class Combinations(OneBuffer):
+    """Combinations of a row that enters and one of each other stream in the buffer."""
+
+    def __init__(self, join: BoundedMultiJoin, batch: Batch, buffer: bytes | None, recall: bytes | None) -> None:
+        within, streams = join.exact.window.within, len(join.inputs)
+        window = (-within, within)
+        super().__init__(
+            join,
+            batch,
+            make_buffer(
+                join.capacity, join.policy, window=window, streams=streams, share=join.share, results="combinations"
+            )
+            if buffer is None
+            else buffer_from_bytes(buffer, join.policy),
         )
+        self._join = join
+        self._recall = KeyRecall(join.capacity, within=within, streams=streams)
+        if recall is not None:
+            self._recall.restore(recall)
 
-    def _tally(self, work: Work) -> Tally | None:
-        """Count the rows of a batch for a controller, if there is one."""
-        if not work.watched:
-            return None
-        tally = Tally()
-        for block in work.blocks:
-            tally.rows(min(block.side, 1), self.exact.hashes(block.side, block.rows, block.tags), block.tags)
-        return tally
-
-    def _buffer(self, saved: bytes | None) -> Buffer | AdaptiveBuffer:
-        if saved is not None:
-            return buffer_from_bytes(saved, self.policy)
-        within = self.exact.window.within
-        return make_buffer(
-            self.capacity,
-            self.policy,
-            window=(-within, within),
-            streams=len(self.inputs),
-            share=self.share,
-            results="combinations",
-        )
-
-    def _recall(self, saved: bytes | None) -> KeyRecall:
-        recall = KeyRecall(self.capacity, within=self.exact.window.within, streams=len(self.inputs))
-        if saved is not None:
-            recall.restore(saved)
-        return recall
-
-    def _keys(self, side: int, rows: Rows) -> Words:
-        return self.exact.hashes(side, rows.rows, rows.tags if rows.tags.any() else None)
-
-    def _join(
-        self,
-        buffer: Buffer | AdaptiveBuffer,
-        recall: KeyRecall,
-        entering: Entering,
-        sizes: Index | None,
-        tally: Tally | None,
-    ) -> Generator[pa.RecordBatch, None, int]:
-        """Run the rows through the buffer and yield the combinations in pieces."""
-        keys = entering.in_order([self._keys(side, rows) for side, rows in enumerate(entering.arriving)])
-        entered = np.flatnonzero(entering.ids >= 0)
-        all_events = Events(keys, entering.times, entering.streams, entering.contents, entering.ids)
-        events = all_events.pick(entered)
-        emitter = MultiEmitter(self.exact, self._runs(entering, tally), tally, stamps=self.exact.adaptive)
-        combining = _Combining(entering, events)
-        found = np.zeros(len(keys), np.int64)
-        pair_event, pair_row = np.empty(_ROOM, np.int64), np.empty(_ROOM, np.int64)
+    def run(self) -> Generator[pa.RecordBatch, None, dict[str, int]]:
+        """See `Tactic`."""
+        exact = self._join.exact
+        emitter = MultiEmitter(exact, self._runs(), self.tally, stamps=exact.adaptive)
+        combining = _Combining(self.entering, self.events)
+        found = np.zeros(len(self.all_events.keys), np.int64)
         # The pairs of an event may come in several steps; its combinations need them all.
         waiting: list[tuple[Index, Index]] = []
-        described = None
-        at = 0
-        while at < len(events.keys):
-            if described is not main_of(buffer):  # a buffer that follows another policy is a new one
-                described = main_of(buffer)
-                described.describe(sizes=sizes, most_bytes=self.most_bytes or 0)
-            at, pairs, _ = buffer.step(events, at, pair_event=pair_event, pair_row=pair_row)
-            waiting.append((pair_event[:pairs].copy(), pair_row[:pairs].copy()))
+        for at, pair_event, pair_row in self.steps():
+            waiting.append((pair_event.copy(), pair_row.copy()))
             of_event, rows = (np.concatenate(parts) for parts in zip(*waiting, strict=True))
             done = int(np.searchsorted(of_event, at))
             choices = combining.choices(of_event[:done], rows[:done])
-            found[entered[choices.events]] = choices.size.prod(axis=1)
+            found[self.entered[choices.events]] = choices.size.prod(axis=1)
             for places in combining.places(choices):
                 yield from emitter.emit(places)
             waiting = [(of_event[done:], rows[done:])]
-        recall.feed(all_events, found)
+        self._recall.feed(self.all_events, found)
         yield from emitter.flush()
-        return emitter.results
+        return {"results": emitter.results}
 
-    def _runs(self, entering: Entering, tally: Tally | None) -> list[OneRun]:
+    def _runs(self) -> list[OneRun]:
         """Return the rows of each stream as something to gather results from."""
-        if not self.exact.adaptive:
-            return [OneRun(rows.rows) for rows in entering.sides]
+        sides = self.entering.sides
+        if not self._join.adapts:
+            return [OneRun(rows.rows) for rows in sides]
         # Only the keys of the first stream are counted.
         none = np.zeros(0, np.uint64)
         return [
             OneRun(
                 with_stamps(rows.rows, np.where(rows.probes != 0, -1 - rows.arrived, 1 + rows.arrived)),
-                self._keys(side, rows) if side == 0 and tally is not None else none,
+                self._join.keys(side, rows) if side == 0 and self.tally is not None else none,
                 rows.tags,
             )
-            for side, rows in enumerate(entering.sides)
+            for side, rows in enumerate(sides)
         ]
+
+    def move(self, positions: Index) -> None:
+        """See `Tactic`. Recall is estimated by keys: no row has a position there."""
+
+    def recall(self) -> list[list[float]]:
+        """See `Tactic`."""
+        counts = self.buffer.counts
+        lost = self._join.shed or any(counts[name] for name in ("evicted", "refused", "too_large"))
+        return self._recall.sums() if lost else self._recall.sums_of_all()
+
+    def to_bytes(self) -> dict[str, bytes]:
+        """See `Tactic`."""
+        return {"buffer": self.buffer_bytes(), "recall": self._recall.to_bytes()}
 
 
 class _Choices(NamedTuple):

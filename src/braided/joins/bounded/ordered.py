@@ -23,8 +23,8 @@ from braided.buffers.shed import Shedding
 from braided.joins.bounded.kept import Entry, Kept
 from braided.joins.sizes import sizes_of_rows
 from braided.operator.blocks import Blocks, Stored
-from braided.operator.contract import Json, Work
-from braided.operator.ordering_stage import OrderingStage, TimedStreams, merged_order
+from braided.operator.contract import Json, TimedStreams, Work
+from braided.operator.ordering_stage import OrderingStage, merged_order
 from braided.operator.rows import Index, Mask, Rows, together
 from braided.routing.content import row_hashes
 from braided.time.clocks import GroupSpan, Span, Window
@@ -155,16 +155,14 @@ class OrderedRows:
         entered = np.ones(len(times), np.bool_)
         if self._shedding is not None:
             entered = ~self._shedding.drop(Events(contents, times, streams, contents, order))
-        first = np.cumsum([0, *map(len, arriving)])
         kept = [len(kept.rows) for kept in self._kept]
-        positions = [order[entered & (streams == side)] - first[side] for side in sides]
-        self._sides = [
-            together([self._kept[side].rows, arriving[side].pick(positions[side])], inputs[side]) for side in sides
-        ]
+        # The rows of one stream are in order already.
+        entering = [arriving[side].pick(entered[streams == side]) for side in sides]
+        self._sides = [together([self._kept[side].rows, entering[side]], inputs[side]) for side in sides]
         starts = np.cumsum([0, *map(len, self._sides)])[:-1]
         ids = np.full(len(times), -1, np.int64)
         for side in sides:
-            ids[entered & (streams == side)] = starts[side] + kept[side] + np.arange(len(positions[side]))
+            ids[entered & (streams == side)] = starts[side] + kept[side] + np.arange(len(entering[side]))
         return Entering(times, streams, contents, ids, self._sides, starts, kept, order, arriving)
 
     def keep(self, ids: Index) -> Index:
@@ -199,16 +197,11 @@ class OrderedRows:
             state["shed"] = self._shedding.to_json()
         return state
 
-    def levels(self, rows: int, counts: dict[str, int], saved: Iterable[Saved]) -> dict[str, int]:
-        """Return what a report says of the state: `rows` in a buffer with these counts, and blocks besides."""
+    def stored(self, saved: Iterable[Saved]) -> dict[str, int]:
+        """Return the bytes of what is kept with some blocks besides, and in how many blocks its rows are."""
         entries = [entry for kept in self._kept for entry in kept.entries]
         blocks = [block[1] for block in (self._state["alive"], *saved) if block is not None]
-        return {
-            "stored_rows": rows,
-            "stored_bytes": sum(entry.bytes for entry in entries) + sum(blocks),
-            "runs": len(entries),
-            **{name: counts[name] for name in ("evicted", "refused")},
-        }
+        return {"stored_bytes": sum(entry.bytes for entry in entries) + sum(blocks), "runs": len(entries)}
 
     def _read_kept(self) -> list[Kept]:
         counts = [sum(Entry(*entry).rows for entry in entries) for entries in self._state["kept"]]

@@ -13,17 +13,17 @@ slot. Rows that are null where a conjunct needs a value are dropped before; only
 A *dimension* is a conjunct that says ``low <= l - r <= high`` (or ``l + r``): `theta.band` finds its pairs
 without testing all. The expression is valid for numbers, under numba, and for arrays of pairs, under NumPy.
 
-Precondition: integer arithmetic across sides does not overflow; ``Plan.fits`` says so from the ends of the slots.
+Precondition: integer arithmetic across sides does not overflow; ``Lowered.fits`` says so from the ends of the slots.
 
 >>> import pyarrow as pa
 >>> from braided.predicates.compile import compile_where
 >>> schema = pa.schema([("x", pa.int64()), ("s", pa.string())])
->>> plan = plan_of(compile_where("abs(l.x - r.x) < 3 AND (l.s <> r.s OR l.x > 7)", schema, schema).root, False)
->>> plan.text
+>>> lowered = lower(compile_where("abs(l.x - r.x) < 3 AND (l.s <> r.s OR l.x > 7)", schema, schema).root, False)
+>>> lowered.text
 '(abs((l0 - r0)) < 3) & (l1 | (l2 != r1))'
->>> plan.rest
+>>> lowered.rest
 '(l1 | (l2 != r1))'
->>> [(dimension.low, dimension.high) for dimension in plan.dimensions]
+>>> [(dimension.low, dimension.high) for dimension in lowered.dimensions]
 [(-2, 2)]
 """
 
@@ -109,7 +109,7 @@ class Check(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Plan:
+class Lowered:
     """How one predicate runs. ``text`` is the test of pairs, ``rest`` the part of it that the dimensions leave."""
 
     columns: dict[str, tuple[str, ...]]
@@ -119,7 +119,7 @@ class Plan:
     strict: frozenset[tuple[str, Value]]
     """Values whose null rows pair with nothing."""
     lax: frozenset[tuple[str, Value]]
-    """Values that may be null in a pair; a plan that is not nullable takes them to have no nulls."""
+    """Values that may be null in a pair; one that is not nullable takes them to have no nulls."""
     dimensions: tuple[Dimension, ...]
     text: str
     rest: str
@@ -147,8 +147,8 @@ class Plan:
         return True
 
 
-def plan_of(root: Truth, nullable: bool) -> Plan:
-    """Return the plan of a predicate; raises ``Unlowered``."""
+def lower(root: Truth, nullable: bool) -> Lowered:
+    """Return how a predicate runs; raises ``Unlowered``."""
     return _Builder(nullable).build(root)
 
 
@@ -179,7 +179,7 @@ class _Builder:
     checks: list[Check] = field(default_factory=list)
     dimensions: list[Dimension] = field(default_factory=list)
 
-    def build(self, root: Truth) -> Plan:
+    def build(self, root: Truth) -> Lowered:
         filters: dict[str, list[Truth]] = {"l": [], "r": []}
         tests: list[tuple[str, bool]] = []
         never = False
@@ -194,7 +194,7 @@ class _Builder:
                 never |= not text
             else:
                 tests.append((text, len(self.dimensions) > known and self.dimensions[-1].exact))
-        return Plan(
+        return Lowered(
             {side: tuple(sorted(name for owner, name in _columns(root) if owner == side)) for side in "lr"},
             {name: slot for slot, name in self.slots.items()},
             {side: tuple(parts) for side, parts in filters.items()},

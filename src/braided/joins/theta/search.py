@@ -37,7 +37,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from braided.joins.theta.band import PIECE, STRIP, bounds_of, nested, piece_size, sampled_share, zoned
-from braided.joins.theta.codegen import Plan, Unlowered, plan_of
+from braided.joins.theta.codegen import Lowered, Unlowered, lower
 from braided.joins.theta.loop import loop_of
 from braided.predicates.compile import Predicate
 from braided.predicates.evaluate import Block, Mask, Vector
@@ -67,20 +67,20 @@ class ThetaPredicate:
 
     predicate: Predicate
     kind: str
-    _plans: dict[bool, Plan] = field(default_factory=dict, repr=False, compare=False)
+    _lowered: dict[bool, Lowered] = field(default_factory=dict, repr=False, compare=False)
     _seen: tuple[Any, ...] | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def of(cls, predicate: Predicate, left: pa.Schema | None = None, right: pa.Schema | None = None) -> ThetaPredicate:
         """Choose the way; the schemas are those that the predicate was compiled for, which it remembers."""
         try:
-            plan = plan_of(predicate.root, False)
+            lowered = lower(predicate.root, False)
         except Unlowered:
             return cls(predicate, "mask")
-        return cls(predicate, "band" if plan.dimensions else "compiled")
+        return cls(predicate, "band" if lowered.dimensions else "compiled")
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"predicate": self.predicate, "kind": self.kind, "_plans": {}, "_seen": None}
+        return {"predicate": self.predicate, "kind": self.kind, "_lowered": {}, "_seen": None}
 
     def pairs(self, side: int, probe: pa.RecordBatch, stored: pa.RecordBatch, first: Index, past: Index) -> Pairs:
         """Yield (probe rows, stored rows) of the pairs that satisfy the predicate, at most 65,536 at a time.
@@ -122,51 +122,51 @@ class ThetaPredicate:
     ) -> Pairs | None:
         """Return the pairs of the other two ways, None where arithmetic may overflow."""
         for nullable in (False, True):
-            if nullable not in self._plans:
-                self._plans[nullable] = plan_of(self.predicate.root, nullable)
-            plan = self._plans[nullable]
-            if plan.never:
+            if nullable not in self._lowered:
+                self._lowered[nullable] = lower(self.predicate.root, nullable)
+            lowered = self._lowered[nullable]
+            if lowered.never:
                 return iter(())
-            rows = self._probe_rows(plan, "lr"[side], probe), _rows(plan, "rl"[side], stored)
+            rows = self._probe_rows(lowered, "lr"[side], probe), _rows(lowered, "rl"[side], stored)
             if rows[0] is None or rows[1] is None:
                 return None
             if nullable or not (rows[0].nullable or rows[1].nullable):
-                return _paired(plan, side, rows[0], rows[1], first, past)
-        raise AssertionError(plan)
+                return _paired(lowered, side, rows[0], rows[1], first, past)
+        raise AssertionError(lowered)
 
-    def _probe_rows(self, plan: Plan, side: str, probe: pa.RecordBatch) -> _Rows | None:
+    def _probe_rows(self, lowered: Lowered, side: str, probe: pa.RecordBatch) -> _Rows | None:
         """Read the probe rows once, however many stored runs they are probed against."""
         seen = self._seen
-        if seen is None or seen[0] is not probe or seen[1] is not plan or seen[2] != side:
-            self._seen = seen = (probe, plan, side, _rows(plan, side, probe))
+        if seen is None or seen[0] is not probe or seen[1] is not lowered or seen[2] != side:
+            self._seen = seen = (probe, lowered, side, _rows(lowered, side, probe))
         found: _Rows | None = seen[3]
         return found
 
 
-def _rows(plan: Plan, side: str, batch: pa.RecordBatch) -> _Rows | None:
+def _rows(lowered: Lowered, side: str, batch: pa.RecordBatch) -> _Rows | None:
     """Compute what one side decides alone; None where an overflow happens there."""
-    columns = {name: batch.column(name) for name in plan.columns[side]}
+    columns = {name: batch.column(name) for name in lowered.columns[side]}
     block = Block({side: columns}, batch.num_rows)
     values: dict[str, Any] = {}
     keep: Mask | None = None
     with np.errstate(all="ignore"):
-        if plan.filters[side]:
-            keep = block.true(Every(plan.filters[side]))
-        for owner, value in plan.strict:
+        if lowered.filters[side]:
+            keep = block.true(Every(lowered.filters[side]))
+        for owner, value in lowered.strict:
             valid = block.value(value).valid if owner == side else None
             if valid is not None:
                 keep = valid if keep is None else keep & valid
-        for name, slot in plan.slots.items():
+        for name, slot in lowered.slots.items():
             if slot.side == side:
                 truth = slot.form == "truth"
                 values[name] = block.true(slot.source, slot.want) if truth else block.value(slot.source)
-        nullable = any(owner == side and block.value(value).valid is not None for owner, value in plan.lax)
+        nullable = any(owner == side and block.value(value).valid is not None for owner, value in lowered.lax)
     if block.overflowed:
         return None
     return _Rows(values, None if keep is None or keep.all() else keep, nullable)
 
 
-def _paired(plan: Plan, side: int, probe: _Rows, stored: _Rows, first: Index, past: Index) -> Pairs | None:
+def _paired(lowered: Lowered, side: int, probe: _Rows, stored: _Rows, first: Index, past: Index) -> Pairs | None:
     """Drop the rows that pair with nothing, make numbers of the rest, and choose how to pair them."""
     own = None if probe.keep is None else np.flatnonzero(probe.keep)
     if own is not None:
@@ -178,10 +178,12 @@ def _paired(plan: Plan, side: int, probe: _Rows, stored: _Rows, first: Index, pa
         first, past = before[np.where(some, first, 0)], before[np.where(some, past, 0)]
     values = {name: _kept(value, own) for name, value in probe.values.items()}
     values |= {name: _kept(value, other) for name, value in stored.values.items()}
-    slots = _numbers(plan, values)
-    if plan.checks and not plan.fits(lambda name: (int(slots[name].min(initial=0)), int(slots[name].max(initial=0)))):
+    slots = _numbers(lowered, values)
+    if lowered.checks and not lowered.fits(
+        lambda name: (int(slots[name].min(initial=0)), int(slots[name].max(initial=0)))
+    ):
         return None
-    return _positions(_search(plan, side, slots, first, past), own, other)
+    return _positions(_search(lowered, side, slots, first, past), own, other)
 
 
 def _positions(found: Pairs, own: Index | None, other: Index | None) -> Pairs:
@@ -189,30 +191,30 @@ def _positions(found: Pairs, own: Index | None, other: Index | None) -> Pairs:
         yield (probes if own is None else own[probes]), (rows if other is None else other[rows])
 
 
-def _search(plan: Plan, side: int, slots: dict[str, Any], first: Index, past: Index) -> Pairs:
+def _search(lowered: Lowered, side: int, slots: dict[str, Any], first: Index, past: Index) -> Pairs:
     if not len(first) or not (past > first).any():
         return
-    if not plan.dimensions:
-        yield from _looped(plan.text, side, slots, first, past)
+    if not lowered.dimensions:
+        yield from _looped(lowered.text, side, slots, first, past)
         return
-    bounds = [bounds_of(dimension, side, slots) for dimension in plan.dimensions]
-    keys = np.stack([slots[dimension.keys[1 - side]] for dimension in plan.dimensions])
+    bounds = [bounds_of(dimension, side, slots) for dimension in lowered.dimensions]
+    keys = np.stack([slots[dimension.keys[1 - side]] for dimension in lowered.dimensions])
     low, high = (np.stack(ends) for ends in zip(*bounds, strict=True))
     tested = int(np.maximum(past - first, 0).sum())
     if tested < _SORTED_FROM:
         found = nested(keys, low, high, first, past)
-    elif plan.rest and sampled_share(keys, low, high) > _LOOSE:
-        yield from _looped(plan.text, side, slots, first, past)
+    elif lowered.rest and sampled_share(keys, low, high) > _LOOSE:
+        yield from _looped(lowered.text, side, slots, first, past)
         return
     else:
         if first.max() > 0 or past.min() < keys.shape[1]:
             keys = np.concatenate((keys, np.arange(keys.shape[1])[None]))
             low, high = np.concatenate((low, first[None])), np.concatenate((high, past[None] - 1))
         found = zoned(keys, low, high)
-    if not plan.rest:
+    if not lowered.rest:
         yield from found
         return
-    rest = _expression(plan.rest)
+    rest = _expression(lowered.rest)
     for probes, matches in found:
         index = {"lr"[side]: probes, "rl"[side]: matches}
         taken = {name: slots[name][index[name[0]]] for name in rest.co_names if name in slots}
@@ -254,11 +256,11 @@ def _kept(value: Any, index: Index | None) -> Any:
     return Vector(taken, None if value.valid is None else value.valid[index])
 
 
-def _numbers(plan: Plan, values: dict[str, Any]) -> dict[str, Any]:
+def _numbers(lowered: Lowered, values: dict[str, Any]) -> dict[str, Any]:
     """Return the array of every slot: contiguous and writable, so that a loop is compiled for one type of each."""
     found: dict[str, Any] = {}
-    partners = {(slot.source, slot.partner): name for name, slot in plan.slots.items() if slot.form == "rank"}
-    for name, slot in plan.slots.items():
+    partners = {(slot.source, slot.partner): name for name, slot in lowered.slots.items() if slot.form == "rank"}
+    for name, slot in lowered.slots.items():
         value = values[name]
         if slot.form == "rank":
             if name not in found:

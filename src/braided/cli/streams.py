@@ -61,7 +61,7 @@ class Streams(ABC):
 
 
 @dataclass(frozen=True)
-class Plan(Streams):
+class DemoStreams(Streams):
     """The size of the demo: calls and suspicious numbers, with a phone that turns hot; and the legs beside them."""
 
     @property
