@@ -107,6 +107,22 @@ def test_conditions_on_rows_before_and_on_earlier_symbols_at_once() -> None:
     ]
 
 
+@pytest.mark.parametrize("define", [{"A": "v = 0"}, {"A": "v = 0 and count(A.*) < 1000", "B": "v >= first(v)"}])
+def test_long_matches_and_many_of_them(define: dict[str, str]) -> None:
+    """There is room for both to grow while a search runs."""
+    ends = np.cumsum(np.random.default_rng(1).integers(1, 120, 2000))
+    values = np.zeros(ends[-1], np.int64)
+    values[ends - 1] = 1
+    data = pa.table({"k": np.zeros(len(values), np.int64), "ts": pa.array(np.arange(len(values)), US), "v": values})
+    found = braided.local.match(
+        data, key="k", time="ts", pattern="A* B", define=define, within="1 second", batch_rows=50_000,
+        measures={"n": "count(*)", "total": "sum(v)", "first": "first(ts)"},
+    ).table  # fmt: skip
+    lengths = np.diff(ends, prepend=0)
+    assert found.sort_by("first")["n"].to_pylist() == lengths.tolist()
+    assert found["total"].to_pylist() == [1] * len(ends)
+
+
 def test_columns_of_any_type_can_be_measured() -> None:
     data = table([("a", 0, [1]), ("a", 1, [2, 3])], v=pa.list_(pa.int64()))
     given = {

@@ -14,21 +14,24 @@ Preconditions: rows are sorted by key and time; rows of a key before the first t
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from braided.compiled import compiled, in_place
 from braided.matching.automaton import NEXT_ROW, PAST_LAST, TO_FIRST
-from braided.matching.machine import advance, holds
+from braided.matching.machine import COUNT, FAULT, TRUE, Machine, Slots, advance, holds
 
 Int64s = npt.NDArray[np.int64]
 Int32s = npt.NDArray[np.int32]
 Bytes = npt.NDArray[np.uint8]
 
-FINE, STEPS, OVERFLOW = 0, 1, 2
-_FAILED, _FOUND, _WAITS = 0, 1, 2
+# What a search comes to; beyond the first three it stops everything.
+_FAILED, _FOUND, _WAITS, _NO_ROOM, STEPS, OVERFLOW = 0, 1, 2, 3, 4, 5
+FINE = 0
+# Where the search is: at which key and start, from where rows of the key are kept, what has been found.
+_GROUP, _START, _KEEP, _MATCHES, _FILLED, _STAMP, _LENGTH, _NUMBERS = range(8)
 _FOREVER = np.int64(np.iinfo(np.int64).max)
 
 
@@ -53,6 +56,27 @@ class Automaton(NamedTuple):
     target: int
 
 
+class _Space(NamedTuple):
+    """Where one search works, a line for each depth: alternatives left, states, what failed, registers; and numbers."""
+
+    pointer: Int32s
+    path: Int32s
+    seen: Int64s
+    whole: Int64s
+    real: npt.NDArray[np.float64]
+    numbers: Int64s
+
+
+class Found(NamedTuple):
+    """First rows and lengths of matches, states of all their rows; which rows are kept, which begin open matches."""
+
+    first: Int64s
+    length: Int64s
+    states: Int32s
+    stays: npt.NDArray[np.bool_]
+    opens: npt.NDArray[np.bool_]
+
+
 @in_place
 def deadline_of(time: np.int64, within: np.int64) -> np.int64:
     """Return the last time that a row of a match may have."""
@@ -75,160 +99,137 @@ def next_of(bounds: Int64s, bits: npt.NDArray[np.uint64], symbol: np.int64) -> I
     return found
 
 
-@compiled
-def find_matches(rows, automaton, machine, slots, following, horizon, within, limit):  # type: ignore[no-untyped-def]  # noqa: PLR0915
-    """Return the matches that are decided, and from where the rows of each key are kept.
+@in_place
+def _followed(rows, automaton, machine, slots, following, space, row, high, deadline, limit):  # type: ignore[no-untyped-def]
+    """Look for a row that the pattern forbids after a match."""
+    negated = automaton.negated
+    if machine.code_starts[negated] == machine.code_starts[negated + 1]:
+        found = row < high and following[row] < high and rows.times[following[row]] <= deadline
+        return _FOUND if found else _FAILED
+    depth, until = space.numbers[_LENGTH], row + limit
+    while row < high and rows.times[row] <= deadline:
+        if row == until:
+            return STEPS
+        if not advance(machine, slots, space.whole, space.real, depth, negated, row):
+            return OVERFLOW
+        truth = holds(machine, slots, space.whole, space.real, depth + 1, negated, row)
+        if truth == FAULT:
+            return OVERFLOW
+        if truth == TRUE:
+            return _FOUND
+        row += 1
+    return _FAILED
 
-    Matches are first rows, lengths and the states of all their rows. Then comes how it ended, and the row where it did.
-    `following` is `next_of` the negated symbol, empty if there is none. Starts that are decided are marked as `done`.
-    """
-    bounds, times, done, fresh, bits = rows
-    after, starts, symbol, negated, skip, target = automaton
-    states = len(symbol)
-    coded = machine.code_starts
+
+@in_place
+def _search(rows, automaton, machine, slots, following, space, start, high, deadline, closed, limit):  # type: ignore[no-untyped-def]
+    """Look for the preferred match from one row; its states are in the path, and its length in the numbers."""
+    times, bits = rows.times, rows.bits
+    after, starts, symbol, negated = automaton.after, automaton.starts, automaton.symbol, automaton.negated
+    pointer, path, seen, whole, real = space.pointer, space.path, space.seen, space.whole, space.real
+    states, coded = len(symbol), machine.code_starts
     plain = coded[len(coded) - 1] == 0
-    registers = len(machine.kinds)
-    groups = len(bounds) - 1
-    keep = np.empty(groups, np.int64)
-    first = np.empty(1024, np.int64)
-    length = np.empty(1024, np.int64)
-    flat = np.empty(4096, np.int32)
-    matches, filled = 0, 0
-
-    room = 32
-    pointer = np.empty(room + 1, np.int32)
-    path = np.empty(room + 1, np.int32)
-    seen = np.zeros(room * states if plain else 1, np.int64)
-    whole = np.empty((room + 1, registers), np.int64)
-    real = np.empty((room + 1, registers), np.float64)
-    for register in range(registers):
-        whole[0, register] = -1 if machine.kinds[register] < 4 else 0
-        real[0, register] = 0.0
-    stamp = 0
-
-    # What the first row of a match must be, where that can be seen at once.
-    begin = np.uint64(0)
-    at_once = True
-    for at in range(starts[states], starts[states + 1]):
-        name = symbol[after[at]]
-        if coded[name] < coded[name + 1]:
-            at_once = False
-        begin |= np.uint64(1) << np.uint64(name)
-
-    for group in range(groups):
-        low, high = bounds[group], bounds[group + 1]
-        start = low
-        while start < high and done[start]:
-            start += 1
-        if not fresh[high - 1] and start < high and deadline_of(times[start], within) >= horizon:
-            keep[group] = start  # nothing new, and nothing has run out
+    space.numbers[_STAMP] += 1
+    stamp = space.numbers[_STAMP]
+    depth = steps = 0
+    pointer[0], stop = starts[states], starts[states + 1]
+    while True:
+        if pointer[depth] == stop:
+            depth -= 1
+            if depth < 0:
+                return _FAILED
+            stop = starts[states + 1] if depth == 0 else starts[path[depth - 1] + 1]
             continue
-        keep[group] = high
-        while start < high:
-            if done[start]:
-                start += 1
+        state = after[pointer[depth]]
+        pointer[depth] += 1
+        row = start + depth
+        if not plain:
+            steps += 1
+            if steps > limit:
+                return STEPS
+        if state < 0:
+            space.numbers[_LENGTH] = depth
+            if negated < 0:
+                return _FOUND
+            answer = _followed(rows, automaton, machine, slots, following, space, row, high, deadline, limit - steps)
+            if answer == _FAILED:
+                return _FOUND if closed else _WAITS
+            if answer != _FOUND:
+                return answer
+            continue
+        if row == high:
+            if closed:
                 continue
-            if at_once and not bits[start] & begin:
+            return _WAITS
+        if times[row] > deadline:
+            continue
+        name = symbol[state]
+        if coded[name] == coded[name + 1] and not (bits[row] >> np.uint64(name)) & np.uint64(1):
+            continue
+        if plain:
+            if seen[depth * states + state] == stamp:
+                continue
+            seen[depth * states + state] = stamp
+        else:
+            if not advance(machine, slots, whole, real, depth, name, row):
+                return OVERFLOW
+            if coded[name] < coded[name + 1]:
+                truth = holds(machine, slots, whole, real, depth + 1, name, row)
+                if truth == FAULT:
+                    return OVERFLOW
+                if truth != TRUE:
+                    continue
+        path[depth] = state
+        depth += 1
+        if depth + 1 == len(path):
+            return _NO_ROOM
+        pointer[depth], stop = starts[state], starts[state + 1]
+
+
+@in_place
+def _scan(rows, automaton, machine, slots, following, space, found, horizon, within, limit):  # type: ignore[no-untyped-def]
+    """Go on from where the numbers say until all keys are done, or something lacks room or is wrong; return which."""
+    bounds, times, done, fresh, bits = rows.bounds, rows.times, rows.done, rows.fresh, rows.bits
+    symbol, skip, target = automaton.symbol, automaton.skip, automaton.target
+    numbers, path = space.numbers, space.path
+    first, length, flat, stays, opens = found
+    # What the first row of a match must be, where that can be seen at once.
+    begin, at_once = np.uint64(0), True
+    for at in range(automaton.starts[len(symbol)], automaton.starts[len(symbol) + 1]):
+        name = symbol[automaton.after[at]]
+        at_once = at_once and machine.code_starts[name] == machine.code_starts[name + 1]
+        begin |= np.uint64(1) << np.uint64(name)
+    for group in range(numbers[_GROUP], len(bounds) - 1):
+        high = bounds[group + 1]
+        start, keep = numbers[_START], numbers[_KEEP]
+        if start < 0:
+            start, keep = bounds[group], high
+            while start < high and done[start]:
+                start += 1
+            if not fresh[high - 1] and start < high and deadline_of(times[start], within) >= horizon:
+                # Nothing new, and nothing has run out.
+                for row in range(start, high):
+                    stays[row] = True
+                    opens[row] = row == start or (skip == NEXT_ROW and not done[row])
+                continue
+        while start < high:
+            if done[start] or (at_once and not bits[start] & begin):
                 done[start] = 1
                 start += 1
                 continue
             deadline = deadline_of(times[start], within)
-            closed = deadline < horizon
-            stamp += 1
-            steps = 0
-            depth = 0
-            pointer[0] = starts[states]
-            stop = starts[states + 1]
-            result = _FAILED
-            while True:
-                if pointer[depth] == stop:
-                    depth -= 1
-                    if depth < 0:
-                        break
-                    stop = starts[states + 1] if depth == 0 else starts[path[depth - 1] + 1]
-                    continue
-                state = after[pointer[depth]]
-                pointer[depth] += 1
-                row = start + depth
-                if state < 0:
-                    if negated >= 0:
-                        answer = _FOUND if closed else _WAITS
-                        if coded[negated] == coded[negated + 1]:
-                            if row < high and following[row] < high and times[following[row]] <= deadline:
-                                answer = _FAILED
-                        else:
-                            other = row
-                            while other < high and times[other] <= deadline:
-                                steps += 1
-                                if steps > limit:
-                                    return first, length, flat, keep, STEPS, start
-                                if registers and not advance(machine, slots, whole, real, depth, negated, other):
-                                    return first, length, flat, keep, OVERFLOW, other
-                                truth = holds(machine, slots, whole, real, depth + 1, negated, other)
-                                if truth == 3:
-                                    return first, length, flat, keep, OVERFLOW, other
-                                if truth == 1:
-                                    answer = _FAILED
-                                    break
-                                other += 1
-                        if answer == _FAILED:
-                            continue
-                        result = answer
-                    else:
-                        result = _FOUND
-                    break
-                if row == high:
-                    if closed:
-                        continue
-                    result = _WAITS
-                    break
-                if times[row] > deadline:
-                    continue
-                name = symbol[state]
-                if coded[name] == coded[name + 1]:
-                    if not (bits[row] >> np.uint64(name)) & np.uint64(1):
-                        continue
-                    if plain:
-                        if seen[depth * states + state] == stamp:
-                            continue
-                        seen[depth * states + state] = stamp
-                    elif registers and not advance(machine, slots, whole, real, depth, name, row):
-                        return first, length, flat, keep, OVERFLOW, row
-                else:
-                    if registers and not advance(machine, slots, whole, real, depth, name, row):
-                        return first, length, flat, keep, OVERFLOW, row
-                    truth = holds(machine, slots, whole, real, depth + 1, name, row)
-                    if truth == 3:
-                        return first, length, flat, keep, OVERFLOW, row
-                    if truth != 1:
-                        steps += 1
-                        if steps > limit:
-                            return first, length, flat, keep, STEPS, start
-                        continue
-                if not plain:
-                    steps += 1
-                    if steps > limit:
-                        return first, length, flat, keep, STEPS, start
-                path[depth] = state
-                depth += 1
-                if depth == room:
-                    larger = 2 * room
-                    pointer_, path_ = np.empty(larger + 1, np.int32), np.empty(larger + 1, np.int32)
-                    pointer_[:depth], path_[:depth] = pointer[:depth], path[:depth]
-                    pointer, path = pointer_, path_
-                    if plain:
-                        seen_ = np.zeros(larger * states, np.int64)
-                        seen_[: room * states] = seen
-                        seen = seen_
-                    whole_, real_ = np.empty((larger + 1, registers), np.int64), np.empty((larger + 1, registers))
-                    whole_[: depth + 1], real_[: depth + 1] = whole[: depth + 1], real[: depth + 1]
-                    whole, real = whole_, real_
-                    room = larger
-                pointer[depth] = starts[state]
-                stop = starts[state + 1]
-
+            result = _search(
+                rows, automaton, machine, slots, following, space, start, high, deadline, deadline < horizon, limit
+            )
+            depth = numbers[_LENGTH]
+            if result == _FOUND and (numbers[_MATCHES] == len(first) or numbers[_FILLED] + depth > len(flat)):
+                result = _NO_ROOM
+            if result > _WAITS:
+                numbers[_GROUP], numbers[_START], numbers[_KEEP] = group, start, keep
+                return result
             if result == _WAITS:
-                keep[group] = min(keep[group], start)
+                keep = min(keep, start)
+                opens[start] = True
                 if skip != NEXT_ROW:
                     break
                 start += 1
@@ -237,31 +238,71 @@ def find_matches(rows, automaton, machine, slots, following, horizon, within, li
             if result == _FAILED:
                 start += 1
                 continue
-            if matches == len(first):
-                first_, length_ = np.empty(2 * matches, np.int64), np.empty(2 * matches, np.int64)
-                first_[:matches], length_[:matches] = first, length
-                first, length = first_, length_
-            if filled + depth > len(flat):
-                flat_ = np.empty(2 * (filled + depth), np.int32)
-                flat_[:filled] = flat[:filled]
-                flat = flat_
-            first[matches], length[matches] = start, depth
-            flat[filled : filled + depth] = path[:depth]
-            matches += 1
-            filled += depth
-            if skip == PAST_LAST:
-                start += depth
-            elif skip == NEXT_ROW:
-                start += 1
-            else:
-                to = 0
-                for at in range(depth):
-                    if (target >> symbol[path[at]]) & 1:
-                        to = at
-                        if skip == TO_FIRST:
-                            break
-                start += max(to, 1)
-    return first[:matches], length[:matches], flat[:filled], keep, FINE, 0
+            first[numbers[_MATCHES]], length[numbers[_MATCHES]] = start, depth
+            to = 0
+            for at in range(depth):
+                flat[numbers[_FILLED] + at] = path[at]
+                if (target >> symbol[path[at]]) & 1 and (skip != TO_FIRST or to == 0):
+                    to = at
+            numbers[_MATCHES] += 1
+            numbers[_FILLED] += depth
+            start += depth if skip == PAST_LAST else max(to, 1)
+        numbers[_START] = -1
+        for row in range(keep, high):
+            stays[row] = True
+    return FINE
+
+
+def find_matches(
+    rows: Rows,
+    automaton: Automaton,
+    machine: Machine,
+    slots: Slots,
+    following: Int64s,
+    horizon: int,
+    within: int,
+    limit: int,
+) -> tuple[Found, int, int]:
+    """Return the matches that are decided with what is kept, how it ended, and the row where it did.
+
+    `following` is `next_of` the negated symbol, empty if there is none. Starts that are decided are marked as `done`.
+    The kernels allocate nothing: they stop where there is no room, and go on with more.
+    """
+    count, states = len(rows.times), len(automaton.symbol)
+    plain = machine.code_starts[-1] == 0
+    numbers = np.zeros(_NUMBERS, np.int64)
+    numbers[_START] = -1
+    depth, matches, filled = 32, 1024, 4096
+    stays, opens = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
+    first, length, flat = np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int32)
+    while True:
+        space = _Space(
+            np.empty(depth, np.int32),
+            np.empty(depth, np.int32),
+            np.zeros(depth * states if plain else 0, np.int64),
+            np.zeros((depth + 1, len(machine.kinds)), np.int64),
+            np.zeros((depth + 1, len(machine.kinds)), np.float64),
+            numbers,
+        )
+        space.whole[0, machine.kinds < COUNT] = -1
+        first, length, flat = _larger(first, matches), _larger(length, matches), _larger(flat, filled)
+        found = Found(first, length, flat, stays, opens)
+        status = _scan(
+            rows, automaton, machine, slots, following, space, found,
+            np.int64(horizon), np.int64(within), np.int64(limit),
+        )  # fmt: skip
+        if status != _NO_ROOM:
+            ends = numbers[_MATCHES], numbers[_MATCHES], numbers[_FILLED]
+            decided = (array[:end] for array, end in zip((first, length, flat), ends, strict=True))
+            return Found(*decided, stays, opens), int(status), int(numbers[_START])
+        depth, matches, filled = 2 * depth, 2 * matches, max(2 * filled, 4 * depth)
+
+
+def _larger(array: Any, size: int) -> Any:
+    """Return an array with room for more at its end."""
+    larger = np.empty(size, array.dtype)
+    larger[: len(array)] = array
+    return larger
 
 
 @compiled

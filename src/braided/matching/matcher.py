@@ -39,10 +39,11 @@ class Sorted(NamedTuple):
 
 
 class Decided(NamedTuple):
-    """The matches that are certain, and from where the rows of each key are kept."""
+    """The matches that are certain, which rows are kept, and which of them are starts of open matches."""
 
     matches: Matches
-    keep: Int64s
+    stays: npt.NDArray[np.bool_]
+    opens: npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ class Matcher:
         following = np.empty(0, np.int64)
         if self.negated >= 0:
             following = kernel.next_of(given.bounds, bits, np.int64(self.negated))
-        first, length, states, keep, status, at = kernel.find_matches(
+        found, status, at = kernel.find_matches(
             kernel.Rows(given.bounds, given.times, given.done, given.fresh, bits),
             kernel.Automaton(
                 after, starts, np.array(self.automaton.symbol, np.int32), self.negated, self.skip, self.target
@@ -88,9 +89,9 @@ class Matcher:
             self.conditions.machine(),
             self.conditions.compute(given.rows),
             following,
-            np.int64(horizon),
-            np.int64(-1 if self.within is None else self.within),
-            np.int64(MOST_STEPS),
+            horizon,
+            -1 if self.within is None else self.within,
+            MOST_STEPS,
         )
         if status == kernel.OVERFLOW:
             raise overflow(" or ".join(self.conditions.texts.values()))
@@ -100,7 +101,7 @@ class Matcher:
                 f"pattern: the search from one row took more than {MOST_STEPS:,} steps (key {key}); shorten within=, "
                 "let conditions exclude each other, or refer to fewer earlier symbols"
             )
-        return Decided(Matches(first, length, states), keep)
+        return Decided(Matches(found.first, found.length, found.states), found.stays, found.opens)
 
     def results(self, rows: pa.RecordBatch, matches: Matches) -> Iterator[pa.RecordBatch]:
         """Yield matches as rows of the result, in pieces of bounded size."""

@@ -18,7 +18,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from braided.matching.automaton import NEXT_ROW
 from braided.matching.keys import by_key
 from braided.matching.matcher import Matcher, Sorted
 from braided.matching.open_rows import Hashes, Kept, OpenRows
@@ -121,9 +120,9 @@ class Matching:
                 for piece in self.matcher.results(given.rows, decided.matches):
                     results += piece.num_rows
                     yield piece
-                stays = np.arange(len(hashes)) >= np.repeat(decided.keep, np.diff(given.bounds))
+                stays = decided.stays
                 left = Kept(given.rows, hashes, given.done).pick(stays)
-                kept.replace(leaves, left, self._opens(given, decided.keep)[stays], given.times[stays])
+                kept.replace(leaves, left, decided.opens[stays], given.times[stays])
         waiting, opened = stage.stored(), kept.levels()
         return Outcome(
             {"stage": stage.to_json(), "open": kept.to_json()},
@@ -144,20 +143,9 @@ class Matching:
             last = rows.rows
         yield last, stage.until
 
-    def _opens(self, given: Sorted, keep: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Return which rows are starts that nothing has decided: the first kept of a key, or each where all count."""
-        if self.matcher.skip == NEXT_ROW:
-            undecided: npt.NDArray[np.bool_] = given.done == 0
-            return undecided
-        first = np.zeros(len(given.times), np.bool_)
-        first[keep[keep < given.bounds[1:]]] = True
-        return first
-
     def _sorted(self, stored: list[Kept], new: Kept) -> tuple[Sorted, Hashes]:
         """Return stored rows with new ones, by key and time, and their hashes."""
         parts = [*stored, new]
-        is_new = np.zeros(sum(len(part.hashes) for part in parts), np.uint8)
-        is_new[len(is_new) - len(new.hashes) :] = 1
         rows = pa.concat_batches([part.rows for part in parts]) if stored else new.rows
         hashes = np.concatenate([part.hashes for part in parts])
         done = np.concatenate([part.done for part in parts])
@@ -168,7 +156,8 @@ class Matching:
         if again is not None:
             order, hashes = order[again], hashes[again]
         rows = rows.take(pa.array(order))
-        return Sorted(rows, bounds, _times(rows, self.time), done[order], is_new[order]), hashes
+        fresh = (order >= len(order) - len(new.hashes)).view(np.uint8)
+        return Sorted(rows, bounds, _times(rows, self.time), done[order] if done.any() else done, fresh), hashes
 
 
 def _times(rows: pa.RecordBatch, column: str) -> npt.NDArray[np.int64]:

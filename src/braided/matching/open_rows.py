@@ -25,7 +25,7 @@ from braided.operator.contract import Json
 HASH, DONE = "__braided_hash", "__braided_done"
 # A leaf with more rows is split; neighbours with fewer than a quarter of it together become one.
 LEAF_ROWS = 1 << 15
-_CHUNK_ROWS = 1 << 18
+_CHUNK_ROWS = 1 << 19
 
 Hashes = npt.NDArray[np.uint64]
 Bytes = npt.NDArray[np.uint8]
