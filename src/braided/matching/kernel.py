@@ -292,9 +292,9 @@ def find_matches(
             np.int64(horizon), np.int64(within), np.int64(limit),
         )  # fmt: skip
         if status != _NO_ROOM:
-            ends = numbers[_MATCHES], numbers[_MATCHES], numbers[_FILLED]
-            decided = (array[:end] for array, end in zip((first, length, flat), ends, strict=True))
-            return Found(*decided, stays, opens), int(status), int(numbers[_START])
+            count, states = int(numbers[_MATCHES]), int(numbers[_FILLED])
+            found = Found(first[:count], length[:count], flat[:states], stays, opens)
+            return found, int(status), int(numbers[_START])
         depth, matches, filled = 2 * depth, 2 * matches, max(2 * filled, 4 * depth)
 
 
