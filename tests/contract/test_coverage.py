@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import inspect
 import pkgutil
 from typing import Any
 
@@ -39,6 +40,7 @@ def operators() -> set[type[Any]]:
                     isinstance(thing, type)
                     and thing.__module__ == module.name
                     and not getattr(thing, "_is_protocol", 0)
+                    and not inspect.isabstract(thing)
                 ):
                     found |= {thing} if all(hasattr(thing, name) for name in ("admit", "process", "label")) else set()
     return found
