@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 from typing import Any
 
@@ -313,6 +314,47 @@ def test_only_leaves_with_news_are_written(monkeypatch: pytest.MonkeyPatch) -> N
     )  # fmt: skip
     assert everything - len(written) <= 3
     assert len(written) > 100
+
+
+@pytest.mark.parametrize("after", ["skip past last row", "skip to next row"])
+@pytest.mark.parametrize("key", ["k", ["k", "s"]])
+def test_leaves_that_split_and_join_change_nothing(monkeypatch: pytest.MonkeyPatch, after: str, key: Any) -> None:
+    """Blocks of few rows, keys with nulls that share a hash, and a new process after every batch."""
+    rng = np.random.default_rng(5)
+    count = 3000
+    keys = rng.integers(0, 150, count) + np.arange(count) // 10
+    data = pa.table(
+        {
+            "k": pa.array(keys, mask=keys % 7 == 0),
+            "s": pa.array(rng.choice(["x", "y"], count)),
+            "ts": pa.array(np.sort(rng.integers(0, 60 * SECOND, count)), US),
+            "v": rng.integers(0, 4, count),
+        }
+    )
+    spec = MatchSpec(
+        key=key, time="ts", pattern="A B* C", define={"A": "v = 0", "B": "v > 0", "C": "v = 3 and k >= A.k"}, after=after,
+        measures={"a": "A.ts", "c": "C.ts", "n": "count(*)"}, within="5 seconds", lateness="1 second",
+    )  # fmt: skip
+
+    def found(size: int) -> tuple[list[dict[str, Any]], int]:
+        runtime = LocalRuntime(build(spec, [Stream("input", data.schema)]).operator)
+        rows, most = [], 0
+        batches = [*data.to_batches(size), None]
+        for batch in batches:
+            tasks = [(0, [] if batch is None else [batch])]
+            rows += [row for piece in runtime.run_batch(tasks, final=batch is None) for row in piece.to_pylist()]
+            most = max(most, len(runtime.stores[0].blocks))
+            runtime = LocalRuntime(runtime.operator, stores=pickle.loads(pickle.dumps(runtime.stores)))
+        assert not runtime.stores[0].blocks
+        return sorted(rows, key=repr), most
+
+    whole, few = found(count)
+    monkeypatch.setattr(open_rows, "LEAF_ROWS", 16)
+    monkeypatch.setattr(open_rows, "_CHUNK_ROWS", 64)
+    split, many = found(100)
+    assert split == whole
+    assert len(whole) > 50
+    assert many > few + 10
 
 
 def test_a_search_that_takes_too_long_stops(monkeypatch: pytest.MonkeyPatch) -> None:
