@@ -159,7 +159,9 @@ def check(query: Query, spec: MatchSpec, rows: list[Any]) -> None:
     count = len(rows)
     bounds = np.array([0, count] if count else [0], np.int64)
     times = np.array([row["t"] for row in rows], np.int64)
-    given_ = Sorted(batch, bounds, times, np.zeros(count, np.uint8), np.ones(count, np.uint8))
+    columns = {name: batch.column(name) for name in matcher.read}
+    none, every = np.zeros(count, np.uint8), np.ones(count, np.uint8)
+    given_ = Sorted(columns, batch, np.arange(count), bounds, times, none, every)
     decided = matcher.search(given_, 1 << 60)
     found = decided.matches
     symbols, ends = matcher.automaton.symbol, np.cumsum(found.length)

@@ -38,6 +38,9 @@ from braided.predicates.tree import (
     Widen,
 )
 
+Columns = Mapping[str, pa.Array]
+"""Columns of rows by name."""
+
 _SIDE = re.compile(r"(row|r([0-9]+))(?:-([0-9]+))?")
 _FLOATS = ("float", "double")
 _COMPARISONS = {"=": m.EQUAL, "<": m.LESS, "<=": m.LESS_EQUAL, "<=>": m.SAME}
@@ -112,12 +115,12 @@ class Conditions:
             np.array(self.real, np.float64),
         )
 
-    def bits(self, rows: pa.RecordBatch, bounds: npt.NDArray[np.int64], symbols: int) -> npt.NDArray[np.uint64]:
+    def bits(self, columns: Columns, bounds: npt.NDArray[np.int64], symbols: int) -> npt.NDArray[np.uint64]:
         """Return a bit for each symbol whose plain condition holds for a row."""
-        count = rows.num_rows
+        count = int(bounds[-1])
         found = np.zeros(count, np.uint64)
         always = 0
-        sides = self._sides(rows, bounds)
+        sides = self._sides(columns, bounds)
         block = Block(sides, count)
         for symbol in range(symbols):
             root = self.plain.get(symbol)
@@ -131,7 +134,7 @@ class Conditions:
             found |= kept.astype(np.uint64) << np.uint64(symbol)
         return found | np.uint64(always)
 
-    def _sides(self, rows: pa.RecordBatch, bounds: npt.NDArray[np.int64]) -> dict[str, dict[str, pa.Array[Any]]]:
+    def _sides(self, columns: Columns, bounds: npt.NDArray[np.int64]) -> dict[str, dict[str, pa.Array[Any]]]:
         """Return the columns of rows, and of those before them: null where those are of another key."""
         wanted: dict[str, set[str]] = {}
         for column in columns_of(tuple(self.plain.values())):
@@ -140,22 +143,19 @@ class Conditions:
         for side, names in wanted.items():
             back = place_of(side)[1]
             if not back:
-                sides[side] = {name: rows.column(name) for name in names}
+                sides[side] = {name: columns[name] for name in names}
                 continue
-            before = np.arange(rows.num_rows) - back
+            before = np.arange(int(bounds[-1])) - back
             begin = np.repeat(bounds[:-1], np.diff(bounds))
             index = pa.array(before, mask=before < begin)
-            sides[side] = {name: rows.column(name).take(index) for name in names}
+            sides[side] = {name: columns[name].take(index) for name in names}
         return sides
 
-    def compute(self, rows: pa.RecordBatch) -> m.Slots:
+    def compute(self, columns: Columns, rows: int) -> m.Slots:
         """Return the slots of rows, with one entry more for no row."""
-        count = rows.num_rows + 1
-        columns = {
-            name: pa.concat_arrays([rows.column(name), pa.nulls(1, rows.schema.field(name).type)])
-            for name in self.columns
-        }
-        block = Block({ROW: columns}, count)
+        count = rows + 1
+        longer = {name: pa.concat_arrays([columns[name], pa.nulls(1, columns[name].type)]) for name in self.columns}
+        block = Block({ROW: longer}, count)
         size = len(self.slots)
         whole = np.zeros((size, count), np.int64)
         real = np.zeros((size, count if any(slot.form == "real" for slot in self.slots) else 0), np.float64)

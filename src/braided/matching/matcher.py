@@ -17,7 +17,8 @@ import pyarrow as pa
 from braided.errors import BraidedError
 from braided.matching import kernel
 from braided.matching.automaton import PAST_LAST, Automaton
-from braided.matching.conditions import Conditions, overflow
+from braided.matching.conditions import Columns, Conditions, overflow
+from braided.matching.expressions import columns_of
 from braided.matching.measures import Matches, Measures
 
 Int64s = npt.NDArray[np.int64]
@@ -29,9 +30,14 @@ _PIECE_BYTES = 8 << 20
 
 
 class Sorted(NamedTuple):
-    """Rows by key and time: where keys begin, times, which starts are decided and which rows are new."""
+    """Rows by key and time: where keys begin, times, which starts are decided and which rows are new.
 
+    Only the columns that the search reads are sorted. The others stay in `rows` as they came; `order` leads to them.
+    """
+
+    columns: Columns
     rows: pa.RecordBatch
+    order: Int64s
     bounds: Int64s
     times: Int64s
     done: Bytes
@@ -70,10 +76,17 @@ class Matcher:
         names = schema.names if self.measures.every else self.key
         return pa.schema([*(schema.field(name).remove_metadata() for name in names), *self.measures.fields])
 
+    @cached_property
+    def read(self) -> list[str]:
+        """The columns that the search reads of every row."""
+        names = {column.name for column in columns_of(tuple(self.conditions.plain.values()))}
+        names |= self.conditions.columns | self.measures.conditions.columns
+        return [name for name in self.measures.schema.names if name in names]
+
     def search(self, given: Sorted, horizon: int) -> Decided:
         """Return what is certain where all rows before the horizon are there; `given.done` is written to."""
         symbols = self.automaton.symbols
-        bits = self.conditions.bits(given.rows, given.bounds, len(symbols))
+        bits = self.conditions.bits(given.columns, given.bounds, len(symbols))
         # The successors of all states, and last what a match may begin with.
         every = [*self.automaton.after, self.automaton.first]
         starts = np.cumsum([0, *map(len, every)]).astype(np.int32)
@@ -87,7 +100,7 @@ class Matcher:
                 after, starts, np.array(self.automaton.symbol, np.int32), self.negated, self.skip, self.target
             ),
             self.conditions.machine(),
-            self.conditions.compute(given.rows),
+            self.conditions.compute(given.columns, len(given.times)),
             following,
             horizon,
             -1 if self.within is None else self.within,
@@ -96,24 +109,26 @@ class Matcher:
         if status == kernel.OVERFLOW:
             raise overflow(" or ".join(self.conditions.texts.values()))
         if status == kernel.STEPS:
-            key = ", ".join(f"{name}={given.rows.column(name)[at].as_py()!r}" for name in self.key) or "the stream"
+            row = int(given.order[at])
+            key = ", ".join(f"{name}={given.rows.column(name)[row].as_py()!r}" for name in self.key) or "the stream"
             raise BraidedError(
                 f"pattern: the search from one row took more than {MOST_STEPS:,} steps (key {key}); shorten within=, "
                 "let conditions exclude each other, or refer to fewer earlier symbols"
             )
         return Decided(Matches(found.first, found.length, found.states), found.stays, found.opens)
 
-    def results(self, rows: pa.RecordBatch, matches: Matches) -> Iterator[pa.RecordBatch]:
+    def results(self, given: Sorted, matches: Matches) -> Iterator[pa.RecordBatch]:
         """Yield matches as rows of the result, in pieces of bounded size."""
         if not len(matches.first):
             return
-        slots = self.measures.conditions.compute(rows)
+        rows = given.rows
+        slots = self.measures.conditions.compute(given.columns, len(given.times))
         excluded = np.array(self.automaton.excluded)
         width = max(1, rows.nbytes // max(1, rows.num_rows))
         for part in matches.chunks(min(_PIECE_ROWS, max(1, _PIECE_BYTES // width))):
-            made = self.measures.compute(rows, part, slots)
+            made = self.measures.compute(rows, given.order, part, slots)
             every = self.measures.every
-            index = pa.array(part.rows if every else part.first)
+            index = pa.array(given.order[part.rows if every else part.first])
             names = rows.schema.names if every else self.key
             columns = [rows.column(name).take(index) for name in names]
             piece = pa.RecordBatch.from_arrays([*columns, *made], schema=self.output)

@@ -117,11 +117,11 @@ class Matching:
                 given, hashes = self._sorted(stored, new if own is None else new.pick(own))
                 decided = self.matcher.search(given, horizon)
                 matches += len(decided.matches.first)
-                for piece in self.matcher.results(given.rows, decided.matches):
+                for piece in self.matcher.results(given, decided.matches):
                     results += piece.num_rows
                     yield piece
-                stays = decided.stays
-                left = Kept(given.rows, hashes, given.done).pick(stays)
+                stays = np.flatnonzero(decided.stays)
+                left = Kept(given.rows.take(pa.array(given.order[stays])), hashes[stays], given.done[stays])
                 kept.replace(leaves, left, decided.opens[stays], given.times[stays])
         waiting, opened = stage.stored(), kept.levels()
         return Outcome(
@@ -149,15 +149,18 @@ class Matching:
         rows = pa.concat_batches([part.rows for part in parts]) if stored else new.rows
         hashes = np.concatenate([part.hashes for part in parts])
         done = np.concatenate([part.done for part in parts])
+        times = _times(rows, self.time)
         shift = directory_shift(len(hashes))
-        order = sort_order(hashes, _times(rows, self.time), build_directory(hashes, shift), shift)
+        order = sort_order(hashes, times, build_directory(hashes, shift), shift)
         hashes = hashes[order]
         again, bounds = by_key(rows, order, hashes, self.matcher.key, exact=self.hasher.exact)
         if again is not None:
             order, hashes = order[again], hashes[again]
-        rows = rows.take(pa.array(order))
+        index = pa.array(order)
+        columns = {name: rows.column(name).take(index) for name in self.matcher.read}
+        done = done[order] if done.any() else done
         fresh = (order >= len(order) - len(new.hashes)).view(np.uint8)
-        return Sorted(rows, bounds, _times(rows, self.time), done[order] if done.any() else done, fresh), hashes
+        return Sorted(columns, rows, order, bounds, times[order], done, fresh), hashes
 
 
 def _times(rows: pa.RecordBatch, column: str) -> npt.NDArray[np.int64]:

@@ -95,8 +95,8 @@ class Measures:
         """What registers read of each row."""
         return prepare({}, self.registers, {}, len(self.symbols))
 
-    def compute(self, rows: pa.RecordBatch, found: Matches, slots: Any) -> list[pa.Array[Any]]:
-        """Return the columns for matches; `slots` are those of `conditions` for the rows."""
+    def compute(self, rows: pa.RecordBatch, order: Int64s, found: Matches, slots: Any) -> list[pa.Array[Any]]:
+        """Return the columns for matches among rows in an order; `slots` are those of `conditions` for them."""
         symbol = np.array(self.state_symbols, np.int32)
         whole, real, fine = replay(
             found.first, found.length, found.states, symbol, self.conditions.machine(), slots, self.every
@@ -108,12 +108,12 @@ class Measures:
             for at, register in enumerate(self.registers):
                 if register.final:
                     whole[:, at], real[:, at] = whole[last, at], real[last, at]
-        columns = self._columns(rows, found, whole, real)
+        columns = self._columns(rows, order, found, whole, real)
         count = len(found.states) if self.every else len(found.first)
         return [self._column(measure, columns, count) for measure in self.measures]
 
     def _columns(
-        self, rows: pa.RecordBatch, found: Matches, whole: Int64s, real: npt.NDArray[np.float64]
+        self, rows: pa.RecordBatch, order: Int64s, found: Matches, whole: Int64s, real: npt.NDArray[np.float64]
     ) -> dict[str, dict[str, pa.Array[Any]]]:
         columns: dict[str, dict[str, pa.Array[Any]]] = {}
         index: dict[str, pa.Array[Any]] = {}
@@ -127,7 +127,8 @@ class Measures:
             if column.side not in index:
                 register, back = place_of(column.side)
                 places = found.rows if register < 0 else whole[:, register]
-                index[column.side] = pa.array(places - back, mask=places < 0)
+                missing = places < 0
+                index[column.side] = pa.array(order[np.where(missing, 0, places - back)], mask=missing)
             side[column.name] = rows.column(column.name).take(index[column.side])
         return columns
 
