@@ -23,6 +23,7 @@ from braided.operator.blocks import Blocks
 from braided.operator.store import MemoryStore
 from braided.routing.keys import KeyHasher
 from braided.specs.match import MatchSpec
+from braided.specs.order import OrderSpec
 
 US = pa.timestamp("us")
 SECOND = 1_000_000
@@ -469,8 +470,44 @@ WRONG = [
 
 @pytest.mark.parametrize(("options", "message"), WRONG, ids=[message[:40] for _, message in WRONG])
 def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(BraidedError, match=re.escape(message)):
+    with pytest.raises(braided.OptionError, match=re.escape(message)):
         braided.local.match(table([("a", 0, 1)]), **{**BASE, **options})
+
+
+def test_columns_are_found_as_spark_finds_them() -> None:
+    data = table([("a", 0, 1), ("a", 1, 2)]).rename_columns(["k", "ts", "V"])
+    spec = MatchSpec(key="k", time="ts", pattern="a B", measures={"n": "sum(v)", "m": "A.v"}, within="1 second")
+    assert build(spec, [Stream("input", data.schema)]).operator.output.names == ["k", "n", "m"]
+    with pytest.raises(
+        BraidedError, match=re.escape("measures['n']='sum(v)': 'v': no such column; there are k, ts, V")
+    ):
+        build(spec, [Stream("input", data.schema, case_sensitive=True)])
+
+
+def test_collated_columns_can_be_copied_and_not_compared() -> None:
+    stream = Stream("input", table([("a", 0, "x")]).schema, collated=frozenset({"v"}))
+    given: dict[str, Any] = {"key": "k", "time": "ts", "pattern": "A B", "within": "1 second"}
+    assert build(MatchSpec(measures={"m": "last(B.v)"}, **given), [stream]).operator.output.names == ["k", "m"]
+    for options in ({"define": {"A": "v = 'x'"}, "measures": {"n": "count(*)"}}, {"measures": {"m": "max(v)"}}):
+        with pytest.raises(BraidedError, match="v has a collation; cast it to string before; docs"):
+            build(MatchSpec(**options, **given), [stream])
+
+
+def test_the_times_of_a_result_are_waited_for_by_the_next_operator() -> None:
+    """A match leaves at most `within` after its first row, so times of results are that much behind each other."""
+    schema = table([("a", 0, 1)]).schema
+    spec = MatchSpec(
+        key="k",
+        time="ts",
+        pattern="A B",
+        measures={"a": "A.ts", "n": "count(*)"},
+        within="10 seconds",
+        lateness="1 second",
+    )
+    plan = build(spec, [Stream("input", schema)])
+    assert plan.behind == (11 * SECOND,)
+    after = build(OrderSpec(time="a", lateness="1 second"), [plan.as_stream("input")])
+    assert after.operator.lateness == (11 * SECOND,)
 
 
 def test_skips_that_are_possible() -> None:

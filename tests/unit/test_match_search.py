@@ -14,6 +14,7 @@ from profiles import examples
 
 from braided.compile.match import matcher_of
 from braided.errors import OptionError
+from braided.matching.expressions import Source
 from braided.matching.matcher import Sorted
 from braided.specs.match import MatchSpec
 
@@ -150,7 +151,7 @@ def cases(draw: st.DrawFn, conditions: Any) -> tuple[Query, MatchSpec, list[Any]
 
 def check(query: Query, spec: MatchSpec, rows: list[Any]) -> None:
     try:
-        matcher = matcher_of(spec, SCHEMA, ())
+        matcher = matcher_of(spec, Source(SCHEMA), ())
     except OptionError as error:
         if "prev(x) may be before the first row of the match" not in str(error):
             raise

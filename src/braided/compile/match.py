@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
-
 from braided.compile.plan import Column, Copied, Made, Plan, Setting, per_key, watermark_after
 from braided.compile.stream import Stream, TimeMarks
 from braided.errors import OptionError
 from braided.matching.automaton import automaton_of
 from braided.matching.conditions import prepare
-from braided.matching.expressions import Register, Symbols, compile_define, compile_measure
+from braided.matching.expressions import Register, Source, Symbols, compile_define, compile_measure
 from braided.matching.matcher import Matcher
 from braided.matching.matching import Matching
 from braided.matching.measures import Measures
 from braided.matching.pattern import parse_pattern
+from braided.predicates.parse import Uncompilable
 from braided.predicates.tree import Column as Expression
 from braided.routing.keys import KeyHasher, common_key_type
 from braided.specs.match import MatchSpec
@@ -28,7 +27,7 @@ def build_match(spec: MatchSpec, streams: tuple[Stream, ...], setting: Setting) 
     keys = tuple(stream.key_column(name, "key") for name in keys)
     if len(set(keys)) < len(keys):
         raise OptionError(f"key={spec.key!r}: names a column twice; name each once")
-    matcher = matcher_of(spec, stream.schema, keys)
+    matcher = matcher_of(spec, Source(stream.schema, stream.collated, stream.case_sensitive), keys)
     marks = stream.marks_of(time)
     if isinstance(spec.lateness, list | tuple):
         raise OptionError(f"lateness={spec.lateness!r}: write one for the input")
@@ -55,8 +54,15 @@ def build_match(spec: MatchSpec, streams: tuple[Stream, ...], setting: Setting) 
     )
 
 
-def matcher_of(spec: MatchSpec, schema: pa.Schema, keys: tuple[str, ...]) -> Matcher:
+def matcher_of(spec: MatchSpec, source: Source, keys: tuple[str, ...]) -> Matcher:
     """Return the pattern with its conditions and measures compiled for the columns of a stream."""
+    try:
+        return _compiled(spec, source, keys)
+    except Uncompilable as error:
+        raise OptionError(str(error)) from error
+
+
+def _compiled(spec: MatchSpec, source: Source, keys: tuple[str, ...]) -> Matcher:
     pattern = parse_pattern(spec.pattern)
     automaton = automaton_of(pattern)
     names = automaton.symbols
@@ -66,17 +72,17 @@ def matcher_of(spec: MatchSpec, schema: pa.Schema, keys: tuple[str, ...]) -> Mat
     conditions, texts = {}, {}
     for name, text in (spec.define or {}).items():
         number, option = numbers[name.upper()], f"define[{name!r}]"
-        conditions[number] = compile_define(option, text, schema, symbols, number, registers)
+        conditions[number] = compile_define(option, text, source, symbols, number, registers)
         texts[number] = f"{option}={text!r}"
     prepared = prepare(conditions, registers, texts, len(names))
     every = spec.rows == "all"
     remembered: list[Register] = []
     measures = tuple(
-        compile_measure(name, text, schema, symbols, remembered, running=every) for name, text in spec.measures.items()
+        compile_measure(name, text, source, symbols, remembered, running=every) for name, text in spec.measures.items()
     )
     shown = {name: f"measures[{name!r}]={text!r}" for name, text in spec.measures.items()}
-    made = Measures(measures, tuple(remembered), names, automaton.symbol, schema, shown, every)
-    taken = [name.lower() for name in (schema.names if every else keys)]
+    made = Measures(measures, tuple(remembered), names, automaton.symbol, source.schema, shown, every)
+    taken = [name.lower() for name in (source.schema.names if every else keys)]
     for name in spec.measures:
         if name.lower() in taken:
             raise OptionError(f"measures[{name!r}]: the result has a column of that name; choose another")

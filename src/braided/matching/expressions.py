@@ -78,6 +78,25 @@ class Symbols:
 
 
 @dataclass(frozen=True)
+class Source:
+    """The columns of a stream: their schema, those that compare otherwise than by their bytes, how to find names."""
+
+    schema: pa.Schema
+    collated: frozenset[str] = frozenset()
+    case_sensitive: bool = False
+
+    def find(self, name: str, where: str) -> str:
+        """Return a column as the schema has it."""
+        names: list[str] = self.schema.names
+        folded = [] if self.case_sensitive else [known for known in names if known.lower() == name.lower()]
+        found = [name] if name in names else folded
+        if len(found) != 1:
+            why = "no such column" if not found else f"ambiguous among {', '.join(found)}"
+            raise OptionError(f"{where}: {name!r}: {why}; there are {', '.join(names)}")
+        return found[0]
+
+
+@dataclass(frozen=True)
 class Measure:
     """A column of the result: copied from a row, or computed as a value or a truth."""
 
@@ -99,20 +118,20 @@ def columns_of(node: Any) -> Iterator[Column]:
 
 
 def compile_define(
-    option: str, text: object, schema: pa.Schema, symbols: Symbols, own: int, registers: list[Register]
+    option: str, text: object, source: Source, symbols: Symbols, own: int, registers: list[Register]
 ) -> Truth:
     """Return the condition of a symbol; it may read rows of symbols before."""
     _check_text(option, text)
-    return _Compiler(option, str(text), schema, symbols, registers, own=own, running=True).condition()
+    return _Compiler(option, str(text), source, symbols, registers, own=own, running=True).condition()
 
 
 def compile_measure(
-    name: str, text: object, schema: pa.Schema, symbols: Symbols, registers: list[Register], *, running: bool
+    name: str, text: object, source: Source, symbols: Symbols, registers: list[Register], *, running: bool
 ) -> Measure:
     """Return a measure; where `running`, of the rows of the match up to each one."""
     option = f"measures[{name!r}]"
     _check_text(option, text)
-    return _Compiler(option, str(text), schema, symbols, registers, own=None, running=running).measure(name)
+    return _Compiler(option, str(text), source, symbols, registers, own=None, running=running).measure(name)
 
 
 def _check_text(option: str, text: object) -> None:
@@ -193,7 +212,7 @@ class _Compiler(Compiler):
         self,
         option: str,
         text: str,
-        schema: pa.Schema,
+        source: Source,
         symbols: Symbols,
         registers: list[Register],
         *,
@@ -201,7 +220,7 @@ class _Compiler(Compiler):
         running: bool,
     ) -> None:
         super().__init__(text, {}, option)
-        self._schema, self._symbols, self._registers = schema, symbols, registers
+        self._source, self._symbols, self._registers = source, symbols, registers
         self._own, self._running = own, running
         self._side: str | None = None
 
@@ -233,19 +252,17 @@ class _Compiler(Compiler):
             symbol, name = node.args
             side = self._side_of(symbol) if self._side is None else self._side
             found = self._found(name)
-            kind = arrow_type(self._schema.field(found).type)
+            arrow = self._source.schema.field(found).type
+            kind = arrow_type(arrow)
             if kind is None:
-                raise self._refusal(f"{node.text} has type {self._schema.field(found).type}")
+                raise self._refusal(f"{node.text} has type {arrow}")
+            if found in self._source.collated:
+                raise self._refusal(f"{node.text} has a collation; cast it to string before")
             return Column(side, found, kind)
         return self._navigation(node) if node.op == "navigation" else super().value(node)
 
     def _found(self, name: str) -> str:
-        names = self._schema.names
-        found = [name] if name in names else [known for known in names if known.lower() == name.lower()]
-        if len(found) != 1:
-            why = "no such column" if not found else f"ambiguous among {', '.join(found)}"
-            raise OptionError(f"{self._option}={self._text!r}: {name!r}: {why}; there are {', '.join(names)}")
-        return str(found[0])
+        return self._source.find(name, f"{self._option}={self._text!r}")
 
     def _mask(self, symbol: str) -> int:
         """Return the symbols that a name before a column stands for; none: the row itself, or any."""

@@ -139,7 +139,7 @@ class Matcher:
 
 def _pieces(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Cut rows in halves until each part is small."""
-    if rows.num_rows > 1 and rows.nbytes > _PIECE_BYTES:
+    if rows.num_rows > 1 and (rows.num_rows > _PIECE_ROWS or rows.nbytes > _PIECE_BYTES):
         middle = rows.num_rows // 2
         yield from _pieces(rows.slice(0, middle))
         yield from _pieces(rows.slice(middle))
