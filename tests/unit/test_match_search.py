@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,14 @@ from hypothesis import strategies as st
 from match_reference import Query, matches, text_of
 from profiles import examples
 
+from braided.compile.build import build
 from braided.compile.match import matcher_of
+from braided.compile.stream import Stream
 from braided.errors import OptionError
+from braided.local.runtime import LocalRuntime
 from braided.matching.expressions import Source
 from braided.matching.matcher import Sorted
+from braided.routing.content import row_hashes
 from braided.specs.match import MatchSpec
 
 SCHEMA = pa.schema([("t", pa.timestamp("us")), ("x", pa.int64()), ("p", pa.float64()), ("s", pa.string())])
@@ -187,3 +192,52 @@ def test_conditions_on_a_row(case: Any) -> None:
 @given(cases(PLAIN + EARLIER))
 def test_conditions_on_earlier_symbols(case: Any) -> None:
     check(*case)
+
+
+KEYED = pa.schema([("k", pa.int64()), ("id", pa.int64()), *SCHEMA])
+# A clock counts once some rows have been near it; until then nothing leaves and everything is decided at the end.
+BEFORE = [{"k": -1, "id": -1 - number, "t": -50, "x": None, "p": None, "s": None} for number in range(10)]
+
+
+@settings(max_examples=examples(2000), deadline=None)
+@given(
+    cases(PLAIN + EARLIER), st.lists(st.integers(0, 2), min_size=9, max_size=9), st.lists(st.booleans(), max_size=20)
+)
+def test_random_patterns_under_random_cuts(case: Any, keys: list[int], cuts: list[bool]) -> None:
+    """Rows of several keys come in batches of any size; what is open waits in the state of a worker."""
+    query, spec, rows = case
+    rows = [{"k": key, "id": number, **row} for number, (row, key) in enumerate(zip(rows, keys, strict=False))]
+    names = [name for name in "ABC" if name in query.define or f"'{name}'" in repr(query.tree) or name == query.negated]
+    measures = {"first": "first(id)", "last": "last(id)", **{name: f"count({name}.*)" for name in names}}
+    try:
+        plan = build(replace(spec, key="k", measures=measures, lateness="0 us"), [Stream("input", KEYED)])
+    except OptionError as error:
+        if "prev(x) may be before the first row of the match" not in str(error):
+            raise
+        return
+    runtime = LocalRuntime(plan.operator)
+    found = list(runtime.run_batch([(0, [pa.RecordBatch.from_pylist(BEFORE, KEYED)])]))
+    batch: list[Any] = []
+    for row, cut in zip(rows, [*cuts, *[False] * len(rows)], strict=False):
+        batch.append(row)
+        if cut:
+            found += runtime.run_batch([(0, [pa.RecordBatch.from_pylist(batch, KEYED)])])
+            batch = []
+    found += runtime.run_batch([(0, [pa.RecordBatch.from_pylist(batch, KEYED)] if batch else [])])
+    found += runtime.run_batch([(0, [])], final=True)
+    table = pa.Table.from_batches(found, plan.operator.output)
+    wanted = []
+    for key in {-1, *keys}:
+        own = in_order([row for row in (*BEFORE, *rows) if row["k"] == key])
+        for path in matches(query, own):
+            symbols = [symbol for _, symbol, _ in path]
+            wanted.append(
+                (key, own[path[0][0]]["id"], own[path[-1][0]]["id"], *(symbols.count(name) for name in names))
+            )
+    assert sorted(tuple(row.values()) for row in table.to_pylist()) == sorted(wanted)
+    assert not runtime.stores[0].blocks
+
+
+def in_order(rows: list[Any]) -> list[Any]:
+    hashes = row_hashes(pa.RecordBatch.from_pylist(rows, KEYED)).tolist()
+    return [rows[at] for at in sorted(range(len(rows)), key=lambda at: (rows[at]["t"], hashes[at]))]
