@@ -338,8 +338,8 @@ def match(
         measures.
 
     Cost: one shuffle; a sort of each batch by time and key. State: the rows that wait, and of every key those from the
-    first match that is open. Keys stay on their workers: use more workers than cores for level load. Not supported:
-    batch DataFrames, anchors, empty matches, unmatched rows, Spark Connect.
+    first match that is open. Keys stay on their workers: use more workers than cores for level load. Batch DataFrames
+    are searched key by key. Not supported: anchors, empty matches, unmatched rows, Spark Connect.
 
     Examples
     --------

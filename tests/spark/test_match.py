@@ -101,9 +101,16 @@ def test_columns_words_and_what_is_refused(
     assert capsys.readouterr().out == "found: looks for LOW+ UP{1,3} END? in order of ts, per k\n"
     # What leaves has a time that the next operator waits for.
     assert braided.order(found, time="first").columns == [*found.columns, "seq", "late"]
-    with pytest.raises(
-        braided.OptionError, match="df: a batch DataFrame is not supported yet; give a stream, or an Arr"
-    ):
-        braided.match(spark.createDataFrame([], DDL), **OPTIONS)
     with pytest.raises(braided.OptionError, match="input: Table is not a Spark DataFrame; for Arrow data use"):
         braided.match(pa.table({"k": [1]}), **OPTIONS)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("key", ["k", None])
+def test_a_batch_dataframe_gives_the_same_rows(spark: SparkSession, tmp_path: Path, key: Any) -> None:
+    table = write_disordered(tmp_path / "in", files=3)
+    options = {**OPTIONS, "key": key, "after": "skip to next row"}
+    found = braided.match(spark.read.schema(DDL).parquet(str(tmp_path / "in")), **options)
+    wanted = braided.local.match(table, **options).table.to_pylist()
+    assert found.dtypes == braided.match(file_stream(spark, tmp_path / "in", DDL), **options).dtypes
+    assert bag([row.asDict() for row in found.collect()]) == bag(wanted)
+    assert len(wanted) > 100

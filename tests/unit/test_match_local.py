@@ -16,7 +16,7 @@ from braided.compile.build import build
 from braided.compile.stream import Stream
 from braided.errors import BraidedError
 from braided.local.runtime import LocalRuntime
-from braided.matching import matcher, open_rows
+from braided.matching import matcher, matching, open_rows
 from braided.matching.keys import by_key
 from braided.matching.open_rows import Leaf, OpenRows
 from braided.operator.blocks import Blocks
@@ -356,6 +356,29 @@ def test_leaves_that_split_and_join_change_nothing(monkeypatch: pytest.MonkeyPat
     assert split == whole
     assert len(whole) > 50
     assert many > few + 5
+
+
+def test_rows_that_are_all_there_are_cut_between_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches of any size, keys of any size: a key is searched as a whole."""
+    rng = np.random.default_rng(3)
+    keys = np.sort(np.append(rng.integers(0, 40, 400), np.full(200, 7)))
+    data = pa.table({"k": keys, "ts": pa.array(rng.integers(0, SECOND, 600), US), "v": rng.integers(0, 3, 600)})
+    spec = MatchSpec(
+        key="k", time="ts", pattern="A B+ C?", define={"A": "v = 0", "B": "v >= prev(v)"}, within="1 minute",
+        measures={"a": "A.ts", "n": "count(*)"},
+    )  # fmt: skip
+    operator: Any = build(spec, [Stream("input", data.schema)]).operator
+    whole = pa.Table.from_batches(operator.find_all(data.to_batches()), operator.output)
+    assert whole.sort_by([("k", "ascending"), ("a", "ascending")]).to_pylist() == sorted(
+        braided.local.match(data, **{name: getattr(spec, name) for name in spec.words()}).table.to_pylist(),
+        key=lambda row: (row["k"], row["a"]),
+    )
+    monkeypatch.setattr(matching, "_ENOUGH_ROWS", 50)
+    cut = pa.Table.from_batches(operator.find_all(data.to_batches(11)), operator.output)
+    assert cut.sort_by([("k", "ascending"), ("a", "ascending")]).equals(
+        whole.sort_by([("k", "ascending"), ("a", "ascending")])
+    )
+    assert whole.num_rows > 50
 
 
 def test_a_search_that_takes_too_long_stops(monkeypatch: pytest.MonkeyPatch) -> None:

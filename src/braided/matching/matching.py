@@ -11,7 +11,7 @@ kept. The search begins anew from an undecided start when its key gets rows, so 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,15 +24,18 @@ from braided.matching.open_rows import Hashes, Kept, OpenRows
 from braided.operator.blocks import Blocks
 from braided.operator.contract import Admitted, Json, Outcome, Work
 from braided.operator.ordering_stage import OrderingStage
+from braided.operator.rows import Rows, in_order
 from braided.routing.keys import KeyHasher
 from braided.routing.routes import route
 from braided.routing.sorting import build_directory, directory_shift, sort_order
 from braided.routing.table import RoutingTable
-from braided.time.clocks import clamp
+from braided.time.clocks import MAX_TIME, clamp
 from braided.time.lateness import Lateness
 from braided.time.stream_clock import lateness_options
 
 _LABELS = ("input",)
+# Rows that are all there are searched about so many at a time.
+_ENOUGH_ROWS = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -133,6 +136,29 @@ class Matching:
             },
             streams=[{"name": name, **told} for name, told in zip(_LABELS, stage.report(), strict=True)],
         )
+
+    def find_all(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the results of rows that are all there. Precondition: rows of a key come one after the other."""
+        pending, enough = pa.RecordBatch.from_pylist([], schema=self.schema), _ENOUGH_ROWS
+        parts: list[pa.RecordBatch] = []
+        for batch in batches:
+            parts.append(batch)
+            if pending.num_rows + sum(part.num_rows for part in parts) < enough:
+                continue
+            pending, parts = pa.concat_batches([pending, *parts]), []
+            hashes = self._hashes(pending)
+            others = np.flatnonzero(hashes != hashes[-1])
+            cut = int(others[-1]) + 1 if len(others) else 0
+            yield from self._all(pending.slice(0, cut))
+            pending = pending.slice(cut)
+            enough = max(_ENOUGH_ROWS, 2 * pending.num_rows)
+        yield from self._all(pa.concat_batches([pending, *parts]))
+
+    def _all(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        ordered = in_order(Rows(rows), _times(rows, self.time))[0].rows
+        new = Kept(ordered, self._hashes(ordered), np.zeros(ordered.num_rows, np.uint8))
+        given, _ = self._sorted([], new)
+        yield from self.matcher.results(given, self.matcher.search(given, MAX_TIME).matches)
 
     def _pieces(self, stage: OrderingStage) -> Iterator[tuple[pa.RecordBatch, int]]:
         """Yield rows in order, piece by piece, with the time before which all are there; the last may have none."""
