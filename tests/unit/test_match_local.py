@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import re
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -483,6 +484,7 @@ WRONG = [
     ({"after": "skip to first A"}, "after='skip to first A': that may be the first row of the match, from which the same"),
     ({"after": "skip to last C", "pattern": "A C? B"}, "after='skip to last C': a match may have no C; skip to one that"),
     ({"after": "skip to last A", "pattern": "A B A?"}, "that may be the first row of the match, from which the same match"),
+    ({"rows": "all with unmatched rows"}, "unmatched rows are not supported; write 'all' for those of matches"),
     ({"rows": "every"}, "rows='every': write 'one' or 'all'"),
     ({"lateness": ("1 second", "2 seconds")}, "lateness=('1 second', '2 seconds'): write one for the input"),
     ({"key": "z"}, "key='z': the input has no such column; it has k, ts, v"),
@@ -533,14 +535,40 @@ def test_the_times_of_a_result_are_waited_for_by_the_next_operator() -> None:
     assert after.operator.lateness == (11 * SECOND,)
 
 
+def test_decimals_are_compared_and_not_summed() -> None:
+    data = table([("a", 0, Decimal("1.50")), ("a", 1, Decimal("2.25"))], v=pa.decimal128(20, 2))
+    given = {"pattern": "A B", "define": {"B": "v > A.v"}, "measures": {"high": "max(v)", "low": "min(v)"}}
+    assert find(data, **given) == [{"k": "a", "high": Decimal("2.25"), "low": Decimal("1.50")}]
+    for options, message in (
+        ({"measures": {"n": "sum(v)"}}, "measures['n']='sum(v)': sum(v): SUM of decimal(20,2); cast it to double"),
+        ({"define": {"B": "v + A.v > 1"}}, "define['B']='v + A.v > 1': v + A.v is decimal arithmetic"),
+        ({"define": {"B": "count(*) = 1.5"}}, "define['B']='count(*) = 1.5': computes decimal(21,1) of different rows"),
+    ):
+        with pytest.raises(braided.OptionError, match=re.escape(message)):
+            find(data, **{**given, **options})
+
+
+def test_columns_of_our_own_names_are_the_users() -> None:
+    names = ["k", "ts", "__braided_hash"]
+    data = table([*SETTLED, ("a", 1, 1), ("a", 2, 2), ("z", 3, 3)]).rename_columns(names)
+    given = {"pattern": "A B", "define": {"A": "`__braided_hash` = 1"}, "measures": {"n": "last(`__braided_hash`)"}}
+    assert find(data, **given) == [{"k": "a", "n": 2}]
+
+
 def test_skips_that_are_possible() -> None:
     data = table([("a", 0, 1), ("a", 1, 2), ("a", 2, 3), ("a", 3, 4)])
     given = {"pattern": "A B+ C", "define": {"B": "count(*) < 3"}, "measures": {"a": "A.v", "c": "C.v"}}
     starts = {
         after: sorted(row["a"] for row in find(data, after=after, **given))
-        for after in ("skip past last row", "skip to next row", "skip to first B", "skip to last C", "SKIP TO LAST b")
+        for after in (
+            "skip past last row",
+            "skip to next row",
+            "skip to first B",
+            "skip to last C",
+            "AFTER MATCH SKIP TO LAST b",
+        )
     }
     assert starts == {
         "skip past last row": [1], "skip to next row": [1, 2], "skip to first B": [1, 2], "skip to last C": [1],
-        "SKIP TO LAST b": [1, 2],
+        "AFTER MATCH SKIP TO LAST b": [1, 2],
     }  # fmt: skip

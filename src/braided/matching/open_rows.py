@@ -22,7 +22,7 @@ import pyarrow as pa
 from braided.operator.blocks import BLOCK_BYTES, Blocks, parts_of
 from braided.operator.contract import Json
 
-HASH, DONE = "__braided_hash", "__braided_done"
+_FIELDS = [pa.field("__braided_hash", pa.uint64()), pa.field("__braided_done", pa.uint8())]
 # A leaf with more rows is split; neighbours with fewer than a quarter of it together become one.
 LEAF_ROWS = 1 << 15
 _CHUNK_ROWS = 1 << 19
@@ -67,7 +67,7 @@ class OpenRows:
 
     def __init__(self, blocks: Blocks, schema: pa.Schema, state: Sequence[Json] | None) -> None:
         self._blocks, self._schema = blocks, schema
-        self._stored = pa.schema([*schema, pa.field(HASH, pa.uint64()), pa.field(DONE, pa.uint8())])
+        self._stored = pa.schema([*schema, *_FIELDS])
         self.leaves = [Leaf(**leaf) for leaf in state] if state else [Leaf()]
 
     def to_json(self) -> list[Json]:
@@ -125,7 +125,7 @@ class OpenRows:
     def _decoded(self, content: pa.Buffer) -> Kept:
         batch = pa.ipc.read_record_batch(content, self._stored)
         rows = pa.RecordBatch.from_arrays(batch.columns[:-2], schema=self._schema)
-        return Kept(rows, batch.column(HASH).to_numpy(), batch.column(DONE).to_numpy())
+        return Kept(rows, *(batch.column(at).to_numpy() for at in (len(self._schema), len(self._schema) + 1)))
 
     def replace(self, leaves: Sequence[Leaf], kept: Kept, opens: npt.NDArray[np.bool_], times: Times) -> None:
         """Write what is kept in place of what leaves had; `opens` says which rows are open starts."""

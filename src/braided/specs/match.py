@@ -15,7 +15,9 @@ from braided.specs.shared import LATENESS_WORDS
 from braided.specs.spec import Spec, option
 from braided.typing import Duration, Keys, Latenesses, RowsPerMatch
 
-_AFTER = re.compile(r"skip +(?:(past +last +row)|(to +next +row)|to +(first|last) +([A-Za-z_]\w*))", re.IGNORECASE)
+_AFTER = re.compile(
+    r"(?:after +match +)?skip +(?:(past +last +row)|(to +next +row)|to +(first|last) +([A-Za-z_]\w*))", re.IGNORECASE
+)
 _SKIP = "write 'skip past last row', 'skip to next row', 'skip to first X' or 'skip to last X'"
 
 
@@ -85,6 +87,8 @@ class MatchSpec(Spec):
         automaton = automaton_of(pattern)
         if not isinstance(self.time, str):
             raise OptionError(f"time={self.time!r}: write a column name")
+        if "unmatched" in str(self.rows).lower():
+            raise OptionError(f"rows={self.rows!r}: unmatched rows are not supported; write 'all' for those of matches")
         if self.rows not in ("one", "all"):
             raise OptionError(f"rows={self.rows!r}: write 'one' or 'all'")
         self._check_names(pattern)
