@@ -382,6 +382,19 @@ def test_rows_that_are_all_there_are_cut_between_keys(monkeypatch: pytest.Monkey
     assert whole.num_rows > 50
 
 
+def test_many_rows_of_a_key_that_never_match_are_no_square() -> None:
+    """All 100,000 rows may begin a match that no row ends: ten thousand million steps, had every start to try all."""
+    count = 100_000
+    data = pa.table(
+        {"k": np.zeros(count, np.int64), "ts": pa.array(np.arange(count), US), "v": np.ones(count, np.int64)}
+    )
+    given: dict[str, Any] = {"key": "k", "time": "ts", "within": "1 minute", "measures": {"n": "count(*)"}}
+    for pattern, found in (("A X* B", 0), ("A X*? B", 0), ("A (X | Y)* !B", 1)):
+        define = {"A": "v = 1", "B": "v = 2"}
+        table = braided.local.match(data, pattern=pattern, define=define, batch_rows=30_000, **given).table
+        assert table.num_rows == found
+
+
 def test_a_search_that_takes_too_long_stops(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(matcher, "MOST_STEPS", 1000)
     data = table([("a", time / 10, 1) for time in range(60)])

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from match_reference import Query, matches, text_of
@@ -18,6 +19,7 @@ from braided.compile.match import matcher_of
 from braided.compile.stream import Stream
 from braided.errors import OptionError
 from braided.local.runtime import LocalRuntime
+from braided.matching import matcher as matcher_module
 from braided.matching.expressions import Source
 from braided.matching.matcher import Sorted
 from braided.routing.content import row_hashes
@@ -166,9 +168,16 @@ def check(query: Query, spec: MatchSpec, rows: list[Any]) -> None:
     bounds = np.array([0, count] if count else [0], np.int64)
     times = np.array([row["t"] for row in rows], np.int64)
     columns = {name: batch.column(name) for name in matcher.read}
-    none, every = np.zeros(count, np.uint8), np.ones(count, np.uint8)
-    given_ = Sorted(columns, batch, np.arange(count), bounds, times, none, every)
-    decided = matcher.search(given_, 1 << 60)
+    for many in (1, 64):  # with a look ahead, and without
+        none, every = np.zeros(count, np.uint8), np.ones(count, np.uint8)
+        given_ = Sorted(columns, batch, np.arange(count), bounds, times, none, every)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(matcher_module, "MANY_ROWS", many)
+            decided = matcher.search(given_, 1 << 60)
+        check_decided(query, rows, matcher, decided)
+
+
+def check_decided(query: Query, rows: list[Any], matcher: Any, decided: Any) -> None:
     found = decided.matches
     symbols, ends = matcher.automaton.symbol, np.cumsum(found.length)
     paths = []
@@ -182,13 +191,13 @@ def check(query: Query, spec: MatchSpec, rows: list[Any]) -> None:
     assert not decided.opens.any()
 
 
-@settings(max_examples=examples(3000), deadline=None)
+@settings(max_examples=examples(3000, quick=200), deadline=None)
 @given(cases(PLAIN))
 def test_conditions_on_a_row(case: Any) -> None:
     check(*case)
 
 
-@settings(max_examples=examples(3000), deadline=None)
+@settings(max_examples=examples(3000, quick=200), deadline=None)
 @given(cases(PLAIN + EARLIER))
 def test_conditions_on_earlier_symbols(case: Any) -> None:
     check(*case)
@@ -199,12 +208,21 @@ KEYED = pa.schema([("k", pa.int64()), ("id", pa.int64()), *SCHEMA])
 BEFORE = [{"k": -1, "id": -1 - number, "t": -50, "x": None, "p": None, "s": None} for number in range(10)]
 
 
-@settings(max_examples=examples(2000), deadline=None)
+@settings(max_examples=examples(2000, quick=200), deadline=None)
 @given(
-    cases(PLAIN + EARLIER), st.lists(st.integers(0, 2), min_size=9, max_size=9), st.lists(st.booleans(), max_size=20)
+    cases(PLAIN + EARLIER),
+    st.lists(st.integers(0, 2), min_size=9, max_size=9),
+    st.lists(st.booleans(), max_size=20),
+    st.booleans(),
 )
-def test_random_patterns_under_random_cuts(case: Any, keys: list[int], cuts: list[bool]) -> None:
+def test_random_patterns_under_random_cuts(case: Any, keys: list[int], cuts: list[bool], ahead: bool) -> None:
     """Rows of several keys come in batches of any size; what is open waits in the state of a worker."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(matcher_module, "MANY_ROWS", 1 if ahead else 64)
+        check_cuts(case, keys, cuts)
+
+
+def check_cuts(case: Any, keys: list[int], cuts: list[bool]) -> None:
     query, spec, rows = case
     rows = [{"k": key, "id": number, **row} for number, (row, key) in enumerate(zip(rows, keys, strict=False))]
     names = [name for name in "ABC" if name in query.define or f"'{name}'" in repr(query.tree) or name == query.negated]

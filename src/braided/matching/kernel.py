@@ -31,7 +31,9 @@ Bytes = npt.NDArray[np.uint8]
 _FAILED, _FOUND, _WAITS, _NO_ROOM, STEPS, OVERFLOW = 0, 1, 2, 3, 4, 5
 FINE = 0
 # Where the search is: at which key and start, from where rows of the key are kept, what has been found.
-_GROUP, _START, _KEEP, _MATCHES, _FILLED, _STAMP, _LENGTH, _NUMBERS = range(8)
+_GROUP, _START, _KEEP, _MATCHES, _FILLED, _STAMP, _LENGTH, _LOOKS, _LOW, _NUMBERS = range(10)
+# What is known of the rows ahead takes at most so many numbers.
+_MOST_AHEAD = 1 << 24
 _FOREVER = np.int64(np.iinfo(np.int64).max)
 
 
@@ -65,6 +67,8 @@ class _Space(NamedTuple):
     whole: Int64s
     real: npt.NDArray[np.float64]
     numbers: Int64s
+    ahead: Int64s
+    """For each row and state of a key with many rows, how soon a match through there may end."""
 
 
 class Found(NamedTuple):
@@ -100,6 +104,25 @@ def next_of(bounds: Int64s, bits: npt.NDArray[np.uint64], symbol: np.int64) -> I
 
 
 @in_place
+def _look_ahead(rows, automaton, ahead, low, high, horizon):  # type: ignore[no-untyped-def]
+    """Find how soon a match may end that has a row in a state; a row that is not there yet comes at the horizon."""
+    states = len(automaton.symbol)
+    for row in range(high - 1, low - 1, -1):
+        for state in range(states):
+            soonest = _FOREVER
+            if (rows.bits[row] >> np.uint64(automaton.symbol[state])) & np.uint64(1):
+                for at in range(automaton.starts[state], automaton.starts[state + 1]):
+                    then = automaton.after[at]
+                    if then < 0:
+                        soonest = min(soonest, rows.times[row])
+                    elif row + 1 == high:
+                        soonest = min(soonest, horizon)
+                    else:
+                        soonest = min(soonest, ahead[(row + 1 - low) * states + then])
+            ahead[(row - low) * states + state] = soonest
+
+
+@in_place
 def _followed(rows, automaton, machine, slots, following, space, row, high, deadline, limit):  # type: ignore[no-untyped-def]
     """Look for a row that the pattern forbids after a match."""
     negated = automaton.negated
@@ -130,7 +153,7 @@ def _search(rows, automaton, machine, slots, following, space, start, high, dead
     states, coded = len(symbol), machine.code_starts
     plain = coded[len(coded) - 1] == 0
     space.numbers[_STAMP] += 1
-    stamp = space.numbers[_STAMP]
+    stamp, looks, low = space.numbers[_STAMP], space.numbers[_LOOKS], space.numbers[_LOW]
     depth = steps = 0
     pointer[0], stop = starts[states], starts[states + 1]
     while True:
@@ -167,6 +190,8 @@ def _search(rows, automaton, machine, slots, following, space, start, high, dead
         if coded[name] == coded[name + 1] and not (bits[row] >> np.uint64(name)) & np.uint64(1):
             continue
         if plain:
+            if looks and space.ahead[(row - low) * states + state] > deadline:
+                continue
             if seen[depth * states + state] == stamp:
                 continue
             seen[depth * states + state] = stamp
@@ -187,7 +212,7 @@ def _search(rows, automaton, machine, slots, following, space, start, high, dead
 
 
 @in_place
-def _scan(rows, automaton, machine, slots, following, space, found, horizon, within, limit):  # type: ignore[no-untyped-def]
+def _scan(rows, automaton, machine, slots, following, space, found, horizon, within, limit, many):  # type: ignore[no-untyped-def]
     """Go on from where the numbers say until all keys are done, or something lacks room or is wrong; return which."""
     bounds, times, done, fresh, bits = rows.bounds, rows.times, rows.done, rows.fresh, rows.bits
     symbol, skip, target = automaton.symbol, automaton.skip, automaton.target
@@ -212,6 +237,10 @@ def _scan(rows, automaton, machine, slots, following, space, found, horizon, wit
                     stays[row] = True
                     opens[row] = row == start or (skip == NEXT_ROW and not done[row])
                 continue
+            numbers[_LOOKS], numbers[_LOW] = 0, bounds[group]
+            if high - start >= many and (high - bounds[group]) * len(symbol) <= len(space.ahead):
+                _look_ahead(rows, automaton, space.ahead, bounds[group], high, horizon)
+                numbers[_LOOKS] = 1
         while start < high:
             if done[start] or (at_once and not bits[start] & begin):
                 done[start] = 1
@@ -262,17 +291,21 @@ def find_matches(
     horizon: int,
     within: int,
     limit: int,
+    many: int,
 ) -> tuple[Found, int, int]:
     """Return the matches that are decided with what is kept, how it ended, and the row where it did.
 
     `following` is `next_of` the negated symbol, empty if there is none. Starts that are decided are marked as `done`.
-    The kernels allocate nothing: they stop where there is no room, and go on with more.
+    Where a key has `many` rows it is first found out from where a match can end in time, so that searches that lead
+    nowhere are short. The kernels allocate nothing: they stop where there is no room, and go on with more.
     """
     count, states = len(rows.times), len(automaton.symbol)
     plain = machine.code_starts[-1] == 0
     numbers = np.zeros(_NUMBERS, np.int64)
     numbers[_START] = -1
     depth, matches, filled = 32, 1024, 4096
+    sizes = np.diff(rows.bounds) * states
+    ahead = np.empty(sizes[(sizes >= many * states) & (sizes <= _MOST_AHEAD) & plain].max(initial=0), np.int64)
     stays, opens = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
     first, length, flat = np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int32)
     while True:
@@ -283,13 +316,14 @@ def find_matches(
             np.zeros((depth + 1, len(machine.kinds)), np.int64),
             np.zeros((depth + 1, len(machine.kinds)), np.float64),
             numbers,
+            ahead,
         )
         space.whole[0, machine.kinds < COUNT] = -1
         first, length, flat = _larger(first, matches), _larger(length, matches), _larger(flat, filled)
         found = Found(first, length, flat, stays, opens)
         status = _scan(
             rows, automaton, machine, slots, following, space, found,
-            np.int64(horizon), np.int64(within), np.int64(limit),
+            np.int64(horizon), np.int64(within), np.int64(limit), np.int64(many),
         )  # fmt: skip
         if status != _NO_ROOM:
             count, states = int(numbers[_MATCHES]), int(numbers[_FILLED])

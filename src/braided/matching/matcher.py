@@ -25,6 +25,8 @@ Int64s = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
 MOST_STEPS = 1_000_000
+# In keys with so many rows searches look ahead.
+MANY_ROWS = 64
 _PIECE_ROWS = 1 << 17
 _PIECE_BYTES = 8 << 20
 
@@ -105,6 +107,7 @@ class Matcher:
             horizon,
             -1 if self.within is None else self.within,
             MOST_STEPS,
+            MANY_ROWS,
         )
         if status == kernel.OVERFLOW:
             raise overflow(" or ".join(self.conditions.texts.values()))
