@@ -401,9 +401,23 @@ def test_a_search_that_takes_too_long_stops(monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(BraidedError) as caught:
         find(data, pattern="A+ B+ C+ D", define={"D": "v > sum(A.v) + 1000"}, measures={"n": "count(*)"})
     assert str(caught.value) == (
-        "pattern: the search from one row took more than 1,000 steps (key k='a'); shorten within=, let conditions "
-        "exclude each other, or refer to fewer earlier symbols"
+        "pattern: the search took more than 1,000 steps from one row, or 1,000 for every row (key k='a'); shorten within=, "
+        "let conditions exclude each other, or refer to fewer earlier symbols"
     )
+
+
+@pytest.mark.parametrize("pattern", ["A B* C", "A !C"])
+def test_many_searches_that_each_take_long_stop(pattern: str) -> None:
+    """Each of 20,000 starts tries all rows after it, which is below the limit of one search."""
+    count = 20_000
+    data = pa.table(
+        {"k": np.zeros(count, np.int64), "ts": pa.array(np.arange(count), US), "v": np.ones(count, np.int64)}
+    )
+    with pytest.raises(BraidedError, match=r"or 1,000 for every row \(key k=0\)"):
+        braided.local.match(
+            data, key="k", time="ts", pattern=pattern, define={"C": "v > count(*)"}, measures={"n": "count(*)"},
+            within="1 minute", after="skip to next row",
+        )  # fmt: skip
 
 
 def test_plain_conditions_are_never_too_many_steps(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,8 +30,10 @@ Bytes = npt.NDArray[np.uint8]
 # What a search comes to; beyond the first three it stops everything.
 _FAILED, _FOUND, _WAITS, _NO_ROOM, STEPS, OVERFLOW = 0, 1, 2, 3, 4, 5
 FINE = 0
+# So many steps are a key's, beside those that one search may take.
+STEPS_A_ROW = 1000
 # Where the search is: at which key and start, from where rows of the key are kept, what has been found.
-_GROUP, _START, _KEEP, _MATCHES, _FILLED, _STAMP, _LENGTH, _LOOKS, _LOW, _NUMBERS = range(10)
+_GROUP, _START, _KEEP, _MATCHES, _FILLED, _STAMP, _LENGTH, _LOOKS, _LOW, _SPENT, _NUMBERS = range(11)
 # What is known of the rows ahead takes at most so many numbers.
 _MOST_AHEAD = 1 << 24
 _FOREVER = np.int64(np.iinfo(np.int64).max)
@@ -123,15 +125,16 @@ def _look_ahead(rows, automaton, ahead, low, high, horizon):  # type: ignore[no-
 
 
 @in_place
-def _followed(rows, automaton, machine, slots, following, space, row, high, deadline, limit):  # type: ignore[no-untyped-def]
+def _followed(rows, automaton, machine, slots, following, space, row, high, deadline, most):  # type: ignore[no-untyped-def]
     """Look for a row that the pattern forbids after a match."""
     negated = automaton.negated
     if machine.code_starts[negated] == machine.code_starts[negated + 1]:
         found = row < high and following[row] < high and rows.times[following[row]] <= deadline
         return _FOUND if found else _FAILED
-    depth, until = space.numbers[_LENGTH], row + limit
+    depth = space.numbers[_LENGTH]
     while row < high and rows.times[row] <= deadline:
-        if row == until:
+        space.numbers[_SPENT] += 1
+        if space.numbers[_SPENT] > most:
             return STEPS
         if not advance(machine, slots, space.whole, space.real, depth, negated, row):
             return OVERFLOW
@@ -154,7 +157,7 @@ def _search(rows, automaton, machine, slots, following, space, start, high, dead
     plain = coded[len(coded) - 1] == 0
     space.numbers[_STAMP] += 1
     stamp, looks, low = space.numbers[_STAMP], space.numbers[_LOOKS], space.numbers[_LOW]
-    depth = steps = 0
+    depth, most = 0, space.numbers[_SPENT] + limit
     pointer[0], stop = starts[states], starts[states + 1]
     while True:
         if pointer[depth] == stop:
@@ -167,14 +170,14 @@ def _search(rows, automaton, machine, slots, following, space, start, high, dead
         pointer[depth] += 1
         row = start + depth
         if not plain:
-            steps += 1
-            if steps > limit:
+            space.numbers[_SPENT] += 1
+            if space.numbers[_SPENT] > most:
                 return STEPS
         if state < 0:
             space.numbers[_LENGTH] = depth
             if negated < 0:
                 return _FOUND
-            answer = _followed(rows, automaton, machine, slots, following, space, row, high, deadline, limit - steps)
+            answer = _followed(rows, automaton, machine, slots, following, space, row, high, deadline, most)
             if answer == _FAILED:
                 return _FOUND if closed else _WAITS
             if answer != _FOUND:
@@ -237,7 +240,7 @@ def _scan(rows, automaton, machine, slots, following, space, found, horizon, wit
                     stays[row] = True
                     opens[row] = row == start or (skip == NEXT_ROW and not done[row])
                 continue
-            numbers[_LOOKS], numbers[_LOW] = 0, bounds[group]
+            numbers[_LOOKS], numbers[_LOW], numbers[_SPENT] = 0, bounds[group], 0
             if high - start >= many and (high - bounds[group]) * len(symbol) <= len(space.ahead):
                 _look_ahead(rows, automaton, space.ahead, bounds[group], high, horizon)
                 numbers[_LOOKS] = 1
@@ -251,6 +254,8 @@ def _scan(rows, automaton, machine, slots, following, space, found, horizon, wit
                 rows, automaton, machine, slots, following, space, start, high, deadline, deadline < horizon, limit
             )
             depth = numbers[_LENGTH]
+            if numbers[_SPENT] > limit + STEPS_A_ROW * (high - numbers[_LOW]):
+                result = STEPS
             if result == _FOUND and (numbers[_MATCHES] == len(first) or numbers[_FILLED] + depth > len(flat)):
                 result = _NO_ROOM
             if result > _WAITS:

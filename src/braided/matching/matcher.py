@@ -115,8 +115,9 @@ class Matcher:
             row = int(given.order[at])
             key = ", ".join(f"{name}={given.rows.column(name)[row].as_py()!r}" for name in self.key) or "the stream"
             raise BraidedError(
-                f"pattern: the search from one row took more than {MOST_STEPS:,} steps (key {key}); shorten within=, "
-                "let conditions exclude each other, or refer to fewer earlier symbols"
+                f"pattern: the search took more than {MOST_STEPS:,} steps from one row, or {kernel.STEPS_A_ROW:,} for "
+                f"every row (key {key}); shorten within=, let conditions exclude each other, or refer to fewer earlier "
+                "symbols"
             )
         return Decided(Matches(found.first, found.length, found.states), found.stays, found.opens)
 
