@@ -1,7 +1,9 @@
 """One measured run of one engine on one workload, in a JVM of its own.
 
 Every engine reads the same files in lock step (one file a side a batch), does its work in the same number of
-partitions on two cores, and ends in the same sink: a count and a checksum of the result, then noop.
+partitions on two cores, and ends in the same sink: a count and a checksum of the result, then noop. Engines whose name
+has `files` write Parquet instead, from which DuckDB takes count and checksum: `files_direct` by `braided.files` and
+`braided.write_files`, the others by Spark's own source and sink.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workloads import ARROW_ROW_BYTES, Workload, checksum
+from workloads import ARROW_ROW_BYTES, Workload, checksum, written_result
 
 from braided.spark.conf import SPARK_CONF
 
@@ -32,6 +34,7 @@ SAME_FOR_ALL = {
 }
 # The rivals keep their state as Braided does; the other settings it asks for concern Python alone.
 ROCKSDB = {name: value for name, value in SPARK_CONF.items() if ".stateStore." in name}
+DDL = "k long, ts timestamp, v long"
 JOIN_FORMAT = "spark.sql.streaming.join.stateFormatVersion"
 
 ENGINES: dict[str, dict[str, str]] = {
@@ -44,6 +47,10 @@ ENGINES: dict[str, dict[str, str]] = {
     "native_rocksdb_v3": ROCKSDB | {JOIN_FORMAT: "3"},
     "native_rocksdb_v2": ROCKSDB | {JOIN_FORMAT: "2"},
     "passthrough": {},
+    "files_direct": SPARK_CONF,
+    "files_spark": SPARK_CONF,
+    "native_files_hdfs": {},
+    "native_files_rocksdb_v4": ROCKSDB | {JOIN_FORMAT: "4"},
 }
 
 
@@ -51,41 +58,50 @@ def run(engine: str, workload: Workload, data: Path, scratch: Path) -> dict[str,
     """Run the whole input through `engine` and return its batch times, result and state size."""
     from pyspark.sql import functions as F
 
+    import braided
+
     spark = _session(engine, workload, scratch)
+    direct = engine == "files_direct"
     left, right = (
-        spark.readStream.schema("k long, ts timestamp, v long")
-        .option("maxFilesPerTrigger", 1)
-        .parquet(str(data / side))
+        braided.files(spark, str(data / side), schema=DDL, max_files=1)
+        if direct
+        else spark.readStream.schema(DDL).option("maxFilesPerTrigger", 1).parquet(str(data / side))
         for side in ("left", "right")
     )
+    ours = engine.startswith(("braided", "files"))
     if engine == "passthrough":
         result, part = left.unionAll(right).repartition(workload.partitions, "k"), "v"
     else:
-        if engine.startswith("braided"):
-            result = _braided(left, right, workload, engine, scratch)
-        else:
-            result = _native(left, right, workload)
+        result = _braided(left, right, workload, engine, scratch) if ours else _native(left, right, workload)
         part = checksum("v", "v_right", "k * 31 + unix_micros(ts) * 7 + unix_micros(ts_right) * 13")
-    result = result.observe("benchmark", F.count(F.lit(1)).alias("count"), F.sum(F.expr(part)).alias("checksum"))
     started = time.perf_counter()
-    query = (
-        result.writeStream.format("noop")
-        .option("checkpointLocation", str(scratch / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
+    out, checkpoint = scratch / "out", str(scratch / "checkpoint")
+    if direct:
+        query = braided.write_files(result, str(out), checkpoint=checkpoint, trigger="available now")
+    else:
+        if "files" in engine:
+            sink = result.writeStream.format("parquet").option("path", str(out))
+        else:
+            counted = F.count(F.lit(1)).alias("count"), F.sum(F.expr(part)).alias("checksum")
+            sink = result.observe("benchmark", *counted).writeStream.format("noop")
+        query = sink.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
     query.awaitTermination()
     total_s = time.perf_counter() - started
     batches = [p for p in query.recentProgress if p["numInputRows"]]
-    expected = [2 * rows for rows in workload.batch_rows()]
+    # On the direct path, what the source hands out are files: one a side.
+    expected = [2 if direct else 2 * rows for rows in workload.batch_rows()]
     if (got := [p["numInputRows"] for p in batches]) != expected:
         raise RuntimeError(f"batches of {got} rows, where the files hold {expected}")
-    observed = [p["observedMetrics"]["benchmark"] for p in batches]
+    if "files" in engine:
+        written = braided.topic(str(out)).files() if direct else [str(path) for path in out.glob("*.parquet")]
+        found = written_result(written)
+    else:
+        observed = [p["observedMetrics"]["benchmark"] for p in batches]
+        found = {what: sum(o[what] or 0 for o in observed) for what in ("count", "checksum")}
     seconds = [p["durationMs"]["triggerExecution"] / 1_000 for p in batches]
     outcome = {
         "engine": engine,
-        "count": sum(o["count"] for o in observed),
-        "checksum": sum(o["checksum"] or 0 for o in observed),
+        **found,
         "batch_s": seconds,
         "steady_s": statistics.median(seconds[-workload.measured :]),
         "total_s": round(total_s, 3),
@@ -93,7 +109,7 @@ def run(engine: str, workload: Workload, data: Path, scratch: Path) -> dict[str,
         "last_duration_ms": dict(batches[-1]["durationMs"]),
         "spark": spark.version,
     }
-    if engine.startswith("braided"):
+    if ours:
         outcome |= _braided_state(query)
     spark.stop()
     return outcome

@@ -60,6 +60,8 @@ class Workload:
     def engines(self) -> tuple[str, ...]:
         """The engines that take part by default."""
         ours = (self.subject, *(name for name, _ in self.rivals))
+        if self.subject == "files_direct":
+            return (*ours, "native_files_hdfs", "native_files_rocksdb_v4")
         return (
             *ours,
             *(() if self.bar == 0 else ("native_hdfs", "native_rocksdb_v4")),
@@ -108,6 +110,19 @@ WORKLOADS = {
             "uniform8", 10, 100_000, 100_000, warm=12, measured=16, bar=0.0, aim=0.0, partitions=8,
             subject="braided_adaptive", rivals=(("braided_hash", 0.95),),
         ),
+        # Parquet to Parquet. One result a row; 20 results a row; small batches, with state as large as the first's.
+        Workload(
+            "files_500k", 10, 100_000, 250_000, warm=8, measured=12, bar=10.0, aim=10.0,
+            subject="files_direct", rivals=(("files_spark", 2.0),),
+        ),
+        Workload(
+            "files_20x", 10, 5_000, 100_000, warm=6, measured=10, bar=4.0, aim=4.0,
+            subject="files_direct", rivals=(("files_spark", 4.0),),
+        ),
+        Workload(
+            "files_1k", 10, 100_000, 500, warm=40, measured=40, bar=1.5, aim=1.5,
+            subject="files_direct", rivals=(("files_spark", 1.0),),
+        ),
     )
 }  # fmt: skip
 
@@ -152,6 +167,16 @@ def checksum(lv: str, rv: str, rest: str, *, modulo: str = "({}) % {}") -> str:
     Plain arithmetic rather than a hash function: Spark, Flink and DuckDB agree on it.
     """
     return f"{modulo.format(f'{lv} * {rv}', P)} + {modulo.format(rest, P)}"
+
+
+def written_result(files: list[str]) -> dict[str, int]:
+    """Count and checksum of results in Parquet files."""
+    import duckdb
+
+    part = checksum("v", "v_right", "k * 31 + epoch_us(ts) * 7 + epoch_us(ts_right) * 13")
+    with duckdb.connect() as db:
+        [(count, total)] = db.execute(f"select count(*), sum({part}) from read_parquet(?)", [files]).fetchall()
+    return {"count": count, "checksum": int(total or 0)}
 
 
 def oracle(workload: Workload, root: Path) -> dict[str, int]:

@@ -4,13 +4,30 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-_JOIN = ("tests/unit/test_join_local.py", "tests/unit/test_routing_exact.py", "tests/unit/test_join_time.py")
-_STATE = (*_JOIN, "tests/unit/test_state.py")
-_BUFFERS = ("tests/unit/test_buffers.py", "tests/unit/test_byte_budget.py", "tests/unit/test_bounded_join.py")
-_ORDER = ("tests/unit/test_order_local.py",)
+# Other arguments go to pytest as they are: `-k` picks what of the contract suite should notice.
+_CONTRACT = "tests/contract/test_contract.py"
+_JOIN = (
+    "tests/unit/test_routing_exact.py",
+    "tests/unit/test_join_time.py",
+    _CONTRACT,
+    "-k",
+    "not multijoin and not order",
+)
+_STATE = ("tests/unit/test_state.py", *_JOIN)
+_BUFFERS = (
+    "tests/unit/test_buffers.py",
+    "tests/unit/test_byte_budget.py",
+    _CONTRACT,
+    "-k",
+    "not test_contract or budget",
+)
+_ORDER = ("tests/unit/test_order_local.py", _CONTRACT, "-k", "not test_contract or stream or per")
+_HALVES = ("tests/unit/test_routing.py", "tests/unit/test_options.py", "tests/unit/test_multijoin.py", *_STATE)
+_CUTS = (_CONTRACT, "-k", "cuts_order and (exact or window)")
+_APART = (_CONTRACT, "-k", "far_apart and (exact or one) and not group")
+_FIFO = ("tests/unit/test_buffers.py", "-k", "FIFO")
 _STAGE = ("tests/unit/test_ordering_stage.py", *_ORDER)
 _MATCH = ("tests/unit/test_match_local.py",)
-_HALVES = (*_STATE, "tests/unit/test_routing.py", "tests/unit/test_options.py", "tests/unit/test_multijoin.py")
 
 # Where random faults are put, and the tests that ought to notice them.
 CORE: dict[str, tuple[str, ...]] = {
@@ -56,8 +73,8 @@ MUTATIONS = (
         "        kept.advance(work)\n",
         "        kept.advance(work)\n"
         "        for stream in kept.streams:\n"
-        "            stream.trust.clock = max((c for c in kept.clocks if c is not None), default=None)\n",
-        ("tests/unit/test_join_local.py",),
+        "            stream.trust.clock = max((c for c in kept.clocks if c is not None), default=stream.clock)\n",
+        _APART,
     ),
     Mutation(
         "expiry before probing",
@@ -67,13 +84,14 @@ MUTATIONS = (
         "        for side in (0, 1):\n"
         "            kept.absorb(side, [])\n"
         "        for left in new[0]:\n            for right in (*kept.runs_for",
-        ("tests/unit/test_join_local.py",),
+        _CUTS,
     ),
     Mutation(
         "an assignment declared dead one window early",
         "routing/deaths.py",
         "end.top < self.window.horizon(side, now)",
         "end.top < self.window.horizon(side, now) + self.window.hi - self.window.lo",
+        _APART,
     ),
     Mutation(
         "routers that ignore the pin",
@@ -162,6 +180,7 @@ MUTATIONS = (
         "batch",
         ("tests/unit/test_multijoin_routing.py",),
     ),
+    # Patterns.
     Mutation(
         "a match ends a moment before its time has run out",
         "matching/kernel.py",
@@ -217,5 +236,155 @@ MUTATIONS = (
         "missing if place < 0 else place - c",
         "missing if place < 0 else place",
         _MATCH,
+    ),
+    # The join.
+    Mutation(
+        "new rows of the right stream meet nothing that is stored",
+        "joins/window_join.py",
+        "for left in kept.runs_for(right, 0):",
+        "for left in list(kept.runs_for(right, 0))[:0]:",
+        _CUTS,
+    ),
+    Mutation(
+        "rows at the horizon itself expire",
+        "joins/runs.py",
+        "return run.take(np.flatnonzero(run.times >= horizon))",
+        "return run.take(np.flatnonzero(run.times > horizon))",
+        ("tests/unit/test_state.py", "-k", "expiry"),
+    ),
+    Mutation(
+        "a stored run is passed over by its last time",
+        "joins/runs.py",
+        "and self.last_time >= times[0]",
+        "and self.last_time > times[0]",
+        _CUTS,
+    ),
+    Mutation(
+        "numbers of blocks start again after a restart",
+        "operator/blocks.py",
+        'number = int(self._known.get("next", 0))',
+        "number = len(self._known)",
+        _CUTS,
+    ),
+    Mutation(
+        "merged runs stay in the store",
+        "joins/stored.py",
+        "                if isinstance(item, list):\n                    self._delete(item)\n",
+        "                pass\n",
+        ("tests/unit/test_state.py", "-k", "few_runs"),
+    ),
+    # Buffers.
+    Mutation(
+        "of equal credits the youngest goes",
+        "buffers/heap.py",
+        "if p.credit < credit or (p.credit == credit and p.seq < seq):",
+        "if p.credit < credit or (p.credit == credit and p.seq > seq):",
+        _FIFO,
+    ),
+    Mutation(
+        "a key that leaves hides another",
+        "buffers/index.py",
+        "& (size - 1)) >= ((at - hole)",
+        "& (size - 1)) > ((at - hole)",
+        ("tests/unit/test_buffers.py", "-k", "many_keys"),
+    ),
+    Mutation(
+        "rows as old as the window is long are out of it",
+        "buffers/kernel.py",
+        "if time - rows[slot].time <= streams[q].retention:",
+        "if time - rows[slot].time < streams[q].retention:",
+        _FIFO,
+    ),
+    Mutation(
+        "a full output makes a chain start again",
+        "buffers/kernel.py",
+        "slot = totals[0].at_slot if q == resumed else int(chains[entry, q].first)",
+        "slot = int(chains[entry, q].first)",
+        ("tests/unit/test_buffers.py", "-k", "chain_longer"),
+    ),
+    Mutation(
+        "a budget in bytes forgets the newcomer",
+        "buffers/kernel.py",
+        "or totals[0].bytes + size > most",
+        "or totals[0].bytes > most",
+        ("tests/unit/test_byte_budget.py", "-k", "fifo_is_what"),
+    ),
+    # Order and clocks.
+    Mutation(
+        "the fastest of several streams decides what may leave",
+        "time/stream_clock.py",
+        "return min(clock.safe for clock in active)",
+        "return max(clock.safe for clock in active)",
+        (_CONTRACT, "-k", "cuts_order and several and streams"),
+    ),
+    Mutation(
+        "rows leave as soon as the clock has passed them",
+        "time/stream_clock.py",
+        "clamp(self.counted - self.lateness)",
+        "clamp(self.counted)",
+        _APART,
+    ),
+    Mutation(
+        "clocks are lost in a restart",
+        "time/stream_clock.py",
+        '        self.trust = Trust.from_json(state["trust"])\n',
+        "",
+        _APART,
+    ),
+    Mutation(
+        "no stream is ever idle",
+        "time/stream_clock.py",
+        "self._idle_after is not None and self.silent >= self._idle_after",
+        "False",
+        ("tests/unit/test_order_local.py", "-k", "idle"),
+    ),
+    # The halves of a batch.
+    Mutation(
+        "packets are taken as they come",
+        "operator/worker.py",
+        "key=lambda packet: (packet.side, packet.task, packet.seq, packet.kind)",
+        "key=lambda packet: packet.side",
+        (_CONTRACT, "-k", "repeats_itself and exact"),
+    ),
+    Mutation(
+        "the report forgets earlier batches",
+        "operator/worker.py",
+        'book["counts"].get(name, 0) + count',
+        "count",
+        _CUTS,
+    ),
+    Mutation(
+        "another table of the same version is not noticed",
+        "operator/worker.py",
+        "if table[0] == version and table[1] != digest:",
+        "if table[0] == version and table[1] == version:",
+        ("tests/unit/test_state.py", "-k", "table"),
+    ),
+    Mutation(
+        "a checkpoint of another worker is taken",
+        "operator/worker.py",
+        'if book["worker"] != task.worker:',
+        'if book["worker"] > task.workers:',
+        (_CONTRACT, "-k", "columns_or_workers and exact"),
+    ),
+    Mutation(
+        "rows without a key are not counted",
+        "operator/router.py",
+        "seen.null_keys += admitted.null_keys",
+        "seen.null_keys += 0",
+        _CUTS,
+    ),
+    Mutation(
+        "a task of one row loses it",
+        "operator/router.py",
+        "    if waiting:\n        yield pa.concat_batches(waiting)",
+        "    if rows > 1:\n        yield pa.concat_batches(waiting)",
+        _CUTS,
+    ),
+    Mutation(
+        "copies that only probe are stored",
+        "operator/router.py",
+        "(stored_end, ends[-1], PROBE, (0, 0)),",
+        "(stored_end, ends[-1], 0, (0, 0)),",
     ),
 )

@@ -37,7 +37,10 @@ class _Batches(StreamingQueryListener):  # type: ignore[misc]
 
 
 def main(root: Path) -> None:
-    """Process what is there, one file a side and batch; with a folder `control`, under ever new routings."""
+    """Process what is there, one file a side and batch.
+
+    With a folder `control`, under ever new routings; with a folder `direct`, files are read and written directly.
+    """
     from pyspark.sql import SparkSession
 
     control = None
@@ -63,19 +66,28 @@ def main(root: Path) -> None:
         from braided.spark.registry import registry_of
 
         registry_of(spark).make_controller = RandomController  # type: ignore[assignment]
+    direct = (root / "direct").exists()
     sides = [
-        spark.readStream.schema(DDL).option("maxFilesPerTrigger", 1).parquet(str(root / side))
+        braided.files(spark, str(root / side), schema=DDL, max_files=1)
+        if direct
+        else spark.readStream.schema(DDL).option("maxFilesPerTrigger", 1).parquet(str(root / side))
         for side in ("left", "right")
     ]
     joined = braided.join(*sides, on="k", time="ts", within="10 seconds", lateness="5 seconds", control=control)
-    query = (
-        joined.writeStream.format("parquet")
-        .option("checkpointLocation", str(root / "check"))
-        .trigger(availableNow=True)
-        .start(str(root / "out"))
-    )
-    query.awaitTermination()
-    rows = spark.read.parquet(str(root / "out")).select("id", "id_right").collect()
+    if direct:
+        query = braided.write_files(joined, str(root / "out"), checkpoint=str(root / "check"), trigger="available now")
+        query.awaitTermination()
+        written = spark.read.parquet(*braided.topic(str(root / "out")).files())
+    else:
+        query = (
+            joined.writeStream.format("parquet")
+            .option("checkpointLocation", str(root / "check"))
+            .trigger(availableNow=True)
+            .start(str(root / "out"))
+        )
+        query.awaitTermination()
+        written = spark.read.parquet(str(root / "out"))
+    rows = written.select("id", "id_right").collect()
     (root / "committed.json").write_text(json.dumps([tuple(row) for row in rows]))
     print("finished", flush=True)
 

@@ -7,7 +7,12 @@ A test names what it tries with `./check --slow`; every other run takes a share 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import TypeVar
+
 from hypothesis import Phase, settings
+
+T = TypeVar("T")
 
 SHARE = 0.2
 FEWEST = 10
@@ -23,6 +28,12 @@ settings.load_profile("quick")
 def examples(slow: int, *, quick: int | None = None) -> int:
     """Return how many examples to try in this run; `quick` where the usual share would be too few or too many."""
     return size(quick=max(min(FEWEST, slow), round(SHARE * slow)) if quick is None else quick, slow=slow)
+
+
+def some(values: Iterable[T], quick: int) -> list[T]:
+    """Return what of these to try in this run: the first few, or all."""
+    found = list(values)
+    return found[: size(quick=quick, slow=len(found))]
 
 
 def size(*, quick: int, slow: int) -> int:

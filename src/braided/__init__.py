@@ -5,9 +5,23 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from braided.api import explain, join, join_group, match, merge, multijoin, order, report, scale
-from braided.errors import BraidedError, ControlError, OptionError, StateError
-from braided.spark.conf import SPARK_CONF
+from braided.api import (
+    explain,
+    files,
+    join,
+    join_group,
+    match,
+    merge,
+    multijoin,
+    order,
+    report,
+    scale,
+    sql,
+    topic,
+    write_files,
+)
+from braided.errors import BraidedError, ControlError, OptionError, StateError, TopicError
+from braided.spark.conf import FAST_START, SPARK_CONF
 from braided.specs.group import Join
 from braided.time.lateness import Lateness
 from braided.version import __version__
@@ -25,6 +39,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AGE",
     "AUTO",
+    "FAST_START",
     "FIFO",
     "GDJ",
     "PROB",
@@ -37,8 +52,10 @@ __all__ = [
     "Lateness",
     "OptionError",
     "StateError",
+    "TopicError",
     "__version__",
     "explain",
+    "files",
     "join",
     "join_group",
     "local",
@@ -48,6 +65,9 @@ __all__ = [
     "order",
     "report",
     "scale",
+    "sql",
+    "topic",
+    "write_files",
 ]
 
 # Loaded when first asked for: they need numpy or more.

@@ -28,14 +28,18 @@ from braided.typing import (
     RowsPerMatch,
     Share,
     Shed,
+    SqlOption,
     StreamingQueryLike,
     Times,
     Within,
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.types import StructType
 
+    from braided.direct.topic import Topic
     from braided.operator.report import Report
 
 
@@ -351,6 +355,124 @@ def match(
     from braided.spark.frontend import run
 
     return run(spec_of(MatchSpec, locals()), [df], name=name)
+
+
+def sql(spark: SparkSession, text: str, streams: Mapping[str, DataFrame], **options: SqlOption) -> DataFrame:
+    """Run a continuous query in Spark SQL, with its joins of streams done by Braided.
+
+    The text is what ``spark.sql`` takes, over streams by name. Spark analyses it first: its names, types and errors
+    count. Then every inner join of two or more streams is taken out and becomes a `braided.join`, with the equalities
+    of its condition as keys, the comparisons of times as bounds and the rest as a predicate; streams are filtered
+    first, and columns that nothing reads are neither shuffled nor stored. Everything else (projections, aggregates,
+    ``HAVING``, ``UNION ALL``, joins with tables) goes to Spark as text. `braided.explain` shows the joins.
+
+    Parameters
+    ----------
+    text : a SELECT. Times of two streams must be bounded on both sides, as for Spark's own joins, in any arrangement.
+    streams : the streaming DataFrames by the names that the text uses.
+    options : of every join: lateness, idle, partition, memory, evict, share, shed, name, control, redact. A hint sets
+        those of one, by the alias of its input: ``/*+ BRAIDED('a', 'lateness=30 seconds', 'memory=256 MB') */``.
+
+    Not supported: outer joins of streams, bounds in months, bounds that are columns.
+
+    >>> hits = braided.sql(spark, '''
+    ...     SELECT c.phone, c.cell, a.reason
+    ...     FROM calls c JOIN alerts a ON c.phone = a.phone
+    ...       AND a.ts BETWEEN c.ts - INTERVAL 10 SECONDS AND c.ts + INTERVAL 10 SECONDS
+    ...     WHERE a.reason <> 'test' ''', {"calls": calls, "alerts": alerts})
+    >>> hits.columns
+    ['phone', 'cell', 'reason']
+    """
+    from braided.spark.sql import run_sql
+
+    return run_sql(spark, text, streams, options)
+
+
+def files(
+    spark: SparkSession,
+    path: str,
+    *,
+    format: str = "parquet",
+    schema: StructType | str | None = None,
+    max_files: int | None = None,
+    reader: str | None = None,
+    options: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """Return a directory of files, or a topic, as a streaming DataFrame that braided operators read without the JVM.
+
+    It is ``spark.readStream`` of that directory, and behaves as it does anywhere. Where an operator of Braided takes
+    it, also after ``select`` and ``drop`` of columns and a ``where`` that compiles (docs/where.md), Spark hands out the
+    names of new files, keeps the offsets, and the operator's own tasks read the files: only the columns that are
+    needed, and only row groups that may have a row for the filters. ``braided.explain`` says which way is taken and
+    why. Only local Parquet files are read directly; others, and those with a watermark, are read by Spark. What
+    `braided.write_files` wrote is a topic: only committed files are read, and offsets are the numbers of manifests.
+
+    Parameters
+    ----------
+    path : the directory. Files must appear whole, as for Spark's own source (moved there, or renamed); or a topic.
+    format : any that Spark's source knows.
+    schema : the columns; by default those of the files that are there now.
+    max_files : at most so many new files in a batch; by default all there are.
+    reader : a name for a reader of a topic; what it has not read yet is kept by `Topic.retain` and `Topic.compact`.
+    options : further options of Spark's source, such as ``{"ignoreCorruptFiles": "true"}``.
+
+    In a query's progress, ``numInputRows`` counts files then; ``braided.report`` counts rows.
+
+    >>> braided.files(spark, calls_dir, max_files=10).columns
+    ['phone', 'ts', 'cell']
+    """
+    from braided.spark.direct import read_files
+
+    return read_files(
+        spark, path, format=format, schema=schema, max_files=max_files, reader=reader, options=options or {}
+    )
+
+
+def write_files(
+    df: DataFrame, path: str, *, checkpoint: str, trigger: str | None = None, name: str | None = None
+) -> StreamingQuery:
+    """Start a query that writes a streaming DataFrame as Parquet files into a topic, exactly once.
+
+    Where `df` comes straight from a braided operator (columns may be chosen and renamed), its workers write the files
+    and no row passes through the JVM; else a task after `df` writes them. Every batch is committed by one manifest,
+    which is created whole and exclusively: a batch that runs again, a task that ran twice or a second query on the same
+    checkpoint leaves nothing twice. Files that no manifest names are no part of the topic, and are swept.
+
+    Parameters
+    ----------
+    path : a directory for the topic, new, or of this very query.
+    checkpoint : the query's checkpoint.
+    trigger : a duration between batches; ``"available now"`` to process what is there and stop; by default a batch
+        follows the other.
+    name : the query's name.
+
+    Read it with `braided.files` as a stream, or with any reader of Parquet from the files of `braided.topic`.
+
+    >>> joined = braided.join(calls, alerts, on="phone", time="ts", within="10 seconds")
+    >>> query = braided.write_files(joined, hits_dir, checkpoint=checkpoint, trigger="available now")
+    >>> query.awaitTermination()
+    >>> len(braided.topic(hits_dir).files())
+    1
+    """
+    from braided.spark.sink import write_files as write
+
+    return write(df, path, checkpoint=checkpoint, trigger=trigger, name=name)
+
+
+def topic(path: str) -> Topic:
+    """Return a topic that `braided.write_files` made: its committed files, retention and compaction.
+
+    ``pandas.read_parquet(braided.topic(path).files())``, and likewise for polars, DuckDB and Spark, reads what is
+    committed, and nothing else. A plain ``spark.read.parquet(path)`` finds no file: data lies in a hidden folder.
+
+    >>> query = braided.write_files(calls, topic_dir, checkpoint=f"{topic_dir}-checkpoint", trigger="available now")
+    >>> query.awaitTermination()
+    >>> [manifest.rows for manifest in braided.topic(topic_dir).manifests() if manifest.kind == "batch"]
+    [1]
+    """
+    from braided.direct.topic import Topic
+
+    return Topic(path)
 
 
 def explain(df: DataFrame) -> None:

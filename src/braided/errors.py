@@ -15,3 +15,7 @@ class StateError(BraidedError):
 
 class ControlError(BraidedError):
     """A control directory that cannot be used: of another query, damaged, out of reach."""
+
+
+class TopicError(BraidedError):
+    """A topic that cannot be read or written: damaged, of another query or version, taken over by another writer."""

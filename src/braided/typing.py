@@ -27,6 +27,7 @@ __all__ = [
     "RowsPerMatch",
     "Share",
     "Shed",
+    "SqlOption",
     "StreamingQueryLike",
     "Times",
     "Within",
@@ -90,6 +91,9 @@ How: TypeAlias = Literal["inner"]
 
 Keys: TypeAlias = str | Sequence[str] | None
 """The columns of one stream within which order is kept; None for the stream as a whole."""
+
+SqlOption: TypeAlias = "str | int | float | bool | Sequence[LatenessOption | None] | Lateness | Policy | None"
+"""The value of an option of the joins of a query."""
 
 Json: TypeAlias = dict[str, Any]
 """Plain JSON."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import pickle
+import pkgutil
+import re
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -16,6 +20,7 @@ import pytest
 from histories import SCHEMA, History, Row, Tasks, Way, batches
 from routing_cases import RandomController
 
+import braided
 from braided.compile.build import build
 from braided.compile.plan import Plan, Setting
 from braided.compile.stream import Stream
@@ -32,6 +37,8 @@ from braided.specs.spec import Spec
 
 FINAL: Tasks = [(0, [])]
 SECOND = 1_000_000
+LIMIT = re.compile(r"_?(NEW_RUN|RUN|MERGE|BLOCK|HELD|PIECE)_(BYTES|ROWS)|_?ROOM")
+"""Constants that say how much is read, held, stored or given at once; no result depends on them."""
 
 
 def plan_of(spec: Spec, *, adaptive: bool = False, schema: pa.Schema = SCHEMA) -> Plan:
@@ -66,9 +73,10 @@ def host_cache() -> FileCache:
 
 @dataclass
 class Ran:
-    """What came out of a run: rows in order, the report, and the state after each batch."""
+    """What came out of a run: rows in order, the report, and how many rows a worker stored at most after a batch."""
 
     rows: list[Row] = field(default_factory=list)
+    most_stored: int = 0
     runtime: LocalRuntime | None = None
 
     @property
@@ -152,8 +160,31 @@ def drive(spec: Spec, history: History, way: Way, *, schema: pa.Schema = SCHEMA,
             assert piece.schema == operator.output, "not the schema that was promised"
             ran.rows += rows_of(piece)
         assert contents(tasks) == before, "an input was written to"
+        stored = [report["last"]["stored_rows"] for report in host.runtime.reports]
+        ran.most_stored = max(ran.most_stored, *stored)
     ran.runtime = host.runtime
     return ran
+
+
+@lru_cache(maxsize=1)
+def limits() -> tuple[tuple[Any, str], ...]:
+    """Return every such constant, with its module."""
+    names = [f"braided.{package}" for package in ("joins", "ordering", "operator")]
+    modules = [
+        importlib.import_module(found.name)
+        for found in pkgutil.walk_packages(braided.__path__, "braided.")
+        if found.name.startswith(tuple(names))
+    ]
+    return tuple((module, name) for module in modules for name in vars(module) if LIMIT.fullmatch(name))
+
+
+@contextmanager
+def small_limits(rows: int, size: int) -> Iterator[None]:
+    """Let little be done at once: so many rows, or rows of so many bytes."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name in limits():
+            patch.setattr(module, name, size if name.endswith("_BYTES") else rows)
+        yield
 
 
 def contents(tasks: Tasks) -> list[bytes]:

@@ -133,14 +133,17 @@ def batches(history: History, way: Way, schemas: Sequence[pa.Schema]) -> list[Ta
     return out
 
 
-def sample(lateness: Sequence[int], *, rows: int = 60, seed: int = 1, step: int = 3) -> History:
-    """Return a history that is always the same: few keys, rows as late as they may be, some nulls and twins."""
+def sample(lateness: Sequence[int], *, rows: int = 60, seed: int = 1, step: int = 3, lag: int = 0) -> History:
+    """Return a history that is always the same: few keys, rows as late as they may be, some nulls and twins.
+
+    lag : how far each stream is behind the one before it.
+    """
     rng = np.random.default_rng(seed)
     clock, out = 0, []
     for number in range(rows):
         side = int(rng.integers(0, len(lateness)))
         clock += int(rng.integers(0, step))
-        time = clock - int(rng.integers(0, lateness[side] + 1))
+        time = clock - side * lag - int(rng.integers(0, lateness[side] + 1))
         row = {"k": int(rng.integers(0, 3)), "s": TEXTS[int(rng.integers(0, 3))], "t": time, "u": time, "id": number}
         out.append((side, row if number % 17 else {**row, "k": None, "s": None}))
     return History(len(lateness), (*out, *out[-2:]))

@@ -24,7 +24,12 @@ def start_demo(tmp_path: Path, *words: str) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
         cwd=tmp_path,
-        env={**os.environ, "TMPDIR": str(tmp_path / "tmp")},
+        # As for the shared session (conftest.py): half of a short run's CPU would go into the second compiler.
+        env={
+            **os.environ,
+            "TMPDIR": str(tmp_path / "tmp"),
+            "SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        },
     )
 
 

@@ -65,7 +65,7 @@ def names_of_page(spark: SparkSession, folder: Path) -> dict[str, Any]:
         "spark": spark,
         "calls_dir": str(folder / "calls"),
         "alerts_dir": str(folder / "alerts"),
-        "checkpoint": str(folder / "checkpoint"),
+        **{name: str(folder / name) for name in ("checkpoint", "hits_dir", "late_checkpoint")},
         "exact": keys,
         "some": keys.slice(0, 2),
         **{name: file_stream(spark, folder / name, schema) for name, schema in STREAMS.items()},

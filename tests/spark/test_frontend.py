@@ -190,6 +190,9 @@ def test_every_public_function_has_an_example_that_runs(spark: SparkSession, tmp
         "calls": file_stream(spark, calls, "phone string, ts timestamp, cell string"),
         "alerts": file_stream(spark, alerts, "phone string, ts timestamp, reason string"),
         "control": str(tmp_path / "control"),
+        "spark": spark,
+        "calls_dir": str(calls),
+        **{name: str(tmp_path / name) for name in ("hits_dir", "topic_dir", "checkpoint")},
     }
     joined = braided.join(
         names["calls"], names["alerts"], on="phone", time="ts", within="10 seconds", name="hits",
@@ -209,7 +212,8 @@ def test_every_public_function_has_an_example_that_runs(spark: SparkSession, tmp
         for test in doctest.DocTestFinder(recurse=False).find(function, name, globs=names)
     ]
     assert {test.name for test in tests if test.examples} == {
-        "explain", "join", "join_group", "merge", "multijoin", "order", "report", "scale",
+        "explain", "files", "join", "join_group", "merge", "multijoin", "order", "report", "scale", "sql", "topic",
+        "write_files",
     }  # fmt: skip
     for test in tests:
         assert runner.run(test).failed == 0, test.name

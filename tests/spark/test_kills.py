@@ -19,3 +19,9 @@ def test_killed_drivers_go_on_from_the_files_of_the_control_directory(tmp_path: 
     assert run_with_kills(tmp_path, kills=1, seed=4) == expected(tmp_path)
     pins = [json.loads(pin.read_bytes())["version"] for pin in (tmp_path / "control" / "pins").iterdir()]
     assert len(set(pins)) >= 4, "the routing hardly changed"
+
+
+def test_killed_drivers_of_the_direct_path_lose_and_double_nothing(tmp_path: Path) -> None:
+    write_streams(tmp_path, files=8, rows=300, seed=5)
+    (tmp_path / "direct").mkdir()
+    assert run_with_kills(tmp_path, kills=1, seed=6) == expected(tmp_path)

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from operators import join_operator
 from profiles import examples
-from test_join_local import SCHEMA, expected
 from test_routing_exact import rerouted, run_rerouted
+from two_streams import SCHEMA, expected
 
 import braided
 from braided.balance.controller import Controller
@@ -31,13 +31,13 @@ def run_bounded(case: dict[str, Any], memory: int, evict: Any) -> Counter[tuple[
     return run_rerouted(case, lambda join: limit(join, memory, evict, "unified", None, adapts=True), within_budget)
 
 
-@settings(max_examples=examples(150), deadline=None)
+@settings(max_examples=examples(150, quick=12), deadline=None)
 @given(rerouted(), st.sampled_from((braided.GDJ(initial=0.3), "prob", "fifo")))
 def test_a_budget_for_the_whole_window_is_exact_under_every_change_of_routing(case: dict[str, Any], evict: Any) -> None:
     assert run_bounded(case, 400, evict) == expected(case)
 
 
-@settings(max_examples=examples(100), deadline=None)
+@settings(max_examples=examples(100, quick=10), deadline=None)
 @given(rerouted(), st.sampled_from(POLICIES), st.integers(2, 8))
 def test_a_small_budget_gives_a_part_under_every_change_of_routing(
     case: dict[str, Any], evict: str, memory: int
@@ -47,7 +47,7 @@ def test_a_small_budget_gives_a_part_under_every_change_of_routing(
 
 def test_a_controller_spreads_a_hot_key_of_a_bounded_join() -> None:
     rng = np.random.default_rng(4)
-    n, workers = 6000, 4
+    n, workers = 3000, 4
     window = Window(-200_000, 200_000, (0, 0))
     exact = join_operator(SCHEMA, window)
     tables = [
@@ -72,8 +72,8 @@ def test_a_controller_spreads_a_hot_key_of_a_bounded_join() -> None:
             controller=Controller(first_table("auto", workers, keyed=True, version=1), window, measure="work"),
         )
         found: Counter[tuple[int, int]] = Counter()
-        for start in range(0, n, 300):
-            for piece in runtime.run_batch([(side, [tables[side].slice(start, 300)]) for side in (0, 1)]):
+        for start in range(0, n, 200):
+            for piece in runtime.run_batch([(side, [tables[side].slice(start, 200)]) for side in (0, 1)]):
                 found.update(zip(piece["id"].to_pylist(), piece["id_r"].to_pylist(), strict=True))
         for piece in runtime.run_batch([(0, [])], final=True):
             found.update(zip(piece["id"].to_pylist(), piece["id_r"].to_pylist(), strict=True))

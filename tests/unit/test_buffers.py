@@ -364,6 +364,34 @@ def test_cuts_small_outputs_and_restarts_change_nothing(policy, share, events, c
     assert buffer.to_bytes() == whole.to_bytes()
 
 
+def test_many_keys_come_and_go():
+    """Keys share places in the index: one that leaves hides none of those behind it."""
+    rng = np.random.default_rng(5)
+    n, room = 3000, 50
+    keys, streams = rng.integers(0, 200, n).astype(np.uint64), rng.integers(0, 2, n).astype(np.int8)
+    result = Buffer(room, FIFO(), window=(-n, n)).run(Events(keys, np.arange(n), streams, keys, np.arange(n)))
+    expected = [
+        (event, row)
+        for event in range(n)
+        for row in range(max(0, event - room), event)
+        if keys[row] == keys[event] and streams[row] != streams[event]
+    ]
+    assert len(expected) > 300
+    assert sorted(zip(result.pair_event.tolist(), result.pair_row.tolist(), strict=True)) == expected
+
+
+def test_a_chain_longer_than_the_output_goes_on_where_it_stopped():
+    keys, streams = np.full(6, 7, np.uint64), np.array([0, 0, 0, 0, 0, 1], np.int8)
+    events = Events(keys, np.arange(6), streams, keys, np.arange(6))
+    buffer = Buffer(8, FIFO(), window=(-10, 10))
+    at, rows = 0, []
+    for _ in range(4):
+        a, b, c = (np.empty(2, np.int64) for _ in range(3))
+        at, pairs, _ = buffer.step(events, at, pair_event=a, pair_row=b, gone_row=c, gone_why=np.empty(2, np.int8))
+        rows += b[:pairs].tolist()
+    assert (at, rows) == (6, [0, 1, 2, 3, 4])
+
+
 def skewed_events(n, domain=50, seed=3, steps=1_000_000):
     rng = np.random.default_rng(seed)
     keys = (rng.zipf(1.5, n) % domain).astype(np.uint64)

@@ -87,7 +87,7 @@ def test_auto_leaves_recent_where_rows_match_at_an_age():
 
 @pytest.mark.parametrize("policy", [GDJ(), AUTO(sample=2)], ids=str)
 @pytest.mark.parametrize("share", ["unified", "proportional"])
-@settings(max_examples=examples(8, quick=3), deadline=None)
+@settings(max_examples=examples(8, quick=2), deadline=None)
 @given(cuts=st.lists(st.integers(0, 12_000), max_size=6), restart=st.integers(0, 6), room=st.integers(3, 400))
 def test_cuts_and_restarts_change_nothing(policy, share, cuts, restart, room):
     events = events_of(12_000, 60, 0.7)

@@ -8,19 +8,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from multi_cases import batches, cuts_of, restarted
+from multi_cases import batches, restarted
 from operators import group_operator
-from oracle import nested_loop
-from profiles import examples
-from routing_cases import apply, changes
+from routing_cases import apply
 
 import braided
 from braided.compile.build import build
 from braided.compile.plan import Setting
 from braided.compile.stream import Stream
-from braided.joins.bounded import driver
 from braided.local.runtime import LocalRuntime
 from braided.routing.deaths import Deaths
 from braided.routing.grid import Grid
@@ -29,37 +24,6 @@ from braided.specs.group import GroupSpec
 SCHEMA = pa.schema([("k1", pa.int64()), ("k2", pa.string()), ("t", pa.timestamp("us")), ("id", pa.int64())])
 POLICIES = ("gdj", "prob", "fifo", "random")
 STREAMS = ("a", "b", "c")
-
-
-@st.composite
-def groups(draw: st.DrawFn) -> dict[str, Any]:
-    """Streams of two attributes, and joins of two of them each that leave none out, cut into batches at random."""
-    count = draw(st.integers(2, 3))
-    lateness = [draw(st.integers(0, 4)) for _ in range(count)]
-    streams = []
-    for late in lateness:
-        clock, rows = draw(st.integers(0, 4)), []
-        for number in range(draw(st.integers(0, 14))):
-            clock += draw(st.integers(0, 3))
-            keys = draw(
-                st.tuples(*[st.one_of(st.integers(0, 2), st.just(None) if number % 4 == 3 else st.nothing())] * 2)
-            )
-            text = None if keys[1] is None else f"{keys[1]}"
-            rows.append({"k1": keys[0], "k2": text, "t": clock - draw(st.integers(0, late)), "id": number})
-        streams.append(rows)
-    joins = []
-    pairs = [(0, 1), (2, draw(st.integers(0, 1)))][: count - 1]
-    pairs += [draw(st.permutations(range(count)))[:2] for _ in range(draw(st.integers(0, 2)))]
-    for number, pair in enumerate(pairs):
-        left, right = draw(st.permutations(pair))
-        lo = draw(st.integers(-5, 3))
-        key = draw(st.sampled_from(["k1", "k2"]))
-        joins.append((f"j{number}", left, right, key, lo, draw(st.integers(lo, 6))))
-    order = draw(st.permutations([side for side, rows in enumerate(streams) for _ in rows]))
-    return {
-        "streams": streams, "lateness": lateness, "joins": joins, "order": order, "cuts": draw(cuts_of(len(order))),
-        "workers": draw(st.integers(1, 2)), "tasks": 1, "shuffle": 0, "restart": draw(st.booleans()),
-    }  # fmt: skip
 
 
 def run(case: dict[str, Any], memory: int, evict: str, *, rerouted: bool = False) -> dict[str, Counter[Any]]:
@@ -88,59 +52,6 @@ def run(case: dict[str, Any], memory: int, evict: str, *, rerouted: bool = False
         if case["restart"]:
             runtime = restarted(runtime)
     return found
-
-
-def expected(case: dict[str, Any]) -> dict[str, Counter[Any]]:
-    streams = case["streams"]
-    return {
-        name: nested_loop(streams[left], streams[right], [key], lo, hi)
-        for name, left, right, key, lo, hi in case["joins"]
-    }
-
-
-@settings(max_examples=examples(80), deadline=None)
-@given(groups(), st.sampled_from(POLICIES), st.integers(1, 9))
-def test_a_budget_for_all_windows_is_exact(case: dict[str, Any], evict: str, room: int) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(driver, "PAIRS_AT_ONCE", room)
-        assert run(case, 100, evict) == expected(case)
-
-
-@settings(max_examples=examples(80), deadline=None)
-@given(groups(), st.sampled_from(POLICIES), st.integers(1, 6), st.data())
-def test_a_small_budget_gives_a_part_whatever_the_cuts(
-    case: dict[str, Any], evict: str, memory: int, data: Any
-) -> None:
-    found, wanted = run(case, memory, evict), expected(case)
-    assert all(not found[name] - wanted[name] for name in wanted), "a wrong or double row"
-    cuts = data.draw(cuts_of(len(case["order"])))
-    assert run({**case, "cuts": cuts, "restart": not case["restart"], "shuffle": 9}, memory, evict) == found
-
-
-@st.composite
-def rerouted_stars(draw: st.DrawFn) -> dict[str, Any]:
-    """Joins of one key that all have the first stream, with a few changes of routing before every batch."""
-    case = draw(groups())
-    others = [1, len(case["streams"]) - 1, 1][: draw(st.integers(2, 3))]
-    joins = []
-    for number, other in enumerate(others):
-        left, right = draw(st.permutations((0, other)))
-        lo = draw(st.integers(-5, 3))
-        joins.append((f"j{number}", left, right, "k1", lo, draw(st.integers(lo, 6))))
-    workers = draw(st.integers(1, 4))
-    wanted = [draw(changes(workers, 3)) for _ in case["cuts"][1:]]
-    return {**case, "joins": joins, "workers": workers, "changes": wanted}
-
-
-@settings(max_examples=examples(60), deadline=None)
-@given(rerouted_stars(), st.sampled_from(POLICIES), st.integers(1, 6))
-def test_routing_that_changes_gives_a_part_and_all_where_all_fits(
-    case: dict[str, Any], evict: str, memory: int
-) -> None:
-    wanted = expected(case)
-    assert run(case, 400, evict, rerouted=True) == wanted
-    found = run(case, memory, evict, rerouted=True)
-    assert all(not found[name] - wanted[name] for name in wanted), "a wrong or double row"
 
 
 @pytest.mark.parametrize("first", [0, 1])

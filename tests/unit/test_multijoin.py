@@ -2,63 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from multi_cases import cuts_of, histories, ids, nested_loop, operator_of, rows_of, run
-from profiles import examples
+from multi_cases import ids, operator_of, rows_of
 
 import braided
-from braided.joins import emit as emit_module
-from braided.joins import runs as runs_module
-from braided.joins.many import emit as multi_emit
-from braided.joins.many import probe as multi_probe
 from braided.local.runtime import LocalRuntime
 from braided.time.clocks import MIN_TIME, Span
-
-
-def expected(case: dict[str, Any]) -> Counter[tuple[int, ...]]:
-    return nested_loop(case["streams"], case["window"].within)
-
-
-@settings(max_examples=examples(250), deadline=None)
-@given(histories())
-def test_equals_the_nested_loop(case: dict[str, Any]) -> None:
-    found, runtime = run(case)
-    assert found == expected(case)
-    if runtime.reports:
-        streams = runtime.report().streams
-        rows = case["streams"]
-        assert [s["null_times"] for s in streams] == [sum(r["t"] is None for r in part) for part in rows]
-        nulls = [sum(r["t"] is not None and r["k"] is None for r in part) for part in rows]
-        assert [s["null_keys"] for s in streams] == nulls
-
-
-@settings(max_examples=examples(60), deadline=None)
-@given(histories(), st.integers(1, 5), st.integers(30, 300), st.integers(64, 400))
-def test_small_pieces_change_nothing(case: dict[str, Any], rows: int, size: int, run_bytes: int) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        for module in (emit_module, multi_emit, multi_probe):
-            patch.setattr(module, "PIECE_ROWS", rows)
-        patch.setattr(multi_emit, "PIECE_BYTES", size)
-        patch.setattr(multi_probe, "_HELD_BYTES", size)
-        patch.setattr(runs_module, "RUN_BYTES", run_bytes)
-        found, _ = run(case)
-    assert found == expected(case)
-
-
-@settings(max_examples=examples(50), deadline=None)
-@given(histories(most=4), st.data())
-def test_late_rows_find_a_part_and_never_more(case: dict[str, Any], data: Any) -> None:
-    wanted = expected(case)
-    strict = {**case, "window": Span(case["window"].within, (0,) * len(case["streams"]))}
-    found, _ = run({**strict, "cuts": data.draw(cuts_of(len(case["order"])))})
-    assert not found - wanted
 
 
 def test_a_row_stays_as_long_as_some_other_stream_can_reach_it_and_no_longer() -> None:
@@ -86,16 +39,6 @@ def _stored(runtime: LocalRuntime) -> list[list[Any]]:
     from braided.operator.book import read_book
 
     return read_book(runtime.stores[0].book or b"")["state"]["sides"]
-
-
-def test_state_does_not_grow_with_the_stream() -> None:
-    case = {"streams": [[]] * 3, "window": Span(10, (0, 0, 0))}
-    runtime = LocalRuntime(operator_of(case), 2)
-    for batch in range(40):
-        rows = [{"k": t % 5, "t": t, "id": t} for t in range(10 * batch, 10 * batch + 10)]
-        for _ in runtime.run_batch([(side, [rows_of(rows)]) for side in range(3)]):
-            pass
-        assert sum(report["last"]["stored_rows"] for report in runtime.reports) < 130
 
 
 def tables(count: int, rows: int = 300, seed: int = 5) -> list[pa.Table]:

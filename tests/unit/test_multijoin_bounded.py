@@ -8,46 +8,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from multi_cases import cuts_of, histories, nested_loop, operator_of, run
-from profiles import examples
 
 import braided
-from braided.compile.budget import limit_multijoin
-from braided.joins.bounded import combinations as multi_bounded
-from braided.joins.bounded import driver
 
 POLICIES = ("auto", "gdj", "prob", "age", "fifo", "random")
-
-
-def bounded(case: dict[str, Any], memory: int, evict: str, share: str = "unified") -> Any:
-    return limit_multijoin(operator_of(case), memory, evict, share, None)
-
-
-@settings(max_examples=examples(60), deadline=None)
-@given(histories(), st.sampled_from(POLICIES), st.integers(1, 50), st.integers(1, 9))
-def test_a_budget_for_the_whole_window_is_exact(case: dict[str, Any], evict: str, room: int, rows: int) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(driver, "PAIRS_AT_ONCE", room)
-        patch.setattr(multi_bounded, "PIECE_ROWS", rows)
-        found, _ = run(case, bounded(case, 200, evict))
-    assert found == nested_loop(case["streams"], case["window"].within)
-
-
-@settings(max_examples=examples(60), deadline=None)
-@given(
-    histories(), st.sampled_from(POLICIES), st.integers(5, 9), st.sampled_from(["unified", "proportional"]), st.data()
-)
-def test_a_small_budget_gives_a_part_whatever_the_cuts(
-    case: dict[str, Any], evict: str, memory: int, share: str, data: Any
-) -> None:
-    found, runtime = run(case, bounded(case, memory, evict, share))
-    assert not found - nested_loop(case["streams"], case["window"].within), "a wrong or double row"
-    assert all(report["last"]["stored_rows"] <= memory for report in runtime.reports)
-    cuts = data.draw(cuts_of(len(case["order"])))
-    other = {**case, "cuts": cuts, "restart": not case["restart"], "shuffle": case["shuffle"] + 1}
-    assert run(other, bounded(case, memory, evict, share))[0] == found
 
 
 def tables(count: int, rows: int = 4000) -> list[pa.Table]:

@@ -61,7 +61,7 @@ def run_rerouted(case: dict[str, Any], **budget: Any) -> tuple[Counter[tuple[int
     return found, runtime
 
 
-@settings(max_examples=examples(250), deadline=None)
+@settings(max_examples=examples(250, quick=25), deadline=None)
 @given(rerouted())
 def test_every_change_of_routing_is_exact(case: dict[str, Any]) -> None:
     found, _ = run_rerouted(case)
@@ -76,7 +76,7 @@ def test_late_rows_are_never_wrong_or_double(case: dict[str, Any]) -> None:
     assert not found - nested_loop(case["streams"], case["window"].within)
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(60, quick=6), deadline=None)
 @given(rerouted(), st.sampled_from(["prob", "fifo", braided.GDJ(initial=0.3)]), st.integers(2, 8))
 def test_a_budget_gives_a_part_and_one_for_the_whole_window_all(case: dict[str, Any], evict: Any, memory: int) -> None:
     exact = nested_loop(case["streams"], case["window"].within)

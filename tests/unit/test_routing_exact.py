@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from operators import join_operator
 from profiles import examples
 from routing_cases import apply, changes
-from test_join_local import SCHEMA, expected, histories, rows_of
+from two_streams import SCHEMA, expected, histories, rows_of
 
 from braided.joins.window_join import WindowJoin
 from braided.local.runtime import LocalRuntime
@@ -79,7 +79,7 @@ def run_rerouted(
     return found
 
 
-@settings(max_examples=examples(1200, quick=150), deadline=None)
+@settings(max_examples=examples(1200, quick=100), deadline=None)
 @given(rerouted())
 def test_every_change_of_routing_is_exact(case: dict[str, Any]) -> None:
     assert run_rerouted(case) == expected(case)

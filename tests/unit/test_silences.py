@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from operators import micros
+from profiles import examples
 from routing_cases import RandomController
 from silences import HOUR, NOW, SCHEMA, SECOND, YEAR, Story, stories
 
@@ -85,7 +86,7 @@ WRONG = pytest.mark.parametrize("wrong", [0, 2])
 
 
 @WRONG
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(600, quick=20), deadline=None)
 @given(data=st.data(), workers=st.integers(1, 2))
 def test_a_join_loses_nothing(wrong: int, data: st.DataObject, workers: int) -> None:
     story = data.draw(stories(most=40, wrong=wrong))
@@ -93,7 +94,7 @@ def test_a_join_loses_nothing(wrong: int, data: st.DataObject, workers: int) -> 
 
 
 @WRONG
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(300, quick=10), deadline=None)
 @given(data=st.data())
 def test_a_join_of_three_streams_loses_nothing(wrong: int, data: st.DataObject) -> None:
     story = data.draw(stories(streams=3, most=20, wrong=wrong))
@@ -102,7 +103,7 @@ def test_a_join_of_three_streams_loses_nothing(wrong: int, data: st.DataObject) 
 
 @WRONG
 @pytest.mark.parametrize("streams", [2, 3])
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(150, quick=5), deadline=None)
 @given(data=st.data())
 def test_a_join_with_a_budget_loses_nothing(wrong: int, streams: int, data: st.DataObject) -> None:
     story = data.draw(stories(streams=streams, most=30 if streams == 2 else 12, wrong=wrong))
@@ -112,7 +113,7 @@ def test_a_join_with_a_budget_loses_nothing(wrong: int, streams: int, data: st.D
 
 
 @WRONG
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(150, quick=5), deadline=None)
 @given(data=st.data())
 def test_joins_under_one_budget_lose_nothing(wrong: int, data: st.DataObject) -> None:
     story = data.draw(stories(streams=3, most=20, wrong=wrong))
@@ -127,7 +128,7 @@ def test_joins_under_one_budget_lose_nothing(wrong: int, data: st.DataObject) ->
 
 
 @WRONG
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(400, quick=12), deadline=None)
 @given(data=st.data(), count=st.integers(1, 3))
 def test_order_keeps_the_order(wrong: int, data: st.DataObject, count: int) -> None:
     """Every row leaves; no row with a right clock is late, and all those are in order."""
@@ -161,7 +162,7 @@ class Rerouting(RandomController):
 
 @WRONG
 @pytest.mark.parametrize("streams", [2, 3])
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(100, quick=4), deadline=None)
 @given(data=st.data())
 def test_no_assignment_dies_with_rows_that_can_still_match(wrong: int, streams: int, data: st.DataObject) -> None:
     story = replace(data.draw(stories(streams=streams, most=20 if streams == 2 else 8, wrong=wrong)), restart=False)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import pickle
 import subprocess
 import sys
 from collections import Counter
@@ -20,12 +18,9 @@ from profiles import size
 from braided.errors import BraidedError, StateError
 from braided.joins import emit, runs
 from braided.joins.window_join import WindowJoin
-from braided.local import runtime as local
 from braided.local.runtime import LocalRuntime
-from braided.operator.book import read_book
 from braided.operator.cache import FileCache
 from braided.operator.store import MemoryStore
-from braided.operator.worker import run_worker
 from braided.routing.keys import KeyHasher
 from braided.routing.start import first_table
 from braided.time.clocks import Window
@@ -58,7 +53,7 @@ def stored(runtime: LocalRuntime) -> dict[str, int]:
 
 
 def test_a_window_of_one_second_batches_keeps_few_runs_and_few_expired_rows() -> None:
-    length = size(quick=600, slow=3600)
+    length = size(quick=240, slow=3600)
     window = Window(-length * SECOND, length * SECOND, (5 * SECOND, 5 * SECOND))
     runtime = LocalRuntime(a_join(window))
     rng = np.random.default_rng(0)
@@ -72,6 +67,7 @@ def test_a_window_of_one_second_batches_keeps_few_runs_and_few_expired_rows() ->
             most_runs = max(most_runs, levels["runs"])
             live = 2 * 4 * (length + 5)
             assert levels["stored_rows"] <= live * 1.25 + 8
+            assert levels["runs"] == len(runtime.stores[0].blocks), "merged runs stay behind"
     # Six slices a side, nearly one run each once closed; log2 of the batches of the open one; a few stragglers.
     assert most_runs <= 2 * (9 + (length // 6).bit_length() - 1 + 6)
 
@@ -133,39 +129,6 @@ def test_runs_stay_below_the_limit_and_rows_of_any_size_are_cut(monkeypatch: pyt
     assert max(len(block) for block in runtime.stores[0].blocks.values()) <= 10_000 * 5 // 4 + 4_000 + 1_000
 
 
-def test_the_state_is_the_same_bytes_however_blocks_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
-    window = Window(-5, 5, (3, 3))
-    rng = np.random.default_rng(3)
-    parts = [a_batch(rng.integers(0, 5, 20), rng.integers(0, 50, 20), 20 * i) for i in range(4)]
-    tasks = [(i % 2, [part]) for i, part in enumerate(parts)]
-    states, results = [], []
-    for backwards in (False, True):
-        if backwards:
-            monkeypatch.setattr(
-                local, "run_worker", lambda op, place, sent, store: run_worker(op, place, sent[::-1], store)
-            )
-        runtime = LocalRuntime(a_join(window))
-        pieces = list(runtime.run_batch(tasks))
-        results.append([piece.serialize().to_pybytes() for piece in pieces])
-        store = runtime.stores[0]
-        states.append((dict(store.blocks), _without_cpu(store)))
-    assert states[0] == states[1]
-    assert results[0] == results[1]
-
-
-def _without_cpu(store: MemoryStore) -> str:
-    book = {} if store.book is None else read_book(store.book)
-    book["counts"].pop("cpu_ms")
-    return json.dumps(book)
-
-
-def test_input_is_not_mutated() -> None:
-    batch = a_batch(np.array([3, 1, 2, 1]), [9, 1, 5, 0])
-    before = batch.serialize().to_pybytes()
-    list(LocalRuntime(a_join(Window(-9, 9, (0, 0)))).run_batch([(0, [batch]), (1, [batch])]))
-    assert batch.serialize().to_pybytes() == before
-
-
 def test_keys_whose_hashes_collide_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     schema = pa.schema([("k", pa.string()), ("t", pa.timestamp("us")), ("id", pa.int64())])
     honest = KeyHasher.hash
@@ -191,7 +154,8 @@ def test_times_at_the_edge_of_int64_neither_wrap_nor_crash(edge: int) -> None:
     assert found >= 3
 
 
-def test_a_hundred_million_pairs_pass_in_bounded_memory(tmp_path: Path) -> None:
+def test_tens_of_millions_of_pairs_pass_in_bounded_memory(tmp_path: Path) -> None:
+    rows = size(quick=6_000, slow=10_000)
     script = tmp_path / "pairs.py"
     script.write_text(
         f"""
@@ -204,14 +168,14 @@ warm = LocalRuntime(a_join(Window(-1, 1, (0, 0))))
 list(warm.run_batch([(side, [a_batch([1], np.zeros(1000))]) for side in (0, 1)]))
 before, pairs = peak(), 0
 runtime = LocalRuntime(a_join(Window(-1, 1, (0, 0))))
-for piece in runtime.run_batch([(side, [a_batch([1], np.zeros(10_000))]) for side in (0, 1)]):
+for piece in runtime.run_batch([(side, [a_batch([1], np.zeros({rows}))]) for side in (0, 1)]):
     pairs += piece.num_rows
 print(pairs, peak() - before)
 """
     )
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True)
     pairs, grown = map(int, done.stdout.split())
-    assert pairs == 100_000_000
+    assert pairs == rows**2
     assert grown <= 300
 
 
@@ -249,17 +213,6 @@ def test_the_cache_is_private_and_bounded(tmp_path: Path) -> None:
     assert kept is not None
     assert kept[0].to_pybytes() == bytes(10_000)
     assert cache.get("f" * 32) is None
-
-
-def test_damaged_state_stops_with_an_error() -> None:
-    runtime = LocalRuntime(a_join(Window(-50, 50, (5, 5))))
-    rows = a_batch(np.arange(40) % 5, np.arange(40))
-    list(runtime.run_batch([(0, [rows]), (1, [rows])]))
-    store = pickle.loads(pickle.dumps(runtime.stores[0]))
-    for number, block in store.blocks.items():
-        store.blocks[number] = block[:-8] + b"\1" * 8
-    with pytest.raises(BraidedError, match=r"block \d+ in the state of worker 0 is damaged; restore the checkpoint"):
-        list(LocalRuntime(runtime.operator, stores=[store]).run_batch([(0, [rows]), (1, [rows])]))
 
 
 def test_changed_options_are_found_before_any_row_leaves() -> None:

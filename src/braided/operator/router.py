@@ -153,6 +153,7 @@ class _Seen:
     null_keys: int = 0
     shed: int = 0
     clusters: list[Cluster] = field(default_factory=list)
+    top: int | None = None
 
     @classmethod
     def of(cls, operator: Operator, side: int) -> _Seen:
@@ -164,6 +165,8 @@ class _Seen:
     def times(self, rows: pa.RecordBatch, times: npt.NDArray[np.int64]) -> int:
         """Take note of the times of a piece; return the last one of its crowd."""
         found = clusters_of(times, self.jump)
+        if found:
+            self.top = found[-1].last if self.top is None else max(self.top, found[-1].last)
         setting = None if self.clock_rows is None else _mask(self.clock_rows(rows), rows.num_rows)
         moving = found if setting is None else clusters_of(times[setting], self.jump)
         self.clusters = merge_clusters([*self.clusters, *moving], self.jump)
@@ -182,6 +185,7 @@ class _Seen:
             "null_keys": self.null_keys,
             "shed": self.shed,
             "clusters": self.clusters,
+            "top": self.top,
             "delays": None if self.delays is None or not self.delays.rows else self.delays.to_json(),
         }
 

@@ -190,6 +190,8 @@ def _sum_streams(headers: list[tuple[int, Json]], operator: Operator) -> list[St
         stream.shed += header["shed"]
         if header["handed"] is not None:
             stream.handed = max(header["handed"], stream.handed or 0)
+        if header["top"] is not None:
+            stream.top = header["top"] if stream.top is None else max(stream.top, header["top"])
         clusters[side] += [Cluster(*cluster) for cluster in header["clusters"]]
         rule = operator.lateness[side]
         if header["delays"] is not None and not isinstance(rule, int):

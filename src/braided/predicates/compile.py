@@ -79,7 +79,7 @@ from braided.predicates.tree import (
     Widen,
 )
 
-__all__ = ["Predicate", "Uncompilable", "compile_where"]
+__all__ = ["Predicate", "Uncompilable", "compile_filter", "compile_where"]
 
 _WHOLE = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}  # digits of the decimal Spark casts each to
 _FLOATS = ("float", "double")
@@ -124,21 +124,27 @@ def compile_where(text: str, left: pa.Schema, right: pa.Schema) -> Predicate:
     return Compiler(text, {"l": left, "r": right}).compile()
 
 
+def compile_filter(text: str, schema: pa.Schema) -> Predicate:
+    """Compile a predicate over the rows of one input, whose columns have no side; see `compile_where`."""
+    return Compiler(text, {"l": schema, "r": pa.schema([])}, bare=True).compile()
+
+
 class Compiler:
     """Gives every node of a syntax tree its type, by the coercions of Spark's ANSI mode."""
 
     # Whether Spark evaluates the text too, and may reorder or skip arithmetic.
     shared_with_spark = True
 
-    def __init__(self, text: str, schemas: dict[str, pa.Schema], option: str = "where") -> None:
+    def __init__(self, text: str, schemas: dict[str, pa.Schema], option: str = "where", *, bare: bool = False) -> None:
         self._text = text
         self._option = option
+        self._bare = bare
         self._schemas = schemas
         self._used: dict[str, set[str]] = {"l": set(), "r": set()}
         self._comparisons = Comparisons()
 
     def compile(self) -> Predicate:
-        root = self.truth(Parser(self._text, self._resolve).parse())
+        root = self.truth(Parser(self._text, self._resolve, bare=self._bare).parse())
         left, right = (tuple(name for name in self._schemas[side].names if name in self._used[side]) for side in "lr")
         if not left and not right:
             raise self._refusal("it names no column")

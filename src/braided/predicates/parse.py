@@ -77,14 +77,20 @@ _DEEPEST = 32
 
 
 class Parser:
-    """Parse one predicate; ``column`` is called with each side and name and gives the schema's name."""
+    """Parse one predicate; ``column`` is called with each side and name and gives the schema's name.
+
+    With ``bare``, columns are those of one input, the left, and need no side.
+    """
 
     not_columns = _NOT_COLUMNS
 
-    def __init__(self, text: str, column: Callable[[str, str], str], option: str = "where") -> None:
+    def __init__(
+        self, text: str, column: Callable[[str, str], str], option: str = "where", *, bare: bool = False
+    ) -> None:
         self.text = text
         self._option = option
         self._column = column
+        self._bare = bare
         self._depth = 0
         self._at = 0
         if "${" in text:
@@ -287,6 +293,8 @@ class Parser:
 
     def _unqualified(self, word: Token, start: int) -> Syntax:
         name = self._name(word)
+        if self._bare:
+            return self._node("column", ("l", self._column("l", name)), start)
         raise BraidedError(f"where={self.text!r}: column {name!r} has no side; write l.{name} or r.{name}")
 
     def _qualified(self, side: Token, start: int) -> Syntax:
@@ -294,6 +302,8 @@ class Parser:
         if token.kind not in ("word", "quoted"):
             self._unexpected()
         self._take()
+        if self._bare:  # an alias of the input, or a field: which one Spark would have to say
+            self._refuse(f"{given}.{token.text} has a qualifier")
         if given.lower() not in ("l", "r"):
             raise BraidedError(f"where={self.text!r}: {given!r} is not a side; write l.{token.text} or r.{token.text}")
         if self._sees(".") or self._sees("("):

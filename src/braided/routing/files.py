@@ -41,21 +41,21 @@ class Files(Protocol):
 
 
 @lru_cache(maxsize=64)
-def files_at(location: str) -> Files:
-    """Return the files below a path or an fsspec URL."""
+def files_at(location: str, option: str = "control") -> Files:
+    """Return the files below a path or an fsspec URL; errors name the option that gave it."""
     if "://" not in location:
-        return LocalFiles(Path(location))
+        return LocalFiles(Path(location), option)
     if location.startswith("file://"):
-        return LocalFiles(Path(location.removeprefix("file://")))
+        return LocalFiles(Path(location.removeprefix("file://")), option)
     try:
         import fsspec
     except ImportError:
-        raise BraidedError(f"control={location!r}: a URL needs fsspec; install braided[fsspec]") from None
+        raise BraidedError(f"{option}={location!r}: a URL needs fsspec; install braided[fsspec]") from None
     try:
         system, root = fsspec.core.url_to_fs(location)
     except (ImportError, ValueError) as error:
-        raise BraidedError(f"control={location!r}: {error}") from error
-    return RemoteFiles(location, system, root)
+        raise BraidedError(f"{option}={location!r}: {error}") from error
+    return RemoteFiles(location, system, root, option)
 
 
 class LocalFiles:
@@ -65,8 +65,9 @@ class LocalFiles:
     and so is what is in it. One that was there with wider permissions was made so on purpose: there the umask rules.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, option: str = "control") -> None:
         self._root = root
+        self._where = f"{option}={str(root)!r}"
 
     def check(self) -> None:
         """See `Files`."""
@@ -75,12 +76,12 @@ class LocalFiles:
             exclusive = self.create(name, b"1") and not self.create(name, b"2")
         except OSError as error:
             raise BraidedError(
-                f"control={str(self._root)!r}: {error.strerror}; give a writable directory where hard links work"
+                f"{self._where}: {error.strerror}; give a writable directory where hard links work"
             ) from error
         finally:
             self.delete(name)
         if not exclusive:
-            raise BraidedError(f"control={str(self._root)!r}: cannot create files exclusively; give another directory")
+            raise BraidedError(f"{self._where}: cannot create files exclusively; give another directory")
 
     def read(self, name: str) -> bytes | None:
         """See `Files`."""
@@ -90,7 +91,7 @@ class LocalFiles:
             return None
         except PermissionError as error:
             raise ControlError(
-                f"control={str(self._root)!r}: this user may not read {name}; where driver and executors run as "
+                f"{self._where}: this user may not read {name}; where driver and executors run as "
                 "different users, make the directory beforehand with permissions for both"
             ) from error
 
@@ -155,8 +156,8 @@ def _opener(private: bool) -> Callable[[str, int], int]:
 class RemoteFiles:
     """Any fsspec file system whose `pipe_file` can create exclusively (mode "create")."""
 
-    def __init__(self, location: str, system: Any, root: str) -> None:
-        self._location = location
+    def __init__(self, location: str, system: Any, root: str, option: str = "control") -> None:
+        self._where = f"{option}={location!r}"
         self._system = system
         self._root = root.rstrip("/")
 
@@ -176,9 +177,7 @@ class RemoteFiles:
             with contextlib.suppress(BraidedError):
                 self.delete(name)
         if not exclusive:
-            raise BraidedError(
-                f"control={self._location!r}: this file system cannot create a file exclusively; give another"
-            )
+            raise BraidedError(f"{self._where}: this file system cannot create a file exclusively; give another")
 
     def read(self, name: str) -> bytes | None:
         """See `Files`."""
@@ -222,9 +221,7 @@ class RemoteFiles:
         except (TypeError, ValueError, NotImplementedError):
             raise
         except Exception as error:
-            raise ControlError(
-                f"control={self._location!r}: cannot {doing} {name}: {type(error).__name__}: {error}"
-            ) from error
+            raise ControlError(f"{self._where}: cannot {doing} {name}: {type(error).__name__}: {error}") from error
 
     def replace(self, name: str, content: bytes) -> None:
         """See `Files`."""

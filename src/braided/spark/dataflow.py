@@ -26,8 +26,21 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
 from braided.operator.contract import Operator
+from braided.spark.direct import DirectInput
 from braided.spark.routing import Routing
-from braided.spark.tasks import BLOCK, MOMENT, PACKETS_DDL, REPORT, RouteTask, Unpack, Worker, wire_names
+from braided.spark.tasks import (
+    BLOCK,
+    FILES_DDL,
+    MOMENT,
+    PACKETS_DDL,
+    REPORT,
+    FileTask,
+    RouteTask,
+    Unpack,
+    Worker,
+    WrittenResult,
+    wire_names,
+)
 from braided.time.hand_on import COLUMN, FIELD, HandOn
 
 if TYPE_CHECKING:
@@ -38,22 +51,28 @@ METRIC = "braided:"
 
 def stateful(
     operator: Operator,
-    inputs: Sequence[DataFrame],
+    inputs: Sequence[DataFrame | DirectInput],
     output: StructType,
     *,
     metric: str,
     routing: Routing,
     hand_on: HandOn | None = None,
+    written: WrittenResult | None = None,
 ) -> DataFrame:
     """Run an operator over streaming inputs and return its results as a streaming DataFrame.
 
     With `hand_on`, the last column is the delay of its rows, for an operator after this one. A column that nobody reads
-    costs eight bytes a row in Arrow, and Spark never looks at it.
+    costs eight bytes a row in Arrow, and Spark never looks at it. With `written`, workers write their results into
+    files, and what is returned names them.
     """
     routed = None
     for side, input_ in enumerate(inputs):
+        files = None
+        if isinstance(input_, DirectInput):
+            files = FileTask(input_.reader, input_.partitions)
+            input_ = input_.names  # noqa: PLW2901
         named = input_.toDF(*wire_names(len(input_.columns)))
-        packets = named.mapInArrow(RouteTask(operator, side, routing), PACKETS_DDL)
+        packets = named.mapInArrow(RouteTask(operator, side, routing, files), PACKETS_DDL)
         routed = packets if routed is None else routed.unionAll(packets)
     assert routed is not None
     flat = all(not pa.types.is_nested(field.type) for field in operator.output)
@@ -64,7 +83,10 @@ def stateful(
     # Report rows have no values, so every column must admit nulls on the way.
     names = wire_names(len(output))
     fields = [StructField(name, field.dataType, True) for name, field in zip(names, output.fields, strict=True)]
-    wire = StructType([*(fields if flat else [StructField(BLOCK, BinaryType())]), StructField(REPORT, StringType())])
+    if written is not None:
+        fields = StructType.fromDDL(FILES_DDL).fields
+    leaving = fields if flat or written is not None else [StructField(BLOCK, BinaryType())]
+    wire = StructType([*leaving, StructField(REPORT, StringType())])
     # Spark fixes it for a micro-batch and keeps it in the offset log. It is part of the code that Spark generates, so
     # every batch compiles that anew: here for a few packets, not for every row.
     moment = F.lit(None).cast("long") if operator.idle is None else F.unix_micros(F.current_timestamp())
@@ -75,12 +97,17 @@ def stateful(
         .withColumn(MOMENT, moment)
         .groupBy("worker")
         .transformWithStateInPandas(
-            Worker(operator, routing.workers, flat, routing.control is not None, hand_on), wire, "Append", "None"
+            Worker(operator, routing.workers, flat, routing.control is not None, hand_on, written),
+            wire,
+            "Append",
+            "None",
         )
         .observe(f"{METRIC}{metric}:work", F.collect_list(REPORT).alias("reports"))
         .where(F.col(REPORT).isNull())
         .drop(REPORT)
     )
+    if written is not None:
+        return results
     if not flat:
         results = results.mapInArrow(Unpack(results_schema), StructType(fields))
     return results.select(

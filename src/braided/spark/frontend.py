@@ -14,9 +14,11 @@ from braided.ordering.ordering import LATE
 from braided.spark.batch import run_batch
 from braided.spark.carried import with_delay
 from braided.spark.dataflow import stateful
+from braided.spark.direct import DirectInput, read_directly
 from braided.spark.inputs import check_frames, from_arrow_type, stream_of
 from braided.spark.registry import register
 from braided.spark.routing import count_workers, make_routing
+from braided.spark.tasks import WrittenResult
 from braided.spark.watermark import MARKS, lengthen_watermark, to_metadata
 from braided.specs.order import OrderSpec
 from braided.specs.spec import Spec
@@ -45,22 +47,35 @@ def run(
     if not frames[0].isStreaming:
         return run_batch(plan, frames)
     routing = make_routing(plan, count_workers(session), control, redact)
-    inputs, waits = [], []
+    inputs: list[DataFrame | DirectInput] = []
+    waits: list[int | None] = []
+    notes = []
     for frame, stream, time, behind in zip(frames, streams, plan.times, plan.behind, strict=True):
+        direct = read_directly(frame, ansi)
+        if isinstance(direct, DirectInput):
+            inputs.append(direct)
+            waits.append(None)
+            notes.append(f"{stream.label}: its files are read by the routers")
+            continue
+        if direct is not None:
+            notes.append(f"{stream.label}: its files are read by Spark: {direct}")
         marks = stream.marks_of(time)
         carrying = frame if marks.delay is None else with_delay(frame)
         lengthened, wait = lengthen_watermark(carrying, time, behind)
         inputs.append(lengthened)
         waits.append(wait)
     operator = plan.columns if plan.residual is None else plan.residual.columns
-    results = stateful(
-        plan.operator,
-        inputs,
-        StructType([_field(plan, column, frames, waits) for column in operator]),
-        metric=register(session, plan, routing, name),
-        routing=routing,
-        hand_on=plan.hand_on,
-    )
+    watched, metric = register(session, plan, routing, name, notes)
+    fields = StructType([_field(plan, column, frames, waits) for column in operator])
+
+    def made(written: WrittenResult | None = None) -> DataFrame:
+        return stateful(
+            plan.operator, inputs, fields, metric=metric, routing=routing, hand_on=plan.hand_on, written=written
+        )
+
+    results = made()
+    if plan.residual is None:
+        watched.rebuild = made
     if plan.residual is not None:
         results = _filtered(plan, results, frames, waits)
     # Dropped for the user; an operator after this one finds it again below the projection.

@@ -67,8 +67,13 @@ def from_arrow_type(kind: pa.DataType) -> DataType:
 
 def arrow_schema(frame: DataFrame, label: str) -> pa.Schema:
     """Return the Arrow schema of a frame's rows, or refuse a column that Arrow cannot carry."""
+    return arrow_of(frame.schema, label)
+
+
+def arrow_of(schema: StructType, label: str) -> pa.Schema:
+    """Return the Arrow schema of a Spark schema, or refuse a column that Arrow cannot carry."""
     fields = []
-    for field in frame.schema.fields:
+    for field in schema.fields:
         try:
             fields += list(to_arrow_schema(StructType([field]), timezone="UTC"))
         except Exception as error:

@@ -113,6 +113,7 @@ def explain_frame(frame: DataFrame) -> str:
             lines += routing_lines(describe_routing(table, watched))
             adapts = "fixed: give control= to let it adapt" if control is None else f"adapts by {control.location}"
             lines.append(f"    {adapts}")
+        lines += [f"    {note}" for note in watched.notes]
         if watched.plan.residual is not None:
             lines.append(f"    where={watched.plan.residual.where!r} runs in Spark: {watched.plan.residual.why}")
     return "\n".join(lines) if lines else "no braided join in this DataFrame"

@@ -32,7 +32,7 @@ from braided.spark.dataflow import METRIC
 from braided.spark.routing import Routing
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 _log = logging.getLogger("braided")
 # As many batches as Spark keeps of its own logs (spark.sql.streaming.minBatchesToRetain).
@@ -54,6 +54,10 @@ class Watched:
     routing: Routing
     slots: int
     make_controller: ControllerFactory = Controller
+    notes: Sequence[str] = ()
+    """What to explain of how its inputs are read."""
+    rebuild: Callable[..., DataFrame] | None = None
+    """Makes the operator's DataFrame anew, with workers that write their results into files."""
     controller: Controller | None = None
     queries: set[str] = field(default_factory=set)
     """The running queries that have it, by their run's id."""
@@ -195,15 +199,18 @@ def registries() -> list[Registry]:
     return list(_REGISTRIES.values())
 
 
-def register(session: SparkSession, plan: Plan, routing: Routing, name: str | None) -> str:
-    """Remember an operator of a session; return what its metrics are called."""
+def register(
+    session: SparkSession, plan: Plan, routing: Routing, name: str | None, notes: Sequence[str] = ()
+) -> tuple[Watched, str]:
+    """Remember an operator of a session; return it, and what its metrics are called."""
     number = next(_numbers)
     registry = registry_of(session)
     chosen = name or f"{plan.spec.kind}-{number}"
     metric = f"{number}-{uuid.uuid4().hex[:8]}:{chosen}"
     slots = int(session.sparkContext.defaultParallelism)
-    registry.add(metric, Watched(chosen, number, plan, routing, slots, registry.make_controller))
-    return metric
+    watched = Watched(chosen, number, plan, routing, slots, registry.make_controller, notes)
+    registry.add(metric, watched)
+    return watched, metric
 
 
 def metrics_of(progress: Any) -> list[str]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import gc
 import json
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict
+from collections.abc import Generator, Iterable, Iterator
+from dataclasses import asdict, dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +14,13 @@ from pyspark import TaskContext
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
+from braided.direct.places import local_path
+from braided.direct.reading import FileReader, Part
+from braided.direct.writing import DataFile, FileTarget, batch_folder
 from braided.errors import BraidedError
 from braided.operator.book import lasting
 from braided.operator.cache import host_cache
-from braided.operator.contract import Operator
+from braided.operator.contract import Json, Operator
 from braided.operator.router import Packet, Watch, route_task
 from braided.operator.store import Cache, missing
 from braided.operator.worker import WorkerTask, fingerprint, run_worker
@@ -52,6 +55,11 @@ BLOCK = "__braided_block"
 MOMENT = "moment"
 
 
+# What is handed on where results are written as files: their names and sizes.
+FILES = pa.schema([("name", pa.string()), ("rows", pa.int64()), ("bytes", pa.int64())])
+FILES_DDL = "name string, rows long, bytes long"
+
+
 # Types, not text, which PySpark would have parsed twice in every task.
 _CONTENT = StructType([StructField("content", BinaryType())])
 _ID = StructType([StructField("id", LongType())])
@@ -73,6 +81,33 @@ def wire_names(count: int) -> list[str]:
     return [f"c{number}" for number in range(count)]
 
 
+def batch_number() -> int:
+    """Return the number of the batch that this task belongs to."""
+    context = TaskContext.get()
+    batch = context.getLocalProperty("streaming.sql.batchId") if context is not None else None
+    if batch is None:
+        raise BraidedError("braided.write_files: only a streaming query writes files; this plan runs outside of one")
+    return int(batch)
+
+
+def file_rows(files: list[DataFile]) -> pa.RecordBatch:
+    """Return rows that name files."""
+    return pa.RecordBatch.from_pylist([asdict(file) for file in files], schema=FILES)
+
+
+@dataclass(frozen=True)
+class WrittenResult:
+    """Results that workers write: where, and which columns of the operator's result under which names."""
+
+    target: FileTarget
+    schema: pa.Schema
+    columns: tuple[int, ...]
+
+    def chosen(self, piece: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the columns that are written."""
+        return pa.RecordBatch.from_arrays([piece.column(at) for at in self.columns], schema=self.schema)
+
+
 def _check_version(version: str) -> None:
     if version != __version__:
         raise BraidedError(
@@ -80,17 +115,35 @@ def _check_version(version: str) -> None:
         )
 
 
+class FileTask:
+    """Names of files become their rows."""
+
+    def __init__(self, reader: FileReader, partitions: tuple[str, ...]) -> None:
+        self._reader = reader
+        self._partitions = partitions
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for at in range(batch.num_rows):
+                path, start, stop, *values = (column[at] for column in batch.columns)
+                given = dict(zip(self._partitions, values, strict=True))
+                yield from self._reader.read(Part(local_path(path.as_py()), start.as_py(), stop.as_py(), given))
+
+
 class RouteTask:
     """ROUTE: rows of one input become packets and a report row."""
 
-    def __init__(self, operator: Operator, side: int, routing: Routing) -> None:
+    def __init__(self, operator: Operator, side: int, routing: Routing, files: FileTask | None = None) -> None:
         self._operator = operator
         self._side = side
         self._routing = routing
+        self._files = files
         self._version = __version__
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         _check_version(self._version)
+        if self._files is not None:
+            batches = self._files(batches)
         context = TaskContext.get()
         task = context.partitionId() if context is not None else 0
         options = fingerprint(self._operator.options)
@@ -146,9 +199,16 @@ class Worker(StatefulProcessor):  # type: ignore[misc]
     """WORK: one worker's packets and state become result blocks and a report row."""
 
     def __init__(
-        self, operator: Operator, workers: int, flat: bool, watched: bool, hand_on: HandOn | None = None
+        self,
+        operator: Operator,
+        workers: int,
+        flat: bool,
+        watched: bool,
+        hand_on: HandOn | None = None,
+        written: WrittenResult | None = None,
     ) -> None:
         self._operator = operator
+        self._written = written
         self._watched = watched
         self._hand_on = hand_on
         self._workers = workers
@@ -180,6 +240,10 @@ class Worker(StatefulProcessor):  # type: ignore[misc]
         task = WorkerTask(worker, self._workers, options, self._watched, moment=moment, hand_on=self._hand_on)
         results = run_worker(self._operator, task, packets, SparkStore(self._book, self._blocks))
         del packets
+        if self._written is not None:
+            yield self._write(worker, results, self._written)
+            settle()
+            return
         while True:
             try:
                 piece = next(results)
@@ -194,6 +258,28 @@ class Worker(StatefulProcessor):  # type: ignore[misc]
                 if self._flat
                 else pd.DataFrame({BLOCK: [piece.serialize().to_pybytes()], REPORT: [None]})
             )
+
+    def _write(
+        self, worker: int, results: Generator[pa.RecordBatch, None, Json], written: WrittenResult
+    ) -> pd.DataFrame:
+        """Write the results into files; return rows that name them, and the report."""
+        import pandas as pd
+
+        writer = written.target.writer(batch_folder(batch_number()), worker, written.schema)
+        try:
+            while True:
+                try:
+                    writer.write(written.chosen(next(results)))
+                except StopIteration as end:
+                    files, report = writer.close(), json.dumps(end.value, separators=(",", ":"))
+                    break
+        except BaseException:
+            writer.discard()
+            raise
+        names = [*(file.name for file in files), None]
+        rows = pd.array([*(file.rows for file in files), None], dtype="Int64")
+        sizes = pd.array([*(file.bytes for file in files), None], dtype="Int64")
+        return pd.DataFrame({"name": names, "rows": rows, "bytes": sizes, REPORT: [*[None] * len(files), report]})
 
     def _rows(self, piece: pa.RecordBatch) -> pd.DataFrame:
         """Return result rows as pandas columns that hold the Arrow arrays themselves."""

@@ -33,11 +33,14 @@ class StreamTime:
     delays: list[Delays | NextDelays] = field(default_factory=list)
     handed: int | None = None
     """How late an operator before this one says its results may be."""
+    top: int | None = None
+    """The largest time of all rows, also of those that set no clock."""
 
     @property
     def last(self) -> int | None:
         """The largest time, whether it is to be trusted or not."""
-        return self.clusters[-1].last if self.clusters else None
+        known = [time for time in (self.top, self.clusters[-1].last if self.clusters else None) if time is not None]
+        return max(known, default=None)
 
 
 def lateness_options(lateness: Sequence[int | Lateness]) -> list[int | str]:
@@ -124,6 +127,9 @@ class StreamClock:
         """
         before = self.clock
         self.trust.update(seen.clusters, self.jump, others)
+        if seen.last is not None:
+            # Rows that set no clock are stored too: an assignment lives as long as they can match.
+            self.trust.top = seen.last if self.trust.top is None else max(self.trust.top, seen.last)
         if self._learner is not None and seen.handed is not None:
             self._learner.hint(seen.handed)
         self._learn(before, seen.delays, missed)

@@ -1,0 +1,142 @@
+"""How columns of a Parquet file become those that a query was promised, by the rules of Spark's own reader.
+
+A column is found by its name, in the way of the session (`spark.sql.caseSensitive`); one that a file lacks is null. A
+type may be narrower than what was promised where Spark widens it too. Everything else stops with the file's name: the
+reader of Spark may know a conversion that is not here, and a guess would cost rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from braided.errors import BraidedError
+
+_WHOLE = {
+    pa.int8(): 1, pa.int16(): 2, pa.int32(): 4, pa.int64(): 8,
+    # Spark reads an unsigned number as the next wider signed one.
+    pa.uint8(): 2, pa.uint16(): 4, pa.uint32(): 8,
+}  # fmt: skip
+_TEXT = {pa.string(), pa.large_string(), pa.string_view()}
+_BYTES = {pa.binary(), pa.large_binary(), pa.binary_view()}
+
+
+class Misfit(BraidedError):
+    """A column of a file that is not what was promised."""
+
+
+def find_column(names: Sequence[str], wanted: str, case_sensitive: bool) -> int | None:
+    """Return where a column is among those of a file, None if it has none of that name."""
+    found = [
+        at for at, name in enumerate(names) if name == wanted or (not case_sensitive and name.lower() == wanted.lower())
+    ]
+    if len(found) > 1:
+        raise Misfit(f"columns {', '.join(names[at] for at in found)} are one column {wanted!r} where case is ignored")
+    return found[0] if found else None
+
+
+def check_type(found: pa.DataType, wanted: pa.DataType, path: str, int96: frozenset[str], case_sensitive: bool) -> None:
+    """Refuse a column that cannot become what was promised; `int96` has the paths of times in that old form."""
+    if pa.types.is_struct(wanted) and pa.types.is_struct(found):
+        names = [found.field(at).name for at in range(found.num_fields)]
+        for at in range(wanted.num_fields):
+            field = wanted.field(at)
+            inner = find_column(names, field.name, case_sensitive)
+            if inner is not None:
+                check_type(found.field(inner).type, field.type, f"{path}.{names[inner]}", int96, case_sensitive)
+        return
+    if pa.types.is_list(wanted) and (pa.types.is_list(found) or pa.types.is_large_list(found)):
+        check_type(found.value_type, wanted.value_type, f"{path}.list.element", int96, case_sensitive)
+        return
+    if pa.types.is_map(wanted) and pa.types.is_map(found):
+        check_type(found.key_type, wanted.key_type, f"{path}.key_value.key", int96, case_sensitive)
+        check_type(found.item_type, wanted.item_type, f"{path}.key_value.value", int96, case_sensitive)
+        return
+    if not _becomes(found, wanted, path in int96):
+        raise Misfit(f"column {path!r} is {found}, and {wanted} was expected")
+
+
+def _becomes(found: pa.DataType, wanted: pa.DataType, int96: bool) -> bool:
+    if pa.types.is_dictionary(found):
+        return _becomes(found.value_type, wanted, int96)
+    if found == wanted or pa.types.is_null(found):
+        return True
+    if wanted in _TEXT:
+        return found in _TEXT
+    if wanted in _BYTES:
+        return found in _BYTES or pa.types.is_fixed_size_binary(found)
+    if wanted in _WHOLE:
+        return found in _WHOLE and _WHOLE[found] <= _WHOLE[wanted]
+    if pa.types.is_timestamp(wanted):
+        return pa.types.is_timestamp(found) and (int96 or (found.tz is None) == (wanted.tz is None))
+    if pa.types.is_decimal(wanted):
+        if found == pa.uint64():
+            return bool(wanted.scale == 0 and wanted.precision >= 20)
+        return pa.types.is_decimal(found) and found.scale <= wanted.scale and _digits(found) <= _digits(wanted)
+    return bool(wanted == pa.float64() and found == pa.float32())
+
+
+def _digits(kind: pa.DataType) -> int:
+    return int(kind.precision - kind.scale)
+
+
+def convert(column: pa.Array[Any], wanted: pa.DataType, case_sensitive: bool) -> pa.Array[Any]:
+    """Return a column as what was promised; its type has been checked."""
+    found = column.type
+    if found == wanted:
+        return column
+    if pa.types.is_struct(wanted) and pa.types.is_struct(found):
+        names = [found.field(at).name for at in range(found.num_fields)]
+        parts, fields = [], []
+        for at in range(wanted.num_fields):
+            field = wanted.field(at)
+            inner = find_column(names, field.name, case_sensitive)
+            parts.append(
+                pa.nulls(len(column), field.type)
+                if inner is None
+                else convert(column.field(inner), field.type, case_sensitive)
+            )
+            fields.append(field)
+        return pa.StructArray.from_arrays(parts, fields=fields, mask=column.is_null())
+    if pa.types.is_list(wanted):
+        # Values below a null list are kept, so offsets stay as they are.
+        values = convert(column.values, wanted.value_type, case_sensitive)
+        offsets = column.offsets.cast(pa.int32())
+        return pa.ListArray.from_arrays(offsets, values, type=wanted, mask=_mask(column))
+    if pa.types.is_map(wanted):
+        keys = convert(column.keys, wanted.key_type, case_sensitive)
+        items = convert(column.items, wanted.item_type, case_sensitive)
+        return pa.MapArray.from_arrays(column.offsets, keys, items, type=wanted, mask=_mask(column))
+    if pa.types.is_timestamp(found) and found.tz is None and wanted.tz is not None:
+        column = column.cast(pa.timestamp(found.unit, "UTC"))  # INT96: an instant, which Arrow knows without its zone
+    return column.cast(wanted)
+
+
+def _mask(column: pa.Array[Any]) -> pa.Array[Any] | None:
+    # Arrow takes no mask beside offsets that begin later than 0.
+    return column.is_null() if column.null_count else None
+
+
+def constant(value: pa.Scalar[Any], rows: int) -> pa.Array[Any]:
+    """Return a column of one value: a part of the file's path."""
+    return pa.repeat(value, rows)
+
+
+def int96_paths(schema: Any) -> frozenset[str]:
+    """Return the columns of a Parquet schema that hold times in the old form of 96 bits."""
+    leaves = (schema.column(at) for at in range(len(schema)))
+    return frozenset(leaf.path for leaf in leaves if leaf.physical_type == "INT96")
+
+
+def nanosecond_paths(schema: Any) -> frozenset[str]:
+    """Return the columns of a Parquet schema that hold nanoseconds, which Spark refuses."""
+    leaves = (schema.column(at) for at in range(len(schema)))
+    return frozenset(leaf.path for leaf in leaves if "nanoseconds" in str(leaf.logical_type).lower())
+
+
+def legacy_calendar(metadata: Mapping[bytes, bytes] | None) -> bool:
+    """Whether a file says that its dates before 1582 are in Spark 2's calendar."""
+    keys = metadata or {}
+    return b"org.apache.spark.legacyDateTime" in keys or b"org.apache.spark.legacyINT96" in keys

@@ -1,0 +1,386 @@
+"""Topics: a directory that is a durable log, one manifest for each batch, created whole and exclusively.
+
+```
+ path/_topic.json                    the schema, made by the first writer
+ path/_manifests/000000000000.json   the log: batches with their files, and claims of writers
+ path/_data/000000000007/...parquet  files of batch 7, those of failed attempts too
+ path/_compact/A-B.json              the entries A to B with the same rows in fewer files
+ path/_readers/NAME.json             how far a registered reader has come
+```
+
+Nothing but a manifest makes a file part of the topic. Creating the next one is exclusive, so the log is the fence
+between writers: a writer that starts claims the next slot with an epoch of its own, and the one before it finds that
+slot taken when it wants to commit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from braided.direct.manifest import FORMAT, Manifest, from_bytes, to_bytes
+from braided.direct.merging import merge_files
+from braided.direct.places import delete_file, delete_folder, is_remote, local_path, make_folder
+from braided.direct.writing import DataFile, batch_folder
+from braided.errors import TopicError
+from braided.routing.files import Files, files_at
+
+# Spark runs only its last batches again; older entries may have been compacted.
+_LOOK_BACK = 50
+_TOPIC = "_topic.json"
+_LOG = "_manifests"
+_DATA = "_data"
+_READERS = "_readers"
+_COMPACT = "_compact"
+_MARKS = "_marks.json"
+_SLOT = re.compile(r"([0-9]{12})\.json")
+_RANGE = re.compile(r"([0-9]{12})-([0-9]{12})\.json")
+_READER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+def is_topic(location: str) -> bool:
+    """Whether a directory is a topic."""
+    return files_at(_plain(location), "path").read(_TOPIC) is not None
+
+
+def _plain(location: str) -> str:
+    return location.rstrip("/") if is_remote(location) else (local_path(location).rstrip("/") or "/")
+
+
+class Topic:
+    """A topic that exists. Give its path to `braided.files` for a stream, and `files()` to any reader of Parquet.
+
+    >>> import tempfile
+    >>> topic = create_topic(tempfile.mkdtemp(), "{}")
+    >>> topic.files()
+    []
+    """
+
+    def __init__(self, location: str) -> None:
+        self.location = _plain(location)
+        self._files: Files = files_at(self.location, "path")
+        content = self._files.read(_TOPIC)
+        if content is None:
+            raise TopicError(f"path={location!r}: is no topic; braided.write_files makes one")
+        try:
+            about = json.loads(content)
+            version = about["format"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise TopicError(f"{self.location}/{_TOPIC}: is damaged; restore it from a copy") from error
+        if version != FORMAT:
+            raise TopicError(
+                f"{self.location}/{_TOPIC}: the topic has format {version!r}, this version reads {FORMAT}; "
+                "upgrade braided"
+            )
+        self.schema: str = str(about["schema"])
+        """The schema of its rows, as Spark writes it in JSON."""
+
+    @property
+    def data(self) -> str:
+        """Where its data files are."""
+        return f"{self.location}/{_DATA}"
+
+    def first(self) -> int | None:
+        """Return the number of the oldest entry, None if there is none."""
+        starts = [start for start, _ in self._ranges()] + self._slots()[:1]
+        return min(starts) if starts else None
+
+    def latest(self, known: int = -1) -> int:
+        """Return the number of the newest manifest, -1 if there is none; `known` is one that is known to exist."""
+        if known < 0:
+            slots = self._slots()
+            known = slots[-1] if slots else -1
+        while self._files.read(_name(known + 1)) is not None:
+            known += 1
+        return known
+
+    def _slots(self) -> list[int]:
+        found = (_SLOT.fullmatch(name) for name in self._files.names(_LOG))
+        return sorted(int(match[1]) for match in found if match)
+
+    def _ranges(self) -> list[tuple[int, int]]:
+        found = (_RANGE.fullmatch(name) for name in self._files.names(_COMPACT))
+        return sorted((int(match[1]), int(match[2])) for match in found if match)
+
+    def manifest(self, slot: int) -> Manifest:
+        """Return one entry of the log."""
+        content = self._files.read(_name(slot))
+        if content is None:
+            first = self.first()
+            if first is not None and slot < first:
+                raise TopicError(
+                    f"{self.location}: manifest {slot} is gone, the oldest kept is {first}; a reader that is so far "
+                    "behind must start anew"
+                )
+            if any(start <= slot <= last for start, last in self._ranges()):
+                raise TopicError(
+                    f"{self.location}: manifest {slot} was compacted with its neighbours while a reader was among "
+                    "them; give readers a name (reader=), which keeps what they need"
+                )
+            raise TopicError(f"{self.location}/{_name(slot)}: the manifest is missing; restore it from a copy")
+        return self._checked(from_bytes(content, f"{self.location}/{_name(slot)}"), slot)
+
+    def _checked(self, entry: Manifest, slot: int) -> Manifest:
+        if entry.slot != slot:
+            raise TopicError(f"{self.location}/{_name(slot)}: says that it is manifest {entry.slot}; restore it")
+        return entry
+
+    def manifests(self, start: int | None = None, stop: int | None = None) -> Iterator[Manifest]:
+        """Yield the entries from `start` up to `stop`, which is not included, compacted ones where they fit."""
+        first = self.first()
+        if first is None:
+            return
+        slot = first if start is None else start
+        stop = self.latest() + 1 if stop is None else stop
+        ranges: dict[int, int] = {}
+        for begin, last in self._ranges():
+            ranges[begin] = max(last, ranges.get(begin, -1)) if last < stop else ranges.get(begin, -1)
+        while slot < stop:
+            last = ranges.get(slot, -1)
+            entry = self.manifest(slot) if last < 0 else self._compacted(slot, last)
+            yield entry
+            slot = entry.next
+
+    def _compacted(self, start: int, last: int) -> Manifest:
+        name = _range_name(start, last)
+        content = self._files.read(name)
+        if content is None:
+            raise TopicError(f"{self.location}/{name}: the manifest is missing; restore it from a copy")
+        return self._checked(from_bytes(content, f"{self.location}/{name}"), start)
+
+    def files(self, start: int | None = None, stop: int | None = None) -> list[str]:
+        """Return the paths of the committed files, of all manifests or of those from `start` up to before `stop`.
+
+        ``pandas.read_parquet(topic.files())``, ``polars.read_parquet``, ``duckdb.read_parquet`` and
+        ``spark.read.parquet(*topic.files())`` read them.
+        """
+        return [f"{self.data}/{file.name}" for entry in self.manifests(start, stop) for file in entry.files]
+
+    @property
+    def marks(self) -> dict[str, Any]:
+        """What the last writer said of the times of its columns."""
+        content = self._files.read(_MARKS)
+        try:
+            return dict(json.loads(content)) if content is not None else {}
+        except ValueError as error:
+            raise TopicError(f"{self.location}/{_MARKS}: is damaged; delete it") from error
+
+    def mark(self, marks: dict[str, Any]) -> None:
+        """Say what the times of its columns are."""
+        self._files.replace(_MARKS, json.dumps(marks).encode())
+
+    def claim(self, owner: str) -> TopicWriter:
+        """Become the writer: whoever was before can commit no more."""
+        while True:
+            latest = self.latest()
+            before = self.manifest(latest) if latest >= 0 else None
+            if before is not None and before.owner != owner:
+                raise TopicError(
+                    f"{self.location}: belongs to the query {before.owner}, this is {owner}; give the checkpoint that "
+                    "wrote it, or another path"
+                )
+            epoch = 0 if before is None else before.epoch + 1
+            claim = Manifest(latest + 1, "claim", epoch, owner)
+            if self._files.create(_name(claim.slot), to_bytes(claim)):
+                return TopicWriter(self, self._files, claim, self._last_batch(latest))
+
+    def _last_batch(self, slot: int) -> Manifest | None:
+        """Return the newest entry with files at or before a slot."""
+        slots = self._slots()
+        for known in reversed(slots[: slots.index(slot) + 1] if slot >= 0 else []):
+            entry = self.manifest(known)
+            if entry.kind == "batch":
+                return entry
+        return None
+
+    def register(self, reader: str, slot: int) -> None:
+        """Say how far a reader has come: manifests from `slot` on are kept for it."""
+        if not _READER.fullmatch(reader):
+            raise TopicError(f"reader={reader!r}: write letters, digits, dots, dashes and underscores")
+        self._files.replace(f"{_READERS}/{reader}.json", json.dumps({"slot": slot}).encode())
+
+    def unregister(self, reader: str) -> None:
+        """Let go of what was kept for a reader."""
+        self._files.delete(f"{_READERS}/{reader}.json")
+
+    def readers(self) -> dict[str, int]:
+        """Return the registered readers and the first manifest that each still needs."""
+        found = {}
+        for name in self._files.names(_READERS):
+            content = self._files.read(f"{_READERS}/{name}")
+            try:
+                found[name.removesuffix(".json")] = int(json.loads(content or b"")["slot"])
+            except (ValueError, KeyError, TypeError) as error:
+                raise TopicError(f"{self.location}/{_READERS}/{name}: is damaged; register the reader anew") from error
+        return found
+
+    def retain(self, keep: int) -> int:
+        """Delete the oldest entries with their files, but none of the newest `keep` and none that a reader needs.
+
+        Returns how many were deleted. The newest manifest always stays: it has the epoch.
+        """
+        first, latest = self.first(), self.latest()
+        if first is None:
+            return 0
+        return self._delete(first, min([latest, latest + 1 - keep, *self.readers().values()]))
+
+    def _delete(self, start: int, stop: int, *, compacted: bool = True) -> int:
+        """Delete entries before `stop`. First the entry, so that what it named is no part of the topic, then files."""
+        deleted = 0
+        for slot in self._slots():
+            if start <= slot < stop:
+                entry = self.manifest(slot)
+                self._files.delete(_name(slot))
+                self._delete_files(entry)
+                deleted += 1
+        for begin, last in self._ranges() if compacted else ():
+            if start <= begin and last < stop:
+                entry = self._compacted(begin, last)
+                self._files.delete(_range_name(begin, last))
+                self._delete_files(entry)
+                deleted += 1
+        return deleted
+
+    def _delete_files(self, entry: Manifest) -> None:
+        for file in entry.files:
+            delete_file(f"{self.data}/{file.name}")
+        for folder in {file.name.split("/", 1)[0] for file in entry.files}:
+            delete_folder(f"{self.data}/{folder}")
+
+    def compact(self, *, keep: int = 100, at_least: int = 10, target_bytes: int = 256 << 20) -> int:
+        """Rewrite runs of old small entries as few large files; return how many entries were replaced.
+
+        The newest `keep` entries stay as they are, since a query may run its last batches again. A run is compacted
+        where it has `at_least` entries. Entries that it replaces are deleted once no registered reader is among them;
+        until then both exist, and readers that come to the first of them take the compacted ones.
+        """
+        replaced = 0
+        stop = self.latest() + 1 - keep
+        run: list[Manifest] = []
+        size = 0
+        for entry in list(self.manifests(stop=max(stop, 0))) if stop > 0 else ():
+            bytes_ = sum(file.bytes for file in entry.files)
+            if entry.kind == "compact" or size + bytes_ > target_bytes:
+                replaced += self._merge(run, at_least)
+                run, size = [], 0
+            if entry.kind != "compact":
+                run.append(entry)
+                size += bytes_
+        replaced += self._merge(run, at_least)
+        for begin, last in self._ranges():
+            if not any(begin < slot <= last for slot in self.readers().values()):
+                self._delete(begin, last + 1, compacted=False)
+        return replaced
+
+    def _merge(self, run: Sequence[Manifest], at_least: int) -> int:
+        if len(run) < at_least:
+            return 0
+        first, last = run[0], run[-1]
+        files = merge_files(self.data, [file for entry in run for file in entry.files], f"c{first.slot:012d}")
+        entry = Manifest(
+            first.slot, "compact", last.epoch, last.owner, last.batch, last.offsets, tuple(files), last.slot
+        )
+        if not self._files.create(_range_name(first.slot, last.slot), to_bytes(entry)):
+            for file in files:  # another compaction was first
+                delete_file(f"{self.data}/{file.name}")
+            return 0
+        return len(run)
+
+    def sweep(self, batch: int, keep: Sequence[DataFile] = ()) -> None:
+        """Delete the files of a batch that no manifest names: those of failed attempts."""
+        folder = batch_folder(batch)
+        kept = {file.name for file in keep}
+        for name in self._files.names(f"{_DATA}/{folder}"):
+            if f"{folder}/{name}" not in kept:
+                delete_file(f"{self.data}/{folder}/{name}")
+
+    def batches_with_files(self) -> list[int]:
+        """Return the batches that have a folder, committed or not."""
+        return sorted(int(name) for name in self._files.names(_DATA) if name.isdigit())
+
+
+class TopicWriter:
+    """The one writer of a topic, until another claims it."""
+
+    def __init__(self, topic: Topic, files: Files, claim: Manifest, last: Manifest | None) -> None:
+        self.topic = topic
+        self._files = files
+        self._claim = claim
+        self._next = claim.slot + 1
+        self._last = last
+        done = -1 if last is None else last.batch
+        for batch in topic.batches_with_files():
+            if batch > done:
+                topic.sweep(batch)
+        if last is not None:
+            topic.sweep(last.batch, last.files)
+
+    def commit(self, batch: int, offsets: str, files: Sequence[DataFile]) -> bool:
+        """Add a batch to the log; False, and its files are deleted, if it is there already.
+
+        `offsets` is a digest of the input that the batch covers: a batch that is run again must cover the same.
+        """
+        if self._last is not None and batch <= self._last.batch:
+            self._check_again(batch, offsets)
+            for file in files:
+                delete_file(f"{self.topic.data}/{file.name}")
+            return False
+        if not files:
+            return False
+        entry = Manifest(self._next, "batch", self._claim.epoch, self._claim.owner, batch, offsets, tuple(files))
+        if not self._files.create(_name(self._next), to_bytes(entry)):
+            other = self.topic.manifest(self._next)
+            if other != entry:
+                raise TopicError(
+                    f"{self.topic.location}: another writer, of epoch {other.epoch}, has taken the topic from this one "
+                    f"of epoch {self._claim.epoch}; batch {batch} was not committed here"
+                )
+        self._last = entry
+        self._next += 1
+        self.topic.sweep(batch, files)
+        return True
+
+    def _check_again(self, batch: int, offsets: str) -> None:
+        assert self._last is not None
+        for slot in range(self._last.slot, max(-1, self._last.slot - _LOOK_BACK), -1):
+            entry = self.topic.manifest(slot)
+            if entry.kind == "batch" and entry.batch <= batch:
+                if entry.batch == batch and entry.offsets != offsets:
+                    raise TopicError(
+                        f"{self.topic.location}: batch {batch} was committed over other input; the checkpoint and the "
+                        "topic do not belong together: restore both, or start with a new path and a new checkpoint"
+                    )
+                return
+
+
+def create_topic(location: str, schema: str) -> Topic:
+    """Return the topic at a location, new or with this very schema."""
+    plain = _plain(location)
+    make_folder(plain)  # open to whom the umask allows: `Files` would make it private
+    files = files_at(plain, "path")
+    about: dict[str, Any] = {"format": FORMAT, "schema": schema}
+    if not files.create(_TOPIC, json.dumps(about).encode()):
+        found = Topic(location)
+        if found.schema != schema:
+            raise TopicError(
+                f"path={location!r}: the topic has another schema; write to a new path. It has {found.schema}, "
+                f"the rows have {schema}"
+            )
+        return found
+    return Topic(location)
+
+
+def digest(text: str) -> str:
+    """Return the digest of a batch's offsets."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _range_name(start: int, last: int) -> str:
+    return f"{_COMPACT}/{start:012d}-{last:012d}.json"
+
+
+def _name(slot: int) -> str:
+    return f"{_LOG}/{slot:012d}.json"

@@ -1,0 +1,335 @@
+"""Files that router tasks read themselves: `braided.files`, and how it is found again below what a user put on top.
+
+```
+ native:  files -> Spark's reader -> JVM rows -> Arrow -> ROUTE
+ direct:  names of files -> ROUTE, which reads them
+```
+
+`braided.files` is Spark's own file source with a mark among its options, so that it is an ordinary DataFrame anywhere.
+Where an operator of ours takes it, through selections of columns and filters that compile (docs/where.md), the same
+source is asked for the names alone: in format `binaryFile`, which opens no file whose content nobody asks for.
+Discovery, offsets and the limit on files stay Spark's, and a checkpoint serves both ways of reading.
+
+No public API shows a DataFrame's plan as a tree; where it has another shape, Spark reads the files, and
+`braided.explain` says why.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from braided.direct.places import is_remote, local_path
+from braided.direct.reading import Bound, FileReader
+from braided.direct.topic import Topic, is_topic
+from braided.errors import BraidedError, OptionError
+from braided.predicates.compile import Predicate, compile_filter
+from braided.predicates.tree import Column, Compare, Constant, Every, Truth, Value
+from braided.spark.inputs import arrow_of
+from braided.spark.topic_source import NAME as TOPIC
+from braided.spark.topic_source import TopicSource
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+MARK = "braided.files"
+_NAMES = "path string, modificationTime timestamp, length long, content binary"
+# Files larger than this are cut by row groups, so that all cores read.
+CUT = 64 << 20
+# Columns of what the source hands to ROUTE; those of partitions follow.
+NAMED = ("path", "start", "stop")
+
+
+@dataclass(frozen=True)
+class RowFilter:
+    """A predicate of the user's, over columns as files call them."""
+
+    predicate: Predicate
+    sources: Mapping[str, str]
+
+    @property
+    def columns(self) -> Sequence[str]:
+        """See `Filter`."""
+        return [self.sources[name] for name in self.predicate.left]
+
+    def mask(self, columns: Mapping[str, pa.Array[Any]]) -> npt.NDArray[np.bool_]:
+        """See `Filter`."""
+        return self.predicate.mask({name: columns[self.sources[name]] for name in self.predicate.left}, {})
+
+
+@dataclass(frozen=True)
+class DirectInput:
+    """An input that ROUTE reads: a DataFrame of files' names, and how to read them."""
+
+    names: DataFrame
+    reader: FileReader
+    partitions: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What lies below a node of a plan: the leaf, its columns by the ids of attributes, in order; and filters."""
+
+    leaf: str
+    options: Mapping[str, str]
+    schema: StructType
+    columns: tuple[tuple[int, str, str], ...]
+    """(id, name here, name in files)"""
+    filters: tuple[RowFilter, ...]
+
+
+class _Other(Exception):
+    """The plan has another shape; the text says which."""
+
+
+def read_files(
+    session: SparkSession,
+    path: str,
+    *,
+    format: str,
+    schema: StructType | str | None,
+    max_files: int | None,
+    reader: str | None,
+    options: Mapping[str, str],
+) -> DataFrame:
+    """See `braided.files`."""
+    if max_files is not None and (type(max_files) is not int or max_files < 1):
+        raise OptionError(f"max_files={max_files!r}: write a number of 1 or more")
+    if format == "parquet" and is_topic(path):
+        if schema is not None or options:
+            raise OptionError("path: is a topic, which has a schema and takes no options of Spark's file source")
+        return _read_topic(session, path, max_files, reader)
+    if reader is not None:
+        raise OptionError(f"reader={reader!r}: only readers of a topic have names; {path} is none")
+    if schema is None:
+        schema = session.read.format(format).options(**options).load(path).schema
+    given = dict(options)
+    if max_files is not None:
+        given["maxFilesPerTrigger"] = str(max_files)
+    source = session.readStream.format(format).schema(schema).options(**given).option(MARK, "direct")
+    return source.load(path)
+
+
+def _read_topic(session: SparkSession, path: str, max_files: int | None, reader: str | None) -> DataFrame:
+    session.dataSource.register(TopicSource)
+    options = {"path": path, "parallel": str(session.sparkContext.defaultParallelism), MARK: "topic"}
+    if max_files is not None:
+        options["max_files"] = str(max_files)
+    if reader is not None:
+        options["reader"] = reader
+    rows = session.readStream.format(TOPIC).options(**options).load()
+    marks = Topic(path).marks
+    return rows.select(
+        *(
+            F.col(_quoted(name)).alias(name, metadata=marks[name]) if name in marks else F.col(_quoted(name))
+            for name in rows.columns
+        )
+    )
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
+
+
+def read_directly(frame: DataFrame, ansi: bool) -> DirectInput | str | None:
+    """Return how ROUTE can read an input itself; why it cannot; None for what did not come from `braided.files`."""
+    plan = frame._jdf.queryExecution().analyzed()
+    if not _has_mark(plan):
+        return None
+    session = frame.sparkSession
+    case_sensitive = str(session.conf.get("spark.sql.caseSensitive")).lower() == "true"
+    try:
+        found = _walk(plan, session, ansi)
+        return _input(session, found, case_sensitive)
+    except _Other as why:
+        return str(why)
+
+
+def _has_mark(plan: Any) -> bool:
+    children = plan.children()
+    if children.size():
+        return any(_has_mark(children.apply(at)) for at in range(children.size()))
+    return _leaf(plan) is not None and MARK in _options(plan)
+
+
+def _leaf(plan: Any) -> str | None:
+    """Return the name of the source that a leaf of a plan reads, None for what is none."""
+    kind = str(plan.getClass().getSimpleName())
+    if kind == "StreamingRelation":
+        return str(plan.dataSource().className())
+    return str(plan.sourceName()) if kind == "StreamingRelationV2" else None
+
+
+def _walk(plan: Any, session: SparkSession, ansi: bool) -> _Found:
+    kind = str(plan.getClass().getSimpleName())
+    leaf = _leaf(plan)
+    if leaf is not None:
+        if leaf not in ("parquet", TOPIC):
+            raise _Other(f"only Parquet is read directly, not {leaf}")
+        output = plan.output()
+        given = [output.apply(at) for at in range(output.size())]
+        columns = [(_id(column), str(column.name()), str(column.name())) for column in given]
+        schema = plan.dataSource().userSpecifiedSchema().get() if leaf != TOPIC else plan.schema()
+        return _Found(leaf, _options(plan), StructType.fromJson(json.loads(schema.json())), tuple(columns), ())
+    if kind not in ("Project", "Filter", "SubqueryAlias"):
+        shown = "a watermark, which Spark takes from rows" if kind == "EventTimeWatermark" else kind
+        raise _Other(f"between files and operator is {shown}")
+    below = _walk(plan.child(), session, ansi)
+    if kind == "Project":
+        return replace(below, columns=_projected(plan, below))
+    return replace(below, filters=(*below.filters, _filter(plan, below, ansi))) if kind == "Filter" else below
+
+
+def _id(attribute: Any) -> int:
+    return int(attribute.exprId().id())
+
+
+def _projected(plan: Any, below: _Found) -> tuple[tuple[int, str, str], ...]:
+    known = {number: source for number, _, source in below.columns}
+    columns = []
+    listed = plan.projectList()
+    for at in range(listed.size()):
+        column = listed.apply(at)
+        inner = column.child() if column.getClass().getSimpleName() == "Alias" else column
+        if inner.getClass().getSimpleName() != "AttributeReference" or _id(inner) not in known:
+            raise _Other(f"column {column.name()} is computed: {inner.sql()}")
+        columns.append((_id(column), str(column.name()), known[_id(inner)]))
+    return tuple(columns)
+
+
+def _filter(plan: Any, below: _Found, ansi: bool) -> RowFilter:
+    if not ansi:
+        raise _Other("spark.sql.ansi.enabled is false, and filters compile by ANSI rules")
+    visible = [(name, source) for _, name, source in below.columns]
+    names = [name.lower() for name, _ in visible]
+    if len(set(names)) != len(names):
+        raise _Other("two columns share a name below a filter")
+    types = arrow_of(below.schema, "path")
+    text = str(plan.condition().sql())
+    try:
+        schema = pa.schema([pa.field(name, types.field(source).type) for name, source in visible])
+        return RowFilter(compile_filter(text, schema), dict(visible))
+    except BraidedError as error:
+        raise _Other(f"the filter {text} does not compile: {error}") from error
+
+
+def _input(session: SparkSession, found: _Found, case_sensitive: bool) -> DirectInput:
+    options = {name: value for name, value in found.options.items() if name != MARK}
+    types = arrow_of(found.schema, "path")
+    needed = [source for _, _, source in found.columns]
+    needed += [source for row_filter in found.filters for source in row_filter.columns]
+    flag = {name.lower(): str(value).lower() == "true" for name, value in options.items()}
+    is_topic_ = found.leaf == TOPIC
+    reader = FileReader(
+        pa.schema([types.field(source) for source in dict.fromkeys(needed)]),
+        tuple(source for _, _, source in found.columns),
+        found.filters,
+        tuple(bound for row_filter in found.filters for bound in _bounds(row_filter)),
+        case_sensitive or is_topic_,
+        not is_topic_ and flag.get("ignoremissingfiles", _is_set(session, "spark.sql.files.ignoreMissingFiles")),
+        not is_topic_ and flag.get("ignorecorruptfiles", _is_set(session, "spark.sql.files.ignoreCorruptFiles")),
+    )
+    if is_topic_:
+        return DirectInput(session.readStream.format(TOPIC).options(**options, names="true").load(), reader, ())
+    path = options.pop("path")
+    if is_remote(path):
+        raise _Other("the files are on another file system, whose credentials Spark has")
+    partitions, largest = _look(local_path(path), found.schema, case_sensitive)
+    given = [f"{_quoted(name)} {found.schema[name].dataType.simpleString()}" for name in partitions]
+    source = session.readStream.format("binaryFile").schema(", ".join([_NAMES, *given])).options(**options).load(path)
+    return DirectInput(_cut(source, partitions, largest, session), reader, partitions)
+
+
+def _cut(source: DataFrame, partitions: Sequence[str], largest: int, session: SparkSession) -> DataFrame:
+    """Return rows (path, start, stop, partitions...): a row a file, or several for large ones, spread over tasks."""
+    parts = [F.col(_quoted(name)) for name in partitions]
+    if largest <= CUT:
+        return source.select(
+            "path", F.lit(0).cast("long").alias("start"), F.lit(None).cast("long").alias("stop"), *parts
+        )
+    starts = F.explode(
+        F.sequence(F.lit(0).cast("long"), F.greatest(F.col("length") - 1, F.lit(0)), F.lit(CUT).cast("long"))
+    )
+    cut = source.select("path", starts.alias("start"), *parts)
+    stop = (F.col("start") + CUT).alias("stop")
+    return cut.select("path", "start", stop, *parts).repartition(int(session.sparkContext.defaultParallelism))
+
+
+def _is_set(session: SparkSession, name: str) -> bool:
+    return str(session.conf.get(name, "false")).lower() == "true"
+
+
+def _options(leaf: Any) -> dict[str, str]:
+    """Return the options that the user gave to the source."""
+    if leaf.getClass().getSimpleName() == "StreamingRelationV2":
+        return {str(name): str(value) for name, value in leaf.extraOptions().asCaseSensitiveMap().items()}
+    entries = leaf.dataSource().options().toSeq()
+    pairs = [entries.apply(at) for at in range(entries.size())]
+    return {str(pair._1()): str(pair._2()) for pair in pairs}
+
+
+def _look(folder: str, schema: StructType, case_sensitive: bool) -> tuple[tuple[str, ...], int]:
+    """Look at the files that are there now: columns that their paths give, and the size of the largest."""
+    partitions: tuple[str, ...] = ()
+    largest = 0
+    named = {name if case_sensitive else name.lower(): name for name in schema.names}
+    for place, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if not _is_hidden(name)]
+        shown = [name for name in files if not _is_hidden(name)]
+        if shown and not partitions:
+            parts = [part.split("=", 1)[0] for part in os.path.relpath(place, folder).split(os.sep) if "=" in part]
+            keys = [part if case_sensitive else part.lower() for part in parts]
+            partitions = tuple(named[key] for key in keys if key in named)
+        for name in shown:
+            largest = max(largest, _size(os.path.join(place, name)))
+            if largest > CUT and partitions:
+                return partitions, largest
+    return partitions, largest
+
+
+def _size(path: str) -> int:
+    try:
+        return os.path.getsize(path)
+    except OSError:
+        return 0
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith((".", "_")) and "=" not in name
+
+
+def _bounds(row_filter: RowFilter) -> list[Bound]:
+    """Return what a filter says of single columns against constants; statistics of row groups are held against it."""
+    found = []
+    for part in _conjuncts(row_filter.predicate.root):
+        if not isinstance(part, Compare) or part.op not in ("=", "<", "<="):
+            continue
+        for one, other, is_low in ((part.left, part.right, False), (part.right, part.left, True)):
+            value = _whole(other)
+            if isinstance(one, Column) and _is_counted(one) and value is not None:
+                source = row_filter.sources[one.name]
+                low = value if is_low or part.op == "=" else None
+                high = value if not is_low or part.op == "=" else None
+                found.append(Bound(source, low, high))
+    return found
+
+
+def _conjuncts(root: Truth) -> tuple[Truth, ...]:
+    return tuple(part for each in root.parts for part in _conjuncts(each)) if isinstance(root, Every) else (root,)
+
+
+def _is_counted(column: Column) -> bool:
+    return column.type.name in ("tinyint", "smallint", "int", "bigint", "date", "timestamp", "timestamp_ntz")
+
+
+def _whole(value: Value) -> int | None:
+    return value.value if isinstance(value, Constant) and type(value.value) is int else None

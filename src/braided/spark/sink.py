@@ -1,0 +1,183 @@
+"""`braided.write_files`: results as files that WORK writes itself, committed to a topic by one manifest a batch.
+
+```
+ WORK -> files, and a row (name, rows, bytes) for each -> driver: one manifest, created exclusively
+```
+
+Spark calls the driver with every batch before it marks the batch as done, and calls again with the same batch after a
+failure in between. A batch whose manifest exists is not committed again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.types import StructField, StructType
+
+from braided.direct.places import is_remote, local_path
+from braided.direct.topic import Topic, TopicWriter, create_topic, digest
+from braided.direct.writing import DataFile, FileTarget, batch_folder
+from braided.durations import parse_duration
+from braided.errors import OptionError
+from braided.operator.router import conform
+from braided.spark.dataflow import METRIC
+from braided.spark.inputs import arrow_of
+from braided.spark.registry import registry_of
+from braided.spark.tasks import FILES_DDL, WrittenResult, batch_number, file_rows, settle, wire_names
+from braided.spark.watermark import BEHIND, DELAY
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+NOW = "available now"
+_CODECS = {"none", "snappy", "gzip", "brotli", "lz4", "zstd"}
+
+
+def write_files(
+    frame: DataFrame, path: str, *, checkpoint: str, trigger: str | None, name: str | None
+) -> StreamingQuery:
+    """See `braided.write_files`."""
+    if not frame.isStreaming:
+        raise OptionError("df: is no stream; df.write.parquet writes a table")
+    session = frame.sparkSession
+    schema = arrow_of(frame.schema, "df")
+    if len({column.lower() for column in frame.columns}) != len(frame.columns):
+        raise OptionError(f"df: two of its columns share a name: {', '.join(frame.columns)}; rename one")
+    plain = StructType([StructField(field.name, field.dataType, True) for field in frame.schema.fields])
+    topic = create_topic(path, plain.json())
+    marks = {
+        field.name: {m: field.metadata[m] for m in (DELAY, BEHIND) if m in (field.metadata or {})}
+        for field in frame.schema.fields
+    }
+    topic.mark({column: found for column, found in marks.items() if found})
+    codec = str(session.conf.get("spark.sql.parquet.compression.codec")).lower()
+    target = FileTarget(topic.data, codec if codec in _CODECS else "snappy")
+    files = _by_the_workers(frame, target, schema)
+    if files is None:
+        wired = frame.toDF(*wire_names(len(frame.columns)))
+        files = wired.mapInArrow(WriteTask(target, schema), FILES_DDL)
+    writer = files.writeStream.foreachBatch(Commit(session, topic, checkpoint)).option("checkpointLocation", checkpoint)
+    if name is not None:
+        writer = writer.queryName(name)
+    if trigger == NOW:
+        writer = writer.trigger(availableNow=True)
+    elif trigger is not None:
+        writer = writer.trigger(processingTime=f"{parse_duration(trigger, 'trigger') // 1000} milliseconds")
+    return writer.start()
+
+
+class WriteTask:
+    """Rows of any DataFrame become files, and rows that name them."""
+
+    def __init__(self, target: FileTarget, schema: pa.Schema) -> None:
+        self._target = target
+        self._schema = schema
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        task = context.partitionId() if context is not None else 0
+        writer = self._target.writer(batch_folder(batch_number()), task, self._schema)
+        try:
+            for batch in batches:
+                writer.write(conform(batch.rename_columns(self._schema.names), self._schema))
+            yield file_rows(writer.close())
+        except BaseException:
+            writer.discard()
+            raise
+        settle()
+
+
+class Commit:
+    """What the driver does with a batch: run it, and commit the files that its tasks named."""
+
+    def __init__(self, session: SparkSession, topic: Topic, checkpoint: str) -> None:
+        self._session = session
+        self._topic = topic
+        self._checkpoint = checkpoint
+        self._writer: TopicWriter | None = None
+
+    def __call__(self, files: DataFrame, batch: int) -> None:
+        if self._writer is None:
+            owner = json.loads(self._read("metadata"))["id"]
+            self._writer = self._topic.claim(owner)
+        # The first two lines are a version and what the batch's clock was; those after it the offsets of the inputs.
+        offsets = self._read(f"offsets/{batch}").splitlines()[2:]
+        rows = files.collect()
+        named = [DataFile(row["name"], row["rows"], row["bytes"]) for row in rows if row["name"] is not None]
+        self._writer.commit(batch, digest("\n".join(offsets)), sorted(named, key=lambda file: file.name))
+
+    def _read(self, name: str) -> str:
+        """Return a file of the checkpoint."""
+        if not is_remote(self._checkpoint):
+            return Path(local_path(self._checkpoint), name).read_text()
+        jvm = self._session._jvm
+        path = jvm.org.apache.hadoop.fs.Path(f"{self._checkpoint}/{name}")
+        system = path.getFileSystem(self._session._jsparkSession.sessionState().newHadoopConf())
+        stream = system.open(path)
+        try:
+            return str(jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        finally:
+            stream.close()
+
+
+def _by_the_workers(frame: DataFrame, target: FileTarget, schema: pa.Schema) -> DataFrame | None:
+    """Return the operator that a DataFrame comes straight from, with workers that write; None if it does not."""
+    found = _result(frame._jdf.queryExecution().analyzed())
+    if found is None:
+        return None
+    metric, columns = found
+    watched = registry_of(frame.sparkSession).find(metric)
+    if watched is None or watched.rebuild is None:
+        return None
+    return watched.rebuild(WrittenResult(target, schema, tuple(columns)))
+
+
+def _result(plan: Any) -> tuple[str, list[int]] | None:
+    """Return an operator's metric and which of its result's columns a plan has, if it is but a choice of columns."""
+    kind = str(plan.getClass().getSimpleName())
+    output = plan.output()
+    if kind in ("Filter", "MapInArrow"):
+        metric = _metric_below(plan, 4)
+        return None if metric is None else (metric, list(range(output.size())))
+    if kind == "SubqueryAlias":
+        return _result(plan.child())
+    if kind != "Project":
+        return None
+    below = _result(plan.child())
+    if below is None:
+        return None
+    metric, known = below
+    inner = plan.child().output()
+    at = {int(inner.apply(number).exprId().id()): known[number] for number in range(inner.size())}
+    columns = []
+    listed = plan.projectList()
+    for number in range(listed.size()):
+        column = listed.apply(number)
+        column = column.child() if column.getClass().getSimpleName() == "Alias" else column
+        if column.getClass().getSimpleName() != "AttributeReference" or int(column.exprId().id()) not in at:
+            return None
+        columns.append(at[int(column.exprId().id())])
+    return metric, columns
+
+
+def _metric_below(plan: Any, steps: int) -> str | None:
+    """Return the metric of the operator whose reports are dropped just here."""
+    while steps:
+        kind = str(plan.getClass().getSimpleName())
+        if kind == "CollectMetrics":
+            name = str(plan.name())
+            is_work = name.startswith(METRIC) and name.endswith(":work")
+            return name[len(METRIC) : -len(":work")] if is_work else None
+        if kind == "Filter" and "__braided_report" not in str(plan.condition().sql()):
+            return None
+        if kind not in ("Filter", "Project", "MapInArrow"):
+            return None
+        plan = plan.child()
+        steps -= 1
+    return None

@@ -1,0 +1,141 @@
+"""What a condition says of two streams: equal keys, bounds on their times, and the rest.
+
+A bound is a comparison of two times up to constants, in any arrangement:
+
+    b.ts <= a.ts + INTERVAL 10 SECONDS        a.ts - b.ts > - INTERVAL 1 MINUTE
+    a.ts + INTERVAL 5 SECONDS >= b.ts         b.ts BETWEEN a.ts - INTERVAL 10 SECONDS AND a.ts
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from sqlglot import exp
+
+_FLIPPED = {exp.LT: exp.GT, exp.LTE: exp.GTE, exp.GT: exp.LT, exp.GTE: exp.LTE, exp.EQ: exp.EQ}
+
+
+@dataclass(frozen=True)
+class Bound:
+    """``time[plus] - time[minus]`` is at most (or at least, or equal to) the sum of constants."""
+
+    plus: exp.Column
+    minus: exp.Column
+    op: type[exp.Expression]
+    constants: tuple[tuple[int, exp.Expression], ...]
+    """(sign, interval)"""
+    subtracts: bool
+    """Whether two times are subtracted, which Spark does by the clock on the wall."""
+    source: exp.Expression
+
+
+@dataclass
+class Linear:
+    """A sum of times and constant intervals."""
+
+    times: list[tuple[int, exp.Column]] = field(default_factory=list)
+    constants: list[tuple[int, exp.Expression]] = field(default_factory=list)
+
+
+def conjuncts(condition: exp.Expression | None) -> list[exp.Expression]:
+    """Return the parts of a condition that must all hold; BETWEEN is two of them."""
+    if condition is None:
+        return []
+    if isinstance(condition, exp.Paren):
+        return conjuncts(condition.this)
+    if isinstance(condition, exp.And):
+        return [*conjuncts(condition.left), *conjuncts(condition.right)]
+    if isinstance(condition, exp.Between) and not condition.args.get("symmetric"):
+        this = condition.this
+        return [
+            exp.GTE(this=this.copy(), expression=condition.args["low"].copy()),
+            exp.LTE(this=this.copy(), expression=condition.args["high"].copy()),
+        ]
+    return [condition]
+
+
+def tables_of(condition: exp.Expression) -> set[str]:
+    """Return the names of the inputs whose columns a condition reads."""
+    return {column.table for column in condition.find_all(exp.Column)}
+
+
+def equality(condition: exp.Expression) -> tuple[exp.Column, exp.Column] | None:
+    """Return the two columns of different inputs that a condition asks to be equal."""
+    if not isinstance(condition, exp.EQ):
+        return None
+    one, other = condition.left, condition.right
+    both = isinstance(one, exp.Column) and isinstance(other, exp.Column) and one.table != other.table
+    return (one, other) if both else None
+
+
+def bound(condition: exp.Expression, is_time: Callable[[exp.Column], bool]) -> Bound | None:
+    """Return the bound that a condition sets on two times of different inputs; None if it sets none."""
+    if type(condition) not in _FLIPPED:
+        return None
+    sides = [_linear(side, is_time) for side in (condition.left, condition.right)]
+    if any(side is None for side in sides):
+        return None
+    left, right = sides
+    assert left is not None
+    assert right is not None
+    times = [*left.times, *((-sign, column) for sign, column in right.times)]
+    if len(times) != 2 or sorted(sign for sign, _ in times) != [-1, 1] or times[0][1].table == times[1][1].table:
+        return None
+    constants = [*((-sign, value) for sign, value in left.constants), *right.constants]
+    plus, minus = sorted(times, key=lambda time: -time[0])
+    subtracts = len(left.times) == 2 or len(right.times) == 2
+    return Bound(plus[1], minus[1], type(condition), tuple(constants), subtracts, condition)
+
+
+def _linear(value: exp.Expression, is_time: Callable[[exp.Column], bool]) -> Linear | None:
+    if isinstance(value, exp.Paren):
+        return _linear(value.this, is_time)
+    if isinstance(value, exp.Column):
+        return Linear([(1, value)]) if is_time(value) else None
+    if isinstance(value, exp.Neg):
+        return _scaled(_linear(value.this, is_time), -1)
+    if isinstance(value, exp.Add | exp.Sub):
+        left, right = _linear(value.left, is_time), _linear(value.right, is_time)
+        right = _scaled(right, -1 if isinstance(value, exp.Sub) else 1)
+        if left is None or right is None:
+            return None
+        return Linear([*left.times, *right.times], [*left.constants, *right.constants])
+    is_constant = isinstance(value, exp.Interval) or (
+        isinstance(value, exp.Func | exp.Cast) and not list(value.find_all(exp.Column, exp.Query))
+    )
+    return Linear(constants=[(1, value)]) if is_constant else None
+
+
+def _scaled(value: Linear | None, sign: int) -> Linear | None:
+    if value is None:
+        return None
+    return Linear([(sign * s, c) for s, c in value.times], [(sign * s, c) for s, c in value.constants])
+
+
+def limits(bounds: Sequence[tuple[Bound, int]], left: set[str]) -> tuple[int | None, int | None]:
+    """Return the bounds ``lo <= right - left <= hi`` in microseconds that hold together; `left` names the left inputs.
+
+    Each bound comes with the value of its constants.
+    """
+    lo: int | None = None
+    hi: int | None = None
+    for each, value in bounds:
+        op, limit = each.op, value
+        if each.plus.table in left:  # left - right op limit
+            op, limit = _FLIPPED[op], -limit
+        strict = 1 if op in (exp.LT, exp.GT) else 0
+        if op in (exp.LT, exp.LTE, exp.EQ):
+            hi = limit - strict if hi is None else min(hi, limit - strict)
+        if op in (exp.GT, exp.GTE, exp.EQ):
+            lo = limit + strict if lo is None else max(lo, limit + strict)
+    return lo, hi
+
+
+def position(node: exp.Expression) -> str:
+    """Return where a part of the text is, as an editor counts."""
+    for found in node.find_all(exp.Identifier):
+        at = found.meta
+        if "line" in at:  # sqlglot counts to the end of a word
+            return f"line {at['line']}, column {at['col'] - (at['end'] - at['start'])}"
+    return "the text"

@@ -1,0 +1,216 @@
+"""Cut joins of streams out of a query's text: what each joins, by what, and what is left to Spark.
+
+```
+ SELECT ... FROM a JOIN b ON <keys, times, rest> JOIN s ON ...      a, b streams; s a table
+   ->  j = a JOIN b      ours: keys, bounds on times, the rest as a predicate, columns that are read
+       SELECT ... FROM j JOIN s ON ...                              as text, to Spark
+```
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sqlglot import exp
+
+from braided.errors import OptionError
+from braided.sqltext.conditions import Bound, bound, conjuncts, equality, position, tables_of
+
+_INNER = {"", "INNER", "CROSS"}
+
+
+@dataclass
+class Source:
+    """An input of a SELECT: its alias, its columns with their types in Spark's words, whether it is a stream."""
+
+    alias: str
+    node: exp.Expression
+    types: Mapping[str, str]
+    streaming: bool
+
+    def is_time(self, name: str) -> bool:
+        """Whether a column is a timestamp."""
+        return self.types.get(name) in ("timestamp", "timestamp_ntz")
+
+
+@dataclass
+class Step:
+    """One join of two streams, or of the streams joined so far with one more."""
+
+    left: tuple[str, ...]
+    right: str
+    keys: list[tuple[exp.Column, exp.Column]]
+    """(of the streams on the left, of the one on the right)"""
+    bounds: list[Bound]
+    times: tuple[exp.Column, exp.Column]
+    rest: list[exp.Expression]
+    """Conditions on both, which the join evaluates for each pair."""
+
+
+@dataclass
+class Cut:
+    """The joins of streams of one SELECT, in order, with what each stream is filtered by and which columns are read."""
+
+    first: str
+    steps: list[Step]
+    filters: dict[str, list[exp.Expression]]
+    columns: dict[str, list[str]]
+    hints: dict[str, list[str]] = field(default_factory=dict)
+
+
+def cut_select(select: exp.Select, sources: Mapping[str, Source]) -> Cut | None:
+    """Take the joins of streams out of a SELECT, whose columns are all qualified; None if it has none.
+
+    The SELECT keeps its other joins and conditions; its columns of streams still have their old qualifiers, and its
+    first table is what it was.
+    """
+    joins: list[exp.Join] = list(select.args.get("joins") or [])
+    start = select.args.get("from_") or select.args.get("from")
+    if start is None or not joins:
+        return None
+    streams = [alias for alias in _order(start, joins) if sources[alias].streaming]
+    if len(streams) < 2:
+        return None
+    for join in joins:
+        _check_inner(join, sources)
+    where = select.args.get("where")
+    parts = [part for join in joins if _is_stream(join, sources) for part in conjuncts(join.args.get("on"))]
+    first = start.this.alias_or_name
+    parts += conjuncts(where.this if where is not None else None)
+    filters: dict[str, list[exp.Expression]] = {alias: [] for alias in streams}
+    kept: list[exp.Expression] = []
+    between: list[exp.Expression] = []
+    for part in parts:
+        used = tables_of(part)
+        if part.find(exp.Query) or not used or not used <= set(streams):
+            kept.append(part)
+        elif len(used) == 1:
+            filters[used.pop()].append(part)
+        else:
+            between.append(part)
+    steps = _steps(streams, between, sources)
+    hints = _hints(select)
+    tables = [join for join in joins if not _is_stream(join, sources)]
+    if not sources[first].streaming:
+        # The query starts with a table: it is joined after the streams.
+        tables = [exp.Join(this=start.this.copy(), kind="CROSS"), *tables]
+    select.set("joins", tables)
+    select.set("where", exp.Where(this=exp.and_(*kept)) if kept else None)
+    return Cut(streams[0], steps, filters, _columns(select, streams, steps), hints)
+
+
+def _order(start: exp.Expression, joins: Sequence[exp.Join]) -> list[str]:
+    return [start.this.alias_or_name, *(join.alias_or_name for join in joins)]
+
+
+def _is_stream(join: exp.Join, sources: Mapping[str, Source]) -> bool:
+    return sources[join.alias_or_name].streaming
+
+
+def _check_inner(join: exp.Join, sources: Mapping[str, Source]) -> None:
+    kind = (join.side or join.kind or "").upper()
+    if _is_stream(join, sources) and kind not in _INNER:
+        raise OptionError(
+            f"sql: {position(join)}: a {kind} JOIN of streams is not supported yet; write an inner join, or leave this "
+            "query to spark.sql"
+        )
+    if not _is_stream(join, sources) and (join.side or "").upper() in ("RIGHT", "FULL"):
+        raise OptionError(f"sql: {position(join)}: a {kind} JOIN with a table beside joins of streams is not supported")
+
+
+def _steps(streams: Sequence[str], between: Sequence[exp.Expression], sources: Mapping[str, Source]) -> list[Step]:
+    """Join the streams one by one, each as soon as a bound ties it to those before it."""
+
+    def is_time(column: exp.Column) -> bool:
+        return sources[column.table].is_time(column.name)
+
+    joined, waiting, steps = [streams[0]], list(streams[1:]), []
+    pending = list(between)
+    while waiting:
+        for alias in waiting:
+            known = {*joined, alias}
+            usable = [part for part in pending if tables_of(part) <= known]
+            bounds = [
+                (part, found)
+                for part in usable
+                if (found := bound(part, is_time)) is not None and alias in tables_of(part)
+            ]
+            times = _times(bounds, alias)
+            if times is not None:
+                break
+        else:
+            node = sources[waiting[0]].node
+            raise OptionError(
+                f"sql: {position(node)}: no bounds on both sides tie the time of {waiting[0]} to that of "
+                f"{' or '.join(joined)}; write for example {waiting[0]}.ts BETWEEN {joined[0]}.ts - INTERVAL 10 "
+                f"SECONDS AND {joined[0]}.ts + INTERVAL 10 SECONDS"
+            )
+        chosen = [(part, found) for part, found in bounds if _ties(found) == {times[0].sql(), times[1].sql()}]
+        taken = {id(part) for part, _ in chosen}
+        keys, rest = [], []
+        for part in usable:
+            pair = equality(part)
+            if id(part) in taken:
+                continue
+            if pair is not None and alias in (pair[0].table, pair[1].table):
+                keys.append(pair if pair[1].table == alias else (pair[1], pair[0]))
+            else:
+                rest.append(part)
+        steps.append(Step(tuple(joined), alias, keys, [found for _, found in chosen], times, rest))
+        pending = [part for part in pending if not any(part is used for used in usable)]
+        joined.append(alias)
+        waiting.remove(alias)
+    return steps
+
+
+def _ties(found: Bound) -> set[str]:
+    return {found.plus.sql(), found.minus.sql()}
+
+
+def _times(bounds: Sequence[tuple[exp.Expression, Bound]], alias: str) -> tuple[exp.Column, exp.Column] | None:
+    """Return the first pair of times, of the left and of `alias`, that has bounds on both sides."""
+    for _, each in bounds:
+        same = [other for _, other in bounds if _ties(other) == _ties(each)]
+        right, left = (each.plus, each.minus) if each.plus.table == alias else (each.minus, each.plus)
+        if _has_both(same, alias):
+            return left, right
+    return None
+
+
+def _has_both(bounds: Sequence[Bound], alias: str) -> bool:
+    upper = lower = False
+    for each in bounds:
+        is_plus = each.plus.table == alias
+        upper |= each.op is exp.EQ or (each.op in (exp.LT, exp.LTE)) == is_plus
+        lower |= each.op is exp.EQ or (each.op in (exp.GT, exp.GTE)) == is_plus
+    return upper and lower
+
+
+def _columns(select: exp.Select, streams: Sequence[str], steps: Sequence[Step]) -> dict[str, list[str]]:
+    """Return the columns of each stream that its joins read, or anything that is left after them."""
+    used: dict[str, dict[str, None]] = {alias: {} for alias in streams}
+    joined = [part for step in steps for pair in step.keys for part in pair]
+    joined += [time for step in steps for time in step.times]
+    joined += [column for step in steps for part in step.rest for column in part.find_all(exp.Column)]
+    for column in [*select.find_all(exp.Column), *joined]:
+        if column.table in used:
+            used[column.table][column.name] = None
+    return {alias: list(names) for alias, names in used.items()}
+
+
+def _hints(select: exp.Select) -> dict[str, list[str]]:
+    """Return the options that a hint gives to joins, by the alias of an input; and take it out."""
+    found: dict[str, list[str]] = {}
+    hint = select.args.get("hint")
+    for each in hint.expressions if hint is not None else ():
+        if str(each.name).upper() != "BRAIDED":
+            continue
+        given = [value.this if isinstance(value, exp.Literal) else value.sql() for value in each.expressions]
+        if not given:
+            raise OptionError("sql: the hint BRAIDED needs the alias of an input: BRAIDED('a', 'lateness=30 seconds')")
+        found.setdefault(given[0].lower(), []).extend(given[1:])
+    if found and hint is not None:
+        others = [each for each in hint.expressions if str(each.name).upper() != "BRAIDED"]
+        select.set("hint", exp.Hint(expressions=others) if others else None)
+    return found

@@ -1,0 +1,20 @@
+"""Spark SQL as sqlglot reads it, with what its own dialect of Spark lacks."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from sqlglot.dialects.spark import Spark
+
+__all__ = ["Braided"]
+
+
+class Braided(Spark):  # type: ignore[misc]
+    """Spark's dialect in which `window` is a function wherever it stands; named windows are left to Spark."""
+
+    class Tokenizer(Spark.Tokenizer):  # type: ignore[misc]
+        """Without the keyword, ``GROUP BY window(ts, '1 minute')`` parses."""
+
+        KEYWORDS: ClassVar[dict[str, Any]] = {
+            word: kind for word, kind in Spark.Tokenizer.KEYWORDS.items() if word != "WINDOW"
+        }

@@ -1,0 +1,219 @@
+"""The direct path on Spark: files read by routers, files written by workers, topics between queries."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import braided
+from braided.errors import BraidedError, OptionError, TopicError
+
+ON = {"on": "k", "time": "t", "within": "3 seconds", "lateness": "5 seconds"}
+
+
+def _make(folder: Path, files: int, rows: int = 300, seed: int = 0) -> pa.Table:
+    """Write files of rows whose times go on from file to file; return all rows."""
+    folder.mkdir(parents=True, exist_ok=True)
+    random = np.random.default_rng(seed)
+    tables = []
+    for number in range(files):
+        times = random.integers(number * 5_000_000, (number + 1) * 5_000_000, rows)
+        table = pa.table({
+            "k": random.integers(0, 40, rows),
+            "t": pa.array(times, pa.timestamp("us", "UTC")),
+            "v": random.random(rows),
+            "a.b": pa.array([f"x{n}" for n in random.integers(0, 9, rows)]),
+            "tags": pa.array([[int(n)] for n in random.integers(0, 9, rows)]),
+        })  # fmt: skip
+        pq.write_table(table, folder / f"{number:03d}.parquet", row_group_size=100)
+        tables.append(table)
+    return pa.concat_tables(tables)
+
+
+def _oracle(left: pa.Table, right: pa.Table, columns: str, where: str = "true") -> list[tuple[object, ...]]:
+    with duckdb.connect() as database:
+        database.execute("set timezone = 'UTC'")
+        database.register("l", left)
+        database.register("r", right)
+        return sorted(
+            database.sql(
+                f"select {columns} from l join r on l.k = r.k and abs(epoch_us(l.t) - epoch_us(r.t)) <= 3000000 and {where}"
+            ).fetchall(),
+            key=repr,
+        )
+
+
+def _committed(path: Path) -> pa.Table:
+    files = braided.topic(str(path)).files()
+    return pa.concat_tables(pq.read_table(file, partitioning=None) for file in files)
+
+
+def _rows(table: pa.Table) -> list[tuple[object, ...]]:
+    with duckdb.connect() as database:
+        database.execute("set timezone = 'UTC'")
+        database.register("rows", table)
+        return sorted(database.sql("select * from rows").fetchall(), key=repr)
+
+
+def _write(frame: DataFrame, path: Path) -> None:
+    query = braided.write_files(frame, str(path), checkpoint=f"{path}-checkpoint", trigger="available now")
+    query.awaitTermination()
+
+
+def test_a_join_from_files_to_files_is_exact(spark: SparkSession, tmp_path: Path) -> None:
+    left, right = _make(tmp_path / "l", 4), _make(tmp_path / "r", 4, seed=1)
+    one, other = (braided.files(spark, str(tmp_path / side), max_files=1) for side in "lr")
+    joined = braided.join(
+        one.where("v > 0.2 and k < 35").select("k", "t", "`a.b`", "tags"),
+        other.select("k", "t", F.col("v").alias("w")),
+        **ON,
+    )
+    _write(joined, tmp_path / "out")
+    wanted = _oracle(left, right, 'l.k, l.t, l."a.b", l.tags, r.t, r.v', "l.v > 0.2 and l.k < 35")
+    assert len(wanted) > 1000
+    assert _rows(_committed(tmp_path / "out")) == wanted
+    assert [m.batch for m in braided.topic(str(tmp_path / "out")).manifests() if m.kind == "batch"] == [0, 1, 2, 3]
+
+
+def test_explain_says_who_reads_the_files(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _make(tmp_path / "l", 1)
+    files = braided.files(spark, str(tmp_path / "l"))
+    cases = {
+        "left: its files are read by the routers": files,
+        "left: its files are read by Spark: column v is computed: (v + CAST(1.0BD": files.withColumn("v", F.expr("v + 1.0")),
+        "left: its files are read by Spark: between files and operator is a watermark": files.withWatermark("t", "1 second"),
+        "left: its files are read by Spark: the filter upper(`a.b`) LIKE": files.where("upper(`a.b`) like 'X%'"),
+        "left: its files are read by Spark: between files and operator is Deduplicate": files.dropDuplicates(["k"]),
+    }  # fmt: skip
+    for said, frame in cases.items():
+        braided.explain(braided.join(frame, files.select("k", "t"), on="k", time="t", within="3 seconds"))
+        shown = capsys.readouterr().out
+        assert said in shown, shown
+
+
+def test_partitions_of_a_directory_are_columns(spark: SparkSession, tmp_path: Path) -> None:
+    rows = _make(tmp_path / "l/day=2024-01-01/kind=a b", 1)
+    more = _make(tmp_path / "l/day=2024-01-02/kind=c", 1, seed=3)
+    _make(tmp_path / "l/_hidden", 1)
+    files = braided.files(spark, str(tmp_path / "l"))
+    assert files.columns[-2:] == ["day", "kind"]
+    ordered = braided.order(files.select("k", "t", "day", "kind"), time="t", key="k", lateness="0 seconds", late="drop")
+    _write(ordered, tmp_path / "out")
+    with duckdb.connect() as database:
+        database.register("out", _committed(tmp_path / "out"))
+        found = database.sql("select day, kind, count(*) from out group by all order by all").fetchall()
+        last = max(rows["t"].to_pylist() + more["t"].to_pylist())  # what waits for the next row
+    assert [(str(day), kind) for day, kind, _ in found] == [("2024-01-01", "a b"), ("2024-01-02", "c")]
+    assert sum(count for *_, count in found) == sum(t < last for t in rows["t"].to_pylist() + more["t"].to_pylist())
+
+
+def test_rows_of_any_dataframe_are_written(spark: SparkSession, tmp_path: Path) -> None:
+    rows = _make(tmp_path / "l", 3)
+    frame = spark.readStream.schema(spark.read.parquet(str(tmp_path / "l")).schema).parquet(str(tmp_path / "l"))
+    _write(frame.where("k % 2 = 0"), tmp_path / "out")
+    kept = rows.filter(pa.array([k % 2 == 0 for k in rows["k"].to_pylist()]))
+    assert _rows(_committed(tmp_path / "out")) == _rows(kept)
+    assert spark.read.parquet(*braided.topic(str(tmp_path / "out")).files()).count() == len(kept)
+
+
+def test_a_chain_through_a_topic_is_exact(spark: SparkSession, tmp_path: Path) -> None:
+    left, right = _make(tmp_path / "l", 3), _make(tmp_path / "r", 3, seed=1)
+    third = _make(tmp_path / "3", 3, seed=2)
+    one, other, x = (braided.files(spark, str(tmp_path / side), max_files=1) for side in ("l", "r", "3"))
+    middle = braided.join(one.select("k", "t"), other.select("k", "t", "v"), **ON)
+    _write(middle, tmp_path / "middle")
+    read = braided.files(spark, str(tmp_path / "middle"), max_files=2)
+    assert read.columns == ["k", "t", "t_right", "v"]
+    # Results of the first join come late by its window and lateness; the marks of its time column say so.
+    chained = braided.join(
+        read,
+        x.select("k", "t", "`a.b`"),
+        on="k",
+        time="t",
+        within="3 seconds",
+        lateness=("9 seconds", "5 seconds"),
+        suffixes=("", "_x"),
+    )
+    _write(chained, tmp_path / "out")
+    with duckdb.connect() as database:
+        database.execute("set timezone = 'UTC'")
+        pairs = _oracle(left, right, "l.k, l.t, r.t, r.v")
+        database.register("l", left), database.register("r", right), database.register("x", third)  # fmt: skip
+        wanted = database.sql(
+            """select l.k, l.t, r.t, r.v, x.t, x."a.b" from l join r on l.k = r.k
+                 and abs(epoch_us(l.t) - epoch_us(r.t)) <= 3000000
+               join x on x.k = l.k and abs(epoch_us(l.t) - epoch_us(x.t)) <= 3000000"""
+        ).fetchall()
+    assert len(pairs) > 100
+    assert _rows(_committed(tmp_path / "out")) == sorted(wanted, key=repr)
+
+
+def test_a_topic_is_a_stream_for_native_operators_too(spark: SparkSession, tmp_path: Path) -> None:
+    rows = _make(tmp_path / "l", 2)
+    _write(braided.files(spark, str(tmp_path / "l"), max_files=1), tmp_path / "topic")
+    frame = braided.files(spark, str(tmp_path / "topic")).groupBy("k").count()
+    query = frame.writeStream.format("memory").queryName("counted").outputMode("complete")
+    query.trigger(availableNow=True).option("checkpointLocation", str(tmp_path / "c")).start().awaitTermination()
+    assert sum(row["count"] for row in spark.table("counted").collect()) == len(rows)
+
+
+def test_a_batch_that_runs_again_is_committed_once(spark: SparkSession, tmp_path: Path) -> None:
+    left, right = _make(tmp_path / "l", 3), _make(tmp_path / "r", 3, seed=1)
+    out, checkpoint = tmp_path / "out", tmp_path / "out-checkpoint"
+
+    def run() -> None:
+        one, other = (braided.files(spark, str(tmp_path / side), max_files=1).select("k", "t") for side in "lr")
+        _write(braided.join(one, other, **ON), out)
+
+    run()
+    before = braided.topic(str(out)).files()
+    for commit in sorted((checkpoint / "commits").glob("*2")):
+        commit.unlink()  # as if the driver had died between the manifest and Spark's own commit
+    run()
+    assert braided.topic(str(out)).files() == before
+    assert sorted(str(path) for path in (out / "_data").rglob("*.parquet")) == sorted(before)
+    assert _rows(_committed(out)) == _oracle(left, right, "l.k, l.t, r.t")
+
+
+def test_another_query_cannot_write_to_a_topic(spark: SparkSession, tmp_path: Path) -> None:
+    _make(tmp_path / "l", 1)
+    files = braided.files(spark, str(tmp_path / "l"))
+    _write(files, tmp_path / "out")
+    query = braided.write_files(files, str(tmp_path / "out"), checkpoint=str(tmp_path / "new"), trigger="available now")
+    with pytest.raises(
+        Exception, match=r"belongs to the query [0-9a-f-]{36}, this is [0-9a-f-]{36}; give the checkpoint"
+    ):
+        query.awaitTermination()
+    with pytest.raises(TopicError, match="the topic has another schema; write to a new path"):
+        braided.write_files(files.select("k"), str(tmp_path / "out"), checkpoint=str(tmp_path / "new"))
+
+
+def test_bad_calls_say_what_to_do(spark: SparkSession, tmp_path: Path) -> None:
+    _make(tmp_path / "l", 1)
+    files = braided.files(spark, str(tmp_path / "l"))
+    with pytest.raises(OptionError, match="max_files=0: write a number of 1 or more"):
+        braided.files(spark, str(tmp_path / "l"), max_files=0)
+    with pytest.raises(OptionError, match="reader='x': only readers of a topic have names"):
+        braided.files(spark, str(tmp_path / "l"), reader="x")
+    with pytest.raises(OptionError, match=r"df: is no stream; df\.write\.parquet writes a table"):
+        braided.write_files(spark.range(3), str(tmp_path / "o"), checkpoint=str(tmp_path / "c"))
+    with pytest.raises(OptionError, match="trigger='soon': not a duration"):
+        braided.write_files(files, str(tmp_path / "o"), checkpoint=str(tmp_path / "c"), trigger="soon")
+    with pytest.raises(TopicError, match=r"is no topic; braided\.write_files makes one"):
+        braided.topic(str(tmp_path / "l"))
+    (tmp_path / "l" / "000.parquet").write_bytes(b"PAR1 nothing PAR1")
+    joined = braided.join(files.select("k", "t"), files.select("k", "t", "v"), **ON)
+    query = braided.write_files(joined, str(tmp_path / "p"), checkpoint=str(tmp_path / "d"), trigger="available now")
+    with pytest.raises(Exception, match=r"000\.parquet: cannot be read as Parquet"):
+        query.awaitTermination()
+    assert braided.topic(str(tmp_path / "p")).files() == []
+    assert issubclass(TopicError, BraidedError)

@@ -1,0 +1,225 @@
+"""Continuous queries in SQL: equal to DuckDB's answer over the finished streams, with Spark's own names and errors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import braided
+from braided.errors import OptionError
+
+ROWS = 400
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, pa.Table]]:
+    """Three streams of files, in order of time but for half a second."""
+    root = tmp_path_factory.mktemp("sql")
+    random = np.random.default_rng(7)
+    found = {}
+    for name, extra in (("calls", "Cell"), ("alerts", "reason"), ("cells", "state")):
+        parts = []
+        (root / name).mkdir()
+        for number in range(2):
+            times = np.sort(random.integers(number * 10_000_000, (number + 1) * 10_000_000, ROWS))
+            part = pa.table({
+                "phone": pa.array([None if n == 0 else f"p{n}" for n in random.integers(0, 30, ROWS)]),
+                "ts": pa.array(times, pa.timestamp("us", "UTC")),
+                "n": random.integers(0, 100, ROWS),
+                "v": random.random(ROWS),
+                extra: pa.array([f"x{n}" for n in random.integers(0, 5, ROWS)]),
+                "unread": pa.array(["-" * 10] * ROWS),
+            })  # fmt: skip
+            pq.write_table(part, root / name / f"{number}.parquet")
+            parts.append(part)
+        found[name] = pa.concat_tables(parts)
+    return root, found
+
+
+@pytest.fixture
+def streams(spark: SparkSession, tables: tuple[Path, dict[str, pa.Table]]) -> dict[str, DataFrame]:
+    return {name: braided.files(spark, str(tables[0] / name), max_files=1) for name in tables[1]}
+
+
+def _run(frame: DataFrame, folder: Path) -> list[tuple[Any, ...]]:
+    query = braided.write_files(frame, str(folder / "out"), checkpoint=str(folder / "c"), trigger="available now")
+    query.awaitTermination()
+    files = braided.topic(str(folder / "out")).files()
+    with duckdb.connect() as database:
+        database.execute("set timezone = 'UTC'")
+        return sorted(database.execute("from read_parquet(?)", [files]).fetchall(), key=repr) if files else []
+
+
+def _oracle(text: str, tables: dict[str, pa.Table]) -> list[tuple[Any, ...]]:
+    with duckdb.connect() as database:
+        database.execute("set timezone = 'UTC'")
+        for name, table in tables.items():
+            database.register(name, table)
+        return sorted(database.sql(text).fetchall(), key=repr)
+
+
+QUERIES = {
+    "an equality and bounds": """
+        SELECT c.phone, c.ts, a.reason, c.n + a.n AS total FROM calls c JOIN alerts a
+        ON c.phone = a.phone AND a.ts BETWEEN c.ts - INTERVAL 1 SECOND AND c.ts + INTERVAL 2 SECONDS""",
+    "bounds in other arrangements, conditions in WHERE, a filter on each side": """
+        SELECT c.phone AS p, a.phone AS q, upper(c.Cell) AS cell FROM calls AS c, alerts AS a
+        WHERE a.phone = c.phone AND c.ts + INTERVAL 1 SECOND >= a.ts AND c.ts < a.ts + INTERVAL 500 MILLISECONDS
+          AND c.n > 20 AND a.v < 0.8 AND c.n <> a.n AND c.Cell IN ('x1', 'x2', 'x3')""",
+    "no equality": """
+        SELECT c.n, a.n AS m FROM calls c JOIN alerts a ON c.n < a.n - 60
+        AND c.ts BETWEEN a.ts - INTERVAL '0.2' SECOND AND a.ts + INTERVAL '0.2' SECOND""",
+    "three streams and a subquery": """
+        SELECT c.phone, c.n, a.n AS an, x.state FROM calls c
+        JOIN (SELECT phone AS p, ts, n FROM alerts WHERE n % 2 = 0) a
+          ON c.phone = a.p AND a.ts BETWEEN c.ts - INTERVAL 1 SECOND AND c.ts + INTERVAL 1 SECOND
+        JOIN cells x ON x.phone = c.phone AND x.ts BETWEEN a.ts - INTERVAL 1 SECOND AND a.ts""",
+    "a self join and a common table expression": """
+        WITH busy AS (SELECT phone, ts, n FROM calls WHERE n > 50), few AS (SELECT * FROM busy WHERE n < 90)
+        SELECT a.phone, a.n, b.n AS other FROM few a JOIN few b ON a.phone = b.phone AND a.n < b.n
+          AND b.ts BETWEEN a.ts AND a.ts + INTERVAL 3 SECONDS""",
+    "a union of a join and a stream": """
+        SELECT c.phone, a.n FROM calls c JOIN alerts a ON c.phone = a.phone
+          AND a.ts BETWEEN c.ts AND c.ts + INTERVAL 1 SECOND
+        UNION ALL SELECT phone, CASE WHEN n > 50 THEN n ELSE -n END FROM cells WHERE v < 0.1""",
+    "a join with a table": """
+        SELECT c.phone, t.label, a.n FROM calls c JOIN alerts a ON c.phone = a.phone
+          AND a.ts BETWEEN c.ts AND c.ts + INTERVAL 1 SECOND JOIN labels t ON t.phone = c.phone WHERE t.label <> 'b'""",
+}
+
+
+@pytest.mark.parametrize("what", QUERIES)
+def test_a_query_gives_the_oracles_rows(
+    spark: SparkSession,
+    streams: dict[str, DataFrame],
+    tables: tuple[Path, dict[str, pa.Table]],
+    tmp_path: Path,
+    what: str,
+) -> None:
+    labels = pa.table({"phone": [f"p{n}" for n in range(10)], "label": ["a", "b"] * 5})
+    spark.createDataFrame(labels.to_pylist()).createOrReplaceTempView("labels")
+    frame = braided.sql(spark, QUERIES[what], streams, lateness="5 seconds")
+    wanted = _oracle(QUERIES[what], {**tables[1], "labels": labels})
+    assert len(wanted) > 20
+    assert _run(frame, tmp_path) == wanted
+
+
+def test_names_and_types_are_sparks(spark: SparkSession, streams: dict[str, DataFrame]) -> None:
+    text = """SELECT a.Phone, c.*, 1 AS One, window(c.ts, '1 minute') AS w FROM calls c JOIN alerts a ON c.phone = a.phone
+              AND a.ts BETWEEN c.ts AND c.ts + INTERVAL 1 SECOND"""
+    for name, frame in streams.items():
+        frame.createOrReplaceTempView(name)
+    ours, sparks = braided.sql(spark, text, streams), spark.sql(text)
+    assert ours.columns == sparks.columns
+    assert [field.dataType for field in ours.schema] == [field.dataType for field in sparks.schema]
+
+
+def test_only_columns_that_are_read_are_stored(
+    spark: SparkSession, streams: dict[str, DataFrame], capsys: pytest.CaptureFixture[str]
+) -> None:
+    from braided.spark.registry import registry_of
+
+    frame = braided.sql(spark, QUERIES["an equality and bounds"], streams)
+    braided.explain(frame)
+    assert "its files are read by the routers" in capsys.readouterr().out
+    watched = list(registry_of(spark)._operators.values())[-1]
+    assert [schema.names for schema in watched.plan.operator.inputs] == [
+        ["c__phone", "c__ts", "c__n"], ["a__reason", "a__n", "a__phone", "a__ts"],
+    ]  # fmt: skip
+
+
+def test_a_windowed_aggregate_after_a_join(
+    spark: SparkSession, streams: dict[str, DataFrame], tables: tuple[Path, dict[str, pa.Table]], tmp_path: Path
+) -> None:
+    marked = {name: frame.withWatermark("ts", "1 second") for name, frame in streams.items()}
+    text = """SELECT window.start AS s, c.phone, count(*) AS n, sum(a.n) AS total FROM calls c JOIN alerts a
+              ON c.phone = a.phone AND a.ts BETWEEN c.ts - INTERVAL 1 SECOND AND c.ts + INTERVAL 1 SECOND
+              GROUP BY window(c.ts, '2 seconds'), c.phone HAVING count(*) > 1"""
+    found = _run(braided.sql(spark, text, marked), tmp_path)
+    wanted = _oracle(
+        """SELECT time_bucket(INTERVAL 2 SECONDS, c.ts) AS s, c.phone, count(*), sum(a.n)::BIGINT FROM calls c JOIN alerts a
+           ON c.phone = a.phone AND a.ts BETWEEN c.ts - INTERVAL 1 SECOND AND c.ts + INTERVAL 1 SECOND
+           GROUP BY ALL HAVING count(*) > 1""",
+        tables[1],
+    )
+    closed = max(row[0] for row in found)
+    assert len(found) > 50
+    assert found == [row for row in wanted if row[0] <= closed]
+
+
+def test_bounds_in_days_are_exact_where_clocks_change(spark: SparkSession, tmp_path: Path) -> None:
+    spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+    day, hour = 86_400_000_000, 3_600_000_000
+    start = 1_711_753_200_000_000  # 30 March 2024, 0:00 in Berlin; the night after has 23 hours
+    for side, times in (("l", [start]), ("r", [start + day - hour, start + day, start + day + hour])):
+        (tmp_path / side).mkdir()
+        pq.write_table(
+            pa.table({"k": [1] * len(times), "ts": pa.array(times, pa.timestamp("us", "UTC"))}),
+            tmp_path / side / "0.parquet",
+        )
+    streams = {side: braided.files(spark, str(tmp_path / side)) for side in "lr"}
+    text = """SELECT l.ts AS a, r.ts AS b FROM l JOIN r ON l.k = r.k AND r.ts >= l.ts + INTERVAL 1 DAY
+              AND r.ts <= l.ts + INTERVAL 2 DAYS"""
+    found = _run(braided.sql(spark, text, streams, lateness="3 days"), tmp_path / "x")
+    for side in "lr":
+        spark.read.parquet(str(tmp_path / side)).createOrReplaceTempView(side)
+    assert len(found) == spark.sql(text).count()
+
+
+BAD = {
+    "SELECT c.nope FROM calls c": r"sql: .*UNRESOLVED_COLUMN.*nope",
+    "SELECT * FROM nowhere": r"sql: .*TABLE_OR_VIEW_NOT_FOUND.*nowhere",
+    "SELECT phone FROM calls c JOIN alerts a ON c.phone = a.phone": r"sql: .*AMBIGUOUS_REFERENCE.*phone",
+    "SELECT c.n FROM calls c JOIN alerts a ON c.phone = a.phone": (
+        r"sql: line 1, column 30: no bounds on both sides tie the time of a to that of c; write for example a\.ts BETWEEN c\.ts"
+    ),
+    "SELECT c.n FROM calls c JOIN alerts a ON c.phone = a.phone AND a.ts > c.ts": r"no bounds on both sides tie the time of a",
+    "SELECT c.n FROM calls c LEFT JOIN alerts a ON c.phone = a.phone AND a.ts BETWEEN c.ts AND c.ts + INTERVAL 1 SECOND": (
+        r"line 1, column 35: a LEFT JOIN of streams is not supported yet; write an inner join"
+    ),
+    "SELECT c.n FROM calls c JOIN alerts a ON c.phone = a.phone AND a.ts BETWEEN c.ts AND c.ts + INTERVAL 1 MONTH": (
+        r"INTERVAL '1' MONTH has no fixed length; bound times by days, hours"
+    ),
+    "SELECT c.n FROM calls c JOIN alerts a ON c.phone = a.phone AND a.ts BETWEEN c.ts + INTERVAL 2 SECONDS AND c.ts": (
+        r"the bounds on the times exclude every pair"
+    ),
+    "SELECT /*+ BRAIDED('z', 'lateness=1 second') */ c.n FROM calls c JOIN alerts a ON c.phone = a.phone AND a.ts BETWEEN c.ts AND c.ts + INTERVAL 1 SECOND": (
+        r"BRAIDED\('z', \.\.\.\): no stream has that alias; it is one of a, c"
+    ),
+    "SELECT /*+ BRAIDED('a', 'color=red') */ c.n FROM calls c JOIN alerts a ON c.phone = a.phone AND a.ts BETWEEN c.ts AND c.ts + INTERVAL 1 SECOND": (
+        r"BRAIDED\('a', 'color=red'\): write 'option=value'; options are lateness, "
+    ),
+    "SELECT FROM WHERE": r"sql: does not parse",
+    "": r"sql: str is no query; write a SELECT",
+}
+
+
+@pytest.mark.parametrize("text", BAD)
+def test_bad_queries_say_where_and_what_to_do(spark: SparkSession, streams: dict[str, DataFrame], text: str) -> None:
+    with pytest.raises(OptionError, match=BAD[text]):
+        braided.sql(spark, text, streams)
+
+
+def test_options_of_a_query(spark: SparkSession, streams: dict[str, DataFrame]) -> None:
+    from braided.spark.registry import registry_of
+
+    text = QUERIES["an equality and bounds"].replace(
+        "SELECT", "SELECT /*+ BRAIDED('a', 'lateness=30 seconds', 'memory=256 MB', 'name=hits') */", 1
+    )
+    braided.sql(spark, text, streams, evict="gdj")
+    watched = list(registry_of(spark)._operators.values())[-1]
+    assert watched.name == "hits"
+    assert watched.plan.spec.memory == "256 MB"
+    assert watched.plan.spec.evict == "gdj"
+    assert watched.plan.spec.lateness == (None, "30 seconds")
+    with pytest.raises(OptionError, match="color=: is no option of the joins of a query; those are lateness"):
+        braided.sql(spark, text, streams, color="red")
+    with pytest.raises(OptionError, match="streams=: give the streaming DataFrames by the names that the query uses"):
+        braided.sql(spark, text, {})

@@ -1,0 +1,212 @@
+"""Topics: a log that is committed whole and once, fenced between writers, kept and compacted for its readers."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from braided.direct.manifest import FORMAT, Manifest, from_bytes, to_bytes
+from braided.direct.topic import Topic, TopicWriter, create_topic, is_topic
+from braided.direct.writing import DataFile, FileTarget, batch_folder
+from braided.errors import TopicError
+
+SCHEMA = pa.schema([("x", pa.int64())])
+
+
+def _file(topic: Topic, batch: int, values: list[int], task: int = 0) -> list[DataFile]:
+    writer = FileTarget(topic.data).writer(batch_folder(batch), task, SCHEMA)
+    writer.write(pa.record_batch([pa.array(values, pa.int64())], schema=SCHEMA))
+    return writer.close()
+
+
+def _commit(writer: TopicWriter, batch: int, values: list[int]) -> bool:
+    return writer.commit(batch, f"offsets {batch}", _file(writer.topic, batch, values))
+
+
+def _values(topic: Topic, start: int | None = None, stop: int | None = None) -> list[int]:
+    return [
+        value for file in topic.files(start, stop) for value in pq.read_table(file, partitioning=None)["x"].to_pylist()
+    ]
+
+
+@pytest.fixture
+def topic(tmp_path: Path) -> Topic:
+    return create_topic(str(tmp_path / "t"), "schema")
+
+
+def test_only_committed_files_are_part_of_a_topic(topic: Topic) -> None:
+    writer = topic.claim("q")
+    _file(topic, 0, [99])
+    assert topic.files() == []
+    assert _commit(writer, 0, [1, 2])
+    assert _commit(writer, 1, [3])
+    assert _values(topic) == [1, 2, 3]
+    assert len(list(Path(topic.data).rglob("*.parquet"))) == 2  # what the failed attempt left was swept
+
+
+def test_a_batch_is_committed_once(topic: Topic) -> None:
+    writer = topic.claim("q")
+    _commit(writer, 0, [1])
+    _commit(writer, 1, [2])
+    again = topic.claim("q")
+    assert not _commit(again, 1, [2])
+    assert not _commit(again, 0, [1])
+    assert _commit(again, 2, [3])
+    assert _values(topic) == [1, 2, 3]
+    assert len(list(Path(topic.data).rglob("*.parquet"))) == 3
+    with pytest.raises(TopicError, match="batch 1 was committed over other input; the checkpoint and the topic do not"):
+        again.commit(1, "other offsets", [])
+
+
+def test_a_batch_without_rows_leaves_no_entry(topic: Topic) -> None:
+    writer = topic.claim("q")
+    assert not writer.commit(0, "o", [])
+    _commit(writer, 1, [1])
+    assert [entry.kind for entry in topic.manifests()] == ["claim", "batch"]
+
+
+def test_the_commit_of_a_former_writer_fails(topic: Topic) -> None:
+    former = topic.claim("q")
+    _commit(former, 0, [1])
+    topic.claim("q")
+    with pytest.raises(
+        TopicError, match=r"another writer, of epoch 1, has taken the topic from this one of epoch 0; batch 1"
+    ):
+        _commit(former, 1, [2])
+    assert _values(topic) == [1]
+
+
+def test_what_a_crash_left_is_swept_when_a_writer_starts(topic: Topic) -> None:
+    writer = topic.claim("q")
+    _commit(writer, 0, [1])
+    _file(topic, 0, [1])
+    _file(topic, 1, [2])
+    topic.claim("q")
+    assert [str(path) for path in Path(topic.data).rglob("*.parquet")] == topic.files()
+
+
+def test_a_hundred_races_of_two_writers_lose_and_double_nothing(tmp_path: Path) -> None:
+    for race in range(100):
+        topic = create_topic(str(tmp_path / str(race)), "schema")
+        first = topic.claim("q")
+        _commit(first, 0, [0])
+        errors: list[TopicError] = []
+
+        def go_on(writer: TopicWriter, failed: list[TopicError] = errors) -> None:
+            try:
+                for batch in (1, 2, 3):
+                    _commit(writer, batch, [batch])
+            except TopicError as error:
+                failed.append(error)
+
+        def take_over(at: Topic = topic) -> None:
+            go_on(at.claim("q"))
+
+        threads = [threading.Thread(target=go_on, args=(first,)), threading.Thread(target=take_over)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert _values(topic) == [0, 1, 2, 3], race
+        epochs = [entry.epoch for entry in topic.manifests()]
+        assert epochs == sorted(epochs)
+        assert len(errors) <= 1
+
+
+def test_a_topic_belongs_to_one_query_and_one_schema(topic: Topic, tmp_path: Path) -> None:
+    topic.claim("one")
+    with pytest.raises(TopicError, match="belongs to the query one, this is other; give the checkpoint that wrote it"):
+        topic.claim("other")
+    with pytest.raises(TopicError, match=r"the topic has another schema; write to a new path"):
+        create_topic(topic.location, "another")
+    assert create_topic(topic.location, "schema").schema == "schema"
+    assert not is_topic(str(tmp_path))
+    with pytest.raises(TopicError, match=r"is no topic; braided\.write_files makes one"):
+        Topic(str(tmp_path))
+
+
+def test_damage_stops_with_the_files_name(topic: Topic) -> None:
+    writer = topic.claim("q")
+    _commit(writer, 0, [1])
+    _commit(writer, 1, [2])
+    path = Path(topic.location, "_manifests", "000000000001.json")
+    good = path.read_bytes()
+    for at in range(0, len(good), 7):
+        path.write_bytes(good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :])
+        with pytest.raises(TopicError, match=r"000000000001\.json: "):
+            topic.files()
+        path.write_bytes(good[:at])
+        with pytest.raises(TopicError, match=r"000000000001\.json: the manifest is damaged; restore it"):
+            topic.files()
+    newer = json.loads(good)
+    path.write_text(json.dumps({**newer, "format": FORMAT + 1}))
+    with pytest.raises(TopicError, match=f"has format {FORMAT + 1}, this version reads {FORMAT}; upgrade braided"):
+        topic.files()
+    path.unlink()
+    with pytest.raises(TopicError, match=r"000000000001\.json: the manifest is missing; restore it from a copy"):
+        topic.files()
+    path.write_bytes(good)
+    Path(topic.location, "_topic.json").write_text("{")
+    with pytest.raises(TopicError, match=r"_topic\.json: is damaged; restore it from a copy"):
+        Topic(topic.location)
+
+
+def test_names_that_lead_out_of_a_topic_are_refused() -> None:
+    for name in ("../x.parquet", "/etc/passwd", "a/../../x.parquet", "a/b/c.parquet", "a/.x.parquet"):
+        content = to_bytes(Manifest(0, "batch", 0, "q", 0, "o", (DataFile(name, 1, 1),)))
+        with pytest.raises(TopicError, match="the manifest is damaged"):
+            from_bytes(content, "here")
+
+
+def test_retention_keeps_what_registered_readers_need(topic: Topic) -> None:
+    writer = topic.claim("q")
+    for batch in range(10):
+        _commit(writer, batch, [batch])
+    topic.register("slow", 4)
+    assert topic.retain(2) == 4
+    assert _values(topic) == list(range(3, 10))
+    topic.unregister("slow")
+    topic.retain(2)
+    assert _values(topic) == [8, 9]
+    assert len(list(Path(topic.data).rglob("*.parquet"))) == 2
+    with pytest.raises(
+        TopicError, match=r"manifest 3 is gone, the oldest kept is 9; a reader that is so far behind must"
+    ):
+        topic.files(3)
+    assert _commit(topic.claim("q"), 10, [10])
+    with pytest.raises(TopicError, match=r"reader='\.\./x': write letters"):
+        topic.register("../x", 0)
+
+
+def test_compaction_changes_no_row_and_is_seen_by_no_reader(topic: Topic) -> None:
+    writer = topic.claim("q")
+    for batch in range(50):
+        _commit(writer, batch, [batch])
+    topic.register("inside", 20)
+    before = {(start, stop): _values(topic, start, stop) for start in (0, 1, 20, 31) for stop in (32, 40, 51)}
+    assert topic.compact(keep=10) == 41
+    assert len(topic.files()) == 11
+    for (start, stop), values in before.items():
+        if start in (0, 20, 31):
+            assert _values(topic, start, stop) == values
+    topic.register("inside", 45)
+    assert topic.compact(keep=10) == 0
+    assert _values(topic) == list(range(50))
+    assert len(list(Path(topic.data).rglob("*.parquet"))) == 11
+    with pytest.raises(TopicError, match="manifest 20 was compacted with its neighbours while a reader was among them"):
+        topic.files(20)
+    assert topic.retain(5) == 5  # the reader still needs one more than the newest five
+    assert _values(topic) == [44, 45, 46, 47, 48, 49]
+
+
+def test_a_failed_attempt_leaves_no_file(topic: Topic) -> None:
+    writer = FileTarget(topic.data).writer(batch_folder(3), 0, SCHEMA)
+    writer.write(pa.record_batch([pa.array(range(2_000_000))], schema=SCHEMA))
+    assert list(Path(topic.data).rglob("*.parquet"))
+    writer.discard()
+    assert not list(Path(topic.data).rglob("*.parquet"))
