@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -40,11 +40,9 @@ class Kept(NamedTuple):
     hashes: Hashes
     done: Bytes
 
-    def pick(self, which: npt.NDArray[Any]) -> Kept:
-        """Return the rows at some places, or of a mask."""
-        picked = pa.array(which)
-        rows = self.rows.filter(picked) if which.dtype == np.bool_ else self.rows.take(picked)
-        return Kept(rows, self.hashes[which], self.done[which])
+    def pick(self, which: Index) -> Kept:
+        """Return the rows at some places."""
+        return Kept(self.rows.take(pa.array(which)), self.hashes[which], self.done[which])
 
     def slice(self, start: int, stop: int) -> Kept:
         """Return a part."""
