@@ -15,6 +15,7 @@ from hypothesis import Phase, find, settings
 from hypothesis.errors import NoSuchExample
 
 import braided
+from braided.aggregates.partial import PartialAggregate
 from braided.specs.spec import Spec, spec_kinds
 
 WITH_SPARK = ("braided.spark", "braided.cli", "braided.api")
@@ -48,7 +49,8 @@ def operators() -> set[type[Any]]:
 
 def test_every_operator_is_what_some_case_builds() -> None:
     built = {type(plan_of(case.example).operator) for kind in KINDS.values() for case in kind.cases}
-    assert operators() == built
+    # Its rows are partial results, which depend on cuts and routing: tests/unit/test_partial_aggregate.py adds them up.
+    assert operators() - {PartialAggregate} == built
     assert len(built) >= 7
 
 

@@ -20,7 +20,7 @@ LAYERS = (
     ("routing", "time"),
     ("buffers", "balance", "direct"),
     ("operator",),
-    ("joins", "ordering", "matching"),
+    ("joins", "ordering", "matching", "aggregates"),
     ("specs",),
     ("compile",),
     ("sqltext",),

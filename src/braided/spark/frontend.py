@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -35,8 +35,12 @@ def run(
     name: str | None = None,
     control: str | None = None,
     redact: bool = False,
+    merged: Callable[[Plan], Plan] | None = None,
+    said: Sequence[str] = (),
 ) -> DataFrame:
     """Return the results of a spec over streaming DataFrames, or over batch ones by Spark's own operators.
+
+    `merged` may put more into the operator, such as the first half of an aggregate. `said` is what else to explain.
 
     Everything is checked before anything happens: the control directory comes last.
     """
@@ -46,10 +50,12 @@ def run(
     plan = build(spec, streams, Setting(adaptive=control is not None, filters=True, ansi=ansi))
     if not frames[0].isStreaming:
         return run_batch(plan, frames)
+    if merged is not None:
+        plan = merged(plan)
     routing = make_routing(plan, count_workers(session), control, redact)
     inputs: list[DataFrame | DirectInput] = []
     waits: list[int | None] = []
-    notes = []
+    notes = list(said)
     for frame, stream, time, behind in zip(frames, streams, plan.times, plan.behind, strict=True):
         direct = read_directly(frame, ansi)
         if isinstance(direct, DirectInput):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql.pandas.types import from_arrow_type as spark_type
+from pyspark.sql.pandas.types import from_arrow_type as from_arrow
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import DataType, StringType, StructType
 
@@ -62,7 +62,8 @@ def is_collated(kind: DataType) -> bool:
 
 def from_arrow_type(kind: pa.DataType) -> DataType:
     """Return the Spark type of a column that an operator makes."""
-    return spark_type(kind, prefer_timestamp_ntz=True)
+    made: DataType = from_arrow(kind, prefer_timestamp_ntz=True)
+    return made
 
 
 def arrow_schema(frame: DataFrame, label: str) -> pa.Schema:

@@ -7,22 +7,30 @@ import re
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import sqlglot
 from pyspark.sql import functions as F
-from pyspark.sql.types import DayTimeIntervalType, DoubleType, FloatType
+from pyspark.sql.types import DayTimeIntervalType, DoubleType, FloatType, StructType
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.qualify import qualify
 from sqlglot.optimizer.scope import Scope, traverse_scope
 
+from braided.aggregates.partial import HORIZON, PANE, TICK, Measure, Panes, PartialAggregate
+from braided.compile.plan import Column, Copied, Made, Plan
 from braided.errors import BraidedError, OptionError
+from braided.joins.window_join import WindowJoin
 from braided.spark.frontend import run
+from braided.spark.inputs import arrow_of
+from braided.spark.watermark import WATERMARK
 from braided.specs.join import JoinSpec
 from braided.sqltext.conditions import Bound, limits, position
 from braided.sqltext.cut import Cut, Source, Step, cut_select
 from braided.sqltext.dialect import Braided
+from braided.sqltext.merge import Merge, Unmerged, Wanted, find_merge, rewrite
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -49,14 +57,15 @@ def run_sql(
         _rename(tree, named)
         # Spark's names, types and errors are the contract.
         contract = _analysed(session, tree, named)
-        query = _Query(session, tree, views, {named[name.lower()]: frame for name, frame in streams.items()}, options)
-        query.qualify(contract)
-        query.cut()
-        result = session.sql(query.tree.sql(dialect=Braided))
-    kinds = [field.dataType for field in result.schema.fields]
-    if kinds != [field.dataType for field in contract.schema.fields]:
-        raise BraidedError(f"sql: the compiled query gives {result.schema}, Spark's own {contract.schema}; report this")
-    return result.toDF(*contract.columns)
+        frames = {named[name.lower()]: frame for name, frame in streams.items()}
+        for merging in (True, False):
+            query = _Query(session, tree.copy(), views, frames, options, merging)
+            query.qualify(contract)
+            query.cut()
+            result = session.sql(query.tree.sql(dialect=Braided))
+            if [field.dataType for field in result.schema] == [field.dataType for field in contract.schema]:
+                return result.toDF(*contract.columns)
+    raise BraidedError(f"sql: the compiled query gives {result.schema}, Spark's own {contract.schema}; report this")
 
 
 def _check(session: SparkSession, text: Any, streams: Any, options: Mapping[str, Any]) -> None:
@@ -119,6 +128,8 @@ def _analysed(session: SparkSession, tree: exp.Expression, named: Mapping[str, s
 
 
 class _Query:
+    """A query while its joins are cut out."""
+
     def __init__(
         self,
         session: SparkSession,
@@ -126,7 +137,10 @@ class _Query:
         views: _Views,
         frames: Mapping[str, DataFrame],
         options: Mapping[str, Any],
+        merging: bool,
     ) -> None:
+        self.merging = merging
+        self.said: list[str] = []
         self.session = session
         self.tree = tree
         self.views = views
@@ -178,12 +192,37 @@ class _Query:
         found = cut_select(select, sources)
         if found is None:
             return
-        joined, names = self._join(found, inputs, sources)
+        self.said = []
+        merge = self._merge(select, found, sources, inputs)
+        joined, names = self._join(found, inputs, sources, merge)
         view = self.views.add(joined)
         select.set("from_" if "from_" in select.args else "from", exp.From(this=exp.to_table(view)))
+        if merge is not None:
+            keys = {key: names[key] for key in merge.keys}
+            rewrite(merge, view, PANE, keys, [_measure(at) for at in range(len(merge.measures))], select)
+            return
         for column in list(select.find_all(exp.Column)):
             if (column.table, column.name) in names:
                 column.replace(exp.column(exp.to_identifier(names[column.table, column.name], quoted=True), view))
+
+    def _merge(
+        self, select: exp.Select, found: Cut, sources: dict[str, Source], inputs: Mapping[str, DataFrame]
+    ) -> Merge | None:
+        """Return how the aggregate after the joins runs in the workers of the last; None where it stays Spark's."""
+        if not self.merging:
+            return None
+        try:
+            merge = find_merge(select, found, sources)
+            if merge.time not in {(time.table, time.name) for time in found.steps[-1].times}:
+                raise Unmerged("its window is not over a time by which the streams are joined")
+            if any(WATERMARK in (field.metadata or {}) for a in found.columns for field in inputs[a].schema.fields):
+                raise Unmerged("an input has a watermark of its own, and Spark takes one in a query")
+        except Unmerged as why:
+            if select.args.get("group") is not None:
+                self.said = [f"the aggregate after it is Spark's: {why}"]
+            return None
+        self.said = ["the aggregate after it begins in its workers, which hand on partial results"]
+        return merge
 
     def _input(self, node: exp.Expression, source: Any) -> DataFrame:
         """Return an input of a SELECT as a DataFrame; its own joins have been cut already."""
@@ -198,7 +237,7 @@ class _Query:
         return self.session.sql(text)
 
     def _join(
-        self, found: Cut, inputs: Mapping[str, DataFrame], sources: Mapping[str, Source]
+        self, found: Cut, inputs: Mapping[str, DataFrame], sources: Mapping[str, Source], merge: Merge | None
     ) -> tuple[DataFrame, dict[tuple[str, str], str]]:
         """Return the streams joined, and what each column is called there."""
         names = {
@@ -219,7 +258,9 @@ class _Query:
         joined = prepared[found.first]
         for number, step in enumerate(found.steps):
             options = self._options(found, step, number)
-            joined = self._step(joined, prepared[step.right], step, names, values, sources, options)
+            last = merge if step is found.steps[-1] else None
+            said = self.said if step is found.steps[-1] else []
+            joined = self._step(joined, prepared[step.right], step, names, values, sources, options, last, said)
         return joined, names
 
     def _step(
@@ -231,6 +272,8 @@ class _Query:
         values: Mapping[int, int],
         sources: Mapping[str, Source],
         options: dict[str, Any],
+        merge: Merge | None,
+        said: Sequence[str],
     ) -> DataFrame:
         def name(column: exp.Column) -> str:
             return names[column.table, column.name]
@@ -273,13 +316,19 @@ class _Query:
             where=where,
             **{key: value for key, value in options.items() if key not in ("name", "control", "redact")},
         )
+        # Where the join's result has a key of the right stream: as the left one, or beside it.
+        held = {other: copies.get(other, key) for key, other in keys}
         result = run(
             spec,
             [left, right],
             name=options.get("name"),
             control=options.get("control"),
             redact=options.get("redact", False),
+            merged=None if merge is None else lambda plan: _merged(plan, merge, names, held),
+            said=said,
         )
+        if merge is not None:
+            return closing(_with_keys(result, [names[key] for key in merge.keys], held))
         for key, other in keys:
             if other in copies:
                 result = result.withColumnRenamed(copies[other], other)
@@ -343,6 +392,61 @@ class _Query:
 def _shape(plan: Any) -> str:
     """Return a plan as text without the names and numbers that each analysis gives anew."""
     return re.sub(r"#\d+L?", "", re.sub(r" AS .*?#\d+L?", "", str(plan.toString())))
+
+
+def _measure(number: int) -> str:
+    return f"m{number}"
+
+
+def _with_keys(partials: DataFrame, keys: Sequence[str], held: Mapping[str, str]) -> DataFrame:
+    """Return partials with every key of their groups under its own name."""
+    for key in keys:
+        if key in held:
+            partials = partials.withColumn(key, F.col(_quoted(held[key])))
+    return partials
+
+
+def _merged(plan: Plan, merge: Merge, names: Mapping[tuple[str, str], str], held: Mapping[str, str]) -> Plan:
+    """Return a join's plan with the first half of an aggregate in its workers."""
+
+    def of(column: tuple[str, str]) -> str:
+        return held.get(names[column], names[column])
+
+    join = plan.joined
+    assert isinstance(join, WindowJoin)
+    # Results with the same group are the same rows, however often it is named.
+    keys = tuple(dict.fromkeys(of(key) for key in merge.keys))
+    time = of(merge.time)
+    side = 0 if names[merge.time] == plan.times[0] else 1
+    reach = join.window.hi if side == 0 else -join.window.lo
+    measures = tuple(
+        Measure(_measure(at), wanted.kind, None if wanted.column is None else of(wanted.column), to_arrow_type(wanted))
+        for at, wanted in enumerate(merge.measures)
+    )
+    operator = PartialAggregate(plan.operator, time, keys, measures, Panes(merge.width, merge.offset, side, reach))
+    known = {column.name: column for column in plan.columns if isinstance(column, Copied)}
+    kind = operator.output.field(PANE).type
+    columns: list[Column] = [Made(PANE, kind, True)]
+    columns += [replace(known[key], marks=None) for key in keys]
+    columns += [Made(measure.name, measure.type, True) for measure in measures]
+    columns += [Made(TICK, pa.bool_(), True), Made(HORIZON, kind, True)]
+    return replace(plan, operator=operator, columns=tuple(columns), hand_on=None)
+
+
+def to_arrow_type(wanted: Wanted) -> pa.DataType:
+    """Return the Arrow type of a partial result."""
+    return arrow_of(StructType.fromDDL(f"x {wanted.type}"), "sql").field(0).type
+
+
+def closing(partials: DataFrame) -> DataFrame:
+    """Return partials by which Spark closes windows as soon as nothing can be added to them: by the horizon.
+
+    Ticks carry it in every batch and are dropped after Spark has seen them; the filter mentions it, since Spark moves
+    others below the watermark. The mark that makes it the clock of the window is then on the pane.
+    """
+    marked = partials.withWatermark(HORIZON, "0 seconds").where(f"NOT ({TICK} AND {HORIZON} IS NOT NULL)")
+    others = [F.col(_quoted(name)) for name in partials.columns if name not in (PANE, TICK, HORIZON)]
+    return marked.select(F.col(PANE).alias(PANE, metadata={WATERMARK: 0}), *others)
 
 
 def _value(name: str, text: str) -> Any:

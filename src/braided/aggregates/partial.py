@@ -1,0 +1,267 @@
+"""The first half of an aggregate, in the worker that makes the rows it is over: pairs of a join never leave it.
+
+```
+ join -> pairs, a piece at a time -> partials by (pane, keys): counts, sums, least and largest -> a few rows
+```
+
+A pane is the longest stretch of time that no window cuts. Partials merge, so it does not matter which worker made them
+under which routing, nor how the stream was cut; only the last bits of sums of doubles depend on that.
+
+In every batch a last row, the tick, says from which time on results may still come: the **horizon**. Whatever merges
+the partials may close every window that ends before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from braided.operator.blocks import Blocks
+from braided.operator.contract import Admitted, Json, Operator, Outcome, Work
+from braided.routing.table import RoutingTable
+from braided.time.clocks import clamp
+from braided.time.lateness import Lateness
+
+Kind = Literal["rows", "count", "sum", "min", "max"]
+PANE, TICK, HORIZON = "pane", "tick", "horizon"
+PARTIAL_ROWS = 1 << 17
+# Before every time that Spark can show.
+OLDEST = -62_135_596_800_000_000
+_MERGED = {"rows": "sum", "count": "sum", "sum": "sum", "min": "min", "max": "max"}
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A partial result of a group: of `source`, a column of the rows, or of the rows themselves."""
+
+    name: str
+    kind: Kind
+    source: str | None
+    type: pa.DataType
+
+
+@dataclass(frozen=True)
+class Panes:
+    """How times fall into panes, and how far results of a join may lag behind its clocks.
+
+    width, offset : a pane starts at ``offset + n * width`` microseconds.
+    side : the input whose time is windowed.
+    reach : how much earlier than a row of the other input a row of `side` in its result may be.
+    """
+
+    width: int
+    offset: int
+    side: int
+    reach: int
+
+    def of(self, times: pa.Array[Any]) -> pa.Array[Any]:
+        """Return the start of each time's pane."""
+        micros = times.view(pa.int64()).to_numpy()
+        starts = (micros - self.offset) // self.width * self.width + self.offset
+        return pa.array(starts).view(times.type)
+
+    def horizon(self, streams: list[Json]) -> int:
+        """Return the time before which no result can come any more, from what a join reports of its streams.
+
+        A result has a new row. If it is of the windowed side, it is not before what is safe there; if of the other, its
+        partner is earlier by the window's reach at most.
+        """
+        safe = [
+            clamp(stream["clock"] - stream["lateness"])
+            if stream["clock"] is not None and stream["trust"]["settled"]
+            else OLDEST
+            for stream in streams
+        ]
+        return max(OLDEST, min(safe[self.side], clamp(safe[1 - self.side] - self.reach)))
+
+
+@dataclass(frozen=True)
+class PartialAggregate:
+    """A join that gives partial aggregates of its rows instead of the rows."""
+
+    inner: Operator
+    time: str
+    keys: tuple[str, ...]
+    measures: tuple[Measure, ...]
+    panes: Panes
+
+    @property
+    def inputs(self) -> tuple[pa.Schema, ...]:
+        """See `Operator`."""
+        return self.inner.inputs
+
+    @property
+    def times(self) -> tuple[str, ...]:
+        """See `Operator`."""
+        return self.inner.times
+
+    @property
+    def lateness(self) -> tuple[int | Lateness, ...]:
+        """See `Operator`."""
+        return self.inner.lateness
+
+    @property
+    def idle(self) -> int | None:
+        """See `Operator`."""
+        return self.inner.idle
+
+    @property
+    def output(self) -> pa.Schema:
+        """The pane, the keys, the partial results, and what a tick says."""
+        rows = self.inner.output
+        time = rows.field(self.time).type
+        return pa.schema(
+            [
+                pa.field(PANE, time),
+                *(rows.field(name) for name in self.keys),
+                *(pa.field(measure.name, measure.type) for measure in self.measures),
+                pa.field(TICK, pa.bool_()),
+                pa.field(HORIZON, time),
+            ]
+        )
+
+    @property
+    def options(self) -> Json:
+        """See `Operator`."""
+        measures = [[measure.kind, measure.source] for measure in self.measures]
+        panes = self.panes
+        return {
+            **self.inner.options,
+            "partials": [self.time, list(self.keys), measures, panes.width, panes.offset],
+        }
+
+    def admit(self, side: int, rows: pa.RecordBatch, table: RoutingTable) -> Admitted:
+        """See `Operator`."""
+        return self.inner.admit(side, rows, table)
+
+    def label(self, side: int, row: pa.RecordBatch) -> str:
+        """See `Operator`."""
+        return self.inner.label(side, row)
+
+    def process(self, work: Work, state: Json | None, blocks: Blocks) -> Generator[pa.RecordBatch, None, Outcome]:
+        """Join one batch and give what its pairs add; the tick comes last, also where there was no pair."""
+        before = OLDEST if state is None else int(state["horizon"])
+        partials = _Partials(self)
+        pieces = self.inner.process(work, None if state is None else state["inner"], blocks)
+        late = 0
+        while True:
+            try:
+                piece = next(pieces)
+            except StopIteration as end:
+                outcome: Outcome = end.value
+                break
+            late += _count_before(piece.column(self.time), before)
+            partials.add(piece)
+        yield from self._rows(partials.take(), before)
+        horizon = max(before, self.panes.horizon(outcome.streams))
+        yield self._tick(horizon)
+        outcome.counts["late_results"] = late
+        outcome.state = {"inner": outcome.state, "horizon": horizon}
+        return outcome
+
+    def _rows(self, partials: pa.Table, horizon: int) -> Iterator[pa.RecordBatch]:
+        schema = self.output
+        for batch in partials.to_batches(max_chunksize=PARTIAL_ROWS):
+            ends = [pa.repeat(False, batch.num_rows), _repeat(horizon, batch.num_rows, schema.field(HORIZON).type)]
+            yield pa.RecordBatch.from_arrays([*batch.columns, *ends], schema=schema)
+
+    def _tick(self, horizon: int) -> pa.RecordBatch:
+        schema = self.output
+        nulls = [pa.nulls(1, field.type) for field in schema][:-2]
+        ends = [pa.array([True]), _repeat(horizon, 1, schema.field(HORIZON).type)]
+        return pa.RecordBatch.from_arrays([*nulls, *ends], schema=schema)
+
+
+def _repeat(moment: int, rows: int, kind: pa.DataType) -> pa.Array[Any]:
+    return pa.array(np.full(rows, moment, np.int64)).view(kind)
+
+
+def _count_before(times: pa.Array[Any], horizon: int) -> int:
+    """Return how many rows are older than what was promised: results of late rows."""
+    return int((times.view(pa.int64()).to_numpy() < horizon).sum())
+
+
+class _Partials:
+    """Groups of what was added so far, never more at a time than twice `PARTIAL_ROWS` and a piece's."""
+
+    def __init__(self, aggregate: PartialAggregate) -> None:
+        self._aggregate = aggregate
+        rows = aggregate.inner.output
+        self._keys = [PANE, *aggregate.keys]
+        self._schema = pa.schema(
+            [
+                pa.field(PANE, rows.field(aggregate.time).type),
+                *(rows.field(name) for name in aggregate.keys),
+                *(pa.field(measure.name, measure.type) for measure in aggregate.measures),
+            ]
+        )
+        self._parts: list[pa.Table] = []
+        self._size = 0
+
+    def add(self, piece: pa.RecordBatch) -> None:
+        """Take rows."""
+        if not piece.num_rows:
+            return
+        a = self._aggregate
+        columns = {PANE: a.panes.of(piece.column(a.time))}
+        columns |= {name: piece.column(name) for name in a.keys}
+        wanted: list[Any] = []
+        for measure in a.measures:
+            if measure.source is None:
+                wanted.append(([], "count_all"))
+            else:
+                columns[measure.name] = _summable(piece.column(measure.source), measure)
+                wanted.append((measure.name, measure.kind))
+        table = pa.table(columns)
+        found = pa.TableGroupBy(table, self._keys, use_threads=False).aggregate(wanted)
+        names = ["count_all" if m.source is None else f"{m.name}_{m.kind}" for m in a.measures]
+        self._take(found, names)
+
+    def _take(self, found: pa.Table, names: list[str]) -> None:
+        chosen = pa.table(
+            [found[name] for name in self._keys]
+            + [found[name].cast(m.type) for name, m in zip(names, self._aggregate.measures, strict=True)],
+            schema=self._schema,
+        )
+        self._parts.append(chosen)
+        self._size += chosen.num_rows
+        if self._size > 2 * PARTIAL_ROWS and len(self._parts) > 1:
+            self._merge()
+
+    def _merge(self) -> None:
+        together = pa.concat_tables(self._parts)
+        self._parts, self._size = [], 0
+        wanted = [(m.name, _MERGED[m.kind]) for m in self._aggregate.measures]
+        found = pa.TableGroupBy(together, self._keys, use_threads=False).aggregate(wanted)
+        self._parts.append(
+            pa.table(
+                [found[name] for name in self._keys]
+                + [found[f"{name}_{how}"].cast(self._schema.field(name).type) for name, how in wanted],
+                schema=self._schema,
+            )
+        )
+        self._size = self._parts[0].num_rows
+
+    def take(self) -> pa.Table:
+        """Return the groups, in an order that every re-run repeats, and begin anew."""
+        if len(self._parts) > 1:
+            self._merge()
+        found = self._parts[0] if self._parts else self._schema.empty_table()
+        self._parts, self._size = [], 0
+        return found
+
+
+def _summable(column: pa.Array[Any], measure: Measure) -> pa.Array[Any]:
+    """Return a column whose sums cannot overflow before they reach the type of the partial result."""
+    if measure.kind != "sum":
+        return column
+    if pa.types.is_integer(column.type) and pa.types.is_decimal(measure.type):
+        ends = pc.min_max(column)
+        largest = max(abs(ends["min"].as_py() or 0), abs(ends["max"].as_py() or 0))
+        return column if largest * len(column) < 1 << 62 else column.cast(measure.type)
+    return column.cast(measure.type)

@@ -1,0 +1,184 @@
+"""Which aggregate can run where the pairs of a join are made, and how the query's text reads over its partials.
+
+```
+ SELECT w.start, c.cell, count(*), avg(a.n) ... GROUP BY window(c.ts, '1 minute', '10 seconds'), c.cell
+   ->  partials by pane of 10 seconds and c.cell: rows, sum of a.n, count of a.n
+       SELECT w.start, cell, sum(rows), sum(s) / sum(n) ... GROUP BY window(pane, '1 minute', '10 seconds'), cell
+```
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Literal
+
+from sqlglot import exp
+
+from braided.aggregates.partial import Kind
+from braided.durations import parse_duration
+from braided.errors import OptionError
+from braided.sqltext.cut import Cut, Source
+
+_KINDS: dict[type[exp.Expression], Literal["count", "sum", "min", "max", "avg"]] = {
+    exp.Count: "count",
+    exp.Sum: "sum",
+    exp.Min: "min",
+    exp.Max: "max",
+    exp.Avg: "avg",
+}
+_WHOLE = ("tinyint", "smallint", "int")
+_ORDERED = (*_WHOLE, "bigint", "date", "timestamp", "timestamp_ntz")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A partial result: its kind, the column it is of, and the Spark type that it has."""
+
+    kind: Kind
+    column: tuple[str, str] | None
+    type: str
+
+
+@dataclass
+class Merge:
+    """An aggregate that runs in the workers of a join.
+
+    time : the (alias, column) that is windowed.
+    """
+
+    time: tuple[str, str]
+    width: int
+    offset: int
+    keys: list[tuple[str, str]]
+    measures: list[Wanted] = field(default_factory=list)
+    uses: list[tuple[exp.Expression, str, list[int]]] = field(default_factory=list)
+    """(aggregate in the text, how its partials merge, which they are)"""
+    windows: list[exp.Expression] = field(default_factory=list)
+
+
+class Unmerged(Exception):
+    """Why an aggregate is left to Spark."""
+
+
+def find_merge(select: exp.Select, cut: Cut, sources: dict[str, Source]) -> Merge:
+    """Return how the aggregate of a SELECT, whose joins were cut, runs in the workers; or raise why it does not."""
+    group = select.args.get("group")
+    if group is None:
+        raise Unmerged("it has no aggregate")
+    if select.args.get("joins") or select.args.get("where"):
+        raise Unmerged("tables or conditions of Spark's lie between join and aggregate")
+    if select.args.get("distinct") or any(group.args.get(kind) for kind in ("cube", "rollup", "grouping_sets", "all")):
+        raise Unmerged("its groups are not plain")
+    windows = [each for each in group.expressions if _is_window(each)]
+    keys = [each for each in group.expressions if not _is_window(each)]
+    if len(windows) != 1:
+        raise Unmerged("it does not group by one window")
+    if not all(isinstance(key, exp.Column) and key.table in cut.columns for key in keys):
+        raise Unmerged("it groups by more than columns of streams")
+    found = _window(windows[0], [(key.table, key.name) for key in keys], sources)
+    for each in _aggregates(select):
+        found.uses.append(_use(each, found, sources))
+    found.windows = [each for each in select.find_all(exp.Func) if _is_window(each)]
+    inside = {id(column) for each, _, _ in found.uses for column in each.find_all(exp.Column)}
+    inside |= {id(column) for each in found.windows for column in each.find_all(exp.Column)}
+    for column in select.find_all(exp.Column):
+        known = (column.table, column.name) in found.keys
+        if column.table in cut.columns and id(column) not in inside and not known:
+            raise Unmerged(f"{column.sql()} is neither grouped nor aggregated")
+    if any(each.sql() != windows[0].sql() for each in found.windows):
+        raise Unmerged("it has several windows")
+    return found
+
+
+def _is_window(node: exp.Expression) -> bool:
+    return isinstance(node, exp.Func) and str(node.name or node.sql_name()).lower() == "window"
+
+
+def _window(node: exp.Expression, keys: list[tuple[str, str]], sources: dict[str, Source]) -> Merge:
+    given = list(node.expressions) if node.expressions else [value for value in node.args.values() if value]
+    column, durations = given[0], given[1:]
+    if not isinstance(column, exp.Column) or column.table not in sources:
+        raise Unmerged("its window is not over a time of a stream")
+    if not durations or not all(isinstance(each, exp.Literal) and each.is_string for each in durations):
+        raise Unmerged("its window's durations are not constants")
+    try:
+        micros = [parse_duration(each.this, "window") for each in durations]
+    except OptionError as error:
+        raise Unmerged(str(error)) from error
+    size, slide = micros[0], micros[1] if len(micros) > 1 else micros[0]
+    return Merge((column.table, column.name), math.gcd(size, slide), micros[2] if len(micros) > 2 else 0, keys)
+
+
+def _aggregates(select: exp.Select) -> list[exp.Expression]:
+    found = list(select.find_all(exp.AggFunc))
+    if not found:
+        raise Unmerged("it has no aggregate function")
+    return found
+
+
+def _use(node: exp.Expression, merge: Merge, sources: dict[str, Source]) -> tuple[exp.Expression, str, list[int]]:
+    """Return how an aggregate is made of partials; they are added to the merge."""
+    if isinstance(node.parent, exp.Window | exp.Filter):
+        raise Unmerged(f"{node.parent.sql()} is no plain aggregate")
+    kind = _KINDS.get(type(node))
+    argument = node.this
+    if kind is None or node.expressions or isinstance(argument, exp.Distinct):
+        raise Unmerged(f"partials of {node.sql()} do not merge")
+    if kind == "count" and isinstance(argument, exp.Star | exp.Literal):
+        return node, "sum", [_add(merge, Wanted("rows", None, "bigint"))]
+    if not isinstance(argument, exp.Column) or argument.table not in sources:
+        raise Unmerged(f"{node.sql()} is over more than a column")
+    column = (argument.table, argument.name)
+    type_ = sources[argument.table].types[argument.name]
+    if kind == "count":
+        return node, "sum", [_add(merge, Wanted("count", column, "bigint"))]
+    if kind == "min" or kind == "max":  # noqa: PLR1714  (so that mypy knows which)
+        if type_ not in _ORDERED:
+            raise Unmerged(f"{kind} of {type_} is left to Spark")
+        return node, kind, [_add(merge, Wanted(kind, column, type_))]
+    if type_ in _WHOLE:
+        partial = "bigint"
+    elif type_ == "bigint":
+        partial = "decimal(38,0)"  # fails just where the total does not fit, not before
+    elif type_ in ("float", "double"):
+        partial = "double"
+    else:
+        raise Unmerged(f"{kind} of {type_} is left to Spark")
+    total = _add(merge, Wanted("sum", column, partial))
+    if kind == "sum":
+        return node, "bigint" if type_ == "bigint" else "sum", [total]
+    return node, "avg", [total, _add(merge, Wanted("count", column, "bigint"))]
+
+
+def _add(merge: Merge, wanted: Wanted) -> int:
+    if wanted not in merge.measures:
+        merge.measures.append(wanted)
+    return merge.measures.index(wanted)
+
+
+def rewrite(
+    merge: Merge, view: str, pane: str, keys: dict[tuple[str, str], str], names: list[str], select: exp.Select
+) -> None:
+    """Let the text read partials: aggregates become aggregates of them, the window's time the start of their pane."""
+
+    def column(name: str) -> exp.Column:
+        return exp.column(exp.to_identifier(name, quoted=True), view)
+
+    for node, how, parts in merge.uses:
+        sums: list[exp.Expression] = [exp.Sum(this=column(names[part])) for part in parts]
+        if how == "avg":
+            whole = exp.cast(sums[0], "double")
+            node.replace(exp.Anonymous(this="try_divide", expressions=[whole, sums[1]]))
+        elif how == "bigint":
+            node.replace(exp.cast(sums[0], "bigint"))
+        elif how == "sum":
+            node.replace(sums[0])
+        else:
+            node.replace((exp.Min if how == "min" else exp.Max)(this=column(names[parts[0]])))
+    for window in merge.windows:
+        for inner in list(window.find_all(exp.Column)):
+            inner.replace(column(pane))
+    for known in list(select.find_all(exp.Column)):
+        if (known.table, known.name) in keys:
+            known.replace(column(keys[known.table, known.name]))

@@ -1,0 +1,133 @@
+"""Aggregates inside the workers of a join: equal to DuckDB's, closed by the horizon, for every kind of window."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import braided
+from braided.aggregates.partial import PartialAggregate
+from braided.spark.registry import registry_of
+
+FILES = 5
+ROWS = 300
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, pa.Table]]:
+    """Two streams, each up to two seconds out of order, and two files far later: Spark closes a batch later."""
+    root = tmp_path_factory.mktemp("aggregates")
+    random = np.random.default_rng(11)
+    found = {}
+    for name in ("calls", "alerts"):
+        parts = []
+        (root / name).mkdir()
+        for number in range(FILES + 2):
+            start = number * 10_000_000 + (120_000_000 if number >= FILES else 0)
+            times = start + random.integers(0, 12_000_000, ROWS if number < FILES else 40)
+            rows = len(times)
+            part = pa.table({
+                "phone": pa.array([None if n == 0 else f"p{n}" for n in random.integers(0, 20, rows)]),
+                "ts": pa.array(times, pa.timestamp("us", "UTC")),
+                "n": pa.array([None if n == 5 else int(n) - 2**62 * (n == 7) for n in random.integers(0, 100, rows)], pa.int64()),
+                "i": pa.array(random.integers(-50, 50, rows), pa.int32()),
+                "v": random.integers(0, 1000, rows) / 8,
+                "cell": pa.array([f"x{n}" for n in random.integers(0, 4, rows)]),
+            })  # fmt: skip
+            pq.write_table(part, root / name / f"{number}.parquet")
+            parts.append(part)
+        found[name] = pa.concat_tables(parts)
+    return root, found
+
+
+JOINED = (
+    "calls c JOIN alerts a ON c.phone = a.phone AND a.ts BETWEEN c.ts - INTERVAL 1 SECOND AND c.ts + INTERVAL 2 SECONDS"
+)
+VALUES = "count(*) AS rows, count(a.n) AS some, sum(a.i) AS total, min(c.ts) AS first, max(a.n) AS most, sum(c.v) AS v, avg(a.i) AS mean"
+QUERIES = {
+    "tumbling": (
+        f"SELECT window.start AS s, {VALUES} FROM {JOINED} GROUP BY window(c.ts, '5 seconds')",
+        f"SELECT time_bucket(INTERVAL 5 SECONDS, c.ts) AS s, {VALUES} FROM {JOINED} GROUP BY 1",
+    ),
+    "with keys of both sides": (
+        f"SELECT window.start AS s, a.phone AS p, c.cell AS cell, {VALUES} FROM {JOINED} AND c.v < a.v GROUP BY window(a.ts, '4 seconds'), a.phone, c.cell HAVING count(*) > 1",
+        f"SELECT time_bucket(INTERVAL 4 SECONDS, a.ts) AS s, a.phone AS p, c.cell AS cell, {VALUES} FROM {JOINED} AND c.v < a.v GROUP BY 1, 2, 3 HAVING count(*) > 1",
+    ),
+    "sliding": (
+        f"SELECT w.start AS s, rows, total FROM (SELECT window(c.ts, '6 seconds', '4 seconds') AS w, count(*) AS rows, sum(a.i) AS total FROM {JOINED} GROUP BY window(c.ts, '6 seconds', '4 seconds'))",
+        f"""SELECT s, count(*) AS rows, sum(i) AS total FROM (SELECT unnest(generate_series(
+              epoch_us(c.ts) - (epoch_us(c.ts) - epoch_us(c.ts) // 4000000 * 4000000), epoch_us(c.ts) - 6000000, -4000000)) AS s, a.i, c.ts FROM {JOINED})
+            WHERE s <= epoch_us(ts) AND epoch_us(ts) < s + 6000000 GROUP BY 1""",
+    ),
+}
+
+
+def _run(frame: DataFrame, folder: Path) -> list[tuple[Any, ...]]:
+    query = braided.write_files(frame, str(folder / "out"), checkpoint=str(folder / "c"), trigger="available now")
+    query.awaitTermination()
+    dropped = [op["numRowsDroppedByWatermark"] for p in query.recentProgress for op in p["stateOperators"]]
+    assert sum(dropped) == 0
+    with duckdb.connect() as database:
+        database.execute("set timezone = 'UTC'")
+        return database.execute("from read_parquet(?)", [braided.topic(str(folder / "out")).files()]).fetchall()
+
+
+def _oracle(text: str, tables: dict[str, pa.Table]) -> list[tuple[Any, ...]]:
+    with duckdb.connect() as database:
+        database.execute("set timezone = 'UTC'")
+        for name, table in tables.items():
+            database.register(name, table)
+        return database.sql(text).fetchall()
+
+
+def _micros(value: Any) -> Any:
+    return int(value.timestamp() * 1_000_000) if hasattr(value, "timestamp") else value
+
+
+def _normal(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    plain = [tuple(round(v, 6) if isinstance(v, float) else _micros(v) for v in row) for row in rows]
+    return sorted((tuple(int(v) if type(v).__name__ == "Decimal" else v for v in row) for row in plain), key=repr)
+
+
+@pytest.mark.parametrize("what", QUERIES)
+def test_an_aggregate_in_the_workers_equals_the_oracles(
+    spark: SparkSession, tables: tuple[Path, dict[str, pa.Table]], tmp_path: Path, what: str
+) -> None:
+    streams = {name: braided.files(spark, str(tables[0] / name), max_files=1) for name in tables[1]}
+    ours, theirs = QUERIES[what]
+    frame = braided.sql(spark, ours, streams, lateness="4 seconds")
+    watched = list(registry_of(spark)._operators.values())[-1]
+    assert isinstance(watched.plan.operator, PartialAggregate)
+    found = _normal(_run(frame, tmp_path))
+    last = 120_000_000 + FILES * 10_000_000
+    wanted = [row for row in _normal(_oracle(theirs, tables[1])) if row[0] + 6_000_000 < last]
+    assert len(wanted) >= 9
+    assert [row for row in found if row[0] + 6_000_000 < last] == wanted
+
+
+def test_sums_of_large_numbers_fail_only_where_the_total_does_not_fit(
+    spark: SparkSession, tables: tuple[Path, dict[str, pa.Table]], tmp_path: Path
+) -> None:
+    streams = {name: braided.files(spark, str(tables[0] / name), max_files=1) for name in tables[1]}
+    text = f"SELECT window.start AS s, sum(a.n) AS total FROM {JOINED} GROUP BY window(c.ts, '5 seconds')"
+    with pytest.raises(Exception, match=r"CAST_OVERFLOW|overflow"):
+        _run(braided.sql(spark, text, streams, lateness="4 seconds"), tmp_path)
+
+
+def test_what_does_not_merge_is_left_to_spark(spark: SparkSession, tables: tuple[Path, dict[str, pa.Table]]) -> None:
+    streams = {name: braided.files(spark, str(tables[0] / name)) for name in tables[1]}
+    for value in ("stddev(c.v)", "sum(a.i + 1)", "min(c.cell)", "count(*) FILTER (WHERE a.i > 1)"):
+        braided.sql(spark, f"SELECT {value} AS x FROM {JOINED} GROUP BY window(c.ts, '5 seconds')", streams)
+        watched = list(registry_of(spark)._operators.values())[-1]
+        assert not isinstance(watched.plan.operator, PartialAggregate), value
+    marked = {name: frame.withWatermark("ts", "4 seconds") for name, frame in streams.items()}
+    braided.sql(spark, f"SELECT count(*) AS x FROM {JOINED} GROUP BY window(c.ts, '5 seconds')", marked)
+    watched = list(registry_of(spark)._operators.values())[-1]
+    assert not isinstance(watched.plan.operator, PartialAggregate)

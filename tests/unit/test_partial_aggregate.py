@@ -1,0 +1,143 @@
+"""Partial aggregates in the workers of a join: they add up to the whole, and keep what the horizon promises."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from operators import join_operator
+from profiles import examples
+
+from braided.aggregates import partial
+from braided.aggregates.partial import HORIZON, PANE, TICK, Measure, Panes, PartialAggregate
+from braided.local.runtime import LocalRuntime
+from braided.time.clocks import Window
+
+SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.timestamp("us")), ("g", pa.string()), ("n", pa.int64())])
+BIG = pa.decimal128(38, 0)
+LATENESS = 6
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> dict[str, Any]:
+    """Two streams whose times rise with an error below the lateness, cut anywhere."""
+    rows = draw(st.integers(1, 50))
+    sides, streams = [], []
+    clock = 0
+    for _ in range(rows):
+        clock += draw(st.integers(0, 3))
+        sides.append(draw(st.integers(0, 1)))
+        streams.append(
+            {
+                "k": draw(st.integers(0, 2)),
+                "t": clock - draw(st.integers(0, LATENESS)),
+                "g": draw(st.sampled_from(["a", "b", None])),
+                "n": draw(st.sampled_from([1, -2, None, 2**62])),
+            }
+        )
+    lo = draw(st.integers(-5, 3))
+    return {
+        "sides": sides,
+        "rows": streams,
+        "cuts": sorted(draw(st.sets(st.integers(1, rows), max_size=6)) | {rows}),
+        "window": Window(lo, draw(st.integers(lo, 5)), (LATENESS, LATENESS)),
+        "side": draw(st.integers(0, 1)),
+        "workers": draw(st.integers(1, 3)),
+        "width": draw(st.sampled_from([1, 4, 7])),
+        "room": draw(st.sampled_from([1, 2, 1 << 17])),
+    }
+
+
+def _operator(case: dict[str, Any]) -> PartialAggregate:
+    join = join_operator(SCHEMA, case["window"])
+    window, side = case["window"], case["side"]
+    measures = (
+        Measure("m0", "rows", None, pa.int64()),
+        Measure("m1", "count", "n_r", pa.int64()),
+        Measure("m2", "sum", "n_r", BIG),
+        Measure("m3", "max", "n", pa.int64()),
+    )
+    panes = Panes(case["width"], 2, side, window.hi if side == 0 else -window.lo)
+    return PartialAggregate(join, "t" if side == 0 else "t_r", ("g",), measures, panes)
+
+
+def _wanted(case: dict[str, Any]) -> dict[Any, list[Any]]:
+    groups: dict[Any, list[Any]] = {}
+    rows = list(zip(case["sides"], case["rows"], strict=True))
+    for _, left in (row for row in rows if row[0] == 0):
+        for _, right in (row for row in rows if row[0] == 1):
+            apart = right["t"] - left["t"]
+            if left["k"] == right["k"] and case["window"].lo <= apart <= case["window"].hi:
+                time = (left if case["side"] == 0 else right)["t"]
+                key = ((time - 2) // case["width"] * case["width"] + 2, left["g"])
+                _merge(groups, key, [1, int(right["n"] is not None), right["n"], left["n"]])
+    return groups
+
+
+def _merge(groups: dict[Any, list[Any]], key: Any, new: list[Any]) -> None:
+    old = groups.get(key, [0, 0, None, None])
+    total = None if old[2] is None and new[2] is None else (old[2] or 0) + (new[2] or 0)
+    most = max((value for value in (old[3], new[3]) if value is not None), default=None)
+    groups[key] = [old[0] + new[0], old[1] + new[1], total, most]
+
+
+@settings(max_examples=examples(150), deadline=None)
+@given(histories())
+def test_partials_add_up_to_the_whole_and_the_horizon_holds(case: dict[str, Any]) -> None:
+    operator = _operator(case)
+    runtime = LocalRuntime(operator, case["workers"])
+    found: dict[Any, list[Any]] = {}
+    horizon = None
+    start = 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(partial, "PARTIAL_ROWS", case["room"])
+        for stop in case["cuts"]:
+            batch = list(zip(case["sides"], case["rows"], strict=True))[start:stop]
+            tasks = [
+                (side, [pa.RecordBatch.from_pylist([row for at, row in batch if at == side], SCHEMA)])
+                for side in (0, 1)
+            ]
+            ticks = []
+            for piece in runtime.run_batch(tasks):
+                assert piece.schema == operator.output
+                for row in _plain(piece):
+                    if row[TICK]:
+                        ticks.append(row[HORIZON])
+                        continue
+                    assert horizon is None or row[PANE] + case["width"] > horizon, "older than was promised"
+                    _merge(found, (row[PANE], row["g"]), [row[f"m{at}"] for at in range(4)])
+            assert len(ticks) == case["workers"]
+            assert len(set(ticks)) == 1, "workers disagree"
+            assert horizon is None or ticks[0] >= horizon
+            horizon = ticks[0]
+            runtime = LocalRuntime(operator, stores=runtime.stores)
+            start = stop
+    assert found == _wanted(case)
+
+
+def _plain(piece: pa.RecordBatch) -> list[dict[str, Any]]:
+    columns = {
+        field.name: piece.column(at).view(pa.int64()) if pa.types.is_timestamp(field.type) else piece.column(at)
+        for at, field in enumerate(piece.schema)
+    }
+    return pa.table(columns).to_pylist()
+
+
+def test_late_results_are_counted() -> None:
+    case = {"window": Window(0, 100, (0, 0)), "side": 0, "width": 10}
+    runtime = LocalRuntime(_operator(case), 1)
+    row = {"k": 0, "g": "a", "n": 1}
+
+    def batch(*times: tuple[int, int]) -> None:
+        tasks = [
+            (side, [pa.RecordBatch.from_pylist([{**row, "t": t} for at, t in times if at == side], SCHEMA)])
+            for side in (0, 1)
+        ]
+        list(runtime.run_batch(tasks))
+
+    batch(*((side, 1000 + at) for side in (0, 1) for at in range(10)))
+    batch((0, 905), (1, 1005))
+    assert runtime.reports[0]["last"]["late_results"] == 1
