@@ -27,6 +27,7 @@ _CUTS = (_CONTRACT, "-k", "cuts_order and (exact or window)")
 _APART = (_CONTRACT, "-k", "far_apart and (exact or one) and not group")
 _FIFO = ("tests/unit/test_buffers.py", "-k", "FIFO")
 _STAGE = ("tests/unit/test_ordering_stage.py", *_ORDER)
+_MATCH = ("tests/unit/test_match_local.py",)
 
 # Where random faults are put, and the tests that ought to notice them.
 CORE: dict[str, tuple[str, ...]] = {
@@ -40,6 +41,9 @@ CORE: dict[str, tuple[str, ...]] = {
     "operator/ordering_stage.py": _STAGE,
     "operator/waiting.py": _STAGE,
     "operator/blocks.py": ("tests/unit/test_blocks.py", "tests/unit/test_state.py"),
+    "matching/kernel.py": (*_MATCH, "tests/unit/test_match_search.py"),
+    "matching/matching.py": _MATCH,
+    "matching/open_rows.py": _MATCH,
     "operator/router.py": _HALVES,
     "operator/worker.py": _HALVES,
 }
@@ -175,6 +179,63 @@ MUTATIONS = (
         "batch if block.stored else -batch",
         "batch",
         ("tests/unit/test_multijoin_routing.py",),
+    ),
+    # Patterns.
+    Mutation(
+        "a match ends a moment before its time has run out",
+        "matching/kernel.py",
+        "deadline < horizon, limit",
+        "deadline <= horizon, limit",
+        _MATCH,
+    ),
+    Mutation(
+        "an open match whose key has nothing new is never decided",
+        "matching/kernel.py",
+        "and deadline_of(times[start], within) >= horizon:",
+        "and within < horizon:",
+        _MATCH,
+    ),
+    Mutation(
+        "a negation is decided by the rows that are there",
+        "matching/kernel.py",
+        "return _FOUND if closed else _WAITS",
+        "return _FOUND",
+        ("tests/unit/test_match_search.py",),
+    ),
+    Mutation(
+        "what failed for one start fails for the next",
+        "matching/kernel.py",
+        "    space.numbers[_STAMP] += 1\n",
+        "    space.numbers[_STAMP] = 1\n",
+        ("tests/unit/test_match_search.py",),
+    ),
+    Mutation(
+        "a row behind the horizon is taken where no later one has left",
+        "matching/matching.py",
+        "blocks, agreed=True)",
+        "blocks)",
+        _MATCH,
+    ),
+    Mutation(
+        "open rows of a leaf wait for its next row",
+        "matching/open_rows.py",
+        "leaf.oldest < expired",
+        "leaf.oldest < expired - 1",
+        _MATCH,
+    ),
+    Mutation(
+        "reluctant quantifiers are greedy",
+        "matching/automaton.py",
+        "if greedy else [_DONE, *begin]",
+        "if greedy else [*begin, _DONE]",
+        _MATCH,
+    ),
+    Mutation(
+        "the row before is the row itself",
+        "matching/machine.py",
+        "missing if place < 0 else place - c",
+        "missing if place < 0 else place",
+        _MATCH,
     ),
     # The join.
     Mutation(

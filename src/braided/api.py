@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, overload
 from braided.errors import OptionError
 from braided.specs.group import GroupSpec, Join, centre_first, check_named
 from braided.specs.join import JoinSpec
+from braided.specs.match import MatchSpec
 from braided.specs.multijoin import MultiJoinSpec, check_streams
 from braided.specs.order import OrderSpec
 from braided.specs.reference import documented
@@ -24,6 +25,7 @@ from braided.typing import (
     NamedLatenesses,
     On,
     Partition,
+    RowsPerMatch,
     Share,
     Shed,
     SqlOption,
@@ -307,6 +309,52 @@ def join_group(
     ordered = centre_first(joins, streams)
     spec = spec_of(GroupSpec, locals(), streams=tuple(ordered))
     return run(spec, list(ordered.values()), name=name, control=control, redact=redact)
+
+
+@documented(MatchSpec)
+def match(
+    df: DataFrame,
+    *,
+    time: str,
+    key: Keys = None,
+    pattern: str,
+    define: Mapping[str, str] | None = None,
+    measures: Mapping[str, str],
+    subsets: Mapping[str, Sequence[str]] | None = None,
+    within: Duration | None = None,
+    after: str = "skip past last row",
+    rows: RowsPerMatch = "one",
+    lateness: Latenesses = None,
+    name: str | None = None,
+) -> DataFrame:
+    """Find the matches of a pattern in a streaming DataFrame, as SQL's MATCH_RECOGNIZE does, in any order of arrival.
+
+    The result is that of SQL:2016 over the rows of each key in order of (time, content). A match leaves as soon as no
+    alternative that SQL prefers is possible any more: by its rows, or since the stream has gone on for `within`. Rows
+    that are late are counted and left out. When a stream falls silent, its last matches wait for the next rows.
+
+    {options}
+
+    Returns
+    -------
+    DataFrame
+        One row per match: the key columns, then the measures. With ``rows='all'``: all columns of the input, then the
+        measures.
+
+    Cost: one shuffle; a sort of each batch by time and key. State: the rows that wait, and of every key those from the
+    first match that is open. Keys stay on their workers: use more workers than cores for level load. Batch DataFrames
+    are searched key by key. Not supported: anchors, empty matches, unmatched rows, Spark Connect.
+
+    Examples
+    --------
+    >>> moves = braided.match(calls, key="phone", time="ts", pattern="A B", define={"B": "cell <> A.cell"},
+    ...     measures={"from": "A.cell", "to": "B.cell"}, within="1 minute")
+    >>> moves.columns
+    ['phone', 'from', 'to']
+    """
+    from braided.spark.frontend import run
+
+    return run(spec_of(MatchSpec, locals()), [df], name=name)
 
 
 def sql(spark: SparkSession, text: str, streams: Mapping[str, DataFrame], **options: SqlOption) -> DataFrame:

@@ -24,6 +24,7 @@ __all__ = [
     "On",
     "Partition",
     "PolicyName",
+    "RowsPerMatch",
     "Share",
     "Shed",
     "SqlOption",
@@ -82,6 +83,9 @@ Partition: TypeAlias = Literal["auto", "hash", "ssp", "grid"]
 Late: TypeAlias = Literal["flag", "drop", "side"]
 """What becomes of rows that come too late to be put in order."""
 
+RowsPerMatch: TypeAlias = Literal["one", "all"]
+"""What a match becomes: one row, or all of its rows."""
+
 How: TypeAlias = Literal["inner"]
 """The kinds of joins that there are."""
 
@@ -90,6 +94,9 @@ Keys: TypeAlias = str | Sequence[str] | None
 
 SqlOption: TypeAlias = "str | int | float | bool | Sequence[LatenessOption | None] | Lateness | Policy | None"
 """The value of an option of the joins of a query."""
+
+JOIN = "join"
+"""The column of a group's results that names the join of a row."""
 
 Json: TypeAlias = dict[str, Any]
 """Plain JSON."""

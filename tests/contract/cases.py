@@ -7,14 +7,22 @@ from __future__ import annotations
 
 from case_group import GROUPS
 from case_join import JOINS
+from case_match import MATCHES
 from case_multijoin import MULTIJOINS
 from case_order import ORDERS
 from kinds import Kind
 
 from braided.specs.group import GroupSpec
 from braided.specs.join import JoinSpec
+from braided.specs.match import MatchSpec
 from braided.specs.multijoin import MultiJoinSpec
 from braided.specs.order import OrderSpec
 from braided.specs.spec import Spec
 
-KINDS: dict[type[Spec], Kind] = {JoinSpec: JOINS, MultiJoinSpec: MULTIJOINS, GroupSpec: GROUPS, OrderSpec: ORDERS}
+KINDS: dict[type[Spec], Kind] = {
+    JoinSpec: JOINS,
+    MultiJoinSpec: MULTIJOINS,
+    GroupSpec: GROUPS,
+    OrderSpec: ORDERS,
+    MatchSpec: MATCHES,
+}

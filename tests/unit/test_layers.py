@@ -14,12 +14,13 @@ ROOT = Path(braided.__file__).parent
 # From the bottom to the top. Packages of one line do not import each other.
 LAYERS = (
     ("errors", "compiled", "version"),
+    ("predicates",),
     ("durations",),
     ("typing",),
     ("routing", "time"),
     ("buffers", "balance", "direct"),
     ("operator",),
-    ("joins", "ordering", "aggregates"),
+    ("joins", "ordering", "matching", "aggregates"),
     ("specs",),
     ("compile",),
     ("sqltext",),

@@ -18,6 +18,7 @@ from braided.compile.plan import Copied, Nested, Setting
 from braided.compile.stream import Stream, TimeMarks
 from braided.specs.group import GroupSpec, Join
 from braided.specs.join import JoinSpec
+from braided.specs.match import MatchSpec
 from braided.specs.multijoin import MultiJoinSpec
 from braided.specs.order import OrderSpec
 from braided.specs.shared import RUNTIME
@@ -35,6 +36,8 @@ FUNCTIONS = [
     (OrderSpec, braided.merge),
     (OrderSpec, braided.local.order),
     (OrderSpec, braided.local.merge),
+    (MatchSpec, braided.match),
+    (MatchSpec, braided.local.match),
 ]
 SPECS: list[Spec] = [
     JoinSpec(on="k", time="t", within="10 seconds"),
@@ -52,6 +55,7 @@ SPECS: list[Spec] = [
         lateness={"x": "1 second", "y": "auto"},
     ),
     OrderSpec(time="t", key=["a", "b"], late="side", idle=None, inputs=2),
+    MatchSpec(time="t", pattern="A B", define={"A": "k > 1"}, measures={"n": "count(*)"}, within="1 second"),
 ]
 
 
@@ -87,7 +91,7 @@ def test_a_spec_survives_json(spec: Spec) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({"kind": "joyn"}, "kind='joyn': write one of 'join', 'join_group', 'multijoin', 'order'"),
+        ({"kind": "joyn"}, "kind='joyn': write one of 'join', 'join_group', 'match', 'multijoin', 'order'"),
         ([], r"kind=\[\]: write one of"),
         ({"kind": "order", "time": "t", "whithin": 1}, "whithin: no option of order; there are idle, inputs, key,"),
         ({"kind": "order", "time": "t", "lateness": {"is": "os.system", "x": 1}}, "is='os.system': write one of AGE,"),

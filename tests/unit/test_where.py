@@ -18,7 +18,7 @@ from where_cases import compile_unless_simplified, predicates
 from where_reference import ARROW, SCHEMA, Predicate, columns, meaning, pairs
 
 from braided.errors import BraidedError, OptionError
-from braided.joins.predicates.compile import Uncompilable, compile_where
+from braided.predicates.compile import Uncompilable, compile_where
 from braided.specs.join import JoinSpec
 
 ROWS = 120

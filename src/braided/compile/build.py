@@ -6,12 +6,14 @@ from collections.abc import Sequence
 
 from braided.compile.group import build_group
 from braided.compile.join import build_join
+from braided.compile.match import build_match
 from braided.compile.multijoin import build_multijoin
 from braided.compile.order import build_order
 from braided.compile.plan import Plan, Setting
 from braided.compile.stream import Stream
 from braided.specs.group import GroupSpec
 from braided.specs.join import JoinSpec
+from braided.specs.match import MatchSpec
 from braided.specs.multijoin import MultiJoinSpec
 from braided.specs.order import OrderSpec
 from braided.specs.spec import Spec
@@ -21,6 +23,7 @@ _BUILDERS = {
     MultiJoinSpec: build_multijoin,
     GroupSpec: build_group,
     OrderSpec: build_order,
+    MatchSpec: build_match,
 }
 
 

@@ -15,11 +15,12 @@ from braided.compile.join import marked, stream_rules, window_join
 from braided.compile.names import check_zones, find_names
 from braided.compile.plan import Copied, Made, Nested, Plan, Setting
 from braided.compile.stream import Stream
-from braided.joins.bounded.join_group import JOIN, JoinGroup, Member
+from braided.joins.bounded.join_group import JoinGroup, Member
 from braided.specs.group import GroupSpec, each_stream
 from braided.time.clocks import Window
 from braided.time.lateness import Lateness
 from braided.time.resolve import least, resolve_idle, resolve_rules
+from braided.typing import JOIN
 
 
 def build_group(spec: GroupSpec, streams: tuple[Stream, ...], setting: Setting) -> Plan:

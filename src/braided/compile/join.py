@@ -9,9 +9,9 @@ from braided.compile.names import Names, find_names, result_columns
 from braided.compile.plan import Copied, Plan, Residual, Setting, watermark_after
 from braided.compile.stream import Stream, TimeMarks
 from braided.joins.arrivals import OutputColumn
-from braided.joins.predicates.compile import Predicate, Uncompilable, compile_where
 from braided.joins.window_join import WindowJoin
 from braided.operator.contract import Operator
+from braided.predicates.compile import Predicate, Uncompilable, compile_where
 from braided.routing.keys import KeyHasher, common_key_type
 from braided.specs.join import JoinSpec
 from braided.time.clocks import Span, Window

@@ -12,6 +12,7 @@ from braided.operator.contract import Operator
 from braided.specs.spec import Spec
 from braided.time.clocks import GroupSpan, Span, Window
 from braided.time.hand_on import HandOn
+from braided.typing import Keys
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,8 @@ class Copied:
     stream: int
     source: str
     marks: TimeMarks | None = None
+    nullable: bool = False
+    """Whether it may be null although the stream's is not."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +105,8 @@ class Plan:
     """Why the routing cannot adapt; None where it can."""
     waits: bool = False
     """Whether rows wait to be put in order, so that the end must let them go."""
+    words: str | None = None
+    """What it does, as people would say it, where it is neither a join nor an order."""
     hand_on: HandOn | None = None
     residual: Residual | None = None
 
@@ -138,10 +143,15 @@ def describe(plan: Plan) -> str:
     """Return what a plan does as people would say it."""
     if plan.joined is not None:
         return plan.joined.describe()
+    if plan.words is not None:
+        return plan.words
     inputs = "a stream" if len(plan.streams) == 1 else f"{len(plan.streams)} streams"
-    key = getattr(plan.spec, "key", None)
-    within = "as a whole" if key is None else f"per {key if isinstance(key, str) else ', '.join(key)}"
-    return f"puts {inputs} in order of {plan.times[0]}, {within}"
+    return f"puts {inputs} in order of {plan.times[0]}, {per_key(getattr(plan.spec, 'key', None))}"
+
+
+def per_key(key: Keys) -> str:
+    """Return within what rows are in order, as people would say it."""
+    return "as a whole" if key is None else f"per {key if isinstance(key, str) else ', '.join(key)}"
 
 
 def watermark_after(marks: TimeMarks, behind: int) -> int | None:

@@ -1,8 +1,7 @@
-"""Compiled kernels of the join: sort rows by (hash, time), find each probe row's matches, expand the pairs.
+"""Compiled kernels of the join: find each probe row's matches, expand the pairs.
 
-A run's *directory* cuts its sorted hashes by their top bits: the rows of hash h lie in
-``[directory[h >> shift], directory[(h >> shift) + 1])``, a handful of rows unless a key is hot. One
-look-up replaces a binary search over the whole run.
+A run's *directory* (`braided.routing.sorting`) says where hashes begin. One look-up replaces a binary search over the
+whole run.
 
 Its *filter* has one byte per directory entry and one bit per eighth of it, set where a hash falls. It is an
 eighth of the directory's and the hashes' size, so that a probe that finds nothing, in a window of many runs
@@ -15,32 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from braided.compiled import compiled
+from braided.routing.sorting import SMALL
 
 Words = npt.NDArray[np.uint64]
 Times = npt.NDArray[np.int64]
 Index = npt.NDArray[np.int64]
 Directory = npt.NDArray[np.int32]
 Filter = npt.NDArray[np.uint8]
-
-_SMALL = 24  # below this, insertion sort and linear search win
-
-
-def directory_shift(rows: int) -> int:
-    """Return the shift that leaves at most one row per directory entry on average: half are empty, and say so."""
-    bits = max(1, min(22, int(rows).bit_length()))
-    return 64 - bits
-
-
-@compiled
-def build_directory(hashes: Words, shift: int) -> Directory:
-    """Return the directory of hashes, sorted or not."""
-    size = 1 << (64 - shift)
-    directory = np.zeros(size + 1, np.int32)
-    for h in hashes:
-        directory[np.int64(h >> np.uint64(shift)) + 1] += 1
-    for b in range(size):
-        directory[b + 1] += directory[b]
-    return directory
 
 
 @compiled
@@ -54,81 +34,9 @@ def build_filter(hashes: Words, shift: int) -> Filter:
 
 
 @compiled
-def _insertion_sort(order: Index, hashes: Words, times: Times, start: int, end: int) -> None:
-    for i in range(start + 1, end):
-        row = order[i]
-        h, t = hashes[row], times[row]
-        j = i
-        while j > start:
-            before = order[j - 1]
-            if hashes[before] < h or (hashes[before] == h and times[before] <= t):
-                break
-            order[j] = before
-            j -= 1
-        order[j] = row
-
-
-@compiled
-def _merge_sort(order: Index, hashes: Words, times: Times, start: int, end: int) -> None:
-    """Sort a long range, bottom up; runs that are in order already, as a hot key's often are, only get checked.
-
-    Written out because numba's own argsort takes five seconds to compile.
-    """
-    spare = np.empty(end - start, np.int64)
-    width = _SMALL
-    for low in range(start, end, width):
-        _insertion_sort(order, hashes, times, low, min(low + width, end))
-    while width < end - start:
-        for low in range(start, end, 2 * width):
-            middle, high = min(low + width, end), min(low + 2 * width, end)
-            if middle == high:
-                continue
-            a, b = order[middle - 1], order[middle]
-            if hashes[a] < hashes[b] or (hashes[a] == hashes[b] and times[a] <= times[b]):
-                continue
-            i, j, k = low, middle, 0
-            while i < middle and j < high:
-                a, b = order[i], order[j]
-                if hashes[a] < hashes[b] or (hashes[a] == hashes[b] and times[a] <= times[b]):
-                    spare[k] = a
-                    i += 1
-                else:
-                    spare[k] = b
-                    j += 1
-                k += 1
-            while i < middle:
-                spare[k] = order[i]
-                i += 1
-                k += 1
-            # What is left of the right half is in place already.
-            for m in range(k):
-                order[low + m] = spare[m]
-        width *= 2
-
-
-@compiled
-def sort_order(hashes: Words, times: Times, directory: Directory, shift: int) -> Index:
-    """Return the stable order by (hash, time): a counting sort into directory entries, each then sorted."""
-    n = len(hashes)
-    order = np.empty(n, np.int64)
-    at = directory[:-1].copy()
-    for i in range(n):
-        b = np.int64(hashes[i] >> np.uint64(shift))
-        order[at[b]] = i
-        at[b] += 1
-    for entry in range(len(directory) - 1):
-        start, end = directory[entry], directory[entry + 1]
-        if end - start <= _SMALL:
-            _insertion_sort(order, hashes, times, start, end)
-        else:
-            _merge_sort(order, hashes, times, start, end)
-    return order
-
-
-@compiled
 def first_at_least(sorted_: Words | Times, start: int, end: int, value: int | np.uint64) -> int:
     """Return the first position in a sorted range that holds at least the value."""
-    if end - start <= _SMALL:
+    if end - start <= SMALL:
         while start < end and sorted_[start] < value:
             start += 1
         return start

@@ -27,14 +27,12 @@ from braided.joins.kernels import (
     Filter,
     Times,
     Words,
-    build_directory,
     build_filter,
-    directory_shift,
-    sort_order,
 )
 from braided.operator.blocks import BLOCK_BYTES, Stored, parts_of
 from braided.operator.cache import checksum
 from braided.routing.routes import append_tags
+from braided.routing.sorting import build_directory, directory_shift, sort_order
 
 RUN_BYTES = BLOCK_BYTES
 

@@ -24,8 +24,8 @@ from braided.time.clocks import Window
 from braided.time.lateness import Lateness
 
 if TYPE_CHECKING:
-    from braided.joins.predicates.compile import Predicate
     from braided.joins.theta.search import ThetaPredicate
+    from braided.predicates.compile import Predicate
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from braided.local.results import LocalGroupResult, LocalResult
 from braided.ordering.ordering import LATE
 from braided.specs.group import GroupSpec, Join, centre_first, check_named, each_stream
 from braided.specs.join import JoinSpec
+from braided.specs.match import MatchSpec
 from braided.specs.multijoin import MultiJoinSpec, check_streams
 from braided.specs.order import OrderSpec
 from braided.specs.reference import documented
@@ -31,6 +32,7 @@ from braided.typing import (
     NamedLatenesses,
     On,
     Partition,
+    RowsPerMatch,
     Share,
     Shed,
     Times,
@@ -221,6 +223,43 @@ def merge(
         raise OptionError("inputs: give a list of one or more tables")
     spec = spec_of(OrderSpec, locals(), inputs=len(inputs))
     return _aside(spec, run(spec, inputs, workers=workers, arrival=arrival, batch_rows=batch_rows, name=name))
+
+
+@documented(MatchSpec)
+def match(
+    data: ArrowData,
+    *,
+    time: str,
+    key: Keys = None,
+    pattern: str,
+    define: Mapping[str, str] | None = None,
+    measures: Mapping[str, str],
+    subsets: Mapping[str, Sequence[str]] | None = None,
+    within: Duration | None = None,
+    after: str = "skip past last row",
+    rows: RowsPerMatch = "one",
+    lateness: Latenesses = None,
+    name: str | None = None,
+    workers: int = 1,
+    arrival: str | None = None,
+    batch_rows: int = 100_000,
+) -> LocalResult:
+    """Find the matches of a pattern in an Arrow stream in this process, batch by batch, as `braided.match` does.
+
+    Rows arrive in the order of the `arrival` column, else as they are given. The end decides what is open.
+
+    {options}
+
+    >>> import pyarrow as pa
+    >>> times = pa.array([0, 1_000_000, 2_000_000], pa.timestamp("us"))
+    >>> logins = pa.table({"user": [7, 7, 7], "ts": times, "status": ["fail", "fail", "ok"]})
+    >>> found = match(logins, key="user", time="ts", pattern="FAIL+ OK", within="1 minute",
+    ...     define={"FAIL": "status = 'fail'", "OK": "status = 'ok'"}, measures={"tries": "count(FAIL.*)"})
+    >>> found.table.to_pylist()
+    [{'user': 7, 'tries': 2}]
+    """
+    spec = spec_of(MatchSpec, locals())
+    return run(spec, [data], workers=workers, arrival=arrival, batch_rows=batch_rows, name=name)
 
 
 def _aside(spec: OrderSpec, result: LocalResult) -> LocalResult:

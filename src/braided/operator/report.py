@@ -23,8 +23,9 @@ class Report:
     `to_dict()` is plain JSON: ``query``, ``streams`` (per input) and ``workers``, each with ``last`` (the
     last batch that had data) and ``total`` (since the checkpoint began). Of a join with a budget they also have rows
     ``evicted``, ``refused``, ``shed`` and ``too_large``, and ``recall`` with its standard error ``recall_error``; in
-    ``last`` it is that of recent rows. ``query`` has both over all workers, as ``recall`` and ``recent_recall``. A
-    worker's ``share`` is its rows and results in the last batch over the mean of all workers.
+    ``last`` it is that of recent rows. ``query`` has both over all workers, as ``recall`` and ``recent_recall``, and
+    ``matches`` and ``open_matches`` of a pattern. A worker's ``share`` is its rows and results in the last batch over
+    the mean of all workers.
     """
 
     query: Json
@@ -46,6 +47,7 @@ class Report:
             "batches": max((report["batches"] for report in ordered), default=0),
             "results": sum(report["total"]["results"] for report in ordered),
             **_recall_of_all(ordered),
+            **_matches(ordered),
         }
         workers = [
             {
@@ -97,6 +99,8 @@ class Report:
                 for worker in self.workers
             ],
         )
+        if "matches" in self.query:
+            lines.insert(1, f"  matches {self.query['matches']:,}, open {self.query['open_matches']:,}")
         if "recall" in self.query:
             lines += _recall_lines(self.query, self.workers)
         if self.routing is not None:
@@ -146,6 +150,13 @@ def _recall_of_all(reports: list[Json]) -> Json:
         estimate = recall_of([sum(column) for column in zip(*(worker[at] for worker in sums), strict=True)])
         out |= {name: _rounded(estimate[0]), f"{name}_error": _rounded(estimate[1])}
     return out
+
+
+def _matches(reports: list[Json]) -> Json:
+    """Return how many matches of a pattern there were, and how many may still become one."""
+    totals = [report["total"] for report in reports]
+    names = ("matches", "open_matches") if totals and "matches" in totals[0] else ()
+    return {name: sum(total[name] for total in totals) for name in names}
 
 
 def _rounded(value: float | None) -> float | None:

@@ -137,6 +137,16 @@ class KeyHasher:
                     hash_words(words, hashes)
         return hashes
 
+    def hash_with_nulls(self, columns: Sequence[pa.Array], rows: int) -> Hashes:
+        """Return one hash per row, 0 for all keys that have a null."""
+        if not any(column.null_count for column in columns):
+            return self.hash(columns, rows)
+        hashes = np.zeros(rows, np.uint64)
+        valid = np.logical_and.reduce([column.is_valid().to_numpy(zero_copy_only=False) for column in columns])
+        kept = pa.array(valid)
+        hashes[valid] = self.hash([column.filter(kept) for column in columns], int(valid.sum()))
+        return hashes
+
     def equal(self, left: Sequence[pa.Array], right: Sequence[pa.Array]) -> npt.NDArray[np.bool_]:
         """Return where two equally long lists of key columns hold equal keys."""
         same = np.ones(len(left[0]), np.bool_)

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import Window as SparkWindow
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructField, StructType
 
-from braided.compile.plan import Copied, Plan
+from braided.compile.plan import Copied, Made, Plan
 from braided.errors import OptionError
 from braided.joins.many.multijoin import MultiJoin
 from braided.joins.window_join import WindowJoin
+from braided.matching.matching import Matching
+from braided.operator.router import conform
 from braided.ordering.ordering import LATE, SEQ, Ordering
+from braided.spark.inputs import from_arrow_type
+from braided.spark.tasks import wire_names
 from braided.specs.join import JoinSpec
 
 if TYPE_CHECKING:
@@ -31,6 +36,8 @@ def run_batch(plan: Plan, frames: Sequence[DataFrame]) -> DataFrame:
         return _join(plan, plan.joined, frames, plan.spec.where)
     if isinstance(plan.joined, MultiJoin):
         return _multijoin(plan, plan.joined, frames)
+    if isinstance(plan.operator, Matching):
+        return _matched(plan, plan.operator, frames[0])
     raise OptionError("streams: batch DataFrames need no budget; write one braided.join each")
 
 
@@ -86,6 +93,38 @@ def _ordered(operator: Ordering, frames: Sequence[DataFrame]) -> DataFrame:
         ordered = together.withColumn(SEQ, (F.row_number().over(SparkWindow.orderBy(*by)) - 1).cast("long")).sort(SEQ)
     ordered = ordered.drop(number)
     return ordered.withColumn(LATE, F.lit(False)) if operator.flagged else ordered
+
+
+def _matched(plan: Plan, operator: Matching, frame: DataFrame) -> DataFrame:
+    """Let Spark bring the rows of each key together; the same search finds the matches."""
+    names = wire_names(len(frame.columns))
+    at = dict(zip(operator.schema.names, names, strict=True))
+    floating = [key for key in operator.matcher.key if pa.types.is_floating(operator.schema.field(key).type)]
+    # -0.0 is 0.0.
+    keys = [F.col(at[key]) + 0.0 if key in floating else F.col(at[key]) for key in operator.matcher.key]
+    time = F.col(at[operator.time])
+    rows = frame.toDF(*names).where(time.isNotNull())
+    rows = (rows.repartition(*keys) if keys else rows.coalesce(1)).sortWithinPartitions(*keys, time)
+    kinds = [
+        frame.schema[column.source].dataType if isinstance(column, Copied) else from_arrow_type(column.kind)
+        for column in plan.columns
+        if isinstance(column, Copied | Made)
+    ]
+    fields = [StructField(name, kind, True) for name, kind in zip(wire_names(len(kinds)), kinds, strict=True)]
+    return rows.mapInArrow(FindAll(operator), StructType(fields)).toDF(*(column.name for column in plan.columns))
+
+
+class FindAll:
+    """Finds the matches of a partition's rows, in which those of a key come one after the other."""
+
+    def __init__(self, operator: Matching) -> None:
+        self._operator = operator
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        schema = self._operator.schema
+        named = (conform(batch.rename_columns(schema.names), schema) for batch in batches)
+        for piece in self._operator.find_all(named):
+            yield piece.rename_columns(wire_names(piece.num_columns))
 
 
 def _chosen(plan: Plan, joined: DataFrame, letters: Sequence[str]) -> DataFrame:

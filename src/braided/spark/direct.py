@@ -32,8 +32,8 @@ from braided.direct.places import is_remote, local_path
 from braided.direct.reading import Bound, FileReader
 from braided.direct.topic import Topic, is_topic
 from braided.errors import BraidedError, OptionError
-from braided.joins.predicates.compile import Predicate, compile_filter
-from braided.joins.predicates.tree import Column, Compare, Constant, Every, Truth, Value
+from braided.predicates.compile import Predicate, compile_filter
+from braided.predicates.tree import Column, Compare, Constant, Every, Truth, Value
 from braided.spark.inputs import arrow_of
 from braided.spark.topic_source import NAME as TOPIC
 from braided.spark.topic_source import TopicSource

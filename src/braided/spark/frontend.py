@@ -107,7 +107,7 @@ def _field(plan: Plan, column: Column, frames: Sequence[DataFrame], waits: Seque
         metadata = {key: value for key, value in (field.metadata or {}).items() if key not in MARKS}
         if column.marks is not None:
             metadata |= to_metadata(column.marks, _wait(plan, column, waits))
-        return StructField(column.name, field.dataType, field.nullable, metadata)
+        return StructField(column.name, field.dataType, field.nullable or column.nullable, metadata)
     return StructField(column.name, StructType([_field(plan, part, frames, waits) for part in column.columns]))
 
 

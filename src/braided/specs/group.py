@@ -7,10 +7,9 @@ from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar, TypeVar
 
 from braided.errors import OptionError
-from braided.joins.bounded.join_group import JOIN
 from braided.specs.shared import WithIdle, resolve_bounds
 from braided.specs.spec import option
-from braided.typing import Duration, Evict, Memory, NamedLatenesses, On, Shed, Within
+from braided.typing import JOIN, Duration, Evict, Memory, NamedLatenesses, On, Shed, Within
 
 MOST_STREAMS = 8
 MOST_JOINS = 16

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from braided.errors import OptionError
-from braided.joins.predicates.trust import refuse_code
+from braided.predicates.trust import refuse_code
 from braided.specs.shared import WithBudget, WithLateness, one_of, resolve_bounds
 from braided.specs.spec import option
 from braided.typing import Duration, How, On, Partition, Times, Within

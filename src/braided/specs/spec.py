@@ -92,6 +92,7 @@ def spec_kinds() -> dict[str, type[Spec]]:
     """Return every logical operator that there is, by its kind: whatever is a spec counts."""
     import braided.specs.group
     import braided.specs.join
+    import braided.specs.match
     import braided.specs.multijoin
     import braided.specs.order  # noqa: F401
 

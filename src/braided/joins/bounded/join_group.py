@@ -38,9 +38,8 @@ from braided.time.clocks import GroupSpan
 from braided.time.lateness import Lateness
 from braided.time.resolve import least
 from braided.time.stream_clock import lateness_options
+from braided.typing import JOIN
 
-JOIN = "join"
-"""The column that names the join of a result."""
 Words = npt.NDArray[np.uint64]
 
 

@@ -25,6 +25,7 @@ import numpy.typing as npt
 
 from braided.compiled import compiled
 from braided.joins.theta.codegen import Dimension
+from braided.predicates.order_keys import ordered
 
 Index = npt.NDArray[np.int64]
 Keys = npt.NDArray[np.int64]
@@ -114,12 +115,6 @@ def _wide_bounds(given: npt.NDArray[Any], sign: int, low: Any, high: Any) -> tup
             end = sign * exact + by + way * (slack * (np.abs(exact) + abs(by)) + 1e-320)
         ends.append(np.where(finite, ordered(end), _MIN if way < 0 else _MAX))
     return ends[0], ends[1]
-
-
-def ordered(values: npt.NDArray[Any]) -> Index:
-    """Map floats to integers of the same order: -0.0 becomes 0.0, NaN the greatest."""
-    bits = (values.astype(np.float64) + 0.0).view(np.int64)
-    return np.where(values == values, bits ^ ((bits >> 63) & _MAX), _MAX)  # noqa: PLR0124
 
 
 def piece_size(first: Index, past: Index) -> int:

@@ -16,7 +16,7 @@ without testing all. The expression is valid for numbers, under numba, and for a
 Precondition: integer arithmetic across sides does not overflow; ``Lowered.fits`` says so from the ends of the slots.
 
 >>> import pyarrow as pa
->>> from braided.joins.predicates.compile import compile_where
+>>> from braided.predicates.compile import compile_where
 >>> schema = pa.schema([("x", pa.int64()), ("s", pa.string())])
 >>> lowered = lower(compile_where("abs(l.x - r.x) < 3 AND (l.s <> r.s OR l.x > 7)", schema, schema).root, False)
 >>> lowered.text
@@ -36,8 +36,8 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from braided.joins.predicates.evaluate import DTYPES, NARROW, is_whole
-from braided.joins.predicates.tree import (
+from braided.predicates.evaluate import DTYPES, NARROW, is_whole
+from braided.predicates.tree import (
     Always,
     Arithmetic,
     Column,

@@ -13,7 +13,7 @@
 
 Precondition: both batches have the columns of the schemas that the predicate was compiled for.
 
->>> from braided.joins.predicates.compile import compile_where
+>>> from braided.predicates.compile import compile_where
 >>> left = pa.record_batch({"x": pa.array([1, 5, None, 9]), "s": ["a", "b", "c", "d"]})
 >>> right = pa.record_batch({"x": pa.array([2, 8, 6]), "s": ["a", "e", "x"]})
 >>> theta = ThetaPredicate.of(compile_where("abs(l.x - r.x) <= 1 AND l.s <> r.s", left.schema, right.schema))
@@ -35,14 +35,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from braided.joins.predicates.compile import Predicate
-from braided.joins.predicates.evaluate import Block, Mask, Vector
-from braided.joins.predicates.tree import Every
-from braided.joins.theta.band import PIECE, STRIP, bounds_of, nested, ordered, piece_size, sampled_share, zoned
+from braided.joins.theta.band import PIECE, STRIP, bounds_of, nested, piece_size, sampled_share, zoned
 from braided.joins.theta.codegen import Lowered, Unlowered, lower
 from braided.joins.theta.loop import loop_of
+from braided.predicates.compile import Predicate
+from braided.predicates.evaluate import Block, Mask, Vector
+from braided.predicates.order_keys import ordered, ranks
+from braided.predicates.tree import Every
 
 Index = npt.NDArray[np.int64]
 Pairs = Iterator[tuple[Index, Index]]
@@ -146,7 +146,7 @@ class ThetaPredicate:
 def _rows(lowered: Lowered, side: str, batch: pa.RecordBatch) -> _Rows | None:
     """Compute what one side decides alone; None where an overflow happens there."""
     columns = {name: batch.column(name) for name in lowered.columns[side]}
-    block = Block(*((columns, {}) if side == "l" else ({}, columns)), batch.num_rows)
+    block = Block({side: columns}, batch.num_rows)
     values: dict[str, Any] = {}
     keep: Mask | None = None
     with np.errstate(all="ignore"):
@@ -265,7 +265,7 @@ def _numbers(lowered: Lowered, values: dict[str, Any]) -> dict[str, Any]:
         if slot.form == "rank":
             if name not in found:
                 other = partners[slot.partner, slot.source]
-                found[name], found[other] = _ranks(value.values, values[other].values)
+                found[name], found[other] = ranks(value.values, values[other].values)
             continue
         if slot.form == "truth":
             array = value
@@ -279,29 +279,3 @@ def _numbers(lowered: Lowered, values: dict[str, Any]) -> dict[str, Any]:
                 array = ordered(array)
         found[name] = np.require(array, requirements=["C", "W"])
     return found
-
-
-def _ranks(one: pa.Array[Any], other: pa.Array[Any]) -> tuple[Index, Index]:
-    """Return integers that compare as the values of two arrays do; a null's is any."""
-    if pa.types.is_decimal(one.type):
-        halves = [_words(array) for array in (one, other)]
-        if all((high == low >> 63).all() for low, high in halves):
-            return np.ascontiguousarray(halves[0][0]), np.ascontiguousarray(halves[1][0])
-    elif pa.types.is_string(one.type) or pa.types.is_large_string(one.type):
-        one, other = one.cast(pa.large_string()), other.cast(pa.large_string())
-    else:
-        one, other = one.cast(pa.large_binary()), other.cast(pa.large_binary())
-    coded = pa.concat_arrays([one, other]).dictionary_encode()
-    order = pc.sort_indices(coded.dictionary).to_numpy()
-    ranks = np.empty(max(len(order), 1), np.int64)
-    ranks[order] = np.arange(len(order))
-    found = ranks[coded.indices.fill_null(0).to_numpy()]
-    return found[: len(one)], found[len(one) :]
-
-
-def _words(array: pa.Array[Any]) -> tuple[Index, Index]:
-    """The low and high halves of decimals."""
-    if not len(array):
-        return np.empty(0, np.int64), np.empty(0, np.int64)
-    words = np.frombuffer(array.buffers()[1], np.int64)[2 * array.offset :][: 2 * len(array)]
-    return words[::2], words[1::2]

@@ -1,6 +1,6 @@
 """The text of a ``where=`` predicate to a syntax tree: a recursive-descent parser of Spark's own grammar.
 
-It reads only what ``braided.joins.predicates.compile`` documents. Anything else raises ``Uncompilable``, even where
+It reads only what ``braided.predicates.compile`` documents. Anything else raises ``Uncompilable``, even where
 a reading suggests itself: Spark evaluates such a predicate after the join, so a refusal costs time, while
 a wrong guess would cost rows.
 """
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
 
 from braided.errors import BraidedError
-from braided.joins.predicates import literals
-from braided.joins.predicates.tree import Type
+from braided.predicates import literals
+from braided.predicates.tree import Type
 
 
 class Uncompilable(BraidedError):
@@ -35,7 +35,7 @@ class Syntax:
     text: str
 
 
-class _Token(NamedTuple):
+class Token(NamedTuple):
     kind: str  # number, word, quoted, string, mark or end
     text: str
     start: int
@@ -82,22 +82,27 @@ class Parser:
     With ``bare``, columns are those of one input, the left, and need no side.
     """
 
-    def __init__(self, text: str, column: Callable[[str, str], str], *, bare: bool = False) -> None:
+    not_columns = _NOT_COLUMNS
+
+    def __init__(
+        self, text: str, column: Callable[[str, str], str], option: str = "where", *, bare: bool = False
+    ) -> None:
         self.text = text
+        self._option = option
         self._column = column
         self._bare = bare
         self._depth = 0
         self._at = 0
         if "${" in text:
             self._refuse("Spark substitutes ${...} before it parses")
-        self._tokens: list[_Token] = []
+        self._tokens: list[Token] = []
         while not self._tokens or self._tokens[-1].kind != "end":
             start = self._tokens[-1].end if self._tokens else 0
             match = _TOKEN.match(text, start)
             if not match:
                 self._refuse(f"{text[start:].strip()[:20]!r} is not in the compiled subset")
             kind = str(match.lastgroup)
-            self._tokens.append(_Token(kind, match[kind], match.start(kind), match.end(kind)))
+            self._tokens.append(Token(kind, match[kind], match.start(kind), match.end(kind)))
 
     def parse(self) -> Syntax:
         """Return the tree of the whole text."""
@@ -109,10 +114,10 @@ class Parser:
     # Tokens.
 
     @property
-    def _next(self) -> _Token:
+    def _next(self) -> Token:
         return self._tokens[self._at]
 
-    def _take(self) -> _Token:
+    def _take(self) -> Token:
         token = self._next
         self._at += token.kind != "end"
         return token
@@ -138,7 +143,7 @@ class Parser:
         return Syntax(op, args, self.text[self._tokens[start].start : self._tokens[self._at - 1].end])
 
     def _refuse(self, why: str) -> NoReturn:
-        raise Uncompilable(f"where={self.text!r}: {why}; docs/where.md lists what compiles")
+        raise Uncompilable(f"{self._option}={self.text!r}: {why}; docs/where.md lists what compiles")
 
     def _unexpected(self) -> NoReturn:
         token = self._next
@@ -275,14 +280,24 @@ class Parser:
             target = self._type()
             self._expect(")")
             return self._node("cast", (operand, target), start)
-        if self._sees("(") or self._next.kind == "string" or _NOT_COLUMNS.fullmatch(word):
+        called = self._called(token, start)
+        if called is not None:
+            return called
+        if self._sees("(") or self._next.kind == "string" or self.not_columns.fullmatch(word):
             self._refuse(f"{token.text} is not in the compiled subset")
-        name = self._name(token)
+        return self._unqualified(token, start)
+
+    def _called(self, word: Token, start: int) -> Syntax | None:
+        """Read a function that the text may call beside those of every expression; None: it is none."""
+        return None
+
+    def _unqualified(self, word: Token, start: int) -> Syntax:
+        name = self._name(word)
         if self._bare:
             return self._node("column", ("l", self._column("l", name)), start)
         raise BraidedError(f"where={self.text!r}: column {name!r} has no side; write l.{name} or r.{name}")
 
-    def _qualified(self, side: _Token, start: int) -> Syntax:
+    def _qualified(self, side: Token, start: int) -> Syntax:
         given, token = self._name(side), self._next
         if token.kind not in ("word", "quoted"):
             self._unexpected()
@@ -297,7 +312,7 @@ class Parser:
         return self._node("column", (given.lower(), name), start)
 
     @staticmethod
-    def _name(token: _Token) -> str:
+    def _name(token: Token) -> str:
         return token.text[1:-1].replace("``", "`") if token.kind == "quoted" else token.text
 
     def _number(self, start: int, sign: str) -> Syntax:

@@ -1,9 +1,9 @@
-"""What a ``where=`` predicate is compiled to: types, values and truths, as plain picklable trees."""
+"""What an expression is compiled to: types, values and truths, as plain picklable trees."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,8 @@ class Type:
 
 @dataclass(frozen=True)
 class Column:
-    side: Literal["l", "r"]
+    side: str
+    """Which row of those that an expression sees: ``l`` or ``r`` of a pair, or a row of a match."""
     name: str
     type: Type
 

@@ -15,8 +15,8 @@ from math import isfinite
 
 import numpy as np
 
-from braided.joins.predicates.evaluate import DTYPES, is_whole
-from braided.joins.predicates.tree import Arithmetic, Constant, Type, Value, Widen
+from braided.predicates.evaluate import DTYPES, is_whole
+from braided.predicates.tree import Arithmetic, Constant, Type, Value, Widen
 
 
 class Comparisons:

@@ -10,7 +10,7 @@ import re
 from datetime import UTC, date, datetime, timedelta
 from math import isinf
 
-from braided.joins.predicates.tree import Type
+from braided.predicates.tree import Type
 
 _NUMBER = re.compile(r"([0-9]*)(\.?)([0-9]*)((?:e[+-]?[0-9]+)?)(bd|[lsyd]?)")
 _WHOLE = {"tinyint": 1 << 7, "smallint": 1 << 15, "int": 1 << 31, "bigint": 1 << 63}

@@ -1,4 +1,4 @@
-"""Evaluate the tree of a ``where=`` predicate over a block of candidate pairs.
+"""Evaluate the tree of an expression over a block of rows, or of candidate pairs of rows.
 
 A value is a vector with two masks: ``valid`` (not null) and ``bad`` (evaluating it raises an overflow in
 Spark). A truth is asked for by the answer wanted, true or false, since null is neither:
@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from braided.errors import BraidedError
-from braided.joins.predicates.tree import (
+from braided.predicates.tree import (
     Always,
     Arithmetic,
     Column,
@@ -71,11 +71,14 @@ class Vector(NamedTuple):
 
 
 class Block:
-    """Evaluates truths over one block of pairs; ``overflowed`` names the parts that overflowed anywhere."""
+    """Evaluates truths over one block; ``overflowed`` names the parts that overflowed anywhere.
 
-    def __init__(self, left: Mapping[str, pa.Array[Any]], right: Mapping[str, pa.Array[Any]], rows: int) -> None:
-        self._columns = {"l": left, "r": right}
-        self._rows = rows
+    Each side has its columns by name; row i of all of them belongs together.
+    """
+
+    def __init__(self, columns: Mapping[str, Mapping[str, pa.Array[Any]]], rows: int) -> None:
+        self._columns = columns
+        self.rows = rows
         self._memo: dict[Value, Vector] = {}
         self.overflowed: list[str] = []
 
@@ -88,14 +91,14 @@ class Block:
             case Not(operand):
                 return self.true(operand, not want, possibly=possibly)
             case Always(value):
-                return np.full(self._rows, value is want)
+                return np.full(self.rows, value is want)
             case IsNull(operand):
                 valid = self.value(operand).valid
                 if valid is None:
-                    return np.full(self._rows, not want)
+                    return np.full(self.rows, not want)
                 return ~valid if want else valid
             case IsIn(null=True) if not want:
-                return np.full(self._rows, False)  # x IN (1, NULL) is true or null, never false
+                return np.full(self.rows, False)  # x IN (1, NULL) is true or null, never false
         hit, valid, bad = self._leaf(node)
         if not want:
             hit = ~hit
@@ -131,10 +134,10 @@ class Block:
         match node:
             case Column(side, name, kind):
                 array = self._columns[side][name]
-                if len(array) != self._rows or not same_type(array.type, kind):
+                if len(array) != self.rows or not same_type(array.type, kind):
                     raise BraidedError(
                         f"where: column {side}.{name} holds {len(array)} of {array.type}; "
-                        f"give {self._rows} rows of {kind}"
+                        f"give {self.rows} rows of {kind}"
                     )
                 return _read(array, kind)
             case Constant(value, kind):

@@ -44,24 +44,24 @@ array([ True, False, False])
 >>> compile_where("upper(l.cell) = 'A'", schema, schema)
 Traceback (most recent call last):
     ...
-braided.joins.predicates.parse.Uncompilable: where="upper(l.cell) = 'A'": upper is not in the compiled subset; docs/where.md lists what compiles
+braided.predicates.parse.Uncompilable: where="upper(l.cell) = 'A'": upper is not in the compiled subset; docs/where.md lists what compiles
 """  # noqa: E501
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from braided.errors import BraidedError
-from braided.joins.predicates.evaluate import NARROW, Block, arrow_type
-from braided.joins.predicates.overflow import Comparisons, terms
-from braided.joins.predicates.parse import Parser, Syntax, Uncompilable
-from braided.joins.predicates.tree import (
+from braided.predicates.evaluate import NARROW, Block, arrow_type
+from braided.predicates.overflow import Comparisons, terms
+from braided.predicates.parse import Parser, Syntax, Uncompilable
+from braided.predicates.tree import (
     Always,
     Arithmetic,
     Column,
@@ -104,7 +104,7 @@ class Predicate:
         A null is not satisfied. Raises ``BraidedError`` where an integer overflow decides a pair.
         """
         rows = len(left[self.left[0]] if self.left else right[self.right[0]])
-        block = Block(left, right, rows)
+        block = Block({"l": left, "r": right}, rows)
         with np.errstate(all="ignore"):
             kept = block.true(self.root)
             if block.overflowed and (block.true(self.root, possibly=True) & ~kept).any():
@@ -121,39 +121,45 @@ def compile_where(text: str, left: pa.Schema, right: pa.Schema) -> Predicate:
     """
     if not isinstance(text, str):
         raise BraidedError(f"where={text!r}: not a string; write a SQL predicate over l. and r. columns")
-    return _Compiler(text, {"l": left, "r": right}).compile()
+    return Compiler(text, {"l": left, "r": right}).compile()
 
 
 def compile_filter(text: str, schema: pa.Schema) -> Predicate:
     """Compile a predicate over the rows of one input, whose columns have no side; see `compile_where`."""
-    return _Compiler(text, {"l": schema, "r": pa.schema([])}, bare=True).compile()
+    return Compiler(text, {"l": schema, "r": pa.schema([])}, bare=True).compile()
 
 
-class _Compiler:
+class Compiler:
     """Gives every node of a syntax tree its type, by the coercions of Spark's ANSI mode."""
 
-    def __init__(self, text: str, schemas: dict[str, pa.Schema], *, bare: bool = False) -> None:
+    # Whether Spark evaluates the text too, and may reorder or skip arithmetic.
+    shared_with_spark = True
+
+    def __init__(self, text: str, schemas: dict[str, pa.Schema], option: str = "where", *, bare: bool = False) -> None:
         self._text = text
+        self._option = option
         self._bare = bare
         self._schemas = schemas
         self._used: dict[str, set[str]] = {"l": set(), "r": set()}
         self._comparisons = Comparisons()
 
     def compile(self) -> Predicate:
-        root = self._truth(Parser(self._text, self._resolve, bare=self._bare).parse())
+        root = self.truth(Parser(self._text, self._resolve, bare=self._bare).parse())
         left, right = (tuple(name for name in self._schemas[side].names if name in self._used[side]) for side in "lr")
         if not left and not right:
             raise self._refusal("it names no column")
         return Predicate(left, right, self._text, root)
 
     def _refusal(self, why: str) -> Uncompilable:
-        return Uncompilable(f"where={self._text!r}: {why}; docs/where.md lists what compiles")
+        return Uncompilable(f"{self._option}={self._text!r}: {why}; docs/where.md lists what compiles")
 
     def _resolve(self, side: str, name: str) -> str:
         names = self._schemas[side].names
         found = [known for known in names if known.lower() == name.lower()]
         if not found:
-            raise BraidedError(f"where={self._text!r}: {side} has no column {name!r}; it has {', '.join(names)}")
+            raise BraidedError(
+                f"{self._option}={self._text!r}: {side} has no column {name!r}; it has {', '.join(names)}"
+            )
         if len(found) > 1:
             raise self._refusal(f"{side}.{name} is ambiguous among {', '.join(found)}")
         self._used[side].add(found[0])
@@ -161,23 +167,24 @@ class _Compiler:
 
     # Truths.
 
-    def _truth(self, node: Syntax) -> Truth:
+    def truth(self, node: Syntax) -> Truth:
+        """Return a predicate."""
         if node.op in ("and", "or"):
-            parts = tuple(self._truth(part) for part in node.args)
+            parts = tuple(self.truth(part) for part in node.args)
             return Every(parts) if node.op == "and" else Some(parts)
         if node.op == "not":
-            return Not(self._truth(node.args[0]))
+            return Not(self.truth(node.args[0]))
         if node.op == "isnull":
-            if node.args[0].op != "column":
+            if node.args[0].op not in ("column", "navigation"):
                 raise self._refusal(f"{node.text}: IS NULL compiles for columns")
-            return IsNull(self._value(node.args[0]))
+            return IsNull(self.value(node.args[0]))
         if node.op == "in":
             return self._in(node)
         if node.op in ("=", "<", "<=", "<=>"):
             return self._compare(node)
         if node.op == "literal" and node.args[1].name in ("boolean", "void"):
             return Always(node.args[0])
-        value = self._value(node)
+        value = self.value(node)
         if value.type.name != "boolean":
             raise self._refusal(f"{node.text} is {value.type}, not a boolean")
         return Holds(value)
@@ -186,11 +193,11 @@ class _Compiler:
         one, other = node.args
         if _is_null(one) or _is_null(other):
             rest = other if _is_null(one) else one
-            if rest.op != "column":
+            if rest.op not in ("column", "navigation"):
                 raise self._refusal(f"{node.text}: a comparison with NULL compiles for columns")
-            column = self._value(rest)
+            column = self.value(rest)
             return IsNull(column) if node.op == "<=>" else Always(None)
-        left, right = self._value(one), self._value(other)
+        left, right = self.value(one), self.value(other)
         if isinstance(left, Constant) and isinstance(right, Constant):
             raise self._refusal(f"{node.text} compares constants")
         if left.type.name in _WHOLE and right.type.name == "decimal" and isinstance(right, Constant):
@@ -204,7 +211,7 @@ class _Compiler:
 
     def _check(self, node: Syntax, *values: Value) -> None:
         why = self._comparisons.why_skipped(*values)
-        if why:
+        if why and self.shared_with_spark:
             raise self._refusal(f"{node.text} {why}")
 
     def _rounded(self, literal: Constant, *, up: bool, node: Syntax) -> Constant:
@@ -218,12 +225,12 @@ class _Compiler:
         return Constant(-(-literal.value // unit) if up else literal.value // unit, Type("bigint"))
 
     def _in(self, node: Syntax) -> Truth:
-        operand, members = self._value(node.args[0]), [item for item in node.args[1:] if not _is_null(item)]
+        operand, members = self.value(node.args[0]), [item for item in node.args[1:] if not _is_null(item)]
         if isinstance(operand, Constant):
             raise self._refusal(f"{node.text} tests a constant")
         if not members:
             return Always(None)
-        values = [self._value(member) for member in members]
+        values = [self.value(member) for member in members]
         kind = operand.type
         for value in values:
             kind = self._common(kind, value.type, node.text)
@@ -235,7 +242,8 @@ class _Compiler:
 
     # Values.
 
-    def _value(self, node: Syntax) -> Value:
+    def value(self, node: Syntax) -> Value:
+        """Return a value that is not a predicate."""
         match node.op:
             case "column":
                 return self._column(*node.args)
@@ -244,7 +252,7 @@ class _Compiler:
             case "+" | "-" | "*" if len(node.args) == 2:
                 return self._folded(self._arithmetic(node), node)
             case "-" | "abs":
-                operand = self._value(node.args[0])
+                operand = self.value(node.args[0])
                 if operand.type.name not in (*_WHOLE, *_FLOATS, "decimal"):
                     raise self._refusal(f"{node.text}: {operand.type} is no number")
                 if operand.type.precision > NARROW:
@@ -255,8 +263,10 @@ class _Compiler:
             case _:
                 raise self._refusal(f"{node.text} is not a value in the compiled subset")
 
-    def _column(self, side: Literal["l", "r"], name: str) -> Column:
-        field = self._schemas[side].field(name)
+    def _column(self, side: str, name: str) -> Column:
+        return self._typed(side, name, self._schemas[side].field(name))
+
+    def _typed(self, side: str, name: str, field: pa.Field[Any]) -> Column:
         kind = arrow_type(field.type)
         if kind is None:
             raise self._refusal(f"{side}.{name} has type {field.type}")
@@ -267,7 +277,7 @@ class _Compiler:
     def _arithmetic(self, node: Syntax) -> Arithmetic:
         if any(part.op == "interval" for part in node.args):
             return self._shift(node)
-        left, right = (self._value(part) for part in node.args)
+        left, right = (self.value(part) for part in node.args)
         for operand in (left, right):
             if operand.type.name not in (*_WHOLE, *_FLOATS, "decimal"):
                 raise self._refusal(f"{node.text}: {operand.type} {node.op} does not compile")
@@ -275,7 +285,8 @@ class _Compiler:
         if kind.name == "decimal":
             raise self._refusal(f"{node.text} is decimal arithmetic")
         operands = (self._widen(left, kind, node.text), self._widen(right, kind, node.text))
-        if kind.name in _WHOLE and node.op != "-" and sum(terms(part, node.op) for part in operands) > 2:
+        many = kind.name in _WHOLE and node.op != "-" and sum(terms(part, node.op) for part in operands) > 2
+        if many and self.shared_with_spark:
             raise self._refusal(f"{node.text}: Spark reorders a {node.op} of three integers")
         return Arithmetic(node.op, operands, kind, node.text)
 
@@ -283,7 +294,7 @@ class _Compiler:
         moment, interval = node.args if node.args[1].op == "interval" else reversed(node.args)
         if node.op == "*" or moment.op == "interval" or (node.op == "-" and moment is node.args[1]):
             raise self._refusal(f"{node.text}: an interval compiles as timestamp + INTERVAL or timestamp - INTERVAL")
-        operand, micros = self._value(moment), interval.args[0]
+        operand, micros = self.value(moment), interval.args[0]
         if operand.type.name not in ("timestamp", "timestamp_ntz"):
             raise self._refusal(f"{node.text}: {operand.type} with an interval does not compile")
         if operand.type.name == "timestamp" and abs(micros) >= _DAY:
@@ -291,7 +302,7 @@ class _Compiler:
         return Arithmetic(node.op, (operand, Constant(micros, operand.type)), operand.type, node.text)
 
     def _cast(self, node: Syntax) -> Value:
-        operand, target = self._value(node.args[0]), node.args[1]
+        operand, target = self.value(node.args[0]), node.args[1]
         source = operand.type
         names = list(_WHOLE)
         if target.name in _WHOLE:
@@ -312,7 +323,7 @@ class _Compiler:
         """Compute what has no column now: Spark folds it too, and an overflow fails its planning."""
         if not all(isinstance(operand, Constant) for operand in node.operands):
             return node
-        block = Block({}, {}, 1)
+        block = Block({}, 1)
         with np.errstate(all="ignore"):
             found = block.value(node)
         if block.overflowed:

@@ -1,0 +1,1 @@
+"""Patterns looked for in ordered rows."""

@@ -1,0 +1,601 @@
+"""Patterns in one process: results, measures, what is kept and for how long, and what stops a query."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import braided
+import braided.local
+from braided.compile.build import build
+from braided.compile.stream import Stream
+from braided.errors import BraidedError
+from braided.local.runtime import LocalRuntime
+from braided.matching import matcher, matching, open_rows
+from braided.matching.keys import by_key
+from braided.matching.open_rows import Leaf, OpenRows
+from braided.operator.blocks import Blocks
+from braided.operator.store import MemoryStore
+from braided.routing.keys import KeyHasher
+from braided.specs.match import MatchSpec
+from braided.specs.order import OrderSpec
+
+US = pa.timestamp("us")
+SECOND = 1_000_000
+
+
+def table(rows: list[tuple[Any, ...]], **types: pa.DataType) -> pa.Table:
+    """Return rows of (key, seconds, value)."""
+    keys, times, values = zip(*rows, strict=True) if rows else ([], [], [])
+    moments = pa.array([round(time * SECOND) for time in times], US)
+    return pa.table({"k": keys, "ts": moments, "v": pa.array(values, types.get("v"))})
+
+
+def find(data: pa.Table, **options: Any) -> list[dict[str, Any]]:
+    """Return matches as rows; they are the same for all cuts."""
+    given = {"key": "k", "time": "ts", "within": "10 seconds", "lateness": "0 seconds", **options}
+    found = [braided.local.match(data, batch_rows=size, **given).table for size in (1, 3, 1000)]
+    assert all(table.sort_by([(name, "ascending") for name in table.column_names]).equals(
+        found[0].sort_by([(name, "ascending") for name in table.column_names])
+    ) for table in found)  # fmt: skip
+    rows: list[dict[str, Any]] = found[-1].to_pylist()
+    return rows
+
+
+LOGINS = pa.table(
+    {
+        "user": ["ann", "bob", "ann", "ann", "ann", "bob", "ann"],
+        "ts": pa.array([0, 1, 2, 3, 4, 5, 6], pa.timestamp("s")).cast(US),
+        "status": ["fail", "fail", "fail", "fail", "ok", "ok", "ok"],
+        "ip": ["1", "1", "2", "2", "2", "9", "3"],
+    }
+)
+
+
+def test_the_example_of_the_docs() -> None:
+    found = braided.local.match(
+        LOGINS, key="user", time="ts",
+        pattern="FAIL{3,} OK",
+        define={"FAIL": "status = 'fail'", "OK": "status = 'ok' AND ip <> first(FAIL.ip)"},
+        measures={"first": "first(FAIL.ts)", "tries": "count(FAIL.*)", "ip": "last(OK.ip)"},
+        within="5 minutes", after="skip past last row", lateness="auto",
+    )  # fmt: skip
+    assert [(row["user"], row["tries"], row["ip"]) for row in found.table.to_pylist()] == [("ann", 3, "2")]
+    assert found.table.schema.field("first").type == US
+    assert found.report.query["matches"] == 1
+    assert found.report.query["open_matches"] == 0
+    assert "  matches 1, open 0\n" in str(found.report)
+
+
+def test_measures_of_one_row_and_of_all_rows() -> None:
+    data = table([("a", 0, 1), ("a", 1, 5), ("a", 2, None), ("a", 3, 2)])
+    measures = {
+        "low": "min(v)", "high": "max(B.v)", "total": "sum(v) + 1", "mean": "avg(v)", "rows": "count(*)", "known": "count(v)",
+        "twice": "last(v * 2)", "large": "max(v) > 4", "was": "prev(B.v)", "what": "classifier()",
+        "sooner": "first(ts) - INTERVAL 1 SECOND", "whole": "final count(*)",
+    }  # fmt: skip
+    one = find(data, pattern="A B+", measures=measures)
+    assert len(one) == 1
+    assert {name: one[0][name] for name in ("low", "high", "total", "mean", "rows", "known", "twice")} == {
+        "low": 1, "high": 5, "total": 9, "mean": 8 / 3, "rows": 4, "known": 3, "twice": 4,
+    }  # fmt: skip
+    assert (one[0]["large"], one[0]["was"], one[0]["what"], one[0]["whole"]) == (True, None, "B", 4)
+    every = find(data, pattern="A B+", measures=measures, rows="all")
+    by_time = sorted(every, key=lambda row: row["ts"])
+    assert [row["v"] for row in by_time] == [1, 5, None, 2]
+    assert [row["high"] for row in by_time] == [None, 5, 5, 5]
+    assert [row["total"] for row in by_time] == [2, 7, 7, 9]
+    assert [row["rows"] for row in by_time] == [1, 2, 3, 4]
+    assert [row["whole"] for row in by_time] == [4, 4, 4, 4]
+    assert [row["was"] for row in by_time] == [None, 1, 5, None]
+    assert [row["what"] for row in by_time] == ["A", "B", "B", "B"]
+    assert [row["large"] for row in by_time] == [False, True, True, True]
+    assert by_time[0]["sooner"].timestamp() == by_time[0]["ts"].timestamp() - 1
+
+
+def test_conditions_on_rows_before_and_on_earlier_symbols_at_once() -> None:
+    data = table([("a", 0, 1), ("a", 1, 3), ("a", 2, 5), ("a", 3, 6)])
+    given = {"pattern": "A B+", "measures": {"n": "count(*)", "last": "last(v)"}}
+    assert find(data, define={"B": "v > prev(v) + first(v)"}, **given) == [{"k": "a", "n": 3, "last": 5}]
+    assert find(data, define={"B": "v > prev(v, 1) + 1"}, **given) == [{"k": "a", "n": 3, "last": 5}]
+    given["pattern"] = "A C B"
+    assert find(data, define={"B": "v - prev(C.v) = 4 and v - prev(v, 2) = 4"}, **given) == [
+        {"k": "a", "n": 3, "last": 5}
+    ]
+
+
+@pytest.mark.parametrize("define", [{"A": "v = 0"}, {"A": "v = 0 and count(A.*) < 1000", "B": "v >= first(v)"}])
+def test_long_matches_and_many_of_them(define: dict[str, str]) -> None:
+    """There is room for both to grow while a search runs."""
+    ends = np.cumsum(np.random.default_rng(1).integers(1, 120, 2000))
+    values = np.zeros(ends[-1], np.int64)
+    values[ends - 1] = 1
+    data = pa.table({"k": np.zeros(len(values), np.int64), "ts": pa.array(np.arange(len(values)), US), "v": values})
+    found = braided.local.match(
+        data, key="k", time="ts", pattern="A* B", define=define, within="1 second", batch_rows=50_000,
+        measures={"n": "count(*)", "total": "sum(v)", "first": "first(ts)"},
+    ).table  # fmt: skip
+    lengths = np.diff(ends, prepend=0)
+    assert found.sort_by("first")["n"].to_pylist() == lengths.tolist()
+    assert found["total"].to_pylist() == [1] * len(ends)
+
+
+def test_columns_of_any_type_can_be_measured() -> None:
+    data = table([("a", 0, [1]), ("a", 1, [2, 3])], v=pa.list_(pa.int64()))
+    given = {
+        "key": "k",
+        "time": "ts",
+        "pattern": "A B",
+        "within": "1 minute",
+        "measures": {"a": "A.v", "b": "last(B.v)"},
+    }
+    assert braided.local.match(data, batch_rows=1, **given).table.to_pylist() == [{"k": "a", "a": [1], "b": [2, 3]}]
+
+
+def test_excluded_rows_are_part_of_the_match_and_not_of_the_result() -> None:
+    data = table([("a", 0, 1), ("a", 1, 2), ("a", 2, 3)])
+    found = find(data, pattern="A {- B -} C", measures={"n": "count(*)"}, rows="all")
+    assert sorted((row["v"], row["n"]) for row in found) == [(1, 1), (3, 3)]
+
+
+def test_subsets_count_together() -> None:
+    data = table([("a", 0, 1), ("a", 1, 2), ("a", 2, 3)])
+    measures = {"n": "count(AB.*)", "last": "last(ab.v)", "sum": "sum(AB.v)"}
+    assert find(data, pattern="A B C", measures=measures, subsets={"AB": ["A", "B"]}) == [
+        {"k": "a", "n": 2, "last": 2, "sum": 3}
+    ]
+
+
+# A clock counts once enough rows have been near it; until then nothing leaves.
+SETTLED: list[tuple[Any, ...]] = [("z", 0, None)] * 70
+
+
+@pytest.mark.parametrize(("pattern", "rows"), [("A B+?", 3), ("A B{1,2}", 5), ("A B+", 6), ("A B C", None)])
+def test_a_match_leaves_when_nothing_better_can_come(pattern: str, rows: int | None) -> None:
+    """A reluctant end leaves at once, a greedy one waits for a row that ends it, or for the time to pass."""
+    data = [("a", 1, 1), ("a", 2, 1), ("b", 3, 9), ("a", 4, 1), ("b", 5, 9), ("b", 30, 9), ("b", 31, 9)]
+    define = {name: "v = 1" for name in "ABC" if name in pattern}
+    if pattern == "A B C":
+        define["C"] = "v = 2"
+    left = []
+    for count in range(1, len(data) + 1):
+        report = braided.local.match(
+            table([*SETTLED, *data[:count]]), key="k", time="ts", pattern=pattern, define=define,
+            measures={"n": "count(*)"}, within="10 seconds", lateness="0 seconds", batch_rows=1,
+        ).report  # fmt: skip
+        # The last batch is the end, which decides everything.
+        worker = report.workers[0]
+        left.append(worker["total"]["results"] - worker["last"]["results"])
+    # A row is in order, and counts, when a later one has come.
+    assert left == [int(rows is not None and count >= rows) for count in range(1, len(data) + 1)]
+
+
+def test_a_negation_is_decided_by_the_horizon() -> None:
+    data = table([("a", 0, "x"), ("a", 4, "y"), ("b", 0, "x"), ("b", 20, "y"), ("c", 0, "x"), ("c", 5, "z")])
+    data = data.sort_by("ts")
+    given = {"pattern": "X !Y", "define": {"X": "v = 'x'", "Y": "v = 'y'"}, "measures": {"at": "X.ts"}}
+    assert sorted(row["k"] for row in find(data, **given)) == ["b", "c"]
+
+
+def test_rows_of_equal_time_are_in_the_order_of_their_content() -> None:
+    one = table([("a", 0, value) for value in range(6)])
+    other = one.take([3, 1, 5, 0, 2, 4])
+    given = {"pattern": "A B C", "measures": {"a": "A.v", "b": "B.v", "c": "C.v"}}
+    assert find(one, **given) == find(other, **given)
+
+
+def test_null_is_a_key_and_keys_that_share_a_hash_stay_apart() -> None:
+    data = pa.table(
+        {
+            "a": pa.array([None, None, 1, None, None, 1.0, None], pa.float64()),
+            "b": ["x", "y", None, "x", "y", None, None],
+            "ts": pa.array(range(7), US),
+        }
+    )
+    found = find(data, key=["a", "b"], pattern="A B", measures={"n": "count(*)"})
+    assert sorted(map(str, found)) == sorted(
+        map(str, [{"a": None, "b": "x", "n": 2}, {"a": None, "b": "y", "n": 2}, {"a": 1.0, "b": None, "n": 2}])
+    )
+
+
+def test_keys_that_share_a_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(KeyHasher, "hash", lambda self, columns, rows: np.full(rows, 7, np.uint64))
+    monkeypatch.setattr(KeyHasher, "exact", property(lambda self: False))
+    data = table([("a", 0, 1), ("b", 1, 2), ("a", 2, 3), ("b", 3, 4), ("a", 4, 5)])
+    found = find(data, pattern="A B", measures={"n": "sum(v)"})
+    assert sorted((row["k"], row["n"]) for row in found) == [("a", 4), ("b", 6)]
+
+
+@pytest.mark.parametrize("kind", [pa.float64(), pa.string(), pa.decimal128(20, 2)])
+def test_rows_of_a_key_are_brought_together(kind: pa.DataType) -> None:
+    column = pa.array([1, 2, None, 1, 2, None]).cast(pa.string()).cast(kind)
+    rows = pa.RecordBatch.from_arrays([column], ["k"])
+    order, bounds = by_key(rows, np.arange(6), np.zeros(6, np.uint64), ["k"], exact=False)
+    assert order is not None
+    assert bounds.tolist() == [0, 2, 4, 6]
+    assert all(order[low] + 3 == order[low + 1] for low in (0, 2, 4))
+
+
+def test_late_rows_are_counted_and_left_out() -> None:
+    """A row that comes after the horizon has passed changes nothing that was decided, and nothing that is open."""
+    rows = [*SETTLED, ("a", 1, 1), ("a", 10, 2), ("a", 20, 3), ("a", 5, 9), ("a", 17, 7), ("a", 25, 4)]
+    given = {"key": "k", "time": "ts", "pattern": "A B", "measures": {"a": "A.v", "b": "B.v"}, "within": "1 minute"}
+    found = braided.local.match(table(rows), lateness="5 seconds", batch_rows=1, **given)
+    kept = [row for row in rows if row[2] != 9]
+    again = braided.local.match(table(kept), lateness="5 seconds", **given)
+    assert found.table.sort_by("a").equals(again.table.sort_by("a"))
+    assert [(row["a"], row["b"]) for row in again.table.to_pylist() if row["k"] == "a"] == [(1, 2), (7, 3)]
+    assert found.report.streams[0]["late"] == 1
+
+
+def test_a_row_at_the_very_end_of_the_time_still_counts() -> None:
+    """The horizon is the first time that may still come: at 11 s it has not passed the last moment of a match from 1 s."""
+    data = table([*SETTLED, ("a", 1, 1), ("z", 11, 3), ("a", 11, 2)])
+    given = {"pattern": "A B+", "define": {"A": "v = 1", "B": "v = 2"}, "measures": {"n": "count(*)"}}
+    assert find(data, **given) == [{"k": "a", "n": 2}]
+    assert find(data, **{**given, "within": "9.999999 seconds"}) == []
+
+
+def test_a_match_leaves_with_the_first_row_beyond_its_time() -> None:
+    """All rows before a microsecond after the end are there: that decides."""
+    for beyond, left in ((11, 0), (11.000001, 1)):
+        data = table([*SETTLED, ("a", 1, 1), ("a", 2, 2), ("z", beyond, 3)])
+        worker = braided.local.match(
+            data, key="k", time="ts", pattern="A B+", define={"A": "v = 1", "B": "v = 2"}, measures={"n": "count(*)"},
+            within="10 seconds", lateness="0 seconds", batch_rows=1,
+        ).report.workers[0]  # fmt: skip
+        assert worker["total"]["results"] - worker["last"]["results"] == left
+
+
+def test_a_row_behind_the_horizon_is_late_even_if_no_later_one_has_left() -> None:
+    """Once the horizon has decided that no Y follows, a Y that follows after all changes nothing."""
+    data = table([*SETTLED, ("a", 1, "x"), ("z", 30, None), ("a", 5, "y"), ("z", 31, None)])
+    found = braided.local.match(
+        data, key="k", time="ts", pattern="X !Y", define={"X": "v = 'x'", "Y": "v = 'y'"}, measures={"n": "count(*)"},
+        within="10 seconds", lateness="0 seconds", batch_rows=1,
+    )  # fmt: skip
+    assert found.table.to_pylist() == [{"k": "a", "n": 1}]
+    assert found.report.streams[0]["late"] == 1
+
+
+@pytest.mark.parametrize(("after", "count"), [("skip past last row", 2), ("skip to next row", 5)])
+def test_open_matches_are_counted(after: str, count: int) -> None:
+    """Where matches do not overlap a key has one open at most; else every row may begin one."""
+    data = table([*SETTLED, ("a", 1, 1), ("a", 2, 1), ("a", 3, 1), ("b", 4, 1), ("b", 5, 1), ("z", 6, None)])
+    spec = MatchSpec(
+        key="k", time="ts", pattern="A+ B", define={"A": "v = 1", "B": "v = 2"}, measures={"n": "count(*)"},
+        within="1 minute", after=after, lateness="0 seconds",
+    )  # fmt: skip
+    runtime = LocalRuntime(build(spec, [Stream("input", data.schema)]).operator)
+    assert list(runtime.run_batch([(0, data.combine_chunks().to_batches())])) == []
+    report = runtime.report()
+    assert report.query["open_matches"] == count
+    assert report.streams[0]["waiting"] == 1
+    assert report.workers[0]["last"]["stored_rows"] == 6
+
+
+def test_a_leaf_is_touched_by_its_keys_and_when_its_time_has_run_out() -> None:
+    kept = OpenRows(Blocks(MemoryStore(), 0, {}), pa.schema([("ts", US)]), None)
+    kept.leaves = [Leaf(0, oldest=5, rows=1), Leaf(100, oldest=9, rows=1), Leaf(200)]
+
+    def lows(hashes: list[int], expired: int) -> list[list[int]]:
+        return [[leaf.low for leaf in leaves] for leaves, _ in kept.touched(np.array(hashes, np.uint64), expired)]
+
+    assert lows([], 5) == []
+    assert lows([], 6) == [[0]]
+    assert lows([], 10) == [[0, 100]]
+    assert lows([99, 300, 0], 0) == [[0, 200]]
+    assert lows([100, 199], 0) == [[100]]
+
+
+def test_only_leaves_with_news_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Open rows of many keys make many blocks; a batch of few keys reads and writes few of them."""
+    monkeypatch.setattr(open_rows, "LEAF_ROWS", 64)
+    written: list[int] = []
+    write = Blocks.write
+    monkeypatch.setattr(Blocks, "write", lambda self, content, *rest: written.append(1) or write(self, content, *rest))
+    keys = [*range(1000), *([7] * 50)]
+    data = pa.table({"k": keys, "ts": pa.array(range(1050), US), "v": [0] * 1050})
+    found = braided.local.match(
+        data, key="k", time="ts", pattern="A B", define={"A": "v = 0", "B": "v = 1"}, measures={"n": "count(*)"},
+        within="1 hour", lateness="0 seconds", batch_rows=50,
+    )  # fmt: skip
+    assert found.table.num_rows == 0
+    # 20 batches write about all leaves each, then one batch writes that of key 7 and the row that waits.
+    everything = len(written)
+    written.clear()
+    braided.local.match(
+        data.slice(0, 1000), key="k", time="ts", pattern="A B", define={"A": "v = 0", "B": "v = 1"},
+        measures={"n": "count(*)"}, within="1 hour", lateness="0 seconds", batch_rows=50,
+    )  # fmt: skip
+    assert everything - len(written) <= 3
+    assert len(written) > 100
+
+
+@pytest.mark.parametrize("after", ["skip past last row", "skip to next row"])
+@pytest.mark.parametrize("key", ["k", ["k", "s"]])
+def test_leaves_that_split_and_join_change_nothing(monkeypatch: pytest.MonkeyPatch, after: str, key: Any) -> None:
+    """Blocks of few rows, keys with nulls that share a hash, and a new process after every batch."""
+    rng = np.random.default_rng(5)
+    count = 3000
+    keys = rng.integers(0, 150, count) + np.arange(count) // 10
+    data = pa.table(
+        {
+            "k": pa.array(keys, mask=keys % 7 == 0),
+            "s": pa.array(rng.choice(["x", "y"], count)),
+            "ts": pa.array(np.sort(rng.integers(0, 60 * SECOND, count)), US),
+            "v": rng.integers(0, 4, count),
+        }
+    )
+    spec = MatchSpec(
+        key=key, time="ts", pattern="A B* C", define={"A": "v = 0", "B": "v > 0", "C": "v = 3 and k >= A.k"}, after=after,
+        measures={"a": "A.ts", "c": "C.ts", "n": "count(*)"}, within="5 seconds", lateness="1 second",
+    )  # fmt: skip
+
+    def found(size: int) -> tuple[list[dict[str, Any]], int]:
+        runtime = LocalRuntime(build(spec, [Stream("input", data.schema)]).operator)
+        rows, most = [], 0
+        batches = [*data.to_batches(size), None]
+        for batch in batches:
+            tasks = [(0, [] if batch is None else [batch])]
+            rows += [row for piece in runtime.run_batch(tasks, final=batch is None) for row in piece.to_pylist()]
+            most = max(most, len(runtime.stores[0].blocks))
+            runtime = LocalRuntime(runtime.operator, stores=pickle.loads(pickle.dumps(runtime.stores)))
+        assert not runtime.stores[0].blocks
+        return sorted(rows, key=repr), most
+
+    whole, few = found(count)
+    monkeypatch.setattr(open_rows, "LEAF_ROWS", 16)
+    monkeypatch.setattr(open_rows, "_CHUNK_ROWS", 64)
+    split, many = found(100)
+    assert split == whole
+    assert len(whole) > 50
+    assert many > few + 5
+
+
+def test_rows_that_are_all_there_are_cut_between_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches of any size, keys of any size: a key is searched as a whole."""
+    rng = np.random.default_rng(3)
+    keys = np.sort(np.append(rng.integers(0, 40, 400), np.full(200, 7)))
+    data = pa.table({"k": keys, "ts": pa.array(rng.integers(0, SECOND, 600), US), "v": rng.integers(0, 3, 600)})
+    spec = MatchSpec(
+        key="k", time="ts", pattern="A B+ C?", define={"A": "v = 0", "B": "v >= prev(v)"}, within="1 minute",
+        measures={"a": "A.ts", "n": "count(*)"},
+    )  # fmt: skip
+    operator: Any = build(spec, [Stream("input", data.schema)]).operator
+    whole = pa.Table.from_batches(operator.find_all(data.to_batches()), operator.output)
+    assert whole.sort_by([("k", "ascending"), ("a", "ascending")]).to_pylist() == sorted(
+        braided.local.match(data, **{name: getattr(spec, name) for name in spec.words()}).table.to_pylist(),
+        key=lambda row: (row["k"], row["a"]),
+    )
+    monkeypatch.setattr(matching, "_ENOUGH_ROWS", 50)
+    cut = pa.Table.from_batches(operator.find_all(data.to_batches(11)), operator.output)
+    assert cut.sort_by([("k", "ascending"), ("a", "ascending")]).equals(
+        whole.sort_by([("k", "ascending"), ("a", "ascending")])
+    )
+    assert whole.num_rows > 50
+
+
+def test_many_rows_of_a_key_that_never_match_are_no_square() -> None:
+    """All 100,000 rows may begin a match that no row ends: ten thousand million steps, had every start to try all."""
+    count = 100_000
+    data = pa.table(
+        {"k": np.zeros(count, np.int64), "ts": pa.array(np.arange(count), US), "v": np.ones(count, np.int64)}
+    )
+    given: dict[str, Any] = {"key": "k", "time": "ts", "within": "1 minute", "measures": {"n": "count(*)"}}
+    for pattern, found in (("A X* B", 0), ("A X*? B", 0), ("A (X | Y)* !B", 1)):
+        define = {"A": "v = 1", "B": "v = 2"}
+        table = braided.local.match(data, pattern=pattern, define=define, batch_rows=30_000, **given).table
+        assert table.num_rows == found
+
+
+def test_a_search_that_takes_too_long_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matcher, "MOST_STEPS", 1000)
+    data = table([("a", time / 10, 1) for time in range(60)])
+    with pytest.raises(BraidedError) as caught:
+        find(data, pattern="A+ B+ C+ D", define={"D": "v > sum(A.v) + 1000"}, measures={"n": "count(*)"})
+    assert str(caught.value) == (
+        "pattern: the search took more than 1,000 steps from one row, or 1,000 for every row (key k='a'); shorten within=, "
+        "let conditions exclude each other, or refer to fewer earlier symbols"
+    )
+
+
+@pytest.mark.parametrize("pattern", ["A B* C", "A !C"])
+def test_many_searches_that_each_take_long_stop(pattern: str) -> None:
+    """Each of 20,000 starts tries all rows after it, which is below the limit of one search."""
+    count = 20_000
+    data = pa.table(
+        {"k": np.zeros(count, np.int64), "ts": pa.array(np.arange(count), US), "v": np.ones(count, np.int64)}
+    )
+    with pytest.raises(BraidedError, match=r"or 1,000 for every row \(key k=0\)"):
+        braided.local.match(
+            data, key="k", time="ts", pattern=pattern, define={"C": "v > count(*)"}, measures={"n": "count(*)"},
+            within="1 minute", after="skip to next row",
+        )  # fmt: skip
+
+
+def test_plain_conditions_are_never_too_many_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matcher, "MOST_STEPS", 1000)
+    data = table([("a", time / 100, 1) for time in range(600)])
+    assert find(data, pattern="A+ B+ C+ D+ E", define={"E": "v > 1"}, measures={"n": "count(*)"}) == []
+
+
+@pytest.mark.parametrize(
+    ("define", "message"),
+    [
+        ({"B": "v + 1 > 0"}, r"define['B']='v + 1 > 0': overflows; cast an operand to a wider type"),
+        ({"B": "v + A.v > 0"}, r"define['B']='v + A.v > 0': overflows; cast an operand to a wider type"),
+        ({"B": "sum(v) > 0"}, r"define['B']='sum(v) > 0': overflows; cast an operand to a wider type"),
+    ],
+)
+def test_integers_that_overflow_stop_the_query(define: dict[str, str], message: str) -> None:
+    data = table([("a", 0, (1 << 63) - 1), ("a", 1, (1 << 63) - 1)])
+    with pytest.raises(BraidedError, match=re.escape(message)):
+        find(data, pattern="A B", define=define, measures={"n": "count(*)"})
+
+
+def test_a_sum_that_overflows_in_a_measure_stops_the_query() -> None:
+    data = table([("a", 0, (1 << 63) - 1), ("a", 1, 1)])
+    with pytest.raises(BraidedError, match=re.escape("measures['n']='sum(v)': overflows; cast an operand")):
+        find(data, pattern="A B", measures={"n": "sum(v)"})
+
+
+def test_without_rows_there_are_no_results() -> None:
+    data = table([("a", 0, 1)]).slice(0, 0)
+    assert find(data, pattern="A B", measures={"n": "count(*)"}) == []
+
+
+BASE: dict[str, Any] = {
+    "key": "k",
+    "time": "ts",
+    "pattern": "A B+",
+    "measures": {"n": "count(*)"},
+    "within": "1 minute",
+}
+WRONG = [
+    ({"pattern": ""}, "pattern='': write a pattern such as 'A B+ C'"),
+    ({"pattern": "A (B"}, "pattern='A (B': position 5: expected ')' or a further part, found the end"),
+    ({"pattern": "A B)"}, "pattern='A B)': position 4: expected the end or a further part, found ')'"),
+    ({"pattern": "A # B"}, "pattern='A # B': position 3: '#' is not part of any pattern"),
+    ({"pattern": "A{3, B"}, "pattern='A{3, B': position 6: expected a number or '}', found 'B'"),
+    ({"pattern": "A{4,2}"}, "pattern='A{4,2}': position 2: {4,2} allows no number of times; write the smaller one first"),
+    ({"pattern": "A{9999}"}, "pattern='A{9999}': position 3: 9999 times are too many; at most 1,000"),
+    ({"pattern": "A**"}, "pattern='A**': position 3: expected no second quantifier (put the part in brackets), found '*'"),
+    ({"pattern": "^ A"}, "pattern='^ A': position 1: the anchor '^' is not supported: a stream has no first and no last row"),
+    ({"pattern": "A $"}, "pattern='A $': position 3: the anchor '$' is not supported: a stream has no first and no last row"),
+    ({"pattern": "A ()"}, "pattern='A ()': position 3: the empty pattern () is not supported: a match has at least one row"),
+    ({"pattern": "A* B*"}, "pattern='A* B*': matches an empty sequence of rows; write + for * where a row must match"),
+    ({"pattern": "A !B C"}, "position 6: expected the end: a negation must be the last part of the whole pattern, found 'C'"),
+    ({"pattern": "(A !B)"}, "position 4: expected no '!' here: a negation must be the last part of the whole pattern"),
+    ({"pattern": "PERMUTE(A, B, C, D, E, F)"}, "position 1: PERMUTE of 6 parts; at most 5"),
+    ({"pattern": "{- A {- B -} -}"}, "position 6: an exclusion {- -} cannot be inside another"),
+    ({"pattern": "(A{100}){100}"}, "is too large, with more than 1,000 places of symbols"),
+    ({"define": {"C": "v > 1"}}, "define['C']: the pattern has no such symbol; it has A, B"),
+    ({"define": {"A": "v > 1", "a": "v > 2"}}, "define: 'A' is there twice, however it is written; leave one out"),
+    ({"define": ["A"]}, "define=('A',): write a dict by name"),
+    ({"define": {"A": "w > 1"}}, "define['A']='w > 1': 'w': no such column; there are k, ts, v"),
+    ({"define": {"B": "v > C.v"}}, "define['B']='v > C.v': 'C' is no symbol of the pattern; there are A, B"),
+    ({"define": {"B": "v > k"}}, "define['B']='v > k': v > k: string with bigint does not compile; docs/where.md lists"),
+    ({"define": {"B": "v"}}, "define['B']='v': v is bigint, not a boolean; docs/where.md lists what compiles"),
+    ({"define": {"B": "upper(k) = 'A'"}}, "upper is not in the compiled subset; docs/where.md lists what compiles"),
+    ({"define": {"B": ""}}, "define['B']='': write a SQL expression"),
+    ({"define": {"B": "next(v) > 1"}}, "NEXT is not supported: a row would wait for those after the match"),
+    ({"define": {"B": "final last(A.v) > 1"}}, "FINAL is for measures; a definition sees the match so far"),
+    ({"define": {"B": "first(A.v, 1) > 1"}}, "FIRST with a number of rows is not supported yet"),
+    ({"define": {"B": "sum(last(v)) > 1"}}, "LAST inside another function of rows is not supported yet"),
+    ({"define": {"B": "count(distinct v) > 1"}}, "DISTINCT is not supported yet"),
+    ({"define": {"B": "sum(A.v + B.v) > 1"}}, "sum(A.v + B.v) has columns of different symbols"),
+    ({"define": {"B": "sum(k) > 1"}}, "sum(k): SUM of string; cast it to double"),
+    ({"define": {"B": "classifier() = 'A'"}}, "CLASSIFIER is for measures"),
+    ({"define": {"A": "v > prev(v)"}}, "prev(v) may be before the first row of the match, which is not kept; begin the"),
+    ({"define": {"B": "v > prev(v, 2)"}}, "prev(v, 2) may be before the first row of the match, which is not kept"),
+    ({"define": {"B": "v > prev(v, 0)"}}, "PREV goes back 1 to 1,000 rows, not '0'"),
+    ({"measures": {}}, "measures={}: write at least one, such as {'first': 'first(A.ts)'}"),
+    ({"measures": {"k": "count(*)"}}, "measures['k']: the result has a column of that name; choose another"),
+    ({"measures": {"n": "first(C.v)"}}, "measures['n']='first(C.v)': 'C' is no symbol of the pattern; there are A, B"),
+    ({"measures": {"n": "1"}}, "measures['n']='1': 1 is a constant; add it to the result"),
+    ({"measures": {"n": "match_number()"}}, "MATCH_NUMBER is not supported: matches of different keys are not numbered"),
+    ({"subsets": {"A": ["B"]}}, "subsets['A']: the pattern has a symbol of that name; choose another"),
+    ({"subsets": {"S": ["X"]}}, "subsets['S']: the pattern has no symbol 'X'; it has A, B"),
+    ({"subsets": {"S": []}}, "subsets['S']=[]: write a list of symbols"),
+    ({"within": None}, "within=None: rows of 'A B+' would be kept for ever; write how long a match may take, such as '5"),
+    ({"within": "-1 second"}, "within='-1 second': negative; write '0 seconds' or more"),
+    ({"after": "skip"}, "after='skip': write 'skip past last row', 'skip to next row', 'skip to first X' or 'skip to last X'"),
+    ({"after": "skip to first C"}, "after='skip to first C': the pattern has no symbol 'C'; it has A, B"),
+    ({"after": "skip to first A"}, "after='skip to first A': that may be the first row of the match, from which the same"),
+    ({"after": "skip to last C", "pattern": "A C? B"}, "after='skip to last C': a match may have no C; skip to one that"),
+    ({"after": "skip to last A", "pattern": "A B A?"}, "that may be the first row of the match, from which the same match"),
+    ({"rows": "all with unmatched rows"}, "unmatched rows are not supported; write 'all' for those of matches"),
+    ({"rows": "every"}, "rows='every': write 'one' or 'all'"),
+    ({"lateness": ("1 second", "2 seconds")}, "lateness=('1 second', '2 seconds'): write one for the input"),
+    ({"key": "z"}, "key='z': the input has no such column; it has k, ts, v"),
+    ({"key": ["k", "k"]}, "key=('k', 'k'): names a column twice; name each once"),
+    ({"time": "v"}, "time='v': has type int64, not a timestamp in microseconds; cast it"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("options", "message"), WRONG, ids=[message[:40] for _, message in WRONG])
+def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(braided.OptionError, match=re.escape(message)):
+        braided.local.match(table([("a", 0, 1)]), **{**BASE, **options})
+
+
+def test_columns_are_found_as_spark_finds_them() -> None:
+    data = table([("a", 0, 1), ("a", 1, 2)]).rename_columns(["k", "ts", "V"])
+    spec = MatchSpec(key="k", time="ts", pattern="a B", measures={"n": "sum(v)", "m": "A.v"}, within="1 second")
+    assert build(spec, [Stream("input", data.schema)]).operator.output.names == ["k", "n", "m"]
+    with pytest.raises(
+        BraidedError, match=re.escape("measures['n']='sum(v)': 'v': no such column; there are k, ts, V")
+    ):
+        build(spec, [Stream("input", data.schema, case_sensitive=True)])
+
+
+def test_collated_columns_can_be_copied_and_not_compared() -> None:
+    stream = Stream("input", table([("a", 0, "x")]).schema, collated=frozenset({"v"}))
+    given: dict[str, Any] = {"key": "k", "time": "ts", "pattern": "A B", "within": "1 second"}
+    assert build(MatchSpec(measures={"m": "last(B.v)"}, **given), [stream]).operator.output.names == ["k", "m"]
+    for options in ({"define": {"A": "v = 'x'"}, "measures": {"n": "count(*)"}}, {"measures": {"m": "max(v)"}}):
+        with pytest.raises(BraidedError, match="v has a collation; cast it to string before; docs"):
+            build(MatchSpec(**options, **given), [stream])
+
+
+def test_the_times_of_a_result_are_waited_for_by_the_next_operator() -> None:
+    """A match leaves at most `within` after its first row, so times of results are that much behind each other."""
+    schema = table([("a", 0, 1)]).schema
+    spec = MatchSpec(
+        key="k",
+        time="ts",
+        pattern="A B",
+        measures={"a": "A.ts", "n": "count(*)"},
+        within="10 seconds",
+        lateness="1 second",
+    )
+    plan = build(spec, [Stream("input", schema)])
+    assert plan.behind == (11 * SECOND,)
+    after = build(OrderSpec(time="a", lateness="1 second"), [plan.as_stream("input")])
+    assert after.operator.lateness == (11 * SECOND,)
+
+
+def test_decimals_are_compared_and_not_summed() -> None:
+    data = table([("a", 0, Decimal("1.50")), ("a", 1, Decimal("2.25"))], v=pa.decimal128(20, 2))
+    given = {"pattern": "A B", "define": {"B": "v > A.v"}, "measures": {"high": "max(v)", "low": "min(v)"}}
+    assert find(data, **given) == [{"k": "a", "high": Decimal("2.25"), "low": Decimal("1.50")}]
+    for options, message in (
+        ({"measures": {"n": "sum(v)"}}, "measures['n']='sum(v)': sum(v): SUM of decimal(20,2); cast it to double"),
+        ({"define": {"B": "v + A.v > 1"}}, "define['B']='v + A.v > 1': v + A.v is decimal arithmetic"),
+        ({"define": {"B": "count(*) = 1.5"}}, "define['B']='count(*) = 1.5': computes decimal(21,1) of different rows"),
+    ):
+        with pytest.raises(braided.OptionError, match=re.escape(message)):
+            find(data, **{**given, **options})
+
+
+def test_columns_of_our_own_names_are_the_users() -> None:
+    names = ["k", "ts", "__braided_hash"]
+    data = table([*SETTLED, ("a", 1, 1), ("a", 2, 2), ("z", 3, 3)]).rename_columns(names)
+    given = {"pattern": "A B", "define": {"A": "`__braided_hash` = 1"}, "measures": {"n": "last(`__braided_hash`)"}}
+    assert find(data, **given) == [{"k": "a", "n": 2}]
+
+
+def test_skips_that_are_possible() -> None:
+    data = table([("a", 0, 1), ("a", 1, 2), ("a", 2, 3), ("a", 3, 4)])
+    given = {"pattern": "A B+ C", "define": {"B": "count(*) < 3"}, "measures": {"a": "A.v", "c": "C.v"}}
+    starts = {
+        after: sorted(row["a"] for row in find(data, after=after, **given))
+        for after in (
+            "skip past last row",
+            "skip to next row",
+            "skip to first B",
+            "skip to last C",
+            "AFTER MATCH SKIP TO LAST b",
+        )
+    }
+    assert starts == {
+        "skip past last row": [1], "skip to next row": [1, 2], "skip to first B": [1, 2], "skip to last C": [1],
+        "AFTER MATCH SKIP TO LAST b": [1, 2],
+    }  # fmt: skip
