@@ -35,6 +35,8 @@ from braided.typing import (
 )
 
 if TYPE_CHECKING:
+    from os import PathLike
+
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
     from pyspark.sql.types import StructType
@@ -390,7 +392,7 @@ def sql(spark: SparkSession, text: str, streams: Mapping[str, DataFrame], **opti
 
 def files(
     spark: SparkSession,
-    path: str,
+    path: str | PathLike[str],
     *,
     format: str = "parquet",
     schema: StructType | str | None = None,
@@ -429,7 +431,12 @@ def files(
 
 
 def write_files(
-    df: DataFrame, path: str, *, checkpoint: str, trigger: str | None = None, name: str | None = None
+    df: DataFrame,
+    path: str | PathLike[str],
+    *,
+    checkpoint: str | PathLike[str],
+    trigger: Duration | Literal["available now"] | None = None,
+    name: str | None = None,
 ) -> StreamingQuery:
     """Start a query that writes a streaming DataFrame as Parquet files into a topic, exactly once.
 
@@ -459,7 +466,7 @@ def write_files(
     return write(df, path, checkpoint=checkpoint, trigger=trigger, name=name)
 
 
-def topic(path: str) -> Topic:
+def topic(path: str | PathLike[str]) -> Topic:
     """Return a topic that `braided.write_files` made: its committed files, retention and compaction.
 
     ``pandas.read_parquet(braided.topic(path).files())``, and likewise for polars, DuckDB and Spark, reads what is
@@ -470,9 +477,11 @@ def topic(path: str) -> Topic:
     >>> [manifest.rows for manifest in braided.topic(topic_dir).manifests() if manifest.kind == "batch"]
     [1]
     """
+    import os
+
     from braided.direct.topic import Topic
 
-    return Topic(path)
+    return Topic(os.fspath(path))
 
 
 def explain(df: DataFrame) -> None:

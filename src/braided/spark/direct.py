@@ -45,8 +45,8 @@ MARK = "braided.files"
 _NAMES = "path string, modificationTime timestamp, length long, content binary"
 # Files larger than this are cut by row groups, so that all cores read.
 CUT = 64 << 20
-# Columns of what the source hands to ROUTE; those of partitions follow.
-NAMED = ("path", "start", "stop")
+# So many files are looked at when a query is built, to know their sizes and what their paths say.
+_LOOKED_AT = 10_000
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class _Other(Exception):
 
 def read_files(
     session: SparkSession,
-    path: str,
+    path: str | os.PathLike[str],
     *,
     format: str,
     schema: StructType | str | None,
@@ -104,7 +104,8 @@ def read_files(
     """See `braided.files`."""
     if max_files is not None and (type(max_files) is not int or max_files < 1):
         raise OptionError(f"max_files={max_files!r}: write a number of 1 or more")
-    if format == "parquet" and is_topic(path):
+    path = os.fspath(path)
+    if format == "parquet" and _is_topic(path):
         if schema is not None or options:
             raise OptionError("path: is a topic, which has a schema and takes no options of Spark's file source")
         return _read_topic(session, path, max_files, reader)
@@ -117,6 +118,15 @@ def read_files(
         given["maxFilesPerTrigger"] = str(max_files)
     source = session.readStream.format(format).schema(schema).options(**given).option(MARK, "direct")
     return source.load(path)
+
+
+def _is_topic(path: str) -> bool:
+    try:
+        return is_topic(path)
+    except Exception:
+        if is_remote(path):  # Spark may know a file system that fsspec does not
+            return False
+        raise
 
 
 def _read_topic(session: SparkSession, path: str, max_files: int | None, reader: str | None) -> DataFrame:
@@ -280,7 +290,7 @@ def _options(leaf: Any) -> dict[str, str]:
 def _look(folder: str, schema: StructType, case_sensitive: bool) -> tuple[tuple[str, ...], int]:
     """Look at the files that are there now: columns that their paths give, and the size of the largest."""
     partitions: tuple[str, ...] = ()
-    largest = 0
+    largest = looked = 0
     named = {name if case_sensitive else name.lower(): name for name in schema.names}
     for place, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if not _is_hidden(name)]
@@ -291,8 +301,9 @@ def _look(folder: str, schema: StructType, case_sensitive: bool) -> tuple[tuple[
             partitions = tuple(named[key] for key in keys if key in named)
         for name in shown:
             largest = max(largest, _size(os.path.join(place, name)))
-            if largest > CUT and partitions:
-                return partitions, largest
+        looked += len(shown)
+        if looked > _LOOKED_AT:
+            break
     return partitions, largest
 
 

@@ -11,6 +11,7 @@ failure in between. A batch whose manifest exists is not committed again.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ from pyspark.sql.types import StructField, StructType
 from braided.direct.places import is_remote, local_path
 from braided.direct.topic import Topic, TopicWriter, create_topic, digest
 from braided.direct.writing import DataFile, FileTarget, batch_folder
-from braided.durations import parse_duration
+from braided.durations import Duration, parse_duration
 from braided.errors import OptionError
 from braided.operator.router import conform
 from braided.spark.dataflow import METRIC
@@ -40,11 +41,18 @@ _CODECS = {"none", "snappy", "gzip", "brotli", "lz4", "zstd"}
 
 
 def write_files(
-    frame: DataFrame, path: str, *, checkpoint: str, trigger: str | None, name: str | None
+    frame: DataFrame,
+    path: str | os.PathLike[str],
+    *,
+    checkpoint: str | os.PathLike[str],
+    trigger: Duration | None,
+    name: str | None,
 ) -> StreamingQuery:
     """See `braided.write_files`."""
     if not frame.isStreaming:
         raise OptionError("df: is no stream; df.write.parquet writes a table")
+    path, checkpoint = os.fspath(path), os.fspath(checkpoint)
+    pause = None if trigger in (None, NOW) else parse_duration(trigger, "trigger")
     session = frame.sparkSession
     schema = arrow_of(frame.schema, "df")
     if len({column.lower() for column in frame.columns}) != len(frame.columns):
@@ -67,8 +75,8 @@ def write_files(
         writer = writer.queryName(name)
     if trigger == NOW:
         writer = writer.trigger(availableNow=True)
-    elif trigger is not None:
-        writer = writer.trigger(processingTime=f"{parse_duration(trigger, 'trigger') // 1000} milliseconds")
+    elif pause is not None:
+        writer = writer.trigger(processingTime=f"{pause // 1000} milliseconds")
     return writer.start()
 
 
