@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 from pathlib import Path
@@ -38,7 +39,9 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, pa
                 "n": numbers.integers(-20, 20, ROWS),
                 "x": numbers.integers(0, 64, ROWS) / 4,
             })  # fmt: skip
-            pq.write_table(part, root / name / f"{number}.parquet")
+            path = root / name / f"{number}.parquet"
+            pq.write_table(part, path)
+            os.utime(path, (1_700_000_000 + number,) * 2)  # the order in which Spark reads them
             parts.append(part)
         found[name] = pa.concat_tables(parts)
     return root, found

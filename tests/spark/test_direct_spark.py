@@ -37,7 +37,9 @@ def _make(folder: Path, files: int, rows: int = 300, seed: int = 0) -> pa.Table:
             "a.b": pa.array([f"x{n}" for n in random.integers(0, 9, rows)]),
             "tags": pa.array([[int(n)] for n in random.integers(0, 9, rows)]),
         })  # fmt: skip
-        pq.write_table(table, folder / f"{number:03d}.parquet", row_group_size=100)
+        path = folder / f"{number:03d}.parquet"
+        pq.write_table(table, path, row_group_size=100)
+        os.utime(path, (1_700_000_000 + number,) * 2)  # the order in which Spark reads them
         tables.append(table)
     return pa.concat_tables(tables)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,9 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, pa
                 "v": random.integers(0, 1000, rows) / 8,
                 "cell": pa.array([f"x{n}" for n in random.integers(0, 4, rows)]),
             })  # fmt: skip
-            pq.write_table(part, root / name / f"{number}.parquet")
+            path = root / name / f"{number}.parquet"
+            pq.write_table(part, path)
+            os.utime(path, (1_700_000_000 + number,) * 2)  # the order in which Spark reads them
             parts.append(part)
         found[name] = pa.concat_tables(parts)
     return root, found

@@ -131,6 +131,12 @@ def test_a_topic_belongs_to_one_query_and_one_schema(topic: Topic, tmp_path: Pat
         create_topic(topic.location, "another")
     assert create_topic(topic.location, "schema").schema == "schema"
     assert not is_topic(str(tmp_path))
+    (tmp_path / "plain").mkdir()
+    (tmp_path / "plain" / "rows.parquet").write_bytes(b"")
+    with pytest.raises(TopicError, match="has other files; give a new directory, or one that this query wrote"):
+        create_topic(str(tmp_path / "plain"), "schema")
+    with pytest.raises(TopicError, match="is new, and the checkpoint has done 3 batches, which are not in it"):
+        create_topic(str(tmp_path / "other"), "schema").claim("q", 3)
     with pytest.raises(TopicError, match=r"is no topic; braided\.write_files makes one"):
         Topic(str(tmp_path))
 
@@ -156,9 +162,21 @@ def test_damage_stops_with_the_files_name(topic: Topic) -> None:
     with pytest.raises(TopicError, match=r"000000000001\.json: the manifest is missing; restore it from a copy"):
         topic.files()
     path.write_bytes(good)
+    for lost in ("000000000000", "000000000002"):
+        entry = Path(_disk(topic.location), "_manifests", f"{lost}.json")
+        content = entry.read_bytes()
+        entry.unlink()
+        with pytest.raises(TopicError, match=rf"{lost}\.json: the manifest is missing; restore it from a copy"):
+            topic.files()
+        with pytest.raises(TopicError, match=rf"{lost}\.json: the manifest is missing"):
+            topic.claim("q")
+        entry.write_bytes(content)
     Path(_disk(topic.location), "_topic.json").write_text("{")
     with pytest.raises(TopicError, match=r"_topic\.json: is damaged; restore it from a copy"):
         Topic(topic.location)
+    Path(_disk(topic.location), "_topic.json").unlink()
+    with pytest.raises(TopicError, match=r"_topic\.json: is missing, and manifests are there; restore it"):
+        is_topic(topic.location)
 
 
 def test_names_that_lead_out_of_a_topic_are_refused() -> None:
@@ -184,6 +202,8 @@ def test_retention_keeps_what_registered_readers_need(topic: Topic) -> None:
     ):
         topic.files(3)
     assert _commit(topic.claim("q"), 10, [10])
+    with pytest.raises(TopicError, match=r"keep=-1: write how many of the newest entries to keep"):
+        topic.retain(-1)
     with pytest.raises(TopicError, match=r"reader='\.\./x': write letters"):
         topic.register("../x", 0)
 

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from braided.buffers.buffer import Events
 from braided.buffers.records import Bytes, Ints, Reals, Words
 from braided.compiled import compiled
-from braided.errors import BraidedError
+from braided.errors import OptionError
 from braided.routing.content import with_ordinals
 
 __all__ = ["Shed", "Shedding", "check_shed"]
@@ -46,10 +46,10 @@ def check_shed(shed: Any, *, bounded: bool) -> Shed | None:
         return None
     if shed == "unbiased":
         if not bounded:
-            raise BraidedError("shed='unbiased': how much to drop follows from a budget; give memory=, or a share")
+            raise OptionError("shed='unbiased': how much to drop follows from a budget; give memory=, or a share")
         return "unbiased"
     if isinstance(shed, bool) or not isinstance(shed, int | float) or not 0 <= shed < 1:
-        raise BraidedError(f"shed={shed!r}: write a share of the rows to drop, from 0 up to but not 1, or 'unbiased'")
+        raise OptionError(f"shed={shed!r}: write a share of the rows to drop, from 0 up to but not 1, or 'unbiased'")
     return float(shed)
 
 

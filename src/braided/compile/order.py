@@ -65,6 +65,9 @@ def ordering(
     idle: object = None,
 ) -> Ordering:
     """Assemble the operator."""
+    for name in keys:
+        if pa.types.is_nested(schema.field(name).type):
+            raise OptionError(f"key={name!r}: a column of type {schema.field(name).type} cannot be a key")
     kinds = tuple(common_key_type(schema.field(n).type, schema.field(n).type, (n, n)) for n in keys)
     return Ordering(schema, streams, time, tuple(keys), KeyHasher(kinds), tuple(rules), flagged, resolve_idle(idle))
 

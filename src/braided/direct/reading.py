@@ -23,7 +23,7 @@ from braided.direct.fit import (
     nanosecond_paths,
 )
 from braided.direct.places import open_input
-from braided.errors import BraidedError
+from braided.errors import BraidedError, TopicError
 
 _log = logging.getLogger("braided")
 _MOST_ROWS = 1 << 17
@@ -70,6 +70,7 @@ class FileReader:
     schema : the promised columns that are read, by their names in files.
     outputs : which of them come out, and in which order; the others serve the filters.
     ignore_missing, ignore_damaged : as Spark's options `ignoreMissingFiles` and `ignoreCorruptFiles`.
+    committed : files are those of a topic, which are never ignored.
     """
 
     schema: pa.Schema
@@ -79,12 +80,15 @@ class FileReader:
     case_sensitive: bool = False
     ignore_missing: bool = False
     ignore_damaged: bool = False
+    committed: bool = False
 
     def read(self, part: Part) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a file, or of some of its row groups."""
         try:
             yield from self._read(part)
         except FileNotFoundError as error:
+            if self.committed:
+                raise TopicError(f"{part.path}: a file of the topic is gone; restore it from a copy") from error
             if not self.ignore_missing:
                 raise BraidedError(
                     f"{part.path}: the file is gone; bring it back, or set the option ignoreMissingFiles to go on "
@@ -97,6 +101,9 @@ class FileReader:
                 "braided.files"
             ) from error
         except (pa.ArrowInvalid, OSError, EOFError) as error:
+            if self.committed:
+                said = str(error).splitlines()[0]
+                raise TopicError(f"{part.path}: a file of the topic is damaged ({said}); restore it") from error
             if not self.ignore_damaged:
                 raise BraidedError(
                     f"{part.path}: cannot be read as Parquet ({str(error).splitlines()[0]}); replace it, or set the "

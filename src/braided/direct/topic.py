@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -36,6 +37,9 @@ _DATA = "_data"
 _READERS = "_readers"
 _COMPACT = "_compact"
 _MARKS = "_marks.json"
+# Which entry comes next, and which is the oldest that was not deleted on purpose: so that lost ones are noticed.
+_HEAD = "_head.json"
+_TAIL = "_tail.json"
 _SLOT = re.compile(r"([0-9]{12})\.json")
 _RANGE = re.compile(r"([0-9]{12})-([0-9]{12})\.json")
 _READER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -43,11 +47,16 @@ _READER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 def is_topic(location: str) -> bool:
     """Whether a directory is a topic."""
-    return files_at(_plain(location), "path").read(_TOPIC) is not None
+    files = files_at(_plain(location), "path")
+    if files.read(_TOPIC) is not None:
+        return True
+    if files.names(_LOG):
+        raise TopicError(f"{location}/{_TOPIC}: is missing, and manifests are there; restore it from a copy")
+    return False
 
 
 def _plain(location: str) -> str:
-    return location.rstrip("/") if is_remote(location) else (local_path(location).rstrip("/") or "/")
+    return location.rstrip("/") if is_remote(location) else os.path.abspath(local_path(location))
 
 
 class Topic:
@@ -86,13 +95,30 @@ class Topic:
     def first(self) -> int | None:
         """Return the number of the oldest entry, None if there is none."""
         starts = [start for start, _ in self._ranges()] + self._slots()[:1]
+        kept = self._marked(_TAIL)
+        if starts and min(starts) > kept:
+            raise TopicError(f"{self.location}/{_name(kept)}: the manifest is missing; restore it from a copy")
         return min(starts) if starts else None
+
+    def _marked(self, name: str) -> int:
+        """Return the number in a small file, 0 if there is none."""
+        content = self._files.read(name)
+        try:
+            return 0 if content is None else int(json.loads(content)["slot"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise TopicError(f"{self.location}/{name}: is damaged; restore it from a copy") from error
+
+    def _mark_slot(self, name: str, slot: int) -> None:
+        self._files.replace(name, json.dumps({"slot": slot}).encode())
 
     def latest(self, known: int = -1) -> int:
         """Return the number of the newest manifest, -1 if there is none; `known` is one that is known to exist."""
         if known < 0:
             slots = self._slots()
             known = slots[-1] if slots else -1
+            head = self._marked(_HEAD)
+            if head > known + 1:
+                raise TopicError(f"{self.location}/{_name(known + 1)}: the manifest is missing; restore it from a copy")
         while self._files.read(_name(known + 1)) is not None:
             known += 1
         return known
@@ -172,10 +198,16 @@ class Topic:
         """Say what the times of its columns are."""
         self._files.replace(_MARKS, json.dumps(marks).encode())
 
-    def claim(self, owner: str) -> TopicWriter:
-        """Become the writer: whoever was before can commit no more."""
+    def claim(self, owner: str, batch: int = 0) -> TopicWriter:
+        """Become the writer, from a batch on: whoever was before can commit no more."""
         while True:
+            self.first()  # says so if older ones are missing
             latest = self.latest()
+            if latest < 0 and batch:
+                raise TopicError(
+                    f"{self.location}: is new, and the checkpoint has done {batch} batches, which are not in it; give "
+                    "the path that it wrote to, or a new checkpoint"
+                )
             before = self.manifest(latest) if latest >= 0 else None
             if before is not None and before.owner != owner:
                 raise TopicError(
@@ -198,8 +230,7 @@ class Topic:
 
     def register(self, reader: str, slot: int) -> None:
         """Say how far a reader has come: manifests from `slot` on are kept for it."""
-        if not _READER.fullmatch(reader):
-            raise TopicError(f"reader={reader!r}: write letters, digits, dots, dashes and underscores")
+        check_reader(reader)
         self._files.replace(f"{_READERS}/{reader}.json", json.dumps({"slot": slot}).encode())
 
     def unregister(self, reader: str) -> None:
@@ -222,10 +253,20 @@ class Topic:
 
         Returns how many were deleted. The newest manifest always stays: it has the epoch.
         """
+        if type(keep) is not int or keep < 1:
+            raise TopicError(f"keep={keep!r}: write how many of the newest entries to keep, 1 or more")
         first, latest = self.first(), self.latest()
         if first is None:
             return 0
-        return self._delete(first, min([latest, latest + 1 - keep, *self.readers().values()]))
+        stop = min([latest, latest + 1 - keep, *self.readers().values()])
+        if stop > first:
+            # Noted first: what is missing before it is meant to be.
+            self._mark_slot(_TAIL, self._boundary(stop))
+        return self._delete(first, stop)
+
+    def _boundary(self, stop: int) -> int:
+        """Return the first entry that stays if all before a slot go: a compacted one that reaches beyond it stays."""
+        return min([stop, *(begin for begin, last in self._ranges() if begin < stop <= last)])
 
     def _delete(self, start: int, stop: int, *, compacted: bool = True) -> int:
         """Delete entries before `stop`. First the entry, so that what it named is no part of the topic, then files."""
@@ -340,6 +381,7 @@ class TopicWriter:
                 )
         self._last = entry
         self._next += 1
+        self.topic._mark_slot(_HEAD, self._next)
         self.topic.sweep(batch, files)
         return True
 
@@ -359,6 +401,8 @@ class TopicWriter:
 def create_topic(location: str, schema: str) -> Topic:
     """Return the topic at a location, new or with this very schema."""
     plain = _plain(location)
+    if not is_topic(plain) and [name for name in files_at(plain, "path").names("") if name not in (_DATA, _LOG)]:
+        raise TopicError(f"path={location!r}: has other files; give a new directory, or one that this query wrote")
     make_folder(plain)  # open to whom the umask allows: `Files` would make it private
     files = files_at(plain, "path")
     about: dict[str, Any] = {"format": FORMAT, "schema": schema}
@@ -371,6 +415,12 @@ def create_topic(location: str, schema: str) -> Topic:
             )
         return found
     return Topic(location)
+
+
+def check_reader(reader: str) -> None:
+    """Refuse a name that is no file's."""
+    if not isinstance(reader, str) or not _READER.fullmatch(reader):
+        raise TopicError(f"reader={reader!r}: write letters, digits, dots, dashes and underscores")
 
 
 def digest(text: str) -> str:

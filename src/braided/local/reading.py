@@ -116,6 +116,8 @@ def order_of_arrival(
 ) -> npt.NDArray[np.int64]:
     """Return the order of arrival over the rows of all tables, those of the first numbered first."""
     columns = times if arrival is None else (arrival,) * len(tables) if isinstance(arrival, str) else arrival
+    if not isinstance(columns, tuple | list) or len(columns) != len(tables):
+        raise OptionError(f"arrival={arrival!r}: write the name of a column, or one for each input")
     labels = stream_labels(len(tables))
     for side, table, column in zip(labels, tables, columns, strict=True):
         if column not in table.column_names:

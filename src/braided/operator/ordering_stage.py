@@ -109,6 +109,7 @@ class OrderingStage:
         rule = Quarantine(self.clocks, final=work.final)
         earliest = self.until if self._agreed else self.last
         self.until = MAX_TIME if work.final else max(self.until, all_safe(self.clocks))
+        self._final = work.final
         aside = Aside([], [])
         for side, schema in enumerate(self._inputs):
             blocks = [block for block in work.blocks if block.side == side]
@@ -155,9 +156,9 @@ class OrderingStage:
         """Yield the rows that leave, those of each stream in order, piece by piece; store those that wait on."""
         heads: list[list[tuple[Rows, Times]]] = []
         for side, waiting in enumerate(self._waiting):
-            heads.append(waiting.heads(self.until))
+            heads.append(waiting.heads(self.until, final=self._final))
             for rows, times in self._fresh[side]:
-                stop = int(np.searchsorted(times, self.until))
+                stop = len(times) if self._final else int(np.searchsorted(times, self.until))
                 heads[-1].append((rows.slice(0, stop), times[:stop]))
                 waiting.store(rows.slice(stop))
             heads[-1] = [head for head in heads[-1] if len(head[0])]

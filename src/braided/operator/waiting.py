@@ -64,13 +64,13 @@ class Waiting:
         """Return the bookkeeping."""
         return [astuple(run) for run in self.runs]
 
-    def heads(self, until: int) -> list[tuple[Rows, Times]]:
-        """Return what each run has before a time, which waits here no longer, with its times."""
+    def heads(self, until: int, *, final: bool = False) -> list[tuple[Rows, Times]]:
+        """Return what each run has before a time, or all, which waits here no longer, with its times."""
         heads = []
         for run in self.runs:
-            if run.first < until and run.waiting:
+            if (final or run.first < until) and run.waiting:
                 rows, times = self._read(run)
-                stop = int(np.searchsorted(times, until))
+                stop = len(times) if final else int(np.searchsorted(times, until))
                 heads.append((rows.slice(0, stop), times[:stop]))
                 run.left += stop
                 run.first = int(times[stop]) if stop < len(times) else run.last

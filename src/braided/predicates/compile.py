@@ -57,7 +57,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from braided.errors import BraidedError
+from braided.errors import BraidedError, OptionError
 from braided.predicates.evaluate import NARROW, Block, arrow_type
 from braided.predicates.overflow import Comparisons, terms
 from braided.predicates.parse import Parser, Syntax, Uncompilable
@@ -120,7 +120,7 @@ def compile_where(text: str, left: pa.Schema, right: pa.Schema) -> Predicate:
     side has or that names no side.
     """
     if not isinstance(text, str):
-        raise BraidedError(f"where={text!r}: not a string; write a SQL predicate over l. and r. columns")
+        raise OptionError(f"where={text!r}: not a string; write a SQL predicate over l. and r. columns")
     return Compiler(text, {"l": left, "r": right}).compile()
 
 
@@ -157,7 +157,7 @@ class Compiler:
         names = self._schemas[side].names
         found = [known for known in names if known.lower() == name.lower()]
         if not found:
-            raise BraidedError(
+            raise OptionError(
                 f"{self._option}={self._text!r}: {side} has no column {name!r}; it has {', '.join(names)}"
             )
         if len(found) > 1:

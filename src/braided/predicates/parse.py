@@ -12,12 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
 
-from braided.errors import BraidedError
+from braided.errors import OptionError
 from braided.predicates import literals
 from braided.predicates.tree import Type
 
 
-class Uncompilable(BraidedError):
+class Uncompilable(OptionError):
     """The predicate is outside the compiled subset; Spark can still evaluate it after the join."""
 
 
@@ -295,7 +295,7 @@ class Parser:
         name = self._name(word)
         if self._bare:
             return self._node("column", ("l", self._column("l", name)), start)
-        raise BraidedError(f"where={self.text!r}: column {name!r} has no side; write l.{name} or r.{name}")
+        raise OptionError(f"where={self.text!r}: column {name!r} has no side; write l.{name} or r.{name}")
 
     def _qualified(self, side: Token, start: int) -> Syntax:
         given, token = self._name(side), self._next
@@ -305,7 +305,7 @@ class Parser:
         if self._bare:  # an alias of the input, or a field: which one Spark would have to say
             self._refuse(f"{given}.{token.text} has a qualifier")
         if given.lower() not in ("l", "r"):
-            raise BraidedError(f"where={self.text!r}: {given!r} is not a side; write l.{token.text} or r.{token.text}")
+            raise OptionError(f"where={self.text!r}: {given!r} is not a side; write l.{token.text} or r.{token.text}")
         if self._sees(".") or self._sees("("):
             self._refuse(f"{given}.{token.text}{self._next.text} is a field or a function")
         name = self._column(given.lower(), self._name(token))

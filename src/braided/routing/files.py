@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
-from braided.errors import BraidedError, ControlError
+from braided.errors import BraidedError, ControlError, TopicError
 
 _ATTEMPTS = 3
 
@@ -50,12 +50,16 @@ def files_at(location: str, option: str = "control") -> Files:
     try:
         import fsspec
     except ImportError:
-        raise BraidedError(f"{option}={location!r}: a URL needs fsspec; install braided[fsspec]") from None
+        raise _error_of(option)(f"{option}={location!r}: a URL needs fsspec; install braided[fsspec]") from None
     try:
         system, root = fsspec.core.url_to_fs(location)
     except (ImportError, ValueError) as error:
-        raise BraidedError(f"{option}={location!r}: {error}") from error
+        raise _error_of(option)(f"{option}={location!r}: {error}") from error
     return RemoteFiles(location, system, root, option)
+
+
+def _error_of(option: str) -> type[BraidedError]:
+    return ControlError if option == "control" else TopicError
 
 
 class LocalFiles:
@@ -68,6 +72,7 @@ class LocalFiles:
     def __init__(self, root: Path, option: str = "control") -> None:
         self._root = root
         self._where = f"{option}={str(root)!r}"
+        self._error = _error_of(option)
 
     def check(self) -> None:
         """See `Files`."""
@@ -75,13 +80,13 @@ class LocalFiles:
         try:
             exclusive = self.create(name, b"1") and not self.create(name, b"2")
         except OSError as error:
-            raise BraidedError(
+            raise self._error(
                 f"{self._where}: {error.strerror}; give a writable directory where hard links work"
             ) from error
         finally:
             self.delete(name)
         if not exclusive:
-            raise BraidedError(f"{self._where}: cannot create files exclusively; give another directory")
+            raise self._error(f"{self._where}: cannot create files exclusively; give another directory")
 
     def read(self, name: str) -> bytes | None:
         """See `Files`."""
@@ -90,7 +95,7 @@ class LocalFiles:
         except FileNotFoundError:
             return None
         except PermissionError as error:
-            raise ControlError(
+            raise self._error(
                 f"{self._where}: this user may not read {name}; where driver and executors run as "
                 "different users, make the directory beforehand with permissions for both"
             ) from error
@@ -158,6 +163,7 @@ class RemoteFiles:
 
     def __init__(self, location: str, system: Any, root: str, option: str = "control") -> None:
         self._where = f"{option}={location!r}"
+        self._error = _error_of(option)
         self._system = system
         self._root = root.rstrip("/")
 
@@ -177,7 +183,7 @@ class RemoteFiles:
             with contextlib.suppress(BraidedError):
                 self.delete(name)
         if not exclusive:
-            raise BraidedError(f"{self._where}: this file system cannot create a file exclusively; give another")
+            raise self._error(f"{self._where}: this file system cannot create a file exclusively; give another")
 
     def read(self, name: str) -> bytes | None:
         """See `Files`."""
@@ -221,7 +227,7 @@ class RemoteFiles:
         except (TypeError, ValueError, NotImplementedError):
             raise
         except Exception as error:
-            raise ControlError(f"{self._where}: cannot {doing} {name}: {type(error).__name__}: {error}") from error
+            raise self._error(f"{self._where}: cannot {doing} {name}: {type(error).__name__}: {error}") from error
 
     def replace(self, name: str, content: bytes) -> None:
         """See `Files`."""

@@ -30,7 +30,7 @@ from pyspark.sql.types import StructType
 
 from braided.direct.places import is_remote, local_path
 from braided.direct.reading import Bound, FileReader
-from braided.direct.topic import Topic, is_topic
+from braided.direct.topic import Topic, check_reader, is_topic
 from braided.errors import BraidedError, OptionError
 from braided.predicates.compile import Predicate, compile_filter
 from braided.predicates.tree import Column, Compare, Constant, Every, Truth, Value
@@ -108,6 +108,8 @@ def read_files(
     if format == "parquet" and _is_topic(path):
         if schema is not None or options:
             raise OptionError("path: is a topic, which has a schema and takes no options of Spark's file source")
+        if reader is not None:
+            check_reader(reader)
         return _read_topic(session, path, max_files, reader)
     if reader is not None:
         raise OptionError(f"reader={reader!r}: only readers of a topic have names; {path} is none")
@@ -131,7 +133,7 @@ def _is_topic(path: str) -> bool:
 
 def _read_topic(session: SparkSession, path: str, max_files: int | None, reader: str | None) -> DataFrame:
     session.dataSource.register(TopicSource)
-    options = {"path": path, "parallel": str(session.sparkContext.defaultParallelism), MARK: "topic"}
+    options = {"path": Topic(path).location, "parallel": str(session.sparkContext.defaultParallelism), MARK: "topic"}
     if max_files is not None:
         options["max_files"] = str(max_files)
     if reader is not None:
@@ -247,6 +249,7 @@ def _input(session: SparkSession, found: _Found, case_sensitive: bool) -> Direct
         case_sensitive or is_topic_,
         not is_topic_ and flag.get("ignoremissingfiles", _is_set(session, "spark.sql.files.ignoreMissingFiles")),
         not is_topic_ and flag.get("ignorecorruptfiles", _is_set(session, "spark.sql.files.ignoreCorruptFiles")),
+        is_topic_,
     )
     if is_topic_:
         return DirectInput(session.readStream.format(TOPIC).options(**options, names="true").load(), reader, ())

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from braided.compile.plan import describe
-from braided.errors import BraidedError
+from braided.errors import ControlError, OptionError
 from braided.operator.contract import Json
 from braided.operator.report import Report, routing_lines
 from braided.routing.table import BUCKETS, GRIDS, RoutingTable
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 def read_report(query: Any, name: str | None = None) -> Report:
     """See `braided.report`."""
     if not hasattr(query, "recentProgress"):
-        raise BraidedError(f"query={type(query).__name__}: give the StreamingQuery that start() returned")
+        raise OptionError(f"query={type(query).__name__}: give the StreamingQuery that start() returned")
     names: set[str] = set()
     for progress in reversed(query.recentProgress):
         found = metrics_of(progress)
         names |= {name_of(metric) for metric in found}
         chosen = [metric for metric in found if name is None or name_of(metric) == name]
         if name is not None and len(chosen) > 1:
-            raise BraidedError(f"name={name!r}: {len(chosen)} operators of this query share it; give each its own")
+            raise OptionError(f"name={name!r}: {len(chosen)} operators of this query share it; give each its own")
         if chosen:
             metric, metrics = chosen[-1], progress.observedMetrics
             reports = [json.loads(text) for text in metrics[f"{METRIC}{metric}:work"]["reports"]]
@@ -43,8 +43,8 @@ def read_report(query: Any, name: str | None = None) -> Report:
             result.query["id"] = str(query.id)
             return result
     if name is not None and names:
-        raise BraidedError(f"name={name!r}: this query has no such join; it has {', '.join(sorted(names))}")
-    raise BraidedError("query: no braided join has reported yet; wait for its first batch with data")
+        raise OptionError(f"name={name!r}: this query has no such join; it has {', '.join(sorted(names))}")
+    raise OptionError("query: no braided operator has reported yet; wait for its first batch with data, if it has one")
 
 
 def _watched(metric: str) -> Watched | None:
@@ -102,6 +102,8 @@ def _grid(table: RoutingTable, number: int, what: str) -> Json:
 
 def explain_frame(frame: DataFrame) -> str:
     """See `braided.explain`."""
+    if not hasattr(frame, "_jdf"):
+        raise OptionError(f"df={type(frame).__name__}: give a Spark DataFrame")
     plan = frame._jdf.queryExecution().analyzed().toString()
     numbers = sorted({int(number) for number in re.findall(rf"{re.escape(METRIC)}(\d+)-[0-9a-f]{{8}}:", plan)})
     lines = []
@@ -122,8 +124,8 @@ def explain_frame(frame: DataFrame) -> str:
 def request_scale(control: str, workers: int | str) -> None:
     """See `braided.scale`."""
     if workers != "auto" and (type(workers) is not int or workers < 1):
-        raise BraidedError(f"workers={workers!r}: write a number of 1 or more, or 'auto'")
+        raise OptionError(f"workers={workers!r}: write a number of 1 or more, or 'auto'")
     directory = open_control(control)
     if not directory.versions():
-        raise BraidedError(f"control={control!r}: is no control directory of a join")
+        raise ControlError(f"control={control!r}: is no control directory of a join")
     directory.want(workers)

@@ -55,6 +55,8 @@ def write_files(
     pause = None if trigger in (None, NOW) else parse_duration(trigger, "trigger")
     session = frame.sparkSession
     schema = arrow_of(frame.schema, "df")
+    if not frame.columns:
+        raise OptionError("df: has no column")
     if len({column.lower() for column in frame.columns}) != len(frame.columns):
         raise OptionError(f"df: two of its columns share a name: {', '.join(frame.columns)}; rename one")
     plain = StructType([StructField(field.name, field.dataType, True) for field in frame.schema.fields])
@@ -113,7 +115,7 @@ class Commit:
     def __call__(self, files: DataFrame, batch: int) -> None:
         if self._writer is None:
             owner = json.loads(self._read("metadata"))["id"]
-            self._writer = self._topic.claim(owner)
+            self._writer = self._topic.claim(owner, batch)
         # The first two lines are a version and what the batch's clock was; those after it the offsets of the inputs.
         offsets = self._read(f"offsets/{batch}").splitlines()[2:]
         rows = files.collect()

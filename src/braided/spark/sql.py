@@ -28,7 +28,7 @@ from braided.spark.inputs import arrow_of
 from braided.spark.watermark import WATERMARK
 from braided.specs.join import JoinSpec
 from braided.sqltext.conditions import Bound, limits, position
-from braided.sqltext.cut import Cut, Source, Step, cut_select
+from braided.sqltext.cut import Cut, Source, Step, cut_select, own_columns
 from braided.sqltext.dialect import Braided
 from braided.sqltext.merge import Merge, Unmerged, Wanted, find_merge, rewrite
 
@@ -37,6 +37,10 @@ if TYPE_CHECKING:
 
 # Options of a join that a query may set, for all of its joins or by a hint for one.
 _OPTIONS = ("lateness", "idle", "partition", "memory", "evict", "share", "shed", "name", "control", "redact")
+_REFUSED = (
+    "sql: this text cannot be taken apart safely, since Spark reads it in another way than we do; write the join with "
+    "braided.join, or leave the query to spark.sql"
+)
 _DAY_US = 86_400_000_000
 # Clocks on the wall differ between two moments by at most this much, in any zone.
 _WALL_US = 26 * 3_600_000_000
@@ -52,17 +56,25 @@ def run_sql(
         tree = sqlglot.parse_one(text, dialect=Braided)
     except SqlglotError as error:
         raise OptionError(f"sql: does not parse: {str(error).splitlines()[0]}") from error
+    if not isinstance(tree, exp.Query):
+        raise OptionError(f"sql: {tree.key.upper()} is no query; write a SELECT")
+    if tree.find(exp.TableSample):
+        raise OptionError("sql: a sample of a stream differs from run to run; leave this query to spark.sql")
     with _views(session) as views:
         named = {name.lower(): views.add(frame) for name, frame in streams.items()}
-        _rename(tree, named)
         # Spark's names, types and errors are the contract.
-        contract = _analysed(session, tree, named)
+        contract = _analysed(session, _rename(tree, named, text), named)
         frames = {named[name.lower()]: frame for name, frame in streams.items()}
         for merging in (True, False):
             query = _Query(session, tree.copy(), views, frames, options, merging)
-            query.qualify(contract)
-            query.cut()
-            result = session.sql(query.tree.sql(dialect=Braided))
+            try:
+                query.qualify(contract)
+                query.cut()
+                result = session.sql(query.tree.sql(dialect=Braided))
+            except BraidedError:
+                raise
+            except Exception as error:
+                raise OptionError(f"{_REFUSED} ({type(error).__name__}: {str(error).splitlines()[0][:200]})") from error
             if [field.dataType for field in result.schema] == [field.dataType for field in contract.schema]:
                 return result.toDF(*contract.columns)
     raise BraidedError(f"sql: the compiled query gives {result.schema}, Spark's own {contract.schema}; report this")
@@ -104,22 +116,28 @@ def _views(session: SparkSession) -> Iterator[_Views]:
             session.catalog.dropTempView(name)
 
 
-def _rename(tree: exp.Expression, named: Mapping[str, str]) -> None:
-    """Let tables of the text that are streams be the views; an alias keeps what the text calls them."""
+def _rename(tree: exp.Expression, named: Mapping[str, str], text: str) -> str:
+    """Let streams in the tree be the views, under what the text calls them; return the text with that change."""
     shadowed = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
+    changes = []
     for table in list(tree.find_all(exp.Table)):
-        name = table.name.lower()
+        called, name = table.name, table.name.lower()
         if name in named and not table.db and name not in shadowed:
-            alias = table.args.get("alias") or exp.TableAlias(this=exp.to_identifier(table.name))
+            given = table.args.get("alias")
             view = exp.to_identifier(named[name])
             view.meta.update(table.this.meta)
+            at = table.this.meta
+            changes.append((at["start"], at["end"] + 1, named[name] + ("" if given else f" AS `{called}`")))
             table.set("this", view)
-            table.set("alias", alias)
+            table.set("alias", given or exp.TableAlias(this=exp.to_identifier(called)))
+    for start, stop, new in sorted(changes, reverse=True):
+        text = text[:start] + new + text[stop:]
+    return text
 
 
-def _analysed(session: SparkSession, tree: exp.Expression, named: Mapping[str, str]) -> DataFrame:
+def _analysed(session: SparkSession, text: str, named: Mapping[str, str]) -> DataFrame:
     try:
-        return session.sql(tree.sql(dialect=Braided))
+        return session.sql(text)
     except Exception as error:
         said = str(error)
         for name, view in named.items():
@@ -161,10 +179,7 @@ class _Query:
         optimizer = self.session._jsparkSession.sessionState().optimizer()
         plans = [optimizer.execute(frame._jdf.queryExecution().analyzed()) for frame in (contract, ours)]
         if not plans[0].sameResult(plans[1]) and _shape(plans[0]) != _shape(plans[1]):
-            raise OptionError(
-                "sql: this text cannot be taken apart safely, since Spark reads it in another way than we do; write "
-                "the join with braided.join, or leave the query to spark.sql"
-            )
+            raise OptionError(_REFUSED)
 
     def _frame(self, table: exp.Table) -> DataFrame:
         if table.name in self.frames:
@@ -201,7 +216,7 @@ class _Query:
             keys = {key: names[key] for key in merge.keys}
             rewrite(merge, view, PANE, keys, [_measure(at) for at in range(len(merge.measures))], select)
             return
-        for column in list(select.find_all(exp.Column)):
+        for column in own_columns(select):
             if (column.table, column.name) in names:
                 column.replace(exp.column(exp.to_identifier(names[column.table, column.name], quoted=True), view))
 
@@ -390,8 +405,9 @@ class _Query:
 
 
 def _shape(plan: Any) -> str:
-    """Return a plan as text without the names and numbers that each analysis gives anew."""
-    return re.sub(r"#\d+L?", "", re.sub(r" AS .*?#\d+L?", "", str(plan.toString())))
+    """Return a plan as text without what each analysis gives anew, and what means the same to Spark."""
+    unnamed = re.sub(r"#\d+L?", "", re.sub(r" AS .*?#\d+L?", "", str(plan.toString())))
+    return unnamed.replace("Join Cross", "Join Inner").lower()
 
 
 def _measure(number: int) -> str:

@@ -193,10 +193,21 @@ def _columns(select: exp.Select, streams: Sequence[str], steps: Sequence[Step]) 
     joined = [part for step in steps for pair in step.keys for part in pair]
     joined += [time for step in steps for time in step.times]
     joined += [column for step in steps for part in step.rest for column in part.find_all(exp.Column)]
-    for column in [*select.find_all(exp.Column), *joined]:
+    for column in [*own_columns(select), *joined]:
         if column.table in used:
             used[column.table][column.name] = None
     return {alias: list(names) for alias, names in used.items()}
+
+
+def own_columns(select: exp.Select) -> list[exp.Column]:
+    """Return the columns that a SELECT reads itself, not those inside its inputs."""
+
+    def is_input(node: exp.Expression) -> bool:
+        return isinstance(node, exp.With) or (
+            isinstance(node, exp.Subquery) and isinstance(node.parent, exp.From | exp.Join)
+        )
+
+    return [node for node in select.walk(prune=is_input) if isinstance(node, exp.Column)]
 
 
 def _hints(select: exp.Select) -> dict[str, list[str]]:

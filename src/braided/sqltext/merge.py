@@ -18,7 +18,7 @@ from sqlglot import exp
 from braided.aggregates.partial import Kind
 from braided.durations import parse_duration
 from braided.errors import OptionError
-from braided.sqltext.cut import Cut, Source
+from braided.sqltext.cut import Cut, Source, own_columns
 
 _KINDS: dict[type[exp.Expression], Literal["count", "sum", "min", "max", "avg"]] = {
     exp.Count: "count",
@@ -82,7 +82,7 @@ def find_merge(select: exp.Select, cut: Cut, sources: dict[str, Source]) -> Merg
     found.windows = [each for each in select.find_all(exp.Func) if _is_window(each)]
     inside = {id(column) for each, _, _ in found.uses for column in each.find_all(exp.Column)}
     inside |= {id(column) for each in found.windows for column in each.find_all(exp.Column)}
-    for column in select.find_all(exp.Column):
+    for column in own_columns(select):
         known = (column.table, column.name) in found.keys
         if column.table in cut.columns and id(column) not in inside and not known:
             raise Unmerged(f"{column.sql()} is neither grouped nor aggregated")
@@ -179,6 +179,6 @@ def rewrite(
     for window in merge.windows:
         for inner in list(window.find_all(exp.Column)):
             inner.replace(column(pane))
-    for known in list(select.find_all(exp.Column)):
+    for known in own_columns(select):
         if (known.table, known.name) in keys:
             known.replace(column(keys[known.table, known.name]))
