@@ -40,7 +40,7 @@ def check_shed(shed: Any, *, bounded: bool) -> Shed | None:
     >>> check_shed(1.5, bounded=True)
     Traceback (most recent call last):
         ...
-    braided.errors.BraidedError: shed=1.5: write a share of the rows to drop, from 0 up to but not 1, or 'unbiased'
+    braided.errors.OptionError: shed=1.5: write a share of the rows to drop, from 0 up to but not 1, or 'unbiased'
     """
     if shed is None:
         return None
