@@ -264,3 +264,10 @@ def test_late_rows_go_aside() -> None:
     assert result.late["id"].to_pylist() == [3]
     stream = result.report.to_dict()["streams"][0]
     assert (stream["late"], stream["late_by_most"]) == (1, 4 * SECOND)
+
+
+def test_times_at_the_edges_of_int64_leave_at_the_end() -> None:
+    edges = [-(2**63) + 1, 0, 2**63 - 1]
+    rows = pa.table({"k": [1, 1, 1], "t": pa.array(edges, pa.timestamp("us"))})
+    assert braided.local.order(rows, time="t").table["t"].cast(pa.int64()).to_pylist() == edges
+    assert braided.local.merge([rows, rows], time="t").table.num_rows == 6
