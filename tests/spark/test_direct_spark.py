@@ -169,6 +169,31 @@ def test_rows_of_any_dataframe_are_written(spark: SparkSession, tmp_path: Path) 
     assert spark.read.parquet(*braided.topic(str(tmp_path / "out")).files()).count() == len(kept)
 
 
+def test_what_a_user_puts_on_top_of_a_result_is_not_passed_by(spark: SparkSession, tmp_path: Path) -> None:
+    left, right = _make(tmp_path / "l", 2), _make(tmp_path / "r", 2, seed=1)
+    one, other = (braided.files(spark, str(tmp_path / side), max_files=1) for side in "lr")
+    joined = braided.join(one.select("k", "t", "tags"), other.select("k", "t"), **ON)  # tags: results are unpacked
+    for number, (flat, frame) in enumerate(
+        {"l.k": joined.select("k"), "l.k, l.tags": joined.select("k", "tags")}.items()
+    ):
+        twice = frame.mapInArrow(lambda batches: (batch for batch in batches for _ in range(2)), frame.schema)
+        _write(twice, tmp_path / f"out{number}")
+        wanted = _oracle(left, right, flat)
+        assert _rows(_committed(tmp_path / f"out{number}")) == sorted([*wanted, *wanted], key=repr)
+    _write(joined.where("k < 20").select("k"), tmp_path / "some")
+    assert _rows(_committed(tmp_path / "some")) == _oracle(left, right, "l.k", "l.k < 20")
+
+
+def test_folders_that_become_columns_later_stop_the_query(spark: SparkSession, tmp_path: Path) -> None:
+    _make(tmp_path / "l", 1)
+    files = braided.files(spark, str(tmp_path / "l"), schema="k long, t timestamp, day string")
+    ordered = braided.order(files, time="t", key="k", lateness="0 seconds")
+    _make(tmp_path / "l" / "day=1", 1)
+    query = braided.write_files(ordered, tmp_path / "out", checkpoint=tmp_path / "c", trigger="available now")
+    with pytest.raises(Exception, match=r"Invalid batch: .*day"):  # Spark's own words
+        query.awaitTermination()
+
+
 def test_a_chain_through_a_topic_is_exact(spark: SparkSession, tmp_path: Path) -> None:
     left, right = _make(tmp_path / "l", 3), _make(tmp_path / "r", 3, seed=1)
     third = _make(tmp_path / "3", 3, seed=2)

@@ -203,6 +203,9 @@ BAD = {
         r"BRAIDED\('a', 'color=red'\): write 'option=value'; options are lateness, "
     ),
     "SELECT FROM WHERE": r"sql: does not parse",
+    "WITH calls AS (SELECT * FROM calls WHERE n > 1) SELECT c.n FROM calls c": (
+        r"the common table expression calls reads the stream of its name; rename it"
+    ),
     "DROP TABLE calls": r"sql: DROP is no query; write a SELECT",
     "SELECT c.n FROM calls c TABLESAMPLE (10 PERCENT) JOIN alerts a ON c.phone = a.phone": r"sql: a sample of a stream differs from run to run",
     "SELECT c.n FROM calls c LEFT SEMI JOIN alerts a ON c.phone = a.phone AND a.ts BETWEEN c.ts AND c.ts + INTERVAL 1 SECOND": (

@@ -124,12 +124,28 @@ def test_sums_of_large_numbers_fail_only_where_the_total_does_not_fit(
         _run(braided.sql(spark, text, streams, lateness="4 seconds"), tmp_path)
 
 
-def test_what_does_not_merge_is_left_to_spark(spark: SparkSession, tables: tuple[Path, dict[str, pa.Table]]) -> None:
+def _explained(
+    spark: SparkSession, text: str, streams: dict[str, DataFrame], capsys: pytest.CaptureFixture[str]
+) -> str:
+    braided.explain(braided.sql(spark, text, streams))
+    [line] = [line for line in capsys.readouterr().out.splitlines() if "the aggregate after it is Spark's" in line]
+    return line
+
+
+def test_what_does_not_merge_is_left_to_spark(
+    spark: SparkSession, tables: tuple[Path, dict[str, pa.Table]], capsys: pytest.CaptureFixture[str]
+) -> None:
     streams = {name: braided.files(spark, str(tables[0] / name)) for name in tables[1]}
     for value in ("stddev(c.v)", "sum(a.i + 1)", "min(c.cell)", "count(*) FILTER (WHERE a.i > 1)"):
         braided.sql(spark, f"SELECT {value} AS x FROM {JOINED} GROUP BY window(c.ts, '5 seconds')", streams)
         watched = list(registry_of(spark)._operators.values())[-1]
         assert not isinstance(watched.plan.operator, PartialAggregate), value
+    assert "LIKE" in _explained(
+        spark,
+        f"SELECT count(*) AS x FROM {JOINED} AND c.cell LIKE a.cell GROUP BY window(c.ts, '5 seconds')",
+        streams,
+        capsys,
+    )
     marked = {name: frame.withWatermark("ts", "4 seconds") for name, frame in streams.items()}
     braided.sql(spark, f"SELECT count(*) AS x FROM {JOINED} GROUP BY window(c.ts, '5 seconds')", marked)
     watched = list(registry_of(spark)._operators.values())[-1]

@@ -13,6 +13,7 @@ from profiles import examples
 
 from braided.aggregates import partial
 from braided.aggregates.partial import HORIZON, PANE, TICK, Measure, Panes, PartialAggregate
+from braided.compile.budget import limit
 from braided.local.runtime import LocalRuntime
 from braided.time.clocks import Window
 
@@ -48,11 +49,14 @@ def histories(draw: st.DrawFn) -> dict[str, Any]:
         "workers": draw(st.integers(1, 3)),
         "width": draw(st.sampled_from([1, 4, 7])),
         "room": draw(st.sampled_from([1, 2, 1 << 17])),
+        "budget": draw(st.booleans()),
     }
 
 
 def _operator(case: dict[str, Any]) -> PartialAggregate:
     join = join_operator(SCHEMA, case["window"])
+    budget = case.get("budget", False)
+    inner = limit(join, 1000, "prob", "unified", None) if budget else join
     window, side = case["window"], case["side"]
     measures = (
         Measure("m0", "rows", None, pa.int64()),
@@ -60,8 +64,8 @@ def _operator(case: dict[str, Any]) -> PartialAggregate:
         Measure("m2", "sum", "n_r", BIG),
         Measure("m3", "max", "n", pa.int64()),
     )
-    panes = Panes(case["width"], 2, side, window.hi if side == 0 else -window.lo)
-    return PartialAggregate(join, "t" if side == 0 else "t_r", ("g",), measures, panes)
+    panes = Panes(case["width"], 2, side, window.hi if side == 0 else -window.lo, budget)
+    return PartialAggregate(inner, "t" if side == 0 else "t_r", ("g",), measures, panes)
 
 
 def _wanted(case: dict[str, Any]) -> dict[Any, list[Any]]:
@@ -94,14 +98,14 @@ def test_partials_add_up_to_the_whole_and_the_horizon_holds(case: dict[str, Any]
     start = 0
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(partial, "PARTIAL_ROWS", case["room"])
-        for stop in case["cuts"]:
+        for stop in [*case["cuts"], len(case["rows"])]:  # the last batch is empty, and lets go of what waits
             batch = list(zip(case["sides"], case["rows"], strict=True))[start:stop]
             tasks = [
                 (side, [pa.RecordBatch.from_pylist([row for at, row in batch if at == side], SCHEMA)])
                 for side in (0, 1)
             ]
             ticks = []
-            for piece in runtime.run_batch(tasks):
+            for piece in runtime.run_batch(tasks, final=start == stop):
                 assert piece.schema == operator.output
                 for row in _plain(piece):
                     if row[TICK]:

@@ -219,6 +219,9 @@ def test_compaction_changes_no_row_and_is_seen_by_no_reader(topic: Topic) -> Non
     for (start, stop), values in before.items():
         if start in (0, 20, 31):
             assert _values(topic, start, stop) == values
+    topic.register("inside", 0)  # at the first of them, with a batch planned up to one within
+    topic.compact(keep=10)
+    assert _values(topic, 0, 20) == list(range(19))
     topic.register("inside", 45)
     assert topic.compact(keep=10) == 0
     assert _values(topic) == list(range(50))

@@ -431,4 +431,4 @@ def test_functions_that_run_code_are_refused(text: str) -> None:
     ],
 )
 def test_columns_and_values_of_those_names_are_not(text: str) -> None:
-    JoinSpec(on="x", time="t", within="1 second", where=text)
+    assert JoinSpec(on="x", time="t", within="1 second", where=text).where == text

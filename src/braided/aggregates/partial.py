@@ -52,12 +52,14 @@ class Panes:
     width, offset : a pane starts at ``offset + n * width`` microseconds.
     side : the input whose time is windowed.
     reach : how much earlier than a row of the other input a row of `side` in its result may be.
+    waits : whether rows are put in order before they are joined, as with a budget.
     """
 
     width: int
     offset: int
     side: int
     reach: int
+    waits: bool = False
 
     def of(self, times: pa.Array[Any]) -> pa.Array[Any]:
         """Return the start of each time's pane."""
@@ -69,7 +71,7 @@ class Panes:
         """Return the time before which no result can come any more, from what a join reports of its streams.
 
         A result has a new row. If it is of the windowed side, it is not before what is safe there; if of the other, its
-        partner is earlier by the window's reach at most.
+        partner is earlier by the window's reach at most. Rows that wait may be as old as what is safe on all sides.
         """
         safe = [
             clamp(stream["clock"] - stream["lateness"])
@@ -77,6 +79,8 @@ class Panes:
             else OLDEST
             for stream in streams
         ]
+        if self.waits:
+            safe = [min(safe)] * len(safe)
         return max(OLDEST, min(safe[self.side], clamp(safe[1 - self.side] - self.reach)))
 
 

@@ -114,9 +114,9 @@ class Topic:
     def latest(self, known: int = -1) -> int:
         """Return the number of the newest manifest, -1 if there is none; `known` is one that is known to exist."""
         if known < 0:
+            head = self._marked(_HEAD)  # before the listing: a writer may commit meanwhile
             slots = self._slots()
             known = slots[-1] if slots else -1
-            head = self._marked(_HEAD)
             if head > known + 1:
                 raise TopicError(f"{self.location}/{_name(known + 1)}: the manifest is missing; restore it from a copy")
         while self._files.read(_name(known + 1)) is not None:
@@ -312,7 +312,8 @@ class Topic:
                 size += bytes_
         replaced += self._merge(run, at_least)
         for begin, last in self._ranges():
-            if not any(begin < slot <= last for slot in self.readers().values()):
+            # Also not for one that comes to the first: a batch of it may have been planned up to one within.
+            if not any(begin <= slot <= last for slot in self.readers().values()):
                 self._delete(begin, last + 1, compacted=False)
         return replaced
 

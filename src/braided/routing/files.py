@@ -92,7 +92,7 @@ class LocalFiles:
         """See `Files`."""
         try:
             return (self._root / name).read_bytes()
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         except PermissionError as error:
             raise self._error(
@@ -145,7 +145,7 @@ class LocalFiles:
         """See `Files`."""
         try:
             return [name for name in os.listdir(self._root / folder) if not name.startswith(".")]
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
 
     def delete(self, name: str) -> None:

@@ -20,6 +20,7 @@ from braided.matching.matching import Matching
 from braided.operator.router import conform
 from braided.ordering.ordering import LATE, SEQ, Ordering
 from braided.spark.inputs import from_arrow_type
+from braided.spark.plans import quoted
 from braided.spark.tasks import wire_names
 from braided.specs.join import JoinSpec
 
@@ -134,12 +135,8 @@ def _chosen(plan: Plan, joined: DataFrame, letters: Sequence[str]) -> DataFrame:
 
 
 def _column(letter: str, source: str) -> Column:
-    return F.col(f"{letter}.{_in_quotes(source)}")
+    return F.col(f"{letter}.{quoted(source)}")
 
 
 def _quoted(source: str) -> Column:
-    return F.col(_in_quotes(source))
-
-
-def _in_quotes(source: str) -> str:
-    return f"`{source.replace('`', '``')}`"
+    return F.col(quoted(source))

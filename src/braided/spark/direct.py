@@ -35,6 +35,7 @@ from braided.errors import BraidedError, OptionError
 from braided.predicates.compile import Predicate, compile_filter
 from braided.predicates.tree import Column, Compare, Constant, Every, Truth, Value
 from braided.spark.inputs import arrow_of
+from braided.spark.plans import id_of, kind_of, picked_columns, quoted, source_of
 from braided.spark.topic_source import NAME as TOPIC
 from braided.spark.topic_source import TopicSource
 
@@ -142,14 +143,10 @@ def _read_topic(session: SparkSession, path: str, max_files: int | None, reader:
     marks = Topic(path).marks
     return rows.select(
         *(
-            F.col(_quoted(name)).alias(name, metadata=marks[name]) if name in marks else F.col(_quoted(name))
+            F.col(quoted(name)).alias(name, metadata=marks[name]) if name in marks else F.col(quoted(name))
             for name in rows.columns
         )
     )
-
-
-def _quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"
 
 
 def read_directly(frame: DataFrame, ansi: bool) -> DirectInput | str | None:
@@ -175,21 +172,21 @@ def _has_mark(plan: Any) -> bool:
 
 def _leaf(plan: Any) -> str | None:
     """Return the name of the source that a leaf of a plan reads, None for what is none."""
-    kind = str(plan.getClass().getSimpleName())
+    kind = kind_of(plan)
     if kind == "StreamingRelation":
         return str(plan.dataSource().className())
     return str(plan.sourceName()) if kind == "StreamingRelationV2" else None
 
 
 def _walk(plan: Any, session: SparkSession, ansi: bool) -> _Found:
-    kind = str(plan.getClass().getSimpleName())
+    kind = kind_of(plan)
     leaf = _leaf(plan)
     if leaf is not None:
         if leaf not in ("parquet", TOPIC):
             raise _Other(f"only Parquet is read directly, not {leaf}")
         output = plan.output()
         given = [output.apply(at) for at in range(output.size())]
-        columns = [(_id(column), str(column.name()), str(column.name())) for column in given]
+        columns = [(id_of(column), str(column.name()), str(column.name())) for column in given]
         schema = plan.dataSource().userSpecifiedSchema().get() if leaf != TOPIC else plan.schema()
         return _Found(leaf, _options(plan), StructType.fromJson(json.loads(schema.json())), tuple(columns), ())
     if kind not in ("Project", "Filter", "SubqueryAlias"):
@@ -201,21 +198,15 @@ def _walk(plan: Any, session: SparkSession, ansi: bool) -> _Found:
     return replace(below, filters=(*below.filters, _filter(plan, below, ansi))) if kind == "Filter" else below
 
 
-def _id(attribute: Any) -> int:
-    return int(attribute.exprId().id())
-
-
 def _projected(plan: Any, below: _Found) -> tuple[tuple[int, str, str], ...]:
+    picked = picked_columns(plan)
+    if picked is None:
+        listed = plan.projectList()
+        columns = [listed.apply(at) for at in range(listed.size())]
+        computed = next(column for column in columns if kind_of(source_of(column)) != "AttributeReference")
+        raise _Other(f"column {computed.name()} is computed: {source_of(computed).sql()}")
     known = {number: source for number, _, source in below.columns}
-    columns = []
-    listed = plan.projectList()
-    for at in range(listed.size()):
-        column = listed.apply(at)
-        inner = column.child() if column.getClass().getSimpleName() == "Alias" else column
-        if inner.getClass().getSimpleName() != "AttributeReference" or _id(inner) not in known:
-            raise _Other(f"column {column.name()} is computed: {inner.sql()}")
-        columns.append((_id(column), str(column.name()), known[_id(inner)]))
-    return tuple(columns)
+    return tuple((number, name, known[source]) for number, name, source in picked)
 
 
 def _filter(plan: Any, below: _Found, ansi: bool) -> RowFilter:
@@ -256,15 +247,17 @@ def _input(session: SparkSession, found: _Found, case_sensitive: bool) -> Direct
     path = options.pop("path")
     if is_remote(path):
         raise _Other("the files are on another file system, whose credentials Spark has")
+    if any(mark in path for mark in "*?[{"):
+        raise _Other("its path is a pattern")
     partitions, largest = _look(local_path(path), found.schema, case_sensitive)
-    given = [f"{_quoted(name)} {found.schema[name].dataType.simpleString()}" for name in partitions]
+    given = [f"{quoted(name)} {found.schema[name].dataType.simpleString()}" for name in partitions]
     source = session.readStream.format("binaryFile").schema(", ".join([_NAMES, *given])).options(**options).load(path)
     return DirectInput(_cut(source, partitions, largest, session), reader, partitions)
 
 
 def _cut(source: DataFrame, partitions: Sequence[str], largest: int, session: SparkSession) -> DataFrame:
     """Return rows (path, start, stop, partitions...): a row a file, or several for large ones, spread over tasks."""
-    parts = [F.col(_quoted(name)) for name in partitions]
+    parts = [F.col(quoted(name)) for name in partitions]
     if largest <= CUT:
         return source.select(
             "path", F.lit(0).cast("long").alias("start"), F.lit(None).cast("long").alias("stop"), *parts
@@ -283,7 +276,7 @@ def _is_set(session: SparkSession, name: str) -> bool:
 
 def _options(leaf: Any) -> dict[str, str]:
     """Return the options that the user gave to the source."""
-    if leaf.getClass().getSimpleName() == "StreamingRelationV2":
+    if kind_of(leaf) == "StreamingRelationV2":
         return {str(name): str(value) for name, value in leaf.extraOptions().asCaseSensitiveMap().items()}
     entries = leaf.dataSource().options().toSeq()
     pairs = [entries.apply(at) for at in range(entries.size())]

@@ -28,8 +28,9 @@ from braided.errors import OptionError
 from braided.operator.router import conform
 from braided.spark.dataflow import METRIC
 from braided.spark.inputs import arrow_of
+from braided.spark.plans import id_of, kind_of, picked_columns
 from braided.spark.registry import registry_of
-from braided.spark.tasks import FILES_DDL, WrittenResult, batch_number, file_rows, settle, wire_names
+from braided.spark.tasks import FILES_DDL, REPORT, Unpack, WrittenResult, batch_number, file_rows, settle, wire_names
 from braided.spark.watermark import BEHIND, DELAY
 
 if TYPE_CHECKING:
@@ -150,44 +151,35 @@ def _by_the_workers(frame: DataFrame, target: FileTarget, schema: pa.Schema) -> 
 
 def _result(plan: Any) -> tuple[str, list[int]] | None:
     """Return an operator's metric and which of its result's columns a plan has, if it is but a choice of columns."""
-    kind = str(plan.getClass().getSimpleName())
-    output = plan.output()
-    if kind in ("Filter", "MapInArrow"):
-        metric = _metric_below(plan, 4)
-        return None if metric is None else (metric, list(range(output.size())))
-    if kind == "SubqueryAlias":
+    metric = _metric_of(plan)
+    if metric is not None:
+        return metric, list(range(plan.output().size()))
+    if kind_of(plan) == "SubqueryAlias":
         return _result(plan.child())
-    if kind != "Project":
-        return None
-    below = _result(plan.child())
-    if below is None:
+    picked = picked_columns(plan)
+    below = None if picked is None else _result(plan.child())
+    if picked is None or below is None:
         return None
     metric, known = below
     inner = plan.child().output()
-    at = {int(inner.apply(number).exprId().id()): known[number] for number in range(inner.size())}
-    columns = []
-    listed = plan.projectList()
-    for number in range(listed.size()):
-        column = listed.apply(number)
-        column = column.child() if column.getClass().getSimpleName() == "Alias" else column
-        if column.getClass().getSimpleName() != "AttributeReference" or int(column.exprId().id()) not in at:
-            return None
-        columns.append(at[int(column.exprId().id())])
-    return metric, columns
+    at = {id_of(inner.apply(number)): known[number] for number in range(inner.size())}
+    return metric, [at[source] for _, _, source in picked]
 
 
-def _metric_below(plan: Any, steps: int) -> str | None:
-    """Return the metric of the operator whose reports are dropped just here."""
-    while steps:
-        kind = str(plan.getClass().getSimpleName())
-        if kind == "CollectMetrics":
-            name = str(plan.name())
-            is_work = name.startswith(METRIC) and name.endswith(":work")
-            return name[len(METRIC) : -len(":work")] if is_work else None
-        if kind == "Filter" and "__braided_report" not in str(plan.condition().sql()):
-            return None
-        if kind not in ("Filter", "Project", "MapInArrow"):
+def _metric_of(plan: Any) -> str | None:
+    """Return the metric of the operator whose result leaves here: its reports are dropped, or its blocks unpacked.
+
+    Only these very shapes: what a user put on top must not be taken for ours.
+    """
+    if kind_of(plan) == "MapInArrow" and f"MapInArrow {Unpack.__name__}(" in str(plan.toString()).splitlines()[0]:
+        plan = plan.child()
+        if kind_of(plan) != "Project":
             return None
         plan = plan.child()
-        steps -= 1
-    return None
+    elif kind_of(plan) == "MapInArrow":
+        return None
+    if kind_of(plan) != "Filter" or str(plan.condition().sql()) != f"({REPORT} IS NULL)":
+        return None
+    plan = plan.child()
+    name = str(plan.name()) if kind_of(plan) == "CollectMetrics" else ""
+    return name[len(METRIC) : -len(":work")] if name.startswith(METRIC) and name.endswith(":work") else None

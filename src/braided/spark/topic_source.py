@@ -5,6 +5,7 @@ Its rows are read by Spark's tasks, or, for a braided operator, only the names o
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, MutableMapping, Sequence
 from typing import Any
 
@@ -27,7 +28,7 @@ _NAMES = pa.schema([("path", pa.string()), ("start", pa.int64()), ("stop", pa.in
 
 
 class TopicSource(DataSource):  # type: ignore[misc]
-    """Options: path, names (hand out names of files), max_files, parallel (tasks a batch), reader, from (a slot)."""
+    """Options: path, names (hand out names of files), max_files, parallel (tasks a batch), reader."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
@@ -39,7 +40,7 @@ class TopicSource(DataSource):  # type: ignore[misc]
 
     def schema(self) -> StructType | str:
         """See `DataSource`."""
-        return NAMES_DDL if self._names else StructType.fromJson(_json(Topic(self.options["path"]).schema))
+        return NAMES_DDL if self._names else StructType.fromJson(json.loads(Topic(self.options["path"]).schema))
 
     @property
     def _names(self) -> bool:
@@ -56,12 +57,6 @@ class TopicSource(DataSource):  # type: ignore[misc]
             int(options.get("parallel", "2")),
             options.get("reader"),
         )
-
-
-def _json(text: str) -> Any:
-    import json
-
-    return json.loads(text)
 
 
 class TopicReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]

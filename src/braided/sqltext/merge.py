@@ -28,6 +28,7 @@ _KINDS: dict[type[exp.Expression], Literal["count", "sum", "min", "max", "avg"]]
     exp.Avg: "avg",
 }
 _WHOLE = ("tinyint", "smallint", "int")
+_NESTED = ("struct", "array", "map", "variant", "interval")
 _ORDERED = (*_WHOLE, "bigint", "date", "timestamp", "timestamp_ntz")
 
 
@@ -76,6 +77,10 @@ def find_merge(select: exp.Select, cut: Cut, sources: dict[str, Source]) -> Merg
         raise Unmerged("it does not group by one window")
     if not all(isinstance(key, exp.Column) and key.table in cut.columns for key in keys):
         raise Unmerged("it groups by more than columns of streams")
+    for key in keys:
+        type_ = sources[key.table].types[key.name]
+        if type_.startswith(_NESTED):
+            raise Unmerged(f"{key.sql()} is of type {type_}")
     found = _window(windows[0], [(key.table, key.name) for key in keys], sources)
     for each in _aggregates(select):
         found.uses.append(_use(each, found, sources))
