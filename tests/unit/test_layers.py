@@ -21,7 +21,7 @@ LAYERS = (
     ("buffers", "balance", "direct"),
     ("operator",),
     ("joins", "ordering", "matching", "aggregates"),
-    ("specs",),
+    ("specs", "jobs"),
     ("compile",),
     ("sqltext",),
     ("local", "spark"),
