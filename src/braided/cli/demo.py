@@ -10,6 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import braided
 from braided.cli.display import BAD, GOOD, Display, open_display
 from braided.cli.exits import CANNOT_START, FAILED, STOPPED, first_line
 from braided.cli.oracle import Check, check_calls, check_legs
@@ -78,8 +79,10 @@ def _run(demo: DemoStreams, folder: Path, out: Path, display: Display) -> dict[s
             display.say(label, text)
     within, leg_within = (parse_duration(text, "within") for text in (WITHIN, LEG_WITHIN))
     checks = {
-        "joined": check_calls(folder / "calls", folder / "numbers", folder / "joined", within),
-        "matched": check_legs(folder / "incoming", folder / "outgoing", folder / "matched", leg_within),
+        "joined": check_calls(folder / "calls", folder / "numbers", braided.topic(folder / "joined").files(), within),
+        "matched": check_legs(
+            folder / "incoming", folder / "outgoing", braided.topic(folder / "matched").files(), leg_within
+        ),
     }
     for name, check in checks.items():
         display.say("checked", f"{name}: {check}", GOOD if check.equal else BAD)

@@ -109,7 +109,7 @@ def _session(job: Job) -> Iterator[SparkSession]:
     """Yield a session with the job's settings: on this machine's cores, unless the job names a master."""
     from pyspark.sql import SparkSession
 
-    from braided.spark.conf import SPARK_CONF
+    from braided.spark.conf import FAST_START, SPARK_CONF
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings = {
@@ -120,6 +120,7 @@ def _session(job: Job) -> Iterator[SparkSession]:
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
         **SPARK_CONF,
+        **FAST_START,
         **job.spark,
     }
     on_interrupt = signal.getsignal(signal.SIGINT)
