@@ -19,3 +19,7 @@ class ControlError(BraidedError):
 
 class TopicError(BraidedError):
     """A topic that cannot be read or written: damaged, of another query or version, taken over by another writer."""
+
+
+class PeerError(BraidedError):
+    """A fleet of peers: a message, a lease, a component or a placement that cannot be accepted."""

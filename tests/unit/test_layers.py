@@ -24,7 +24,7 @@ LAYERS = (
     ("specs",),
     ("compile",),
     ("sqltext",),
-    ("local", "spark"),
+    ("local", "spark", "peers"),
     ("api", "daemon"),
     ("workloads",),
     ("cli",),
