@@ -15,19 +15,21 @@ MAX_TEXT = 4096
 MAX_ITEMS = 1024
 MAX_INTEGER = 2**53  # exact in every reader of JSON
 
+_REMEMBERED = 10_000
+
 T = TypeVar("T")
 Reader = Callable[[Any], Any]
 
 
 def plain(value: Any) -> Any:
     """Return a checked dataclass as JSON's own types."""
-    if dataclasses.is_dataclass(value):
-        return {name: plain(getattr(value, name)) for name in _readers(type(value))}
+    if type(value) in _PLAIN or value is None:
+        return value
     if isinstance(value, tuple):
         return [plain(item) for item in value]
     if isinstance(value, dict):
         return {key: plain(item) for key, item in value.items()}
-    return value
+    return {name: plain(getattr(value, name)) for name in _readers(type(value))}
 
 
 def read(kind: type[T], value: Any) -> T:
@@ -46,15 +48,15 @@ def read(kind: type[T], value: Any) -> T:
     if not isinstance(value, dict):
         raise PeerError(f"{kind.__name__}: {_short(value)} is no object")
     readers = _readers(kind)
-    for name in value:
-        if name not in readers:
-            raise PeerError(f"{kind.__name__}: {_short(name)} is no field of it")
     found = {}
-    for name, item in value.items():
-        try:
+    name = ""
+    try:
+        for name, item in value.items():
             found[name] = readers[name](item)
-        except PeerError as error:
-            raise PeerError(f"{name}: {error}") from None
+    except PeerError as error:
+        raise PeerError(f"{name}: {error}") from None
+    except KeyError:
+        raise PeerError(f"{kind.__name__}: {_short(name)} is no field of it") from None
     try:
         return kind(**found)
     except TypeError:
@@ -73,7 +75,7 @@ def _readers(kind: Any) -> dict[str, Reader]:
 
 def _reader(hint: Any) -> Reader:
     if dataclasses.is_dataclass(hint):
-        return lambda value: read(hint, value)  # type: ignore[arg-type]
+        return _one_of(hint)
     if hint in _PLAIN:
         return _PLAIN[hint]
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
@@ -85,6 +87,30 @@ def _reader(hint: Any) -> Reader:
         inner = _reader(arguments[0])
         return lambda value: None if value is None else inner(value)
     raise TypeError(f"{hint}: no reader for such a field")
+
+
+def _one_of(kind: Any) -> Reader:
+    """Return a reader of a dataclass of texts that remembers what it has read: the same contacts come all the time."""
+    hints = typing.get_type_hints(kind)
+    if set(hints.values()) != {str}:
+        return lambda value: read(kind, value)
+    names = tuple(hints)
+    known: dict[tuple[Any, ...], Any] = {}
+
+    def reader(value: Any) -> Any:
+        key = tuple(map(value.get, names)) if isinstance(value, dict) and len(value) == len(names) else ()
+        try:
+            found = known.get(key)
+        except TypeError:  # something in it is no text
+            found = None
+        if found is None:
+            found = read(kind, value)
+            if len(known) >= _REMEMBERED:
+                known.clear()
+            known[key] = found
+        return found
+
+    return reader
 
 
 def _tuple_of(inner: Reader) -> Reader:
