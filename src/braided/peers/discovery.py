@@ -93,6 +93,11 @@ class Discovery:
         """Return the peers responsible for an operator, nearest to its key first; this one may be among them."""
         return (await self.lookup(key_of(name))).nearest[: self.replicas]
 
+    def is_nearest(self, key: int) -> bool:
+        """Whether no other node that this one knows is nearer to a key: then it is for this one to act."""
+        nearest = self.buckets.closest(key, 1)
+        return not nearest or self.agent.contact.number ^ key < nearest[0].number ^ key
+
     async def hosts(self, name: str) -> list[Contact]:
         """Return the peers that can host an operator, by their ids: what all that are responsible know together."""
         key = f"{key_of(name):040x}"
@@ -128,6 +133,10 @@ class Discovery:
             for name in sorted(self._registered):
                 await self.register(name)
             await self.lookup(self.agent.machine.random.getrandbits(160))
+            # Who would act before this one: if it has died, that must be noticed.
+            keys = [key for key in self.index.keys(self.agent.machine.now()) if not self.is_nearest(key)]
+            for contact in {near.node: near for key in keys for near in self.buckets.closest(key, 1)}.values():
+                await self.agent.ask(contact, Ping())
 
     def _heard(self, contact: Contact) -> None:
         doubtful = self.buckets.heard(contact)
