@@ -198,8 +198,11 @@ class Topic:
         """Say what the times of its columns are."""
         self._files.replace(_MARKS, json.dumps(marks).encode())
 
-    def claim(self, owner: str, batch: int = 0) -> TopicWriter:
-        """Become the writer, from a batch on: whoever was before can commit no more."""
+    def claim(self, owner: str, batch: int = 0, epoch: int | None = None) -> TopicWriter:
+        """Become the writer, from a batch on: whoever was before can commit no more.
+
+        `epoch` is that of a lease that nobody else can have; where one as high has claimed already, it is refused.
+        """
         while True:
             self.first()  # says so if older ones are missing
             latest = self.latest()
@@ -214,9 +217,16 @@ class Topic:
                     f"{self.location}: belongs to the query {before.owner}, this is {owner}; give the checkpoint that "
                     "wrote it, or another path"
                 )
-            epoch = 0 if before is None else before.epoch + 1
-            claim = Manifest(latest + 1, "claim", epoch, owner)
-            if self._files.create(_name(claim.slot), to_bytes(claim)):
+            newest = -1 if before is None else before.epoch
+            if epoch is not None and epoch <= newest:
+                raise TopicError(
+                    f"{self.location}: a writer of epoch {newest} has taken the topic before this one of epoch {epoch}"
+                )
+            claim = Manifest(latest + 1, "claim", newest + 1 if epoch is None else epoch, owner)
+            if self._files.create(_name(claim.slot), to_bytes(claim)) or (
+                # A store may have created it and lost the answer. The lease's epoch says that it is ours.
+                epoch is not None and self.manifest(claim.slot) == claim
+            ):
                 return TopicWriter(self, self._files, claim, self._last_batch(latest))
 
     def _last_batch(self, slot: int) -> Manifest | None:

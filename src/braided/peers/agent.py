@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from braided.errors import PeerError
+from braided.errors import BraidedError, PeerError
 from braided.peers.machine import Machine
 from braided.peers.messages import Contact, Done, Envelope, Message, Ping, decode, encode
 
@@ -125,7 +125,7 @@ class Agent:
         self._answering += 1
         try:
             self._reply(envelope, await answer)
-        except PeerError as error:
+        except (BraidedError, OSError) as error:  # OSError: storage is out of reach
             self._reply(envelope, Done(False, str(error)[:1000]))
         finally:
             self._answering -= 1

@@ -203,13 +203,17 @@ class VirtualMachine:
             self._resumed = asyncio.Event()
 
     def resume(self) -> None:
-        """Go on as by SIGCONT: what has arrived or come due meanwhile happens now, in its order."""
+        """Go on as by SIGCONT: what has arrived or come due meanwhile happens now, in its order.
+
+        Tasks go on first, half of the time by so much that a call to storage is done before any timer has noticed.
+        """
         if self._resumed is not None:
             self._resumed.set()
             self._resumed = None
             held, self._held = self._held, []
+            wait = self.random.choice((0.0, 2 * self._storage[1]))
             for call in held:
-                self._do(call)
+                asyncio.get_running_loop().call_later(wait, self._do, call)
 
     def kill(self) -> None:
         """End as by SIGKILL: nothing of the agent is left but what it has stored."""

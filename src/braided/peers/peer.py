@@ -1,0 +1,81 @@
+"""A peer: an agent with discovery, load reports, the watch, leases, migration and the guardian, on any machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from braided.errors import PeerError
+from braided.peers.agent import Agent
+from braided.peers.discovery import Discovery
+from braided.peers.guardian import Guardian
+from braided.peers.holding import Holding
+from braided.peers.host import Host, Job, Jobs
+from braided.peers.leases import SPAN, Leases
+from braided.peers.loads import PERIOD, LoadReporter
+from braided.peers.machine import Machine
+from braided.peers.messages import Contact
+from braided.peers.migration import REHEARSAL, Migrator
+from braided.peers.names import check_pattern
+from braided.peers.watch import Move, Watch
+from braided.routing.files import Files
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Times, in seconds.
+
+    period : between two measurements of the load.
+    ttl : after which a host that is not heard of is no longer found.
+    span : T of a lease: a component of a peer that has died is taken over after it.
+    rehearsal : that a target may take to get ready.
+    """
+
+    period: float = PERIOD
+    ttl: float = 60.0
+    span: float = SPAN
+    rehearsal: float = REHEARSAL
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not 0 < value < float("inf"):
+                raise PeerError(f"{name}={value}: write seconds above 0")
+
+
+class Peer:
+    """One peer of a fleet.
+
+    files : the fleet's directory, which all peers reach.
+    """
+
+    def __init__(
+        self, contact: Contact, machine: Machine, host: Host, files: Files, settings: Settings | None = None
+    ) -> None:
+        settings = settings or Settings()
+        self.host = host
+        self.agent = Agent(contact, machine)
+        self.discovery = Discovery(self.agent, ttl=settings.ttl)
+        self.holding = Holding(self.agent, host, Leases(files), Jobs(files), span=settings.span)
+        self.migrator = Migrator(self.agent, self.holding, patience=settings.rehearsal)
+        self.watch = Watch(self.discovery, self.migrator.order, period=settings.period)
+        self.reporter = LoadReporter(self.discovery, host.measure, period=settings.period)
+        self.guardian = Guardian(self.agent, self.discovery, self.watch, self.holding)
+
+    async def start(self, others: Iterable[Contact] = ()) -> None:
+        """Join the fleet by peers that are there, and take part in everything from now on."""
+        await self.discovery.join(others)
+        for pattern in self.host.offers():
+            await self.discovery.register(check_pattern(pattern))
+        for part in (self.discovery, self.reporter, self.watch, self.guardian):
+            self.agent.machine.spawn(part.keep())
+
+    async def submit(self, job: Job) -> None:
+        """Add a component to the fleet; its guardian finds a host for it."""
+        await self.agent.machine.blocking(lambda: self.holding.jobs.add(job))
+
+    async def move(self, component: str, target: Contact) -> bool:
+        """Move a component to a peer, wherever it runs; return whether it has moved."""
+        lease = await self.agent.machine.blocking(lambda: self.holding.leases.newest(component))
+        if lease is None:
+            raise PeerError(f"component={component!r}: does not run yet")
+        return await self.migrator.order(Move(component, lease.holder, target, "ordered"))
