@@ -3,7 +3,8 @@
 Cuckoos fly over allocations and lay what they find into random nests, where the fitter egg stays. A cuckoo whose last
 moves brought nothing makes a Levy flight: it changes the hosts of a number of components with a heavy tail, mostly few
 and now and then most. The others move as a swarm does, towards the best that they and all have found, by a short way.
-The distance is the number of components with another host.
+The distance is the number of components with another host. When all that brings nothing for a while, the ways uphill
+from the best and from around it are taken (`descent.py`), which the paper does not have.
 """
 
 from __future__ import annotations
@@ -16,13 +17,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from braided.errors import PeerError
+from braided.peers.placement.descent import Descent
 from braided.peers.placement.problem import Allocation, Floats, Problem
-from braided.peers.placement.simple import greedy, neighbours
+from braided.peers.placement.simple import greedy
 
 SECONDS = 0.5
 """The paper's time for one search."""
 _PATIENCE = 3  # moves without gain after which a cuckoo flies away
-_STALE = 25  # rounds without gain after which the best is looked at from all sides
+_STALE = 10  # rounds without gain after which the ways uphill are taken
+_FLIGHTS = 4  # from the best, before that
 
 
 @dataclass(frozen=True)
@@ -89,6 +92,7 @@ class _Swarm:
     def __init__(self, problem: Problem, start: Allocation | None, random: np.random.Generator, use: Cuckoos) -> None:
         self.problem, self.random, self.use = problem, random, use
         self.evaluations = 0
+        self.descent = Descent(problem)
         begin = self._scatter(use.cuckoos)
         if start is not None:
             problem.check(start)
@@ -117,7 +121,7 @@ class _Swarm:
     def _scatter(self, count: int) -> Allocation:
         """Return random allocations, every component on a host that can run it."""
         scores = np.where(self.problem.hosts_of, self.random.random((count, *self.problem.hosts_of.shape)), -1.0)
-        return scores.argmax(axis=2)
+        return np.asarray(scores.argmax(axis=2), dtype=np.int64)
 
     def _fitness(self, allocations: Allocation) -> Floats:
         self.evaluations += len(allocations)
@@ -148,7 +152,7 @@ class _Swarm:
     def _fly(self, allocations: Allocation) -> Allocation:
         """Change as many components as a Levy flight is long, to any hosts that can run them."""
         count, n = allocations.shape
-        length = 1 + np.searchsorted(self.levy, self.random.random(count), side="right")
+        length = 1 + np.asarray(np.searchsorted(self.levy, self.random.random(count), side="right"))
         rank = self.random.random((count, n)).argsort(axis=1).argsort(axis=1)
         return np.where(rank < length[:, None], self._scatter(count), allocations)
 
@@ -157,11 +161,8 @@ class _Swarm:
         count, n = self.at.shape
         draw = self.random.random((count, n))
         moved = np.where(draw < self.use.own, self.own, self.at)
-        leaders = np.where(
-            (self.random.random(count) < 0.5)[:, None],
-            self.best[None, :],
-            self.nests[self.random.integers(self.use.nests, size=count)],
-        )
+        leads, nests = self.random.random((count, 1)) < 0.5, self.random.integers(self.use.nests, size=count)
+        leaders = np.where(leads, self.best[None, :], self.nests[nests])
         moved = np.where((draw >= self.use.own) & (draw < self.use.own + self.use.best), leaders, moved)
         drifts = self.random.random((count, n)) < self.use.drift / n
         picks = (self.partners[None, :, :] < self.random.random((count, n))[:, :, None]).sum(axis=2)
@@ -186,15 +187,15 @@ class _Swarm:
         self._note(self.nests, self.nest_fitness)
 
     def _look_around(self) -> None:
-        """Go from the best uphill, by single moves and swaps, then send the most luckless cuckoos away from there."""
-        while True:
-            around = neighbours(self.problem, self.best)
-            fitness = self._fitness(around)
-            top = int(fitness.argmax()) if len(fitness) else -1
-            if top < 0 or fitness[top] <= self.fittest:
-                break
-            self.best, self.fittest = around[top].copy(), float(fitness[top])
-        far = np.argsort(self.own_fitness, kind="stable")[: len(self.own) // 2]
-        self.at[far] = self.own[far] = self._fly(np.repeat(self.best[None, :], len(far), axis=0))
-        self.own_fitness[far] = self._fitness(self.own[far])
-        self.luckless[far] = 0
+        """Go uphill from the best, and from where flights from it and from other nests lead."""
+        starts = np.concatenate((self.best[None, :], self._fly(np.repeat(self.best[None, :], _FLIGHTS, axis=0))))
+        starts = np.concatenate((starts, self.nests[self.random.integers(self.use.nests, size=1)]))
+        fitness = self._fitness(starts)
+        for start in starts[np.isfinite(fitness)]:
+            top, steps = self.descent.climb(start)
+            self.evaluations += steps * self.descent.looks
+            self._note(top[None, :], self._fitness(top[None, :]))
+            worst = int(self.own_fitness.argmin())
+            self.at[worst] = self.own[worst] = top
+            self.own_fitness[worst] = self._fitness(top[None, :])[0]
+            self.luckless[worst] = 0

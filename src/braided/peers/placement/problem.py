@@ -102,7 +102,7 @@ class Problem:
     def fits(self, allocations: Allocation) -> npt.NDArray[np.bool_]:
         """Return whether every component is where it may be and no host is overloaded, for each row."""
         room = (self.loads(allocations) <= self.limits + _SLACK).all(axis=1)
-        allowed: npt.NDArray[np.bool_] = self.hosts_of[np.arange(self.components), allocations].all(axis=1)
+        allowed = np.asarray(self.hosts_of[np.arange(self.components), allocations].all(axis=1))
         return room & allowed
 
     def check(self, allocation: Allocation) -> None:

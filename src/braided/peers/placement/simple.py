@@ -1,4 +1,4 @@
-"""Plain searches beside the cuckoo's: greedy, every allocation there is, and steps that only ever improve."""
+"""Plain searches beside the cuckoo's: greedy, and every allocation there is."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ def exhaustive(problem: Problem) -> Allocation:
     if count > MAX_ALLOCATIONS:
         raise PeerError(f"{problem.components} components on {problem.hosts} hosts: {count} allocations are too many")
     powers = problem.hosts ** np.arange(problem.components, dtype=np.int64)
-    best, fittest = None, -np.inf
+    best: Allocation | None = None
+    fittest = -np.inf
     for start in range(0, count, _CHUNK):
         numbers = np.arange(start, min(count, start + _CHUNK), dtype=np.int64)
         allocations = numbers[:, None] // powers[None, :] % problem.hosts
@@ -63,20 +64,3 @@ def exhaustive(problem: Problem) -> Allocation:
     if best is None:
         raise PeerError("the hosts have no room for all components; add hosts, or take components away")
     return best
-
-
-def neighbours(problem: Problem, allocation: Allocation) -> Allocation:
-    """Return every allocation that differs by one component's host, or by two components that change places."""
-    n, m = problem.components, problem.hosts
-    component, host = np.divmod(np.arange(n * m), m)
-    elsewhere = host != allocation[component]
-    component, host = component[elsewhere], host[elsewhere]
-    single = np.repeat(allocation[None, :], len(component), axis=0)
-    single[np.arange(len(component)), component] = host
-    one, other = np.triu_indices(n, 1)
-    apart = allocation[one] != allocation[other]
-    one, other = one[apart], other[apart]
-    swapped = np.repeat(allocation[None, :], len(one), axis=0)
-    rows = np.arange(len(one))
-    swapped[rows, one], swapped[rows, other] = allocation[other], allocation[one]
-    return np.concatenate((single, swapped))
