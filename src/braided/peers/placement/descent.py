@@ -10,7 +10,7 @@ _LEAST = 1e-9  # less is rounding
 
 
 class Descent:
-    """Improves allocations of one problem. A step looks at all moves and swaps at once, by a few products of matrices."""
+    """Improves allocations of one problem. A step looks at all moves and swaps at once, by products of matrices."""
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
@@ -59,14 +59,8 @@ class Descent:
         there = value[:, at]  # what i would add where j is
         gain = there - np.diag(there)[:, None]
         # Both were taken to be together afterwards, and are apart as before, with the latency the other way round.
-        far = (
-            self._hears * self._latency[at[:, None], at[None, :]]
-            + self._hears.T * self._latency[at[None, :], at[:, None]]
-        )
-        back = (
-            self._hears * self._latency[at[None, :], at[:, None]]
-            + self._hears.T * self._latency[at[:, None], at[None, :]]
-        )
+        to, fro = self._latency[at[:, None], at[None, :]], self._latency[at[None, :], at[:, None]]
+        far, back = self._hears * to + self._hears.T * fro, self._hears * fro + self._hears.T * to
         gain = gain + gain.T - 4 * self._weight - far - back
         more = self._problem.cpu[:, None] - self._problem.cpu[None, :]  # what comes to j's host
         fits = (more <= room[at][None, :]) & (-more <= room[at][:, None])
