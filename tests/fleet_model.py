@@ -24,7 +24,7 @@ from braided.peers.virtual import VirtualMachine, VirtualNetwork
 from braided.routing.files import LocalFiles
 
 RATE = 7.0  # numbers a second
-SETTINGS = Settings(period=2.0, ttl=15.0, span=6.0, rehearsal=4.0)
+SETTINGS = Settings(period=2.0, ttl=15.0, span=6.0, rehearsal=4.0, evaluations=2000)
 
 
 class ModelHost:
@@ -34,17 +34,23 @@ class ModelHost:
         self.machine = machine
         self.ended: Callable[[str, str], None] = lambda name, why: None
         self.until = until
+        self.cores = 1.0
+        self.rates: dict[str, float] = {}
         self.load: Callable[[], float] = lambda: 0.2
         self.offered: tuple[str, ...] = ("sum.*",)
         self.rehearsed: list[str] = []
         self.refuses = False
+        self.part = 0.3
         self._running: dict[str, _Component] = {}
 
     def offers(self) -> tuple[str, ...]:
         return self.offered
 
     def measure(self) -> Measured:
-        parts = tuple(ComponentLoad(name, "sum.numbers", 0.3) for name in sorted(self._running))
+        parts = tuple(
+            ComponentLoad(name, "sum.numbers", self.part, rate=self.rates.get(name, 0.0))
+            for name in sorted(self._running)
+        )
         return Measured(self.load(), parts)
 
     async def rehearse(self, job: Job) -> None:
@@ -83,7 +89,7 @@ class _Component:
         self.host, self.job, self.epoch = host, job, epoch
         self.is_killed = False
         self._stop: asyncio.Future[Position] | None = None
-        self._topic = Topic(job.outputs[0])
+        self._topic = create_topic(job.outputs[0], "{}")
         self._files = LocalFiles(Path(job.checkpoint) / f"{epoch:06d}")
         self._batch, self._done, self._sum = 0, 0, 0
 
@@ -181,7 +187,7 @@ class ModelFleet:
         # The engine (a JVM) may be stopped, or run on, apart from the agent.
         engine = VirtualMachine(self.network, contact(f"{name}engine"), storage=(0.0, 0.02))
         host = ModelHost(engine, self.until)
-        peer = Peer(machine.contact, machine, host, LocalFiles(self.root), self.settings)
+        peer = Peer(machine.contact, machine, host, str(self.root), self.settings)
         machine.receive = peer.agent.receive
         others = [other.agent.contact for other in self.peers.values() if other.agent.contact != machine.contact]
         self.peers[name], self.machines[name], self.hosts[name], self.engines[name] = peer, machine, host, engine
@@ -189,11 +195,11 @@ class ModelFleet:
         await asyncio.sleep(0.5)
         return peer
 
-    def job(self, name: str) -> Job:
-        """A component, with its topic made."""
-        output = str(self.root / "topics" / name)
-        create_topic(output, "{}")
-        return Job(name, "sum.numbers", (), (output,), str(self.root / "checkpoints" / name))
+    def job(self, name: str, *inputs: str) -> Job:
+        """A component."""
+        topics = self.root / "topics"
+        read = tuple(str(topics / other) for other in inputs)
+        return Job(name, "sum.numbers", read, (str(topics / name),), str(self.root / "checkpoints" / name))
 
     def kill(self, name: str) -> None:
         """End a peer: its agent and its engine."""

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
 
-from braided.direct.topic import Topic, create_topic
+from braided.direct.topic import Topic
 from braided.errors import PeerError
 from braided.peers.agent import Agent
 from braided.peers.discovery import Discovery
@@ -27,7 +27,6 @@ from braided.peers.host import Job
 from braided.peers.machine import RealMachine
 from braided.peers.messages import LIMIT, Contact, Done, Ping
 from braided.peers.peer import Peer, Settings
-from braided.routing.files import LocalFiles
 
 # Framing.
 
@@ -289,14 +288,13 @@ def test_peers_over_tls_find_each_other_run_a_component_and_move_it(tmp_path: Pa
             node = await Node(name).start()
             node.machine.contact = node.contact  # type: ignore[attr-defined]
             host = ModelHost(node.machine, lambda: int((asyncio.get_running_loop().time() - started) * 50))  # type: ignore[arg-type]
-            peer = Peer(node.contact, node.machine, host, LocalFiles(tmp_path), quick)
+            peer = Peer(node.contact, node.machine, host, str(tmp_path), quick)
             node.receive = peer.agent.receive
             others = [await node.transport.greet(nodes[0].contact.address)] if nodes else []
             await peer.start(others)
             peers[name] = peer
             nodes.append(node)
         output = str(tmp_path / "topics" / "one")
-        create_topic(output, "{}")
         await peers["west"].submit(Job("one", "sum.numbers", (), (output,), str(tmp_path / "checkpoints")))
         await _until(lambda: any(peer.holding.names for peer in peers.values()))
         source = next(name for name, peer in peers.items() if peer.holding.names)

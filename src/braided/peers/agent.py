@@ -15,6 +15,7 @@ M = TypeVar("M", bound=Message)
 Answer = Message | None | Awaitable[Message | None]
 MAX_ASKED = 10_000  # questions that wait for a reply
 MAX_ANSWERING = 1_000  # questions whose answer takes time
+_FORGET = 1.05
 
 
 class Agent:
@@ -30,6 +31,8 @@ class Agent:
         self.patience = patience
         """Seconds to wait for a reply, where the caller does not say."""
         self.counts: Counter[str] = Counter()
+        self.latency: dict[str, float] = {}
+        """Seconds to peers that have answered, by their ids: half of the shortest time that an answer took recently."""
         self.seen: list[Callable[[Contact], None]] = []
         """Called with everybody who is heard of at first hand."""
         self.missed: list[Callable[[Contact], None]] = []
@@ -52,8 +55,7 @@ class Agent:
     async def ask(self, to: Contact, message: Message, patience: float | None = None) -> Message | None:
         """Send a message and return its reply, None if there was none in time. Asking oneself costs no message."""
         if to.node == self.contact.node:
-            answer = self._answer(self.contact, message)
-            return await answer if isinstance(answer, Awaitable) else answer
+            return await self._wait_for(self._answer(self.contact, message))
         if len(self._asked) >= MAX_ASKED:
             self.counts["not asked"] += 1
             return None
@@ -67,6 +69,7 @@ class Agent:
                 future.set_result(None)
 
         cancel = self.machine.later(self.patience if patience is None else patience, give_up)
+        begun = self.machine.now()
         self._send(to, Envelope(self.contact, number, False, message))
         try:
             reply = await future
@@ -77,7 +80,15 @@ class Agent:
             self.counts["no reply"] += 1
             for call in self.missed:
                 call(to)
+        else:
+            self._note_latency(to.node, (self.machine.now() - begun) / 2)
         return reply
+
+    def _note_latency(self, node: str, seconds: float) -> None:
+        """Keep the shortest, which slowly grows: some answers take work, and ways change."""
+        if node not in self.latency and len(self.latency) >= MAX_ASKED:
+            self.latency.clear()
+        self.latency[node] = min(seconds, _FORGET * self.latency.get(node, seconds))
 
     def receive(self, node: str, frame: bytes) -> None:
         """Take a frame that `node` has sent, as its certificate proves."""
@@ -124,11 +135,15 @@ class Agent:
     async def _reply_later(self, envelope: Envelope, answer: Awaitable[Message | None]) -> None:
         self._answering += 1
         try:
-            self._reply(envelope, await answer)
-        except (BraidedError, OSError) as error:  # OSError: storage is out of reach
-            self._reply(envelope, Done(False, str(error)[:1000]))
+            self._reply(envelope, await self._wait_for(answer))
         finally:
             self._answering -= 1
+
+    async def _wait_for(self, answer: Answer) -> Message | None:
+        try:
+            return await answer if isinstance(answer, Awaitable) else answer
+        except (BraidedError, OSError) as error:  # OSError: storage is out of reach
+            return Done(False, str(error)[:1000])
 
     def _reply(self, envelope: Envelope, answer: Message | None) -> None:
         if answer is not None:

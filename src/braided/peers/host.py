@@ -26,6 +26,7 @@ class Job:
     checkpoint : a folder; every epoch has one of its own below it, begun as a clone of the last.
     definition : for the host alone.
     cores : what it needs, at least.
+    computes : the signature of what it computes (`composition.py`), where it may be shared.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Job:
     checkpoint: str = ""
     definition: str = ""
     cores: float = 0.0
+    computes: str = ""
 
     def __post_init__(self) -> None:
         check_name(self.name, "component")
@@ -51,6 +53,8 @@ class Host(Protocol):
     from it, running a planned batch again over the same input.
     """
 
+    cores: float
+    """What this peer was given."""
     ended: Callable[[str, str], None]
     """Called with the name of a component that ended by itself, and why: it failed, or its output has another owner."""
 
@@ -74,10 +78,11 @@ class Host(Protocol):
 
 
 class Jobs:
-    """The components of a fleet, in storage that all peers reach."""
+    """The components of a fleet, in storage that all peers reach. A component never changes, so each is read once."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
+        self._known: dict[str, Job] = {}
 
     def add(self, job: Job) -> None:
         """Add a component; the same one twice is no error."""
@@ -88,12 +93,15 @@ class Jobs:
 
     def read(self, name: str) -> Job:
         """Return a component."""
+        if name in self._known:
+            return self._known[name]
         check_name(name, "component")
         content = self._files.read(f"{_FOLDER}/{name}.json")
         if content is None:
             raise PeerError(f"component={name!r}: the fleet has no such component")
         try:
-            return read(Job, json.loads(content))
+            job = self._known[name] = read(Job, json.loads(content))
+            return job
         except (ValueError, PeerError) as error:
             raise PeerError(f"{_FOLDER}/{name}.json: is damaged ({error}); restore it from a copy") from error
 

@@ -30,7 +30,7 @@ class ComponentLoad:
 
     load : its CPU over the peer's cores.
     busy : the time of a batch over the trigger's interval; above 1 it falls behind.
-    backlog : rows that wait.
+    backlog : rows that wait. rate : rows that it writes, a second.
     """
 
     name: str
@@ -38,6 +38,7 @@ class ComponentLoad:
     load: float
     busy: float = 0.0
     backlog: int = 0
+    rate: float = 0.0
 
 
 @message

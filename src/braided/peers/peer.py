@@ -11,46 +11,57 @@ from braided.peers.discovery import Discovery
 from braided.peers.guardian import Guardian
 from braided.peers.holding import Holding
 from braided.peers.host import Host, Job, Jobs
+from braided.peers.launch import Launcher
 from braided.peers.leases import SPAN, Leases
 from braided.peers.loads import PERIOD, LoadReporter
 from braided.peers.machine import Machine
+from braided.peers.master import INTERVAL, Master
 from braided.peers.messages import Contact
 from braided.peers.migration import REHEARSAL, Migrator
 from braided.peers.names import check_pattern
+from braided.peers.survey import Survey
 from braided.peers.watch import Move, Watch
-from braided.routing.files import Files
+from braided.routing.files import files_at
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Times, in seconds.
+    """Times, in seconds, and how long to search.
 
     period : between two measurements of the load.
     ttl : after which a host that is not heard of is no longer found.
     span : T of a lease: a component of a peer that has died is taken over after it.
     rehearsal : that a target may take to get ready.
+    placement : between two searches for a better placement.
+    evaluations : after which a search ends, instead of after half a second: the same on every machine.
     """
 
     period: float = PERIOD
     ttl: float = 60.0
     span: float = SPAN
     rehearsal: float = REHEARSAL
+    placement: float = INTERVAL
+    evaluations: int | None = None
 
     def __post_init__(self) -> None:
-        for name, value in vars(self).items():
+        for name in ("period", "ttl", "span", "rehearsal", "placement"):
+            value = getattr(self, name)
             if not 0 < value < float("inf"):
                 raise PeerError(f"{name}={value}: write seconds above 0")
+        if self.evaluations is not None and self.evaluations < 1:
+            raise PeerError(f"evaluations={self.evaluations}: write at least 1, or nothing for half a second")
 
 
 class Peer:
     """One peer of a fleet.
 
-    files : the fleet's directory, which all peers reach.
+    storage : the fleet's directory, which all peers reach.
     """
 
     def __init__(
-        self, contact: Contact, machine: Machine, host: Host, files: Files, settings: Settings | None = None
+        self, contact: Contact, machine: Machine, host: Host, storage: str, settings: Settings | None = None
     ) -> None:
+        files = files_at(storage, "storage")
         settings = settings or Settings()
         self.host = host
         self.agent = Agent(contact, machine)
@@ -60,13 +71,24 @@ class Peer:
         self.watch = Watch(self.discovery, self.migrator.order, period=settings.period)
         self.reporter = LoadReporter(self.discovery, host.measure, period=settings.period)
         self.guardian = Guardian(self.agent, self.discovery, self.watch, self.holding)
+        self.survey = Survey(self.agent, self.discovery, host)
+        self.launcher = Launcher(self.agent, self.holding, self.survey, storage)
+        self.master = Master(
+            self.agent,
+            self.discovery,
+            self.holding,
+            self.survey,
+            self.migrator,
+            interval=settings.placement,
+            evaluations=settings.evaluations,
+        )
 
     async def start(self, others: Iterable[Contact] = ()) -> None:
         """Join the fleet by peers that are there, and take part in everything from now on."""
         await self.discovery.join(others)
         for pattern in self.host.offers():
             await self.discovery.register(check_pattern(pattern))
-        for part in (self.discovery, self.reporter, self.watch, self.guardian):
+        for part in (self.discovery, self.reporter, self.watch, self.guardian, self.master):
             self.agent.machine.spawn(part.keep())
 
     async def submit(self, job: Job) -> None:
