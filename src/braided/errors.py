@@ -23,3 +23,7 @@ class TopicError(BraidedError):
 
 class PeerError(BraidedError):
     """A fleet of peers: a message, a lease, a component or a placement that cannot be accepted."""
+
+
+class JobError(BraidedError):
+    """A job file that cannot be accepted; the message has the line and the key."""
