@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 from typing import Any
 
@@ -13,10 +14,12 @@ from hypothesis import strategies as st
 from profiles import examples
 
 from braided.errors import PeerError
-from braided.peers.messages import LIMIT, Contact, Done, Envelope, Ping, decode, encode
+from braided.peers.messages import LIMIT, Contact, Done, Envelope, Ping, decode, encode, kinds
+from braided.peers.peer import Peer
 from braided.peers.virtual import VirtualNetwork, run
 
 NORTH = contact("north")
+assert Peer  # with it all kinds of messages are there
 
 
 def _content(**changes: Any) -> bytes:
@@ -71,6 +74,19 @@ def test_anything_else_that_comes_is_dropped_and_counted(sent: Any) -> None:
     made, _ = agent(VirtualNetwork(), "north")
     made.receive(NORTH.node, frame)
     assert made.counts["malformed"] + made.counts["unasked"] == 1
+
+
+@settings(max_examples=examples(500), deadline=None)
+@given(st.data())
+def test_no_body_of_any_kind_of_message_does_more_than_be_refused(data: st.DataObject) -> None:
+    name = data.draw(st.sampled_from(sorted(kinds())))
+    fields = [field.name for field in dataclasses.fields(kinds()[name])]  # type: ignore[arg-type]
+    body = data.draw(st.dictionaries(st.sampled_from(fields), _JSON) if fields else _JSON)
+    try:
+        envelope = decode(_content(kind=name, body=body))
+    except PeerError:
+        return
+    assert decode(encode(envelope)) == envelope
 
 
 def test_too_large_a_message_is_not_sent() -> None:

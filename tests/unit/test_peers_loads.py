@@ -223,6 +223,21 @@ def test_a_silent_peer_is_forgotten() -> None:
     run(watch())
 
 
+def test_peers_and_components_that_are_gone_do_not_fill_the_watch() -> None:
+    async def watch() -> None:
+        made, _ = agent(VirtualNetwork(), "a")
+        watch = Watch(Discovery(made), lambda move: asyncio.sleep(0, True))
+        for number in range(300):
+            name = f"peer{number}"
+            part = ComponentLoad(f"component{number}", "join", 0.3)
+            watch._update(contact(name), LoadUpdate((0.9, 0.9, 0.9), ("join",), (part,)))
+            watch.step()
+            watch.loads.forget(contact(name).node)
+        assert len(watch._hosts) <= 103
+
+    run(watch())
+
+
 def test_averages_begin_as_reported() -> None:
     loads = _history((0.9, 0.5, 0.2))
     assert [float(loads.over(horizon)[0]) for horizon in (1, 5)] == pytest.approx([0.9, 0.5])

@@ -7,6 +7,7 @@ An agent uses nothing else of the world, so the same agent runs over TLS and, by
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, TypeVar
@@ -14,6 +15,7 @@ from typing import Any, Protocol, TypeVar
 from braided.peers.messages import Contact
 
 T = TypeVar("T")
+_log = logging.getLogger("braided")
 
 
 class Machine(Protocol):
@@ -64,7 +66,12 @@ class RealMachine:
         """See `Machine`."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            _log.error("a task of the agent has failed", exc_info=task.exception())
 
     async def blocking(self, call: Callable[[], T]) -> T:
         """See `Machine`."""

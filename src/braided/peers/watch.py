@@ -18,6 +18,7 @@ from braided.peers.messages import Contact, Done, Message
 from braided.peers.names import covers
 
 MAX_COMPONENTS = 4096
+_GONE = 100
 FLOOR = 0.5
 """A peer that uses less than half of its cores is not hot, whatever the others do: a move costs a gap."""
 GAIN = 0.1
@@ -85,6 +86,7 @@ class Watch:
             for call in self.silent:
                 call(contact)
         reports = self.loads.reports()
+        self._renumber(len(reports))
         for node in reports:
             self._host(node)
         patterns = sorted({pattern for _, report in reports.values() for pattern in report.hosts})
@@ -148,6 +150,13 @@ class Watch:
     def _update(self, sender: Contact, update: LoadUpdate) -> Message:
         self.loads.update(sender, update)
         return Done()
+
+    def _renumber(self, hosts: int) -> None:
+        """Start numbers anew when most are of peers and components that are gone: a restarted peer is a new one."""
+        full = len(self._components) >= MAX_COMPONENTS or len(self._hosts) > 2 * hosts + _GONE
+        if full and not self._migrations.busy:
+            self._hosts, self._components, self._rules = {}, {}, {}
+            self._migrations = Migrations(MAX_COMPONENTS)
 
     def _host(self, node: str) -> int:
         return self._hosts.setdefault(node, len(self._hosts))
