@@ -16,6 +16,7 @@ from fleets import contact
 from braided.direct.topic import Topic, create_topic, digest
 from braided.direct.writing import DataFile
 from braided.errors import BraidedError, PeerError
+from braided.peers.checkpoints import Checkpoints
 from braided.peers.host import Job
 from braided.peers.leases import Position
 from braided.peers.loads import ComponentLoad, Measured
@@ -54,7 +55,8 @@ class ModelHost:
         return Measured(self.load(), parts)
 
     async def rehearse(self, job: Job) -> None:
-        await self.machine.sleep(self.machine.random.uniform(0.1, 1.0))
+        with Checkpoints(job.checkpoint).rehearsal():
+            await self.machine.sleep(self.machine.random.uniform(0.1, 1.0))
         if self.refuses:
             raise PeerError("no room")
         self.rehearsed.append(job.name)
@@ -90,13 +92,13 @@ class _Component:
         self.is_killed = False
         self._stop: asyncio.Future[Position] | None = None
         self._topic = create_topic(job.outputs[0], "{}")
-        self._files = LocalFiles(Path(job.checkpoint) / f"{epoch:06d}")
         self._batch, self._done, self._sum = 0, 0, 0
 
     async def open(self, expected: Position | None) -> None:
         blocking = self.host.machine.blocking
         self._writer = await blocking(lambda: self._topic.claim(self.job.name, epoch=self.epoch))
-        await self._clone()
+        folder = await blocking(lambda: Checkpoints(self.job.checkpoint).open(self.epoch))
+        self._files = LocalFiles(folder)
         names = await blocking(lambda: self._files.names("commits"))
         self._batch = len(names)
         if names:
@@ -105,18 +107,6 @@ class _Component:
             self._done, self._sum = last["done"], last["sum"]
         if expected is not None and self._position() != expected:
             raise PeerError(f"{self.job.name}: is at {self._position()}, not at {expected}")
-
-    async def _clone(self) -> None:
-        """Copy the checkpoint of the last epoch that got as far as to have one; what was written last is listed first."""
-        blocking, root = self.host.machine.blocking, LocalFiles(Path(self.job.checkpoint))
-        before = [name for name in sorted(root.names("")) if name < f"{self.epoch:06d}" and root.names(f"{name}/ready")]
-        if before:
-            source = LocalFiles(Path(self.job.checkpoint) / before[-1])
-            listed = {kind: await blocking(lambda: source.names(kind)) for kind in ("commits", "state", "offsets")}  # noqa: B023
-            for kind, names in listed.items():
-                for name in names:
-                    self._files.replace(f"{kind}/{name}", source.read(f"{kind}/{name}") or b"")
-        await blocking(lambda: self._files.replace("ready/ready", b"1"))
 
     def _position(self) -> Position:
         return Position(self._batch - 1, digest(str(self._done)) if self._batch else "")
@@ -160,6 +150,7 @@ class _Component:
         self._done, self._sum = stop, total
         await machine.blocking(lambda: self._files.replace(f"commits/{self._batch}", b"1"))
         self._batch += 1
+        await machine.blocking(lambda: Checkpoints(self.job.checkpoint).clean(self.epoch))
 
 
 class ModelFleet:
