@@ -13,8 +13,21 @@ from fleets import agent, contact
 from braided.errors import PeerError
 from braided.peers.buckets import key_of
 from braided.peers.discovery import Discovery
-from braided.peers.loads import ComponentLoad, LoadReporter, LoadUpdate, Measured, ReportedLoads, _history
+from braided.peers.index import MAX_TOLD as MAX_HOSTS_TOLD
+from braided.peers.index import Hosts
+from braided.peers.loads import (
+    MAX_TOLD,
+    ComponentLoad,
+    LoadReporter,
+    LoadUpdate,
+    Measured,
+    ReportedLoads,
+    _history,
+    largest,
+)
+from braided.peers.messages import LIMIT, Contact, Envelope, encode
 from braided.peers.names import check_operator, check_pattern, covers, patterns_of
+from braided.peers.survey import MAX_LATENCIES, Description
 from braided.peers.virtual import VirtualNetwork, run
 from braided.peers.watch import Move, Watch
 
@@ -236,6 +249,21 @@ def test_peers_and_components_that_are_gone_do_not_fill_the_watch() -> None:
         assert len(watch._hosts) <= 103
 
     run(watch())
+
+
+def test_reports_of_many_components_and_hosts_fit_into_a_message() -> None:
+    parts = tuple(ComponentLoad("c" * 96 + f"{number:04d}", "o" * 100, number / 1000 + 1 / 3) for number in range(900))
+    told = largest(parts)
+    assert [part.load for part in told[:2]] == [parts[899].load, parts[898].load]
+    latency = {contact(f"peer{number}").node: 0.1234567890123456789 / 7 for number in range(300)}
+    host = Contact("f" * 40, "h" * 250 + ":65535", "n" * 100)
+    for sent in (
+        LoadUpdate((1 / 3, 1 / 3, 1 / 3), ("p" * 100,), told),
+        Description(1 / 3, 2.0, ("p" * 100,), told, latency),
+        Hosts((host,) * 100, (1 / 3,) * 100),
+    ):
+        assert len(encode(Envelope(host, 1, True, sent))) <= LIMIT
+    assert (MAX_TOLD, MAX_HOSTS_TOLD, MAX_LATENCIES) == (100, 100, 300)
 
 
 def test_averages_begin_as_reported() -> None:

@@ -10,7 +10,7 @@ from braided.peers.messages import Contact, Message, message
 MAX_KEYS = 10_000
 MAX_HOSTS = 1_000
 MAX_TTL = 3600.0
-MAX_TOLD = 200  # hosts in one reply
+MAX_TOLD = 100  # hosts in one reply, which must fit into a message
 
 
 @message

@@ -20,6 +20,8 @@ PERIOD = 5.0
 """Seconds between two measurements."""
 LEVELS = OverlappingLevels(floor=0.2, growth=1.5, overlap=0.3, top=1.0)
 """Six, about the paper's five. Steps of half, strips of 15% on either side: a peer's CPU wobbles by a tenth."""
+MAX_TOLD = 100
+"""Components in one message: with the longest names they fit."""
 ALIVE = 12
 """Periods after which a peer reports although nothing has changed: a minute."""
 
@@ -66,6 +68,11 @@ class Measured:
 
     load: float
     components: tuple[ComponentLoad, ...] = ()
+
+
+def largest(components: tuple[ComponentLoad, ...]) -> tuple[ComponentLoad, ...]:
+    """Return the components with the largest loads, as many as fit into a message."""
+    return tuple(sorted(components, key=lambda part: (-part.load, part.name))[:MAX_TOLD])
 
 
 class LoadReporter:
@@ -119,7 +126,7 @@ class LoadReporter:
         if not due:
             return
         loads = tuple(float(self._averages.over(horizon)[0]) for horizon in HORIZONS)
-        update = LoadUpdate(loads, tuple(sorted(self._discovery.registered)), measured.components)
+        update = LoadUpdate(loads, tuple(sorted(self._discovery.registered)), largest(measured.components))
         asked = self._discovery.agent.ask
         self.sent += len(due)
         replies = await asyncio.gather(*(asked(holders[node], update) for node in due))

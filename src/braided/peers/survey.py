@@ -10,11 +10,11 @@ from braided.errors import PeerError
 from braided.peers.agent import Agent
 from braided.peers.discovery import Discovery
 from braided.peers.host import Host
-from braided.peers.loads import ComponentLoad
+from braided.peers.loads import ComponentLoad, largest
 from braided.peers.messages import Contact, Message, expect, message
 from braided.peers.names import check_pattern, patterns_of
 
-MAX_LATENCIES = 500  # in one answer
+MAX_LATENCIES = 300  # in one answer
 
 
 @message
@@ -67,4 +67,5 @@ class Survey:
     def _describe(self) -> Message:
         measured = self._host.measure()
         nearest = sorted(self._agent.latency.items(), key=lambda seen: seen[1])[:MAX_LATENCIES]
-        return Description(measured.load, self._host.cores, self._host.offers(), measured.components, dict(nearest))
+        told = largest(measured.components)
+        return Description(measured.load, self._host.cores, self._host.offers(), told, dict(nearest))
