@@ -46,4 +46,5 @@ async def live(name: str, storage: str, token: str, others: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(live(*sys.argv[1:4], sys.argv[4:]))
+    own, storage_, token_, *joins = sys.argv[1:]
+    asyncio.run(live(own, storage_, token_, joins))

@@ -190,7 +190,7 @@ def test_a_target_that_cannot_leaves_the_component_where_it_is(root: Path) -> No
         fleet.hosts[target].refuses = True
         assert not await fleet.peers[source].move("one", contact(target))
         assert fleet.holders("one") == [source]
-        assert ("one", f"not moved to {target}: the rehearsal failed: no room") in fleet.peers[source].holding.events
+        assert ("one", f"not moved to {target}: not ready: no room") in fleet.peers[source].holding.events
         assert not await fleet.peers[source].move("one", contact(source))
 
     _with_fleet(root, work)
@@ -277,6 +277,38 @@ def test_a_hot_peer_is_relieved_by_the_fleet_itself_and_nothing_bounces(root: Pa
         await asyncio.sleep(50 * fleet.settings.period)
         assert [fleet.holders(job) for job in jobs] == moved
         await _finish(fleet, jobs)
+
+    run(play())
+
+
+def test_a_peer_that_is_drained_gives_everything_away_and_takes_nothing(root: Path) -> None:
+    async def play() -> None:
+        fleet = ModelFleet(root, seed=3)
+        jobs = ("one", "two")
+        await _started(fleet, "abc", jobs)
+        await asyncio.sleep(10)
+        (leaving,) = fleet.holders("one")
+        assert await fleet.peers[leaving].drain() == []
+        assert fleet.holders("one") not in ([], [leaving])
+        assert leaving not in fleet.holders("two")
+        assert not await fleet.peers[leaving].move("one", contact(leaving))
+        host = fleet.holders("one")[0]
+        events = [what for name, what in fleet.peers[host].holding.events if name == "one"]
+        assert f"not moved to {leaving}: not ready: peer {leaving} is about to leave" in events
+        fleet.kill(host)
+        await fleet.wait_for(lambda: fleet.holders("one") not in ([], [host]), 60, "another owner")
+        assert leaving not in fleet.holders("one")
+        await _finish(fleet, jobs)
+
+    run(play())
+
+
+def test_a_last_peer_keeps_what_nobody_else_can_take(root: Path) -> None:
+    async def play() -> None:
+        fleet = ModelFleet(root, seed=3)
+        await _started(fleet, "a", ("one",))
+        assert await fleet.peers["a"].drain() == ["one"]
+        await _finish(fleet, ("one",))
 
     run(play())
 

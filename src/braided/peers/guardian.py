@@ -104,6 +104,7 @@ class Guardian:
         return sorted(hosts, key=lambda host: (loads.load(host.node), host.node))
 
     async def _revive(self, sender: Contact, wanted: Revive) -> Message:
+        self._holding.check_open()
         job = await self._agent.machine.blocking(lambda: self._holding.jobs.read(wanted.component))
         if not any(covers(pattern, job.operator) for pattern in self._holding.host.offers()):
             raise PeerError(f"operator={job.operator!r}: cannot run here")

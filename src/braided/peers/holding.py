@@ -36,6 +36,8 @@ class Holding:
         self.jobs = jobs
         self.leases = leases
         self.span = span
+        self.is_closing = False
+        """Whether this peer takes no more components, because it is about to leave."""
         self.events: list[tuple[str, str]] = []
         """What happened to components here, the last thousand: (component, what)."""
         self._agent = agent
@@ -81,6 +83,11 @@ class Holding:
             raise PeerError(f"component={job.name!r}: epoch {epoch} was lost while it started")
         held.is_running = True
         self.note(job.name, f"started with epoch {epoch}")
+
+    def check_open(self) -> None:
+        """Refuse what others want this peer to take, once it is about to leave."""
+        if self.is_closing:
+            raise PeerError(f"peer {self._agent.contact.name} is about to leave")
 
     async def give(self, name: str) -> Position:
         """Stop a component between two batches and let go of its lease; return how far it has come."""

@@ -198,11 +198,12 @@ class Migrator:
             return MigrationReply(False, f"a migration of {self.under_way} is under way at the target")
         self.under_way = name
         try:
+            self._holding.check_open()
             job = await self._agent.machine.blocking(lambda: self._holding.jobs.read(name))
             await self._holding.host.rehearse(job)
         except (BraidedError, OSError) as error:
             self.under_way = None
-            return MigrationReply(False, f"the rehearsal failed: {error}"[:1000])
+            return MigrationReply(False, f"not ready: {error}"[:1000])
         self._ready[name] = ready = (sender.node, request.epoch, job)
 
         def give_up() -> None:

@@ -101,3 +101,19 @@ class Peer:
         if lease is None:
             raise PeerError(f"component={component!r}: does not run yet")
         return await self.migrator.order(Move(component, lease.holder, target, "ordered"))
+
+    async def drain(self) -> list[str]:
+        """Take no more components and give those that are here to others, the least loaded first; return what stays."""
+        self.holding.is_closing = True
+        for pattern in self.discovery.registered:
+            await self.discovery.unregister(pattern)
+        for name in self.holding.names:
+            held = self.holding.held(name)
+            if held is None:
+                continue
+            hosts = await self.survey.describe(await self.survey.hosts_of([held.job.operator]))
+            for target, _ in sorted(hosts.values(), key=lambda host: (host[1].load, host[0].node)):
+                move = Move(name, self.agent.contact, target, "its peer is about to leave")
+                if target.node != self.agent.contact.node and await self.migrator.order(move):
+                    break
+        return self.holding.names
