@@ -21,5 +21,9 @@ class TopicError(BraidedError):
     """A topic that cannot be read or written: damaged, of another query or version, taken over by another writer."""
 
 
+class PeerError(BraidedError):
+    """A fleet of peers: a message, a lease, a component or a placement that cannot be accepted."""
+
+
 class JobError(BraidedError):
     """A job file that cannot be accepted; the message has the line and the key."""

@@ -26,7 +26,7 @@ LAYERS = (
     ("specs", "jobs"),
     ("compile",),
     ("sqltext",),
-    ("local", "spark"),
+    ("local", "spark", "peers"),
     ("api", "daemon"),
     ("workloads",),
     ("cli",),

@@ -95,6 +95,26 @@ def test_what_a_crash_left_is_swept_when_a_writer_starts(topic: Topic) -> None:
     assert list(_disk(topic.data).rglob("*.parquet")) == [_disk(file) for file in topic.files()]
 
 
+def test_a_writer_that_was_stopped_after_its_claim_deletes_nothing_of_the_next(
+    topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _commit(topic.claim("q"), 0, [1])
+    _file(topic, 1, [9])
+    create = topic._files.create
+
+    def stopped(name: str, content: bytes) -> bool:
+        monkeypatch.setattr(topic._files, "create", create)
+        assert create(name, content)
+        _commit(Topic(topic.location).claim("q"), 1, [2])
+        return True
+
+    monkeypatch.setattr(topic._files, "create", stopped)
+    writer = topic.claim("q")
+    assert _values(topic) == [1, 2]
+    with pytest.raises(TopicError, match="another writer, of epoch 2, has taken the topic from this one of epoch 1"):
+        _commit(writer, 1, [2])
+
+
 def test_a_hundred_races_of_two_writers_lose_and_double_nothing(tmp_path: Path) -> None:
     for race in range(100):
         topic = create_topic(str(tmp_path / str(race)), "schema")

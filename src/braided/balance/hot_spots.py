@@ -1,16 +1,31 @@
-"""What a hot spot is: a worker overloaded now and for long, while another has room, and not just once."""
+"""What a hot spot is: a worker overloaded now and for long, while another has room, and not just once.
+
+A worker here is a worker of a query, or a peer of a fleet: whatever has a number and a load.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
-from braided.balance.loads import HORIZONS, LoadAverages
+from braided.balance.loads import HORIZONS
 from braided.errors import BraidedError
+
+
+class Averages(Protocol):
+    """Loads by number, averaged: `LoadAverages`, or what peers have reported."""
+
+    @property
+    def workers(self) -> int:
+        """How many numbers there are."""
+
+    def over(self, batches: int) -> npt.NDArray[np.float64]:
+        """Return the averages over the last 1, 5 or 15 reports."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +59,9 @@ class HotSpotRule:
     floor : 0.05. Below 5% of its share a worker has nothing to gain, and noise is large beside its load.
     horizon : 5 batches; 15 waits for a slow drift, 1 is the paper's most nervous setting.
     persistence : 3 reports, the majority of 5: one outlier cannot carry the average.
+    period : what a report is of, for the words of the reason.
 
+    >>> from braided.balance.loads import LoadAverages
     >>> rule, averages = HotSpotRule(persistence=2), LoadAverages(3)
     >>> for _ in range(2):
     ...     averages.add(np.array([0.9, 0.3, 0.1]))
@@ -62,6 +79,7 @@ class HotSpotRule:
         floor: float = 0.05,
         horizon: int = 5,
         persistence: int = 3,
+        period: str = "batches",
         streaks: Mapping[int, int] = MappingProxyType({}),
     ) -> None:
         limits = {"high": high, "relative": relative, "spread": spread, "floor": floor}
@@ -75,10 +93,12 @@ class HotSpotRule:
         if persistence < 1:
             raise BraidedError(f"{persistence=}: write the number of reports a hot spot must last, at least 1")
         self.high, self.relative, self.spread, self.floor = high, relative, spread, floor
-        self.horizon, self.persistence = horizon, persistence
+        self.horizon, self.persistence, self.period = horizon, persistence, period
         self._streaks = dict(streaks)
 
-    def judge(self, averages: LoadAverages, in_use: Sequence[int]) -> HotSpot | None:
+    def judge(
+        self, averages: Averages, in_use: Sequence[int], name: Callable[[int], str] = "worker {}".format
+    ) -> HotSpot | None:
         """Take one report; return the most loaded worker whose overload has lasted, if there is one.
 
         It is returned at every report while it lasts: whether another migration may begin is for
@@ -102,8 +122,8 @@ class HotSpotRule:
             return None
         hot, cold = int(np.where(lasting, now, -1.0).argmax()), int(now.argmin())
         reason = (
-            f"worker {workers[hot]}: load {now[hot]:.3f} and {longer[hot]:.3f} over {self.horizon} batches, "
-            f"above {limit_now:.3f} and {limit_longer:.3f}; spread {spread:.3f} to worker {workers[cold]}; "
+            f"{name(int(workers[hot]))}: load {now[hot]:.3f} and {longer[hot]:.3f} over {self.horizon} {self.period}, "
+            f"above {limit_now:.3f} and {limit_longer:.3f}; spread {spread:.3f} to {name(int(workers[cold]))}; "
             f"{self.persistence} reports"
         )
         return HotSpot(int(workers[hot]), int(workers[cold]), float(now[hot]), float(longer[hot]), spread, reason)

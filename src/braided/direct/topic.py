@@ -198,8 +198,11 @@ class Topic:
         """Say what the times of its columns are."""
         self._files.replace(_MARKS, json.dumps(marks).encode())
 
-    def claim(self, owner: str, batch: int = 0) -> TopicWriter:
-        """Become the writer, from a batch on: whoever was before can commit no more."""
+    def claim(self, owner: str, batch: int = 0, epoch: int | None = None) -> TopicWriter:
+        """Become the writer, from a batch on: whoever was before can commit no more.
+
+        `epoch` is that of a lease that nobody else can have; where one as high has claimed already, it is refused.
+        """
         while True:
             self.first()  # says so if older ones are missing
             latest = self.latest()
@@ -214,10 +217,23 @@ class Topic:
                     f"{self.location}: belongs to the query {before.owner}, this is {owner}; give the checkpoint that "
                     "wrote it, or another path"
                 )
-            epoch = 0 if before is None else before.epoch + 1
-            claim = Manifest(latest + 1, "claim", epoch, owner)
-            if self._files.create(_name(claim.slot), to_bytes(claim)):
-                return TopicWriter(self, self._files, claim, self._last_batch(latest))
+            newest = -1 if before is None else before.epoch
+            if epoch is not None and epoch <= newest:
+                raise TopicError(
+                    f"{self.location}: a writer of epoch {newest} has taken the topic before this one of epoch {epoch}"
+                )
+            last = self._last_batch(latest)
+            left = self._uncommitted(last)
+            claim = Manifest(latest + 1, "claim", newest + 1 if epoch is None else epoch, owner)
+            if self._files.create(_name(claim.slot), to_bytes(claim)) or (
+                # A store may have created it and lost the answer. The lease's epoch says that it is ours.
+                epoch is not None and self.manifest(claim.slot) == claim
+            ):
+                # Nobody can commit these any more, however late they are deleted. Files that came after the claim may
+                # be of a writer that has claimed the topic since: this one may have been stopped in between.
+                for name in left:
+                    delete_file(f"{self.data}/{name}")
+                return TopicWriter(self, self._files, claim, last)
 
     def _last_batch(self, slot: int) -> Manifest | None:
         """Return the newest entry with files at or before a slot."""
@@ -339,9 +355,12 @@ class Topic:
             if f"{folder}/{name}" not in kept:
                 delete_file(f"{self.data}/{folder}/{name}")
 
-    def batches_with_files(self) -> list[int]:
-        """Return the batches that have a folder, committed or not."""
-        return sorted(int(name) for name in self._files.names(_DATA) if name.isdigit())
+    def _uncommitted(self, last: Manifest | None) -> list[str]:
+        """Return the files of the last batch, and of batches after it, that no manifest names."""
+        done, committed = (-1, set()) if last is None else (last.batch, {file.name for file in last.files})
+        folders = [name for name in self._files.names(_DATA) if name.isdigit() and int(name) >= done]
+        found = [f"{folder}/{name}" for folder in folders for name in self._files.names(f"{_DATA}/{folder}")]
+        return [name for name in found if name not in committed]
 
 
 class TopicWriter:
@@ -353,12 +372,6 @@ class TopicWriter:
         self._claim = claim
         self._next = claim.slot + 1
         self._last = last
-        done = -1 if last is None else last.batch
-        for batch in topic.batches_with_files():
-            if batch > done:
-                topic.sweep(batch)
-        if last is not None:
-            topic.sweep(last.batch, last.files)
 
     def commit(self, batch: int, offsets: str, files: Sequence[DataFile]) -> bool:
         """Add a batch to the log; False, and its files are deleted, if it is there already.

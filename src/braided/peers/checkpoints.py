@@ -1,0 +1,102 @@
+"""Checkpoints of a component: one for each epoch, begun as a clone of the last by hard links.
+
+```
+ ROOT/000000000003/             the checkpoint of epoch 3; its name appears when it is whole
+ ROOT/.000000000004-1f3a.../    a clone that is being made, or was left by a death
+ ROOT/.rehearsal-77c0.../       a clone to try a batch on
+```
+
+Precondition: files are replaced by renaming, never rewritten, as Spark and Braided do on every file system. Then a
+link keeps what it was made of. A clone for an epoch must be made after the epoch has claimed the component's topics.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from braided.errors import PeerError
+
+_EPOCH = re.compile(r"[0-9]{12}")
+# Written last in a batch, so taken first: whatever is noted as committed has its state and its plan in the clone.
+_FIRST = "commits"
+# Written first in a batch, so taken last.
+_LAST = "offsets"
+
+
+class Checkpoints:
+    """The folder of one component's checkpoints, on a file system with hard links that all peers reach."""
+
+    def __init__(self, root: str) -> None:
+        if "://" in root:
+            raise PeerError(f"checkpoint={root!r}: write a path; clones need a file system with hard links")
+        self._root = Path(root)
+
+    def open(self, epoch: int) -> Path:
+        """Return the checkpoint of a new epoch: a clone of the newest one before it, empty for the first."""
+        target = self._root / f"{epoch:012d}"
+        if target.exists():
+            raise PeerError(f"checkpoint={str(target)!r}: this epoch has begun before; take a new one")
+        made = self._root / f".{epoch:012d}-{secrets.token_hex(8)}"
+        before = [known for known in self.epochs() if known < epoch]
+        self._clone(self._path(before[-1]) if before else None, made)
+        try:
+            made.rename(target)
+        except OSError as error:
+            raise PeerError(f"checkpoint={str(target)!r}: {error.strerror}") from error
+        return target
+
+    @contextlib.contextmanager
+    def rehearsal(self) -> Iterator[Path]:
+        """Give a clone of the newest checkpoint, and delete it afterwards."""
+        made = self._root / f".rehearsal-{secrets.token_hex(8)}"
+        epochs = self.epochs()
+        self._clone(self._path(epochs[-1]) if epochs else None, made)
+        try:
+            yield made
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
+
+    def epochs(self) -> list[int]:
+        """Return the epochs that have a checkpoint."""
+        try:
+            names = os.listdir(self._root)
+        except FileNotFoundError:
+            return []
+        return sorted(int(name) for name in names if _EPOCH.fullmatch(name))
+
+    def clean(self, epoch: int, keep: int = 2) -> None:
+        """Delete all but the newest checkpoints, for the holder of an epoch once it has committed; of later ones none.
+
+        A former owner that still writes to its own finds it gone, and fails, as its commit would.
+        """
+        for old in [known for known in self.epochs() if known <= epoch][: -max(1, keep)]:
+            shutil.rmtree(self._path(old), ignore_errors=True)
+
+    def _path(self, epoch: int) -> Path:
+        return self._root / f"{epoch:012d}"
+
+    def _clone(self, source: Path | None, target: Path) -> None:
+        target.mkdir(parents=True)
+        if source is None:
+            return
+        names = sorted(os.listdir(source), key=lambda name: (name == _LAST, name != _FIRST, name))
+        for name in names:
+            _link(source / name, target / name)
+
+
+def _link(source: Path, target: Path) -> None:
+    """Link a file, or all below a folder. What is deleted meanwhile was no longer needed, and is left out."""
+    if source.is_dir():
+        target.mkdir(exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            for name in sorted(os.listdir(source)):
+                _link(source / name, target / name)
+        return
+    with contextlib.suppress(FileNotFoundError):
+        os.link(source, target)

@@ -1,0 +1,110 @@
+"""What runs components: the small interface that a peer needs of it, and the description of a component."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from braided.errors import PeerError
+from braided.peers.fields import plain, read
+from braided.peers.leases import Position
+from braided.peers.loads import Measured
+from braided.peers.messages import check_name
+from braided.peers.names import check_operator
+from braided.routing.files import Files
+
+_FOLDER = "components"
+
+
+@dataclass(frozen=True)
+class Job:
+    """A component as it is stored: what any peer needs to run it.
+
+    inputs, outputs : the locations of its topics.
+    checkpoint : a folder; every epoch has one of its own below it, begun as a clone of the last.
+    definition : for the host alone.
+    cores : what it needs, at least.
+    computes : the signature of what it computes (`composition.py`), where it may be shared.
+    """
+
+    name: str
+    operator: str
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    checkpoint: str = ""
+    definition: str = ""
+    cores: float = 0.0
+    computes: str = ""
+
+    def __post_init__(self) -> None:
+        check_name(self.name, "component")
+        check_operator(self.operator)
+        if self.cores < 0:
+            raise PeerError(f"cores={self.cores}: write how many it needs, not below 0")
+
+
+class Host(Protocol):
+    """Runs components on one peer.
+
+    Exactly once rests on three duties of `start`, in this order: claim every output with the epoch, so that no former
+    owner can commit from then on; only then clone the checkpoint of the last epoch, which nobody else writes to; go on
+    from it, running a planned batch again over the same input.
+    """
+
+    cores: float
+    """What this peer was given."""
+    ended: Callable[[str, str], None]
+    """Called with the name of a component that ended by itself, and why: it failed, or its output has another owner."""
+
+    def offers(self) -> tuple[str, ...]:
+        """Return the operators that can run here, by name or pattern."""
+
+    def measure(self) -> Measured:
+        """Return the load of the last period."""
+
+    async def rehearse(self, job: Job) -> None:
+        """Warm up: run a batch on a clone of the checkpoint into no sink; `PeerError` says why this peer cannot."""
+
+    async def start(self, job: Job, epoch: int, expected: Position | None) -> None:
+        """Go on with a component; `PeerError` if it cannot, or if it has not come exactly as far as expected."""
+
+    async def stop(self, name: str) -> Position:
+        """Stop a component between two batches, and return how far it has come."""
+
+    def kill(self, name: str) -> None:
+        """Stop a component at once, as it is no longer this peer's; no error if it does not run."""
+
+
+class Jobs:
+    """The components of a fleet, in storage that all peers reach. A component never changes, so each is read once."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._known: dict[str, Job] = {}
+
+    def add(self, job: Job) -> None:
+        """Add a component; the same one twice is no error."""
+        if not self._files.create(f"{_FOLDER}/{job.name}.json", json.dumps(plain(job)).encode()):
+            found = self.read(job.name)
+            if found != job:
+                raise PeerError(f"component={job.name!r}: the fleet has another of this name; choose a new one")
+
+    def read(self, name: str) -> Job:
+        """Return a component."""
+        if name in self._known:
+            return self._known[name]
+        check_name(name, "component")
+        content = self._files.read(f"{_FOLDER}/{name}.json")
+        if content is None:
+            raise PeerError(f"component={name!r}: the fleet has no such component")
+        try:
+            job = self._known[name] = read(Job, json.loads(content))
+            return job
+        except (ValueError, PeerError) as error:
+            raise PeerError(f"{_FOLDER}/{name}.json: is damaged ({error}); restore it from a copy") from error
+
+    def names(self) -> list[str]:
+        """Return the names of all components."""
+        return sorted(name.removesuffix(".json") for name in self._files.names(_FOLDER) if name.endswith(".json"))

@@ -1,0 +1,91 @@
+"""Launching an application: composed from what peers say of themselves, then started where the composition says."""
+
+from __future__ import annotations
+
+from braided.errors import PeerError
+from braided.peers.agent import Agent
+from braided.peers.composition import Application, Candidate, Composition, Placed, Running, compose
+from braided.peers.guardian import Revive
+from braided.peers.holding import Holding
+from braided.peers.host import Job
+from braided.peers.messages import Contact, Done
+from braided.peers.survey import Survey
+
+
+class Launcher:
+    """Part of every peer: composes applications for whoever asks it.
+
+    root : where topics and checkpoints of new components are, on storage that all peers reach.
+    """
+
+    def __init__(self, agent: Agent, holding: Holding, survey: Survey, root: str) -> None:
+        self._agent = agent
+        self._holding = holding
+        self._survey = survey
+        self._root = root.rstrip("/")
+
+    async def compose(self, application: Application) -> Composition:
+        """Return where an application would run, and why not if it cannot: a dry run."""
+        composition, _ = await self._compose(application)
+        return composition
+
+    async def launch(self, application: Application) -> list[Job]:
+        """Start an application; return its new components. What no peer takes at once is left to its guardian."""
+        composition, contacts = await self._compose(application)
+        jobs = self.jobs(application, composition)
+        placed = [one for one in composition.placed if one.shared is None]
+        for job, one in zip(jobs, placed, strict=True):
+            # Its guardian may see it first, and give it to another: as good, if not as near.
+            await self._agent.machine.blocking(lambda: self._holding.jobs.add(job))  # noqa: B023
+            reply = await self._agent.ask(contacts[one.node], Revive(job.name, -1), self._holding.span)
+            if reply != Done():
+                self._holding.note(job.name, f"peer {contacts[one.node].name} did not take it: {reply}")
+        return jobs
+
+    def jobs(self, application: Application, composition: Composition) -> list[Job]:
+        """Return the components that a composition adds to a fleet."""
+        outputs = {one.step.name: self._output(application, one) for one in composition.placed}
+        return [
+            Job(
+                f"{application.name}.{one.step.name}",
+                one.step.operator,
+                tuple(outputs.get(name, name) for name in one.step.inputs),
+                (outputs[one.step.name],),
+                f"{self._root}/checkpoints/{application.name}.{one.step.name}",
+                one.step.definition,
+                one.step.cores,
+                one.signature,
+            )
+            for one in composition.placed
+            if one.shared is None
+        ]
+
+    def _output(self, application: Application, placed: Placed) -> str:
+        if placed.shared is not None:
+            return placed.shared.output
+        return f"{self._root}/topics/{application.name}.{placed.step.name}"
+
+    async def _compose(self, application: Application) -> tuple[Composition, dict[str, Contact]]:
+        hosts = await self._survey.hosts_of({step.operator for step in application.steps})
+        running, holders = await self._running()
+        known = {contact.node: contact for contact in (*holders, *hosts)}
+        described = await self._survey.describe(known.values())
+        if not described:
+            raise PeerError("no peer answers; is this one connected?")
+        candidates = [
+            Candidate(node, contact.name, report.offers, report.load, report.cores, report.latency)
+            for node, (contact, report) in described.items()
+        ]
+        return compose(application, candidates, running), known
+
+    async def _running(self) -> tuple[list[Running], list[Contact]]:
+        """Return the components of the fleet that say what they compute, and the peers that they run at."""
+        machine, holding = self._agent.machine, self._holding
+        found, holders = [], []
+        for name in await machine.blocking(holding.jobs.names):
+            job = await machine.blocking(lambda: holding.jobs.read(name))  # noqa: B023
+            lease = await machine.blocking(lambda: holding.leases.newest(name))  # noqa: B023
+            if lease is not None and job.computes and job.outputs:
+                found.append(Running(name, job.computes, lease.holder.node, job.outputs[0]))
+                holders.append(lease.holder)
+        return found, holders

@@ -1,0 +1,111 @@
+"""What a placement is measured by: the paper's individuum and fitness, with CPU limits (EBS, section 4.3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from braided.errors import PeerError
+
+Allocation = npt.NDArray[np.int64]
+"""The individuum: the host of every component."""
+Floats = npt.NDArray[np.float64]
+_SLACK = 1e-9  # sums of CPU shares that are equal on paper
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """n components on m hosts.
+
+    traffic : n x n, events a second from one component to another.
+    latency : m x m, seconds between hosts.
+    cpu : what each component takes. limits : what each host has.
+    allowed : n x m, whether a host can run a component; all can if it is not given.
+    per_event, per_second : the weights c_t of traffic and c_l of latency. An event counts 1; a dependency over a second
+        of latency counts as 100 events a second, so that 10 ms weigh as much as one.
+
+    >>> traffic, latency = np.array([[0.0, 5.0], [0.0, 0.0]]), np.array([[0.0, 0.1], [0.1, 0.0]])
+    >>> problem = Problem(traffic, latency, np.ones(2), np.full(2, 2.0))
+    >>> problem.fitness(np.array([[0, 0], [0, 1]])).tolist()
+    [5.0, -15.0]
+    """
+
+    traffic: Floats
+    latency: Floats
+    cpu: Floats
+    limits: Floats
+    allowed: npt.NDArray[np.bool_] | None = None
+    per_event: float = 1.0
+    per_second: float = 100.0
+
+    def __post_init__(self) -> None:
+        n, m = len(self.cpu), len(self.limits)
+        shapes = (("traffic", self.traffic, (n, n)), ("latency", self.latency, (m, m)))
+        for name, values, shape in (*shapes, ("cpu", self.cpu, (n,)), ("limits", self.limits, (m,))):
+            if values.shape != shape or not np.isfinite(values).all() or (values < 0).any():
+                raise PeerError(f"{name}: give {' x '.join(map(str, shape))} finite numbers, none below 0")
+        if not n or not m:
+            raise PeerError(f"{n} components, {m} hosts: give at least one of each")
+        if self.allowed is not None and self.allowed.shape != (n, m):
+            raise PeerError(f"allowed: give {n} x {m} truths")
+        if not self.hosts_of.any(axis=1).all():
+            stuck = int(np.flatnonzero(~self.hosts_of.any(axis=1))[0])
+            raise PeerError(f"component {stuck}: no host is allowed to run it, or has {self.cpu[stuck]:.3g} CPU")
+
+    @property
+    def components(self) -> int:
+        """n."""
+        return len(self.cpu)
+
+    @property
+    def hosts(self) -> int:
+        """m."""
+        return len(self.limits)
+
+    @cached_property
+    def hosts_of(self) -> npt.NDArray[np.bool_]:
+        """n x m: whether a host can run a component, if it runs nothing else."""
+        room: npt.NDArray[np.bool_] = self.cpu[:, None] <= self.limits[None, :] + _SLACK
+        return room if self.allowed is None else room & self.allowed
+
+    @cached_property
+    def edges(self) -> tuple[Allocation, Allocation, Floats]:
+        """The dependencies: from which component, to which, and the weighted traffic."""
+        source, target = np.nonzero((self.traffic > 0) & ~np.eye(self.components, dtype=np.bool_))
+        return source, target, self.per_event * self.traffic[source, target]
+
+    def fitness(self, allocations: Allocation) -> Floats:
+        """Return f(X) for each row: traffic that stays on a host, less traffic and latency between hosts.
+
+        The paper's sum of latencies runs over all pairs; here over those that have traffic, as its text says
+        ("dependencies that cause network traffic"). What overloads a host is discarded: minus infinity.
+        """
+        source, target, weight = self.edges
+        one, other = allocations[:, source], allocations[:, target]
+        value = np.where(one == other, weight, -(weight + self.per_second * self.latency[one, other])).sum(axis=1)
+        fits = self.fits(allocations)
+        return np.where(fits, value, -np.inf)
+
+    def remote_cost(self, allocation: Allocation) -> float:
+        """Return the weighted traffic and latency between hosts alone, which is what a fleet pays."""
+        source, target, weight = self.edges
+        one, other = allocation[source], allocation[target]
+        return float(np.where(one == other, 0.0, weight + self.per_second * self.latency[one, other]).sum())
+
+    def loads(self, allocations: Allocation) -> Floats:
+        """Return the CPU of every host, a row for each allocation."""
+        return np.stack([(allocations == host) @ self.cpu for host in range(self.hosts)], axis=1)
+
+    def fits(self, allocations: Allocation) -> npt.NDArray[np.bool_]:
+        """Return whether every component is where it may be and no host is overloaded, for each row."""
+        room = (self.loads(allocations) <= self.limits + _SLACK).all(axis=1)
+        allowed = np.asarray(self.hosts_of[np.arange(self.components), allocations].all(axis=1))
+        return room & allowed
+
+    def check(self, allocation: Allocation) -> None:
+        """Refuse what is no allocation of this problem."""
+        if allocation.shape != (self.components,) or (allocation < 0).any() or (allocation >= self.hosts).any():
+            raise PeerError(f"allocation: give {self.components} hosts of 0 to {self.hosts - 1}")
