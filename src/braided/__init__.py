@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from braided.api import (
+    detect,
     explain,
     files,
     join,
@@ -20,8 +21,10 @@ from braided.api import (
     topic,
     write_files,
 )
-from braided.errors import BraidedError, ControlError, OptionError, StateError, TopicError
+from braided.detection.detector import Detector, KeyedDetector
+from braided.errors import BraidedError, ControlError, DetectorError, OptionError, StateError, TopicError
 from braided.spark.conf import FAST_START, SPARK_CONF
+from braided.specs.detect import Pattern
 from braided.specs.group import Join
 from braided.time.lateness import Lateness
 from braided.version import __version__
@@ -48,12 +51,17 @@ __all__ = [
     "SPARK_CONF",
     "BraidedError",
     "ControlError",
+    "Detector",
+    "DetectorError",
     "Join",
+    "KeyedDetector",
     "Lateness",
     "OptionError",
+    "Pattern",
     "StateError",
     "TopicError",
     "__version__",
+    "detect",
     "explain",
     "files",
     "join",

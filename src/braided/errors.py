@@ -19,3 +19,7 @@ class ControlError(BraidedError):
 
 class TopicError(BraidedError):
     """A topic that cannot be read or written: damaged, of another query or version, taken over by another writer."""
+
+
+class DetectorError(BraidedError):
+    """A detector that raised, or returned what it must not; the message names it, its batch and its first event."""

@@ -10,6 +10,7 @@ from braided.durations import Duration
 __all__ = [
     "ArrowData",
     "ClockRows",
+    "DetectorState",
     "Duration",
     "Evict",
     "How",
@@ -97,6 +98,9 @@ SqlOption: TypeAlias = "str | int | float | bool | Sequence[LatenessOption | Non
 
 JOIN = "join"
 """The column of a group's results that names the join of a row."""
+
+DetectorState: TypeAlias = "dict[str, Any] | list[Any] | str | float | bool | pa.RecordBatch | pa.Table | None"
+"""What a detector remembers of a key: plain JSON, or Arrow data."""
 
 Json: TypeAlias = dict[str, Any]
 """Plain JSON."""

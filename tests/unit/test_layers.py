@@ -21,11 +21,12 @@ LAYERS = (
     ("buffers", "balance", "direct"),
     ("operator",),
     ("joins", "ordering", "matching", "aggregates"),
+    ("detection",),
     ("specs",),
     ("compile",),
     ("sqltext",),
     ("local", "spark"),
-    ("api", "daemon"),
+    ("api", "daemon", "testing"),
     ("workloads",),
     ("cli",),
 )

@@ -90,6 +90,7 @@ def spec_from_json(content: Json) -> Spec:
 
 def spec_kinds() -> dict[str, type[Spec]]:
     """Return every logical operator that there is, by its kind: whatever is a spec counts."""
+    import braided.specs.detect
     import braided.specs.group
     import braided.specs.join
     import braided.specs.match
@@ -115,9 +116,10 @@ def _frozen(value: Any) -> Any:
 def _objects() -> dict[str, type]:
     """Return what options may hold beside plain values, by name. Nothing else is ever made from JSON."""
     from braided.buffers.policies.registry import POLICIES
+    from braided.specs.detect import Pattern
     from braided.specs.group import Join
 
-    return {cls.__name__: cls for cls in (Lateness, Join, *POLICIES.values())}
+    return {cls.__name__: cls for cls in (Lateness, Join, Pattern, *POLICIES.values())}
 
 
 def _to_plain(value: Any, name: str) -> Any:
