@@ -56,7 +56,8 @@ def build_detect(spec: DetectSpec, streams: tuple[Stream, ...], setting: Setting
         types[one.publishes] = schema
         same = [node for node in nodes if node.publishes == one.publishes]
         name = f"{one.publishes} ({len(same) + 1})" if same else one.publishes
-        nodes.append(Node(name, one.publishes, subscriptions(one), keys, given, schema, delay, tactic))
+        forget = None if isinstance(one, Pattern) else _forget(one)
+        nodes.append(Node(name, one.publishes, subscriptions(one), keys, given, schema, delay, tactic, forget))
     chosen = spec.chosen()
     flat = isinstance(spec.types, str)
     _check_result(chosen, keys, flat=flat)
@@ -184,11 +185,22 @@ def _delay(one: Detector) -> int | Lateness:
     return micros
 
 
+def _forget(one: Detector) -> int | None:
+    """Return after how many microseconds without events a key is forgotten; None for never."""
+    micros = None if one.forget is None else parse_duration(one.forget, f"{type(one).__name__}.forget")
+    if micros is not None and micros < 0:
+        raise OptionError(f"{type(one).__name__}.forget={one.forget!r}: negative; write '0 seconds' or more, or None")
+    return micros
+
+
 def _pattern(
     spec: DetectSpec, one: Pattern, given: pa.Schema, keys: Keys, source: Source
 ) -> tuple[pa.Schema, Tactic, int | Lateness]:
     """Return what a pattern publishes, how it is run, and its delay: until `within` has passed a match may be open."""
-    matcher = matcher_of(one.spec(spec.time, spec.key), source, keys.key)
+    try:
+        matcher = matcher_of(one.spec(spec.time, spec.key), source, keys.key)
+    except OptionError as error:
+        raise OptionError(f"Pattern({one.publishes!r}): {error}") from error
     output, moment = matcher.output, given.field(keys.time).type
     for name in (keys.time, *([AT] if AT in output.names else [])):
         if name not in output.names or output.field(name).type != moment:
@@ -232,7 +244,7 @@ def _meaning(spec: DetectSpec, nodes: Sequence[Node]) -> dict[str, Any]:
         elif isinstance(node.tactic, ManyKeys):
             meaning["state"] = [f"{field.name} {field.type}" for field in node.tactic.state]
         if not isinstance(one, Pattern):
-            meaning["learned"] = not isinstance(node.delay, int)
+            meaning |= {"learned": not isinstance(node.delay, int), "forget": node.forget}
         detectors.append(meaning)
     return {"streams": list(spec.streams), "detectors": detectors}
 

@@ -35,7 +35,7 @@ class PerKey:
 
     def open(self, node: Node, blocks: Blocks, state: list[Json] | None) -> Memory:
         """See `Tactic`."""
-        return KeyedState(blocks, node.keys, _key_fields(node), _STATES, state)
+        return KeyedState(blocks, node.keys, _key_fields(node), _STATES, node.forget, state)
 
     def run(self, node: Node, memory: Memory, events: pa.RecordBatch, turn: Turn) -> Iterator[pa.RecordBatch]:
         """See `Tactic`."""
@@ -62,7 +62,7 @@ class PerKey:
                 return [], new
             return [_with_keys(node, part, pa.concat_batches(published), np.concatenate(groups), batch)], new
 
-        yield from cast(KeyedState, memory).update(group(events, node.keys), call)
+        yield from cast(KeyedState, memory).update(group(events, node.keys), turn.until, call)
 
     def _one(
         self, node: Node, events: pa.RecordBatch, state: Any, batch: int
@@ -96,7 +96,7 @@ class ManyKeys:
 
     def open(self, node: Node, blocks: Blocks, state: list[Json] | None) -> Memory:
         """See `Tactic`."""
-        return KeyedState(blocks, node.keys, _key_fields(node), self.state, state)
+        return KeyedState(blocks, node.keys, _key_fields(node), self.state, node.forget, state)
 
     def run(self, node: Node, memory: Memory, events: pa.RecordBatch, turn: Turn) -> Iterator[pa.RecordBatch]:
         """See `Tactic`."""
@@ -122,7 +122,7 @@ class ManyKeys:
             of_rows = _checked_groups(node, rows.column(0), given, part.size, batch)
             return [_with_keys(node, part, rows.drop_columns([GROUP]), of_rows, batch)], new
 
-        yield from cast(KeyedState, memory).update(group(events, node.keys), call)
+        yield from cast(KeyedState, memory).update(group(events, node.keys), turn.until, call)
 
     def _states(
         self, node: Node, kept: pa.RecordBatch | None, given: pa.RecordBatch, count: int, batch: int

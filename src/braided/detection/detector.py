@@ -26,6 +26,8 @@ class Detector:
         column has the name that `time=` says. The key is added to it.
     delay : how much earlier than the event that triggers it a published event may be dated: a duration, or a
         `braided.Lateness` that says how that is learned. None: it is learned.
+    forget : after so long without an event the state of a key is forgotten, and its next event finds a new instance.
+        None: never; then `save` must return None for keys that need no state, or states grow with the number of keys.
 
     >>> import pyarrow as pa
     >>> import pyarrow.compute as pc
@@ -43,6 +45,7 @@ class Detector:
     publishes: str = ""
     schema: str | pa.Schema = ""
     delay: Duration | Lateness | None = None
+    forget: Duration | None = None
 
     def on_events(self, events: pa.RecordBatch) -> pa.RecordBatch | None:
         """Take the next events and return what they make certain; None for nothing.

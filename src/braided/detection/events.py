@@ -110,6 +110,25 @@ class Grouped(NamedTuple):
         return Grouped(self.rows.slice(first, end - first), bounds, self.hashes[start:stop])
 
 
+def split(events: Grouped, time: str, gap: int | None) -> tuple[Grouped, Int64s]:
+    """Cut the events of each key where more than a gap is between two; return the parts, and where keys begin then.
+
+    >>> batch = pa.record_batch({"t": pa.array([1, 2, 9, 1], pa.timestamp("us"))})
+    >>> parts, first = split(Grouped(batch, np.array([0, 3, 4]), np.array([5, 6], np.uint64)), "t", 5)
+    >>> parts.bounds.tolist(), first.tolist()
+    ([0, 2, 3, 4], [0, 2, 3])
+    """
+    if gap is None or not events.size:
+        return events, np.arange(events.size + 1)
+    times = times_of(events.rows, time)
+    cuts = np.zeros(len(times) + 1, np.bool_)
+    cuts[1:-1] = later(times[1:], times[:-1]) > gap
+    cuts[events.bounds] = True
+    bounds = np.flatnonzero(cuts)
+    first = np.searchsorted(bounds, events.bounds)
+    return Grouped(events.rows, bounds, np.repeat(events.hashes, np.diff(first))), first
+
+
 def group(rows: pa.RecordBatch, keys: Keys) -> Grouped:
     """Bring the rows of each key together, by hash; within a key they stay as they are."""
     hashes = keys.hashes(rows)

@@ -49,7 +49,7 @@ class Node:
 
     name : what messages and reports call it.
     events : the columns that it is given. schema : those that it publishes, the key and ``at`` included.
-    delay : D in microseconds, or how it is learned.
+    delay : D in microseconds, or how it is learned. forget : after how long without events a key is forgotten.
     """
 
     name: str
@@ -60,6 +60,7 @@ class Node:
     schema: pa.Schema
     delay: int | Lateness
     tactic: Tactic
+    forget: int | None = None
 
     def failed(self, what: str, events: pa.RecordBatch, batch: int, cause: Exception | None = None) -> DetectorError:
         """Return an error with all that is needed to find its cause."""

@@ -25,9 +25,9 @@ class Report:
     ``evicted``, ``refused``, ``shed`` and ``too_large``, and ``recall`` with its standard error ``recall_error``; in
     ``last`` it is that of recent rows. ``query`` has both over all workers, as ``recall`` and ``recent_recall``, and
     ``matches`` and ``open_matches`` of a pattern, and ``detectors``: of each its ``events``, those that came ``late``
-    to it, those ``waiting`` for it, ``delay`` (D, and its history where it is learned), and ``behind``, how long after the
-    streams' horizon it sees events. A worker's ``share`` is its rows and results in the last batch over
-    the mean of all workers.
+    to it, those ``waiting`` for it, ``delay`` (D, and its history where it is learned), and ``behind``, how long after
+    the streams' horizon it sees events. A worker's ``share`` is its rows and results in the last batch over the mean
+    of all workers.
     """
 
     query: Json

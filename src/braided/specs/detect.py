@@ -45,16 +45,19 @@ class Pattern:
 
     def spec(self, time: str, key: Keys) -> MatchSpec:
         """Return it as `braided.match` would have it, and refuse what that refuses."""
-        return MatchSpec(
-            time=time,
-            key=key,
-            pattern=self.pattern,
-            define=self.define,
-            measures=self.measures,
-            subsets=self.subsets,
-            within=self.within,
-            after=self.after,
-        )
+        try:
+            return MatchSpec(
+                time=time,
+                key=key,
+                pattern=self.pattern,
+                define=self.define,
+                measures=self.measures,
+                subsets=self.subsets,
+                within=self.within,
+                after=self.after,
+            )
+        except OptionError as error:
+            raise OptionError(f"Pattern({self.publishes!r}): {error}") from error
 
 
 @dataclass(frozen=True, kw_only=True)
