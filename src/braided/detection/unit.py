@@ -21,7 +21,7 @@ from braided.operator.blocks import Blocks
 from braided.operator.contract import Json
 from braided.operator.rows import Rows, Times, in_order, together
 from braided.operator.waiting import Waiting
-from braided.time.clocks import MIN_TIME
+from braided.time.clocks import MAX_TIME, MIN_TIME
 
 # So many changes are remembered for the report.
 _HISTORY = 16
@@ -80,7 +80,7 @@ class OrderingUnit:
 
     def note(self, horizon: int) -> None:
         """Remember how far behind the streams' horizon events are seen: the K of this unit, beyond theirs."""
-        if self.until > MIN_TIME and self.until <= horizon:
+        if MIN_TIME < self.until <= horizon < MAX_TIME:
             behind = horizon - self.until
             if not self._history or self._history[-1][1] != behind:
                 self._history = [*self._history, [horizon, behind]][-_HISTORY:]
