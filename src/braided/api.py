@@ -390,7 +390,7 @@ def detect(
 
     Cost: one shuffle, whatever the depth; a sort of each batch by time, and by key for each detector. State: rows and
     events that wait, and what detectors save of every key. Keys stay on their workers: use more workers than cores for
-    level load. Not supported: batch DataFrames (use `braided.local.detect`), Spark Connect.
+    level load. Batch DataFrames are run key by key. Not supported: Spark Connect.
 
     Examples
     --------

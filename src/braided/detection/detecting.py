@@ -10,10 +10,11 @@ All detectors of a key run in one worker: a hierarchy costs one shuffle, whateve
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 import pyarrow as pa
 
 from braided.detection.events import AT, TYPE, Keys, times_of
@@ -22,6 +23,7 @@ from braided.detection.node import Node
 from braided.operator.blocks import Blocks, parts_of
 from braided.operator.contract import Admitted, Json, Outcome, Work
 from braided.operator.ordering_stage import OrderingStage
+from braided.operator.store import MemoryStore
 from braided.routing.routes import route
 from braided.routing.table import RoutingTable
 from braided.time.clocks import MAX_TIME
@@ -30,6 +32,8 @@ from braided.time.stream_clock import lateness_options
 
 _PIECE_BYTES = 8 << 20
 _PIECE_ROWS = 1 << 16
+# Rows that are all there are run about so many at a time.
+_ENOUGH_ROWS = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -136,6 +140,40 @@ class Detecting:
             streams=[{"name": name, **told} for name, told in zip(self.names, stage.report(), strict=True)],
             detectors=hierarchy.report(),
         )
+
+    def detect_all(self, batches: Iterable[Sequence[tuple[pa.RecordBatch, pa.Array]]]) -> Iterator[pa.RecordBatch]:
+        """Yield the results of rows that are all there: of each stream rows, and which of the batch's they are.
+
+        Precondition: rows of a key, of all streams, come one after the other.
+        """
+        pending = [[pa.RecordBatch.from_pylist([], schema=schema)] for schema in self.schemas]
+        hashes = np.zeros(0, np.uint64)
+        sides, enough = np.zeros(0, np.int8), _ENOUGH_ROWS
+        for batch in batches:
+            of_batch, of = np.zeros(len(batch[0][1]), np.uint64), np.zeros(len(batch[0][1]), np.int8)
+            for side, (rows, own) in enumerate(batch):
+                at = own.to_numpy(zero_copy_only=False)
+                of_batch[at], of[at] = self.keys.hashes(rows), side
+                pending[side].append(rows)
+            hashes, sides = np.concatenate([hashes, of_batch]), np.concatenate([sides, of])
+            if len(hashes) < enough:
+                continue
+            others = np.flatnonzero(hashes != hashes[-1])
+            cut = int(others[-1]) + 1 if len(others) else 0
+            together = [pa.concat_batches(rows) for rows in pending]
+            ends = [int((sides[:cut] == side).sum()) for side in range(len(self.schemas))]
+            yield from self._all([rows.slice(0, end) for rows, end in zip(together, ends, strict=True)])
+            pending = [[rows.slice(end)] for rows, end in zip(together, ends, strict=True)]
+            hashes, sides = hashes[cut:], sides[cut:]
+            enough = max(_ENOUGH_ROWS, 2 * len(hashes))
+        yield from self._all([pa.concat_batches(rows) for rows in pending])
+
+    def _all(self, rows: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        streams = dict(zip(self.names, self.schemas, strict=True))
+        hierarchy = Hierarchy(streams, self.nodes, Blocks(MemoryStore(), 0, {}), None, 0)
+        for published in hierarchy.advance(rows, MAX_TIME):
+            if published.type in self.chosen:
+                yield from self._results(published)
 
     def _pieces(self, stage: OrderingStage, *, final: bool) -> Iterator[tuple[list[pa.RecordBatch], int]]:
         """Yield rows of each stream, piece by piece, with the time before which all are there."""
