@@ -30,7 +30,7 @@ from braided.time.lateness import Lateness
 from braided.version import __version__
 
 if TYPE_CHECKING:
-    from braided import local
+    from braided import local, testing
     from braided.buffers.policies.age import AGE
     from braided.buffers.policies.auto import AUTO
     from braided.buffers.policies.fifo import FIFO
@@ -74,6 +74,7 @@ __all__ = [
     "report",
     "scale",
     "sql",
+    "testing",
     "topic",
     "write_files",
 ]
@@ -91,8 +92,8 @@ _LATER = {
 
 
 def __getattr__(name: str) -> Any:
-    if name == "local":
-        return importlib.import_module("braided.local")
+    if name in ("local", "testing"):
+        return importlib.import_module(f"braided.{name}")
     if name in _LATER:
         module, attribute = _LATER[name]
         return getattr(importlib.import_module(module), attribute)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, overload
 
-from braided.detection.detector import Detector
 from braided.errors import OptionError
-from braided.specs.detect import DetectSpec, Pattern
+from braided.specs.detect import DetectSpec
 from braided.specs.group import GroupSpec, Join, centre_first, check_named
 from braided.specs.join import JoinSpec
 from braided.specs.match import MatchSpec
@@ -16,6 +15,7 @@ from braided.specs.order import OrderSpec
 from braided.specs.reference import documented
 from braided.specs.spec import spec_of
 from braided.typing import (
+    AnyDetector,
     Duration,
     Evict,
     How,
@@ -364,7 +364,7 @@ def match(
 @documented(DetectSpec)
 def detect(
     streams: Mapping[str, DataFrame],
-    detectors: Sequence[Detector | Pattern],
+    detectors: Sequence[AnyDetector],
     *,
     time: str,
     key: Keys = None,

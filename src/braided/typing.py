@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 from braided.durations import Duration
 
 __all__ = [
+    "AnyDetector",
     "ArrowData",
     "ClockRows",
     "DetectorState",
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from braided.buffers.policies.policy import Policy
+    from braided.detection.detector import Detector, KeyedDetector
+    from braided.specs.detect import Pattern
     from braided.time.lateness import Lateness
 
 On: TypeAlias = str | Sequence[str | tuple[str, str]] | None
@@ -98,6 +101,9 @@ SqlOption: TypeAlias = "str | int | float | bool | Sequence[LatenessOption | Non
 
 JOIN = "join"
 """The column of a group's results that names the join of a row."""
+
+AnyDetector: TypeAlias = "Detector | KeyedDetector | Pattern"
+"""What detects: a class of the user's, for each key or for many at once, or a pattern."""
 
 DetectorState: TypeAlias = "dict[str, Any] | list[Any] | str | float | bool | pa.RecordBatch | pa.Table | None"
 """What a detector remembers of a key: plain JSON, or Arrow data."""

@@ -92,6 +92,7 @@ def some(*detectors: Any, streams: tuple[str, ...] = ("a", "b"), **options: Any)
 
 @st.composite
 def specs(draw: st.DrawFn, lateness: Any = micros, third: Any = None) -> DetectSpec:
+    streams: tuple[str, ...] = ("a", "b")
     below = (third or draw(st.sampled_from((Thirds, ManyThirds))))()
     detectors: list[Any] = [Nexts(), below, Texts(), PAIRS][: draw(st.integers(1, 4))]
     if len(detectors) == 1:
@@ -99,9 +100,7 @@ def specs(draw: st.DrawFn, lateness: Any = micros, third: Any = None) -> DetectS
     elif len(detectors) == 2:
         below = type(below)()
         below.subscribes = ("a", "b")
-        detectors, streams = [Texts(), below], ("a", "b")
-    else:
-        streams = ("a", "b")
+        detectors = [Texts(), below]
     late = draw(lateness)
     named = draw(st.booleans()) and dict.fromkeys(streams, late)
     published = [one.publishes for one in detectors]

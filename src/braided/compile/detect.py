@@ -15,7 +15,7 @@ from braided.detection.calling import ManyKeys, PerKey
 from braided.detection.columns import read_columns
 from braided.detection.delays import LEARNED
 from braided.detection.detecting import Detecting
-from braided.detection.detector import Detector, KeyedDetector
+from braided.detection.detector import Declared, Detector, KeyedDetector
 from braided.detection.events import AT, GROUP, RESERVED, TYPE, Keys
 from braided.detection.hierarchy import arrange, subscriptions
 from braided.detection.node import Node, Tactic
@@ -29,6 +29,7 @@ from braided.specs.detect import DetectSpec, Pattern
 from braided.specs.group import each_stream
 from braided.time.lateness import Lateness
 from braided.time.resolve import least, resolve_idle, resolve_rule
+from braided.typing import AnyDetector
 
 Types = dict[str, pa.Schema]
 
@@ -128,7 +129,7 @@ def _rules(spec: DetectSpec, streams: Sequence[Stream], time: str) -> tuple[int 
     return tuple(rules)
 
 
-def _given(one: Detector | Pattern, types: Types, keys: Keys) -> pa.Schema:
+def _given(one: AnyDetector, types: Types, keys: Keys) -> pa.Schema:
     """Return the columns of the events that a detector sees: those of all its types."""
     names = subscriptions(one)
     first = types[names[0]]
@@ -147,7 +148,7 @@ def _given(one: Detector | Pattern, types: Types, keys: Keys) -> pa.Schema:
     return pa.schema([field.with_nullable(True).remove_metadata() for field, _ in fields.values()])
 
 
-def _detector(one: Detector, types: Types, keys: Keys) -> tuple[pa.Schema, Tactic, int | Lateness]:
+def _detector(one: Detector | KeyedDetector, types: Types, keys: Keys) -> tuple[pa.Schema, Tactic, int | Lateness]:
     """Return what a detector publishes, how it is run, and its delay."""
     who = f"{type(one).__name__}.schema"
     of_streams = next(iter(types.values()))
@@ -171,7 +172,7 @@ def _detector(one: Detector, types: Types, keys: Keys) -> tuple[pa.Schema, Tacti
     return schema, PerKey(one), _delay(one)
 
 
-def _delay(one: Detector) -> int | Lateness:
+def _delay(one: Declared) -> int | Lateness:
     """Return how much earlier than its trigger an event may be dated, or how that is learned."""
     if one.delay is None:
         return LEARNED
@@ -185,7 +186,7 @@ def _delay(one: Detector) -> int | Lateness:
     return micros
 
 
-def _forget(one: Detector) -> int | None:
+def _forget(one: Declared) -> int | None:
     """Return after how many microseconds without events a key is forgotten; None for never."""
     micros = None if one.forget is None else parse_duration(one.forget, f"{type(one).__name__}.forget")
     if micros is not None and micros < 0:

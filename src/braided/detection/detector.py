@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -13,7 +13,17 @@ if TYPE_CHECKING:
     from braided.typing import DetectorState
 
 
-class Detector:
+class Declared:
+    """What every detector declares: see `Detector`."""
+
+    subscribes: str | Sequence[str] = ()
+    publishes: str = ""
+    schema: str | pa.Schema = ""
+    delay: Duration | Lateness | None = None
+    forget: Duration | None = None
+
+
+class Detector(Declared):
     """Sees the events of one key, in order of time, and publishes events of one type.
 
     Every key has an instance of its own: a copy of the one that was given, with the state that `save` returned last.
@@ -41,12 +51,6 @@ class Detector:
     'hot'
     """
 
-    subscribes: str | Sequence[str] = ()
-    publishes: str = ""
-    schema: str | pa.Schema = ""
-    delay: Duration | Lateness | None = None
-    forget: Duration | None = None
-
     def on_events(self, events: pa.RecordBatch) -> pa.RecordBatch | None:
         """Take the next events and return what they make certain; None for nothing.
 
@@ -65,12 +69,14 @@ class Detector:
         """Take what `save` returned, in a new instance."""
 
 
-class KeyedDetector(Detector):
+class KeyedDetector(Declared):
     """Sees the events of many keys at once, with Arrow's or numpy's functions instead of a call for each key.
 
-    Events have a first column ``group``: the number of the key among those of the batch, from 0. Rows of a key come
-    together, in order of time. What it publishes has the column ``group`` too, in any order. The state is a batch with
-    ``group`` and the columns of `state`: one row for each key that has one.
+    It declares what a `Detector` does, and the columns of a key's `state`. Events have a first column ``group``: the
+    number of the key among those of the batch, from 0. Rows of a key come together, in order of time. What it publishes
+    has the column ``group`` too, in any order. The state is a batch with ``group`` and the columns of `state`: one row
+    for each key that has one. A key that was forgotten within a batch has a group for the events before, and one for
+    those after.
 
     >>> class Count(KeyedDetector):
     ...     subscribes, publishes = "reading", "count"
@@ -78,9 +84,8 @@ class KeyedDetector(Detector):
     """
 
     state: str | pa.Schema = ""
-    many: ClassVar[bool] = True
 
-    def on_events(  # type: ignore[override]
+    def on_events(
         self, events: pa.RecordBatch, state: pa.RecordBatch
     ) -> tuple[pa.RecordBatch | None, pa.RecordBatch | None]:
         """Take the next events and the state of their keys; return what is published, and the keys' new state.

@@ -8,12 +8,11 @@ from typing import Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from braided.detection.detector import Detector
 from braided.errors import OptionError
 from braided.local.frontend import run
 from braided.local.results import LocalGroupResult, LocalResult
 from braided.ordering.ordering import LATE
-from braided.specs.detect import DetectSpec, Pattern
+from braided.specs.detect import DetectSpec
 from braided.specs.group import GroupSpec, Join, centre_first, check_named, each_stream
 from braided.specs.join import JoinSpec
 from braided.specs.match import MatchSpec
@@ -22,6 +21,7 @@ from braided.specs.order import OrderSpec
 from braided.specs.reference import documented
 from braided.specs.spec import spec_of
 from braided.typing import (
+    AnyDetector,
     ArrowData,
     Duration,
     Evict,
@@ -267,7 +267,7 @@ def match(
 @documented(DetectSpec)
 def detect(
     streams: Mapping[str, ArrowData],
-    detectors: Sequence[Detector | Pattern],
+    detectors: Sequence[AnyDetector],
     *,
     time: str,
     key: Keys = None,

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar
 
-from braided.detection.detector import Detector
+from braided.detection.detector import Detector, KeyedDetector
 from braided.errors import OptionError
 from braided.specs.group import each_stream
 from braided.specs.match import MatchSpec
 from braided.specs.shared import WithIdle
-from braided.specs.spec import option
-from braided.typing import Duration, Keys, NamedLatenesses
+from braided.specs.spec import frozen, option
+from braided.typing import AnyDetector, Duration, Keys, NamedLatenesses
 
 MOST_STREAMS = 8
 MOST_DETECTORS = 64
@@ -42,6 +42,11 @@ class Pattern:
     subsets: Mapping[str, Sequence[str]] | None = None
     within: Duration | None = None
     after: str = "skip past last row"
+
+    def __post_init__(self) -> None:
+        # Equal options make equal patterns, also after JSON.
+        for name in ("subscribes", "subsets"):
+            object.__setattr__(self, name, frozen(getattr(self, name)))
 
     def spec(self, time: str, key: Keys) -> MatchSpec:
         """Return it as `braided.match` would have it, and refuse what that refuses."""
@@ -73,7 +78,7 @@ class DetectSpec(WithIdle):
     kind: ClassVar[str] = "detect"
 
     streams: tuple[str, ...]
-    detectors: Sequence[Detector | Pattern] = option(
+    detectors: Sequence[AnyDetector] = option(
         "A list of detectors, in any order: instances of classes that derive from `braided.Detector` or "
         "`braided.KeyedDetector`, and patterns, `braided.Pattern`. Who sees whose events follows from their "
         "subscriptions."
@@ -108,7 +113,9 @@ class DetectSpec(WithIdle):
         """Refuse what no input could make right."""
         super().check()
         given = self.detectors
-        if not isinstance(given, tuple) or not all(isinstance(one, Detector | Pattern) for one in given):
+        if not isinstance(given, tuple) or not all(
+            isinstance(one, Detector | KeyedDetector | Pattern) for one in given
+        ):
             raise OptionError("detectors: give a list of detectors, instances of braided.Detector or braided.Pattern")
         if not 1 <= len(given) <= MOST_DETECTORS or not 1 <= len(self.streams) <= MOST_STREAMS:
             raise OptionError(
@@ -128,7 +135,7 @@ class DetectSpec(WithIdle):
         each_stream(self.lateness, "lateness", self.streams)
         self.chosen()
 
-    def _check_types(self, one: Detector | Pattern) -> tuple[str, ...]:
+    def _check_types(self, one: AnyDetector) -> tuple[str, ...]:
         """Refuse what is no name of an event type; return the types that a detector sees."""
         who = type(one).__name__
         if not isinstance(one.publishes, str) or not one.publishes:

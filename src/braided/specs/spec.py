@@ -33,7 +33,7 @@ class Spec:
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
-            object.__setattr__(self, field.name, _frozen(getattr(self, field.name)))
+            object.__setattr__(self, field.name, frozen(getattr(self, field.name)))
         self.check()
 
     def check(self) -> None:
@@ -107,10 +107,11 @@ def spec_kinds() -> dict[str, type[Spec]]:
     return dict(sorted(found.items()))
 
 
-def _frozen(value: Any) -> Any:
+def frozen(value: Any) -> Any:
+    """Return a value with tuples for lists."""
     if isinstance(value, list | tuple):
-        return tuple(_frozen(part) for part in value)
-    return dict(value) if isinstance(value, Mapping) else value
+        return tuple(frozen(part) for part in value)
+    return {key: frozen(part) for key, part in value.items()} if isinstance(value, Mapping) else value
 
 
 def _objects() -> dict[str, type]:
