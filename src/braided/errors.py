@@ -23,3 +23,7 @@ class TopicError(BraidedError):
 
 class DetectorError(BraidedError):
     """A detector that raised, or returned what it must not; the message names it, its batch and its first event."""
+
+
+class JobError(BraidedError):
+    """A job file that cannot be accepted; the message has the line and the key."""
