@@ -33,7 +33,7 @@ class DetectionDelay:
     def __init__(self, rule: int | Lateness, state: Json | None) -> None:
         self._fixed = rule if isinstance(rule, int) else None
         self._learner = None
-        self._history: list[list[int]] = [] if state is None else state["history"]
+        self.history: list[list[int]] = [] if state is None else state["history"]
         if isinstance(rule, Lateness):
             # Events are rare: the measure of the paper starts at once, and waits for no number of rows.
             rule = replace(rule, measure="next")
@@ -54,12 +54,8 @@ class DetectionDelay:
         known = self.now
         self._learner.learn(np.maximum(delays, 0), clock)
         if self.now != known:
-            self._history = [*self._history, [clock, self.now]][-_HISTORY:]
+            self.history = [*self.history, [clock, self.now]][-_HISTORY:]
 
     def to_json(self) -> Json:
         """Return the state as plain JSON."""
-        return {"history": self._history, "learner": None if self._learner is None else self._learner.to_json()}
-
-    def report(self) -> Json:
-        """Return D and, where it is learned, when it changed."""
-        return {"delay": self.now} | ({} if self._learner is None else {"delay_history": self._history})
+        return {"history": self.history, "learner": None if self._learner is None else self._learner.to_json()}

@@ -138,7 +138,8 @@ class Detecting:
                 **stage.levels(self.names),
             },
             streams=[{"name": name, **told} for name, told in zip(self.names, stage.report(), strict=True)],
-            detectors=hierarchy.report(),
+            # Reports of all workers together are small: one worker says how things came about.
+            detectors=hierarchy.report(history=work.worker == 0),
         )
 
     def detect_all(self, batches: Iterable[Sequence[tuple[pa.RecordBatch, pa.Array]]]) -> Iterator[pa.RecordBatch]:

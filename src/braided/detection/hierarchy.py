@@ -153,11 +153,13 @@ class Hierarchy:
         parts = [unit.levels() for unit in self._units] + [memory.levels() for memory in self._memories]
         return {name: sum(part[name] for part in parts) for name in ("stored_rows", "stored_bytes", "runs")}
 
-    def report(self) -> list[Json]:
-        """Return what people want to know of each detector: its events, D, and its ordering unit."""
+    def report(self, *, history: bool) -> list[Json]:
+        """Return what people want to know of each detector: its events, D, its ordering unit, and how both changed."""
+        parts = zip(self._nodes, self._events, self._delays, self._units, strict=True)
         return [
-            {"name": node.name, "type": node.publishes, "events": events, **delay.report(), **unit.report()}
-            for node, events, delay, unit in zip(self._nodes, self._events, self._delays, self._units, strict=True)
+            {"name": node.name, "type": node.publishes, "events": events, "delay": delay.now, **unit.report()}
+            | ({"delay_history": delay.history, "behind_history": unit.history} if history else {})
+            for node, events, delay, unit in parts
         ]
 
     def to_json(self) -> Json:

@@ -41,7 +41,7 @@ class OrderingUnit:
         self.until: int = old["until"]
         """Events before this time have been seen, or come too late."""
         self.late, self._late_us, self._most_late = old["late"], old["late_us"], old["most_late"]
-        self._history: list[list[int]] = old["history"]
+        self.history: list[list[int]] = old["history"]
         self._waiting = {
             name: Waiting(blocks, schema, time, old["waiting"][name] if old["waiting"] else [])
             for name, schema in types.items()
@@ -82,8 +82,8 @@ class OrderingUnit:
         """Remember how far behind the streams' horizon events are seen: the K of this unit, beyond theirs."""
         if MIN_TIME < self.until <= horizon < MAX_TIME:
             behind = horizon - self.until
-            if not self._history or self._history[-1][1] != behind:
-                self._history = [*self._history, [horizon, behind]][-_HISTORY:]
+            if not self.history or self.history[-1][1] != behind:
+                self.history = [*self.history, [horizon, behind]][-_HISTORY:]
 
     def tidy(self) -> None:
         """Merge small runs, and delete those that have left."""
@@ -109,8 +109,7 @@ class OrderingUnit:
             "late": self.late,
             "late_by_mean": self._late_us // max(1, self.late),
             "late_by_most": self._most_late,
-            "behind": self._history[-1][1] if self._history else 0,
-            "behind_history": self._history,
+            "behind": self.history[-1][1] if self.history else 0,
         }
 
     def to_json(self) -> Json:
@@ -121,5 +120,5 @@ class OrderingUnit:
             "late_us": self._late_us,
             "most_late": self._most_late,
             "waiting": {name: waiting.to_json() for name, waiting in self._waiting.items()},
-            "history": self._history,
+            "history": self.history,
         }

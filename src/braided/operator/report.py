@@ -165,7 +165,7 @@ def _matches(reports: list[Json]) -> Json:
 
 
 def _detectors(reports: list[Json]) -> Json:
-    """Return what all workers say of each detector of a hierarchy; of delays, what the worker with the longest says."""
+    """Return what all workers say of each detector of a hierarchy: of delays the longest, and their history on one."""
     of_workers = [report["detectors"] for report in reports if "detectors" in report]
     found = []
     for told in zip(*of_workers, strict=True):
@@ -173,8 +173,9 @@ def _detectors(reports: list[Json]) -> Json:
         by = sum(one["late"] * one["late_by_mean"] for one in told)
         found.append(
             {
-                **max(told, key=lambda one: (one["delay"], one["behind"])),
+                **told[0],
                 **{name: sum(one[name] for one in told) for name in ("events", "waiting", "late")},
+                **{name: max(one[name] for one in told) for name in ("delay", "behind")},
                 "late_by_mean": by // max(1, late),
                 "late_by_most": max(one["late_by_most"] for one in told),
             }
