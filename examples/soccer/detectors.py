@@ -19,6 +19,7 @@ import pyarrow as pa
 import braided
 
 GOAL_X, POST_Y, BAR_Z = 52.5, 3.66, 2.44
+BALL = 200
 
 
 def micros(rows: pa.RecordBatch, column: str = "time") -> np.ndarray:
@@ -29,6 +30,22 @@ def micros(rows: pa.RecordBatch, column: str = "time") -> np.ndarray:
 def moments(rows: pa.RecordBatch, values: Any) -> pa.Array:
     """Return whole numbers as times of the same kind as those of the events."""
     return pa.array(values, pa.int64()).cast(rows.schema.field("time").type)
+
+
+class Positions(braided.Detector):
+    """The positions of the ball, or of the players, where all come in one stream."""
+
+    subscribes = "position"
+    schema = "time timestamp, object int, team string, x float, y float, z float"
+    delay = "0 seconds"
+
+    def __init__(self, of: str) -> None:
+        self.publishes = of
+
+    def on_events(self, events: pa.RecordBatch) -> pa.RecordBatch:
+        is_ball = events["object"].to_numpy() == BALL
+        rows = events.filter(pa.array(is_ball if self.publishes == "ball" else ~is_ball))
+        return rows.select(["time", "object", "team", "x", "y", "z"])
 
 
 class Proximity(braided.Detector):

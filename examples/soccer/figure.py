@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from detectors import hierarchy
+from detectors import BALL, Positions, hierarchy
 
+import braided
 from braided.compile.build import build
 from braided.compile.stream import Stream
 from braided.local.runtime import LocalRuntime
@@ -23,7 +24,7 @@ from braided.specs.detect import DetectSpec
 class Measured:
     """What a run showed: rows, those further behind than K was before their batch, and those that came too late.
 
-    K is that of the players' stream over time; the latency is how long after a hit it was detected.
+    K is against the clock of the ball, over time; the latency is how long after a hit it was detected.
     """
 
     rows: int
@@ -41,41 +42,46 @@ class Measured:
 
 
 def live(streams: dict[str, pa.Table], lateness: Any, tick_ms: int = 10) -> Measured:
-    """Run the hierarchy on rows as they arrive, a batch every few milliseconds."""
-    plain = {name: rows.drop_columns(["arrival"]) for name, rows in streams.items()}
-    spec = DetectSpec(streams=tuple(streams), detectors=hierarchy(), key="match", time="time", lateness=lateness)
-    plan = build(spec, [Stream(label, rows.schema) for label, rows in zip(spec.labels, plain.values(), strict=True)])
-    runtime = LocalRuntime(plan.operator, 1)
-    measured = Measured(sum(rows.num_rows for rows in plain.values()))
-    parts = []
-    for name, rows in streams.items():
-        arrival = rows["arrival"].cast(pa.int64()).to_numpy()
-        order = np.argsort(arrival, kind="stable")
-        times = rows["time"].cast(pa.int64()).to_numpy()[order]
-        behind = np.maximum.accumulate(times) - times
-        parts.append((plain[name].take(pa.array(order)).combine_chunks(), arrival[order] // (1000 * tick_ms), behind))
-    known = [0] * len(parts)
-    for tick in range(int(max(ticks[-1] for _, ticks, _ in parts)) + 1):
-        batch = []
-        for side, (rows, ticks, behind) in enumerate(parts):
-            start, stop = np.searchsorted(ticks, [tick, tick + 1])
-            batch.append((side, rows.slice(start, stop - start).to_batches()))
-            measured.missed += int((behind[start:stop] > known[side]).sum())
+    """Run the hierarchy on positions as they arrive in one stream, a batch every few milliseconds."""
+    rows, ticks, behind = together(streams, tick_ms)
+    detectors = [Positions("ball"), Positions("player"), *hierarchy()]
+    spec = DetectSpec(streams=("position",), detectors=detectors, key="match", time="time", lateness=lateness)
+    runtime = LocalRuntime(build(spec, [Stream(spec.labels[0], rows.schema)]).operator, 1)
+    measured = Measured(rows.num_rows)
+    known = 0
+    for tick in range(int(ticks[-1]) + 1):
+        start, stop = np.searchsorted(ticks, [tick, tick + 1])
+        measured.missed += int((behind[start:stop] > known).sum())
         now = (tick + 1) * tick_ms
-        for piece in runtime.run_batch(batch):
+        for piece in runtime.run_batch([(0, rows.slice(start, stop - start).to_batches())]):
             hits = piece.filter(pa.array(np.asarray(piece["type"]) == "hit"))
             measured.latency_ms += (now - hits["time"].cast(pa.int64()).to_numpy() / 1000).tolist()
-        told = runtime.report().streams
-        known = [stream["lateness"] for stream in told]
-        measured.k.append((now / 1000, told[0]["lateness"] / 1000))
-        measured.late = sum(stream["late"] for stream in told)
+        told = runtime.report().streams[0]
+        known, measured.late = told["lateness"], told["late"]
+        measured.k.append((now / 1000, known / 1000))
     return measured
 
 
-def delays(rows: pa.Table, every: int) -> list[tuple[float, float]]:
-    """Return how far rows are behind those that came before them: arrival in seconds, and milliseconds."""
-    arrival, times = (rows[name].cast(pa.int64()).to_numpy() for name in ("arrival", "time"))
-    order = np.argsort(arrival, kind="stable")
-    behind = np.maximum.accumulate(times[order]) - times[order]
-    seconds = arrival[order][::every] / 1e6
+def together(streams: dict[str, pa.Table], tick_ms: int) -> tuple[pa.Table, np.ndarray, np.ndarray]:
+    """Return all positions as they arrive, in which batch, and how far each is behind the clock, which the ball sets."""
+    rows = pa.concat_tables(streams.values()).combine_chunks()
+    order = np.argsort(rows["arrival"].cast(pa.int64()).to_numpy(), kind="stable")
+    rows = rows.take(pa.array(order)).combine_chunks()
+    times, arrival = (rows[name].cast(pa.int64()).to_numpy() for name in ("time", "arrival"))
+    clock = np.maximum.accumulate(np.where(rows["object"].to_numpy() == BALL, times, times[0]))
+    return rows.drop_columns(["arrival"]), arrival // (1000 * tick_ms), np.maximum(clock - times, 0)
+
+
+def learned(margin: float) -> braided.Lateness:
+    """Return the paper's way to learn K: from 0 on, against a clock that the ball sets."""
+    return braided.Lateness(
+        margin=margin, floor="0 seconds", measure="next", clock_rows=lambda rows: rows["object"].to_numpy() == BALL
+    )
+
+
+def delays(streams: dict[str, pa.Table], points: int) -> list[tuple[float, float]]:
+    """Return how far some rows are behind the clock: arrival in seconds, and milliseconds."""
+    _, milliseconds, behind = together(streams, 1)
+    every = max(1, len(behind) // points)
+    seconds = milliseconds[::every] / 1000
     return list(zip(seconds.tolist(), (behind[::every] / 1000).tolist(), strict=True))

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
-
-BALL = 200
+from detectors import BALL
 
 
 @dataclass

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from detectors import hierarchy
-from figure import delays, live
+from figure import delays, learned, live
 from match import Truth, arriving, generate, read_match
 from pictures import k_over_time, pitch
 
@@ -109,13 +109,11 @@ def figure(seconds: int, out: Path, hz: int = 200, tick_ms: int = 10) -> None:
     print(f"\n{'':<22} {'rows':>9} {'K missed':>8} {'late':>8} {'mean ms':>7} {'max ms':>7} {'hits':>6}")
     curves = {}
     for margin in (0, 0.5):
-        rule = braided.Lateness(margin=margin, floor="0 seconds", measure="next")
-        measured = live(streams, {"player": rule, "ball": rule}, tick_ms)
+        measured = live(streams, learned(margin), tick_ms)
         curves[f"K, margin {margin}"] = measured.k
         print(measured.line(f"learned, margin {margin}"))
     print(live(streams, "500 milliseconds", tick_ms).line("chosen: 500 ms"))
-    points = delays(streams["player"], max(1, streams["player"].num_rows // 3000))
-    (out / "figure_5a.svg").write_text(k_over_time(curves, points))
+    (out / "figure_5a.svg").write_text(k_over_time(curves, delays(streams, 3000)))
 
 
 if __name__ == "__main__":
