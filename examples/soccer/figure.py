@@ -63,7 +63,7 @@ def live(streams: dict[str, pa.Table], lateness: Any, tick_ms: int = 10) -> Meas
 
 
 def together(streams: dict[str, pa.Table], tick_ms: int) -> tuple[pa.Table, np.ndarray, np.ndarray]:
-    """Return all positions as they arrive, in which batch, and how far each is behind the clock, which the ball sets."""
+    """Return all positions as they arrive, in which batch, and how far each is behind the clock that the ball sets."""
     rows = pa.concat_tables(streams.values()).combine_chunks()
     order = np.argsort(rows["arrival"].cast(pa.int64()).to_numpy(), kind="stable")
     rows = rows.take(pa.array(order)).combine_chunks()
