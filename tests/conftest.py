@@ -27,6 +27,8 @@ LONG = (
     "test_kills.py",
     "test_demo_spark.py",
     "test_direct_spark.py",
+    "test_contract.py",
+    "test_controller.py",
 )
 
 import profiles  # noqa: E402, F401  (registers the hypothesis profiles before any test asks for its examples)
@@ -47,12 +49,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
-    """Spread files over processes: kernels of a file are compiled once."""
+    """Spread files over processes: kernels of a file are compiled once, and fixtures of a module made once."""
     from xdist.scheduler import LoadScopeScheduling
 
     class Files(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
-            return _file(nodeid)
+            return _scope(nodeid)
 
     config.option.loadscopereorder = False
     return Files(config, log)
@@ -60,6 +62,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadSco
 
 def _file(nodeid: str) -> str:
     return nodeid.partition("::")[0]
+
+
+def _scope(nodeid: str) -> str:
+    """Return which tests run in one process: those of a file; of the contract, which is long, those of a function."""
+    path = _file(nodeid)
+    return nodeid.partition("[")[0] if Path(path).name == "test_contract.py" else path
 
 
 def _turn(path: str) -> int:
