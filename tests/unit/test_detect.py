@@ -10,9 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from detect_reference import Nexts, Thirds, evaluate, nexts, thirds
 
 import braided
+from braided.compile.build import build
+from braided.compile.stream import Stream
 from braided.errors import DetectorError, OptionError
+from braided.local.runtime import LocalRuntime
 from braided.specs.detect import DetectSpec
 
 US = pa.timestamp("us")
@@ -181,9 +185,6 @@ def test_values_that_the_schema_has_no_room_for() -> None:
 
 
 def test_a_batch_that_failed_runs_again_and_nothing_is_lost() -> None:
-    from braided.compile.build import build
-    from braided.compile.stream import Stream
-    from braided.local.runtime import LocalRuntime
 
     def plan(made: Any) -> Any:
         spec = DetectSpec(
@@ -281,9 +282,6 @@ def test_published_events_set_no_clock() -> None:
 
     above = detector("above", ("row", "silent"), schema="t timestamp", made=remember)
     rows = table(list(range(100)))
-    from braided.compile.build import build
-    from braided.compile.stream import Stream
-    from braided.local.runtime import LocalRuntime
 
     spec = DetectSpec(streams=("row",), detectors=[above, silent], time="t", key="k", lateness="0 us")
     runtime = LocalRuntime(build(spec, [Stream("row", rows.schema)]).operator, 1)
@@ -376,3 +374,39 @@ def test_late_rows_of_streams_are_counted_and_not_seen() -> None:
     assert result.report.streams[0]["late"] == 1
     assert result.table["v"].to_pylist() == [*range(100), 101]
     assert "late  waiting           delay          behind" in str(result.report)
+
+
+@pytest.mark.parametrize("margin", [0, 3])
+def test_where_no_event_is_late_the_output_is_that_of_sorted_events(margin: float) -> None:
+    """A delay that is learned from nothing: some cuts make events late, and all others give the same."""
+    rng = np.random.default_rng(5)
+    steps = rng.integers(0, 3, 400)
+    steps[200] = 40
+    rows = pa.table(
+        {
+            "k": rng.integers(0, 4, 400),
+            "s": rng.choice(["a", "bb"], 400),
+            "t": pa.array(np.cumsum(steps), US),
+            "id": np.arange(400),
+        }
+    )
+    below = Thirds()
+    below.delay = braided.Lateness(margin=margin, floor="0 us")
+    above = Nexts()
+    above.subscribes = ("third", "a")
+    spec = DetectSpec(streams=("a",), detectors=[below, above], time="t", key="k")
+    nodes = build(spec, [Stream("a", rows.schema)]).operator.nodes  # type: ignore[attr-defined]
+    plain = rows.set_column(2, "t", rows["t"].cast(pa.int64())).to_pylist()
+    schemas = {"a": rows.schema, **{node.publishes: node.schema for node in nodes}}
+    order = [("third", ("a",), thirds), ("next", above.subscribes, nexts)]
+    events = evaluate({"a": plain}, schemas, order, ["k"], "t")
+    wanted = sorted((row["k"], row["t"], row["what"]) for row in events["next"])
+    late = []
+    for size in (1, 2, 3, 7, 70, 110, 400):
+        result = run(below, above, rows={"a": rows}, batch_rows=size, types="next")
+        late.append(result.report.query["detectors"][1]["late"])
+        times = result.table["t"].cast(pa.int64()).to_pylist()
+        found = sorted(zip(result.table["k"].to_pylist(), times, result.table["what"].to_pylist(), strict=True))
+        assert (found == wanted) == (late[-1] == 0), f"{late[-1]} late with batches of {size}"
+    assert late[0] > 0
+    assert late[-1] == 0
