@@ -28,6 +28,7 @@ _APART = (_CONTRACT, "-k", "far_apart and (exact or one) and not group")
 _FIFO = ("tests/unit/test_buffers.py", "-k", "FIFO")
 _STAGE = ("tests/unit/test_ordering_stage.py", *_ORDER)
 _MATCH = ("tests/unit/test_match_local.py",)
+_DETECT = ("tests/unit/test_detect.py", _CONTRACT, "-k", "not test_contract or (detect and (cuts or far))")
 
 # Where random faults are put, and the tests that ought to notice them.
 CORE: dict[str, tuple[str, ...]] = {
@@ -44,6 +45,9 @@ CORE: dict[str, tuple[str, ...]] = {
     "matching/kernel.py": (*_MATCH, "tests/unit/test_match_search.py"),
     "matching/matching.py": _MATCH,
     "matching/open_rows.py": _MATCH,
+    "detection/hierarchy.py": _DETECT,
+    "detection/unit.py": _DETECT,
+    "detection/keyed_state.py": _DETECT,
     "operator/router.py": _HALVES,
     "operator/worker.py": _HALVES,
 }
@@ -179,6 +183,56 @@ MUTATIONS = (
         "batch if block.stored else -batch",
         "batch",
         ("tests/unit/test_multijoin_routing.py",),
+    ),
+    # Detectors.
+    Mutation(
+        "an upper detector does not wait for events that are dated earlier",
+        "detection/hierarchy.py",
+        "clamp(unit.until - delay.now)",
+        "clamp(unit.until)",
+        _DETECT,
+    ),
+    Mutation(
+        "a rise of a detector's delay is handed up a batch later",
+        "detection/hierarchy.py",
+        "comes = MAX_TIME if final else clamp(unit.until - delay.now)",
+        "comes = MAX_TIME if final else clamp(unit.until - (0 if of_type else delay.now))",
+        _DETECT,
+    ),
+    Mutation(
+        "events of one time are in any order of their types",
+        "detection/events.py",
+        "return together if order is None else together.take(pa.array(order))",
+        "return together",
+        _DETECT,
+    ),
+    Mutation(
+        "a late event is seen out of order",
+        "detection/unit.py",
+        "                batch = batch.filter(pa.array(~late))  # noqa: PLW2901\n",
+        "",
+        _DETECT,
+    ),
+    Mutation(
+        "a key is forgotten at the end of a batch only",
+        "detection/events.py",
+        "later(times[1:], times[:-1]) > gap",
+        "False",
+        _DETECT,
+    ),
+    Mutation(
+        "a key that has been silent for too long finds its state",
+        "detection/keyed_state.py",
+        "known = known[later(begins[of[known]], last[known]) <= self._forget]",
+        "pass",
+        _DETECT,
+    ),
+    Mutation(
+        "states of silent keys are never forgotten",
+        "detection/keyed_state.py",
+        "(of < 0) & (last >= expired)",
+        "of < 0",
+        (_CONTRACT, "-k", "detect and grow"),
     ),
     # Patterns.
     Mutation(

@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from braided.api import (
+    detect,
     explain,
     files,
     join,
@@ -20,14 +21,16 @@ from braided.api import (
     topic,
     write_files,
 )
-from braided.errors import BraidedError, ControlError, OptionError, StateError, TopicError
+from braided.detection.detector import Detector, KeyedDetector
+from braided.errors import BraidedError, ControlError, DetectorError, OptionError, StateError, TopicError
 from braided.spark.conf import FAST_START, SPARK_CONF
+from braided.specs.detect import Pattern
 from braided.specs.group import Join
 from braided.time.lateness import Lateness
 from braided.version import __version__
 
 if TYPE_CHECKING:
-    from braided import local
+    from braided import local, testing
     from braided.buffers.policies.age import AGE
     from braided.buffers.policies.auto import AUTO
     from braided.buffers.policies.fifo import FIFO
@@ -48,12 +51,17 @@ __all__ = [
     "SPARK_CONF",
     "BraidedError",
     "ControlError",
+    "Detector",
+    "DetectorError",
     "Join",
+    "KeyedDetector",
     "Lateness",
     "OptionError",
+    "Pattern",
     "StateError",
     "TopicError",
     "__version__",
+    "detect",
     "explain",
     "files",
     "join",
@@ -66,6 +74,7 @@ __all__ = [
     "report",
     "scale",
     "sql",
+    "testing",
     "topic",
     "write_files",
 ]
@@ -83,8 +92,8 @@ _LATER = {
 
 
 def __getattr__(name: str) -> Any:
-    if name == "local":
-        return importlib.import_module("braided.local")
+    if name in ("local", "testing"):
+        return importlib.import_module(f"braided.{name}")
     if name in _LATER:
         module, attribute = _LATER[name]
         return getattr(importlib.import_module(module), attribute)

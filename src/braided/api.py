@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, overload
 
 from braided.errors import OptionError
+from braided.specs.detect import DetectSpec
 from braided.specs.group import GroupSpec, Join, centre_first, check_named
 from braided.specs.join import JoinSpec
 from braided.specs.match import MatchSpec
@@ -14,6 +15,7 @@ from braided.specs.order import OrderSpec
 from braided.specs.reference import documented
 from braided.specs.spec import spec_of
 from braided.typing import (
+    AnyDetector,
     Duration,
     Evict,
     How,
@@ -357,6 +359,50 @@ def match(
     from braided.spark.frontend import run
 
     return run(spec_of(MatchSpec, locals()), [df], name=name)
+
+
+@documented(DetectSpec)
+def detect(
+    streams: Mapping[str, DataFrame],
+    detectors: Sequence[AnyDetector],
+    *,
+    time: str,
+    key: Keys = None,
+    types: str | Sequence[str] | None = None,
+    lateness: NamedLatenesses = None,
+    idle: Duration | None = None,
+    name: str | None = None,
+) -> DataFrame:
+    """Run a hierarchy of detectors over streaming DataFrames: each sees its events in order, and publishes others.
+
+    `streams` names the event types that come from outside. A detector subscribes to types and publishes one; others may
+    subscribe to that. Rows may arrive in any order. A detector sees events in order of time once nothing before them
+    can come, given how late rows are, and how much earlier than their triggers the detectors below it date their
+    events; both are learned. Events that come too late for a detector are counted and not seen by it.
+
+    {options}
+
+    Returns
+    -------
+    DataFrame
+        One row per published event: ``type``, the key, the time, ``at`` (the time of the event that triggered it) and a
+        struct for each type, null but for the row's own. With `types` as one name: the key and that type's columns.
+
+    Cost: one shuffle, whatever the depth; a sort of each batch by time, and by key for each detector. State: rows and
+    events that wait, and what detectors save of every key. Keys stay on their workers: use more workers than cores for
+    level load. Batch DataFrames are run key by key. Not supported: Spark Connect.
+
+    Examples
+    --------
+    >>> moved = braided.Pattern("moved", subscribes="call", pattern="A B", define={"B": "cell <> A.cell"},
+    ...     measures={"ts": "B.ts", "to": "B.cell"}, within="1 minute")
+    >>> braided.detect({"call": calls}, [moved], key="phone", time="ts").columns
+    ['type', 'phone', 'ts', 'at', 'moved']
+    """
+    from braided.spark.frontend import run
+
+    check_named(streams)
+    return run(spec_of(DetectSpec, locals(), streams=tuple(streams)), list(streams.values()), name=name)
 
 
 def sql(spark: SparkSession, text: str, streams: Mapping[str, DataFrame], **options: SqlOption) -> DataFrame:

@@ -25,5 +25,9 @@ class PeerError(BraidedError):
     """A fleet of peers: a message, a lease, a component or a placement that cannot be accepted."""
 
 
+class DetectorError(BraidedError):
+    """A detector that raised, or returned what it must not; the message names it, its batch and its first event."""
+
+
 class JobError(BraidedError):
     """A job file that cannot be accepted; the message has the line and the key."""

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 from braided.durations import Duration
 
 __all__ = [
+    "AnyDetector",
     "ArrowData",
     "ClockRows",
+    "DetectorState",
     "Duration",
     "Evict",
     "How",
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from braided.buffers.policies.policy import Policy
+    from braided.detection.detector import Detector, KeyedDetector
+    from braided.specs.detect import Pattern
     from braided.time.lateness import Lateness
 
 On: TypeAlias = str | Sequence[str | tuple[str, str]] | None
@@ -97,6 +101,12 @@ SqlOption: TypeAlias = "str | int | float | bool | Sequence[LatenessOption | Non
 
 JOIN = "join"
 """The column of a group's results that names the join of a row."""
+
+AnyDetector: TypeAlias = "Detector | KeyedDetector | Pattern"
+"""What detects: a class of the user's, for each key or for many at once, or a pattern."""
+
+DetectorState: TypeAlias = "dict[str, Any] | list[Any] | str | float | bool | pa.RecordBatch | pa.Table | None"
+"""What a detector remembers of a key: plain JSON, or Arrow data."""
 
 Json: TypeAlias = dict[str, Any]
 """Plain JSON."""

@@ -5,6 +5,7 @@ A new kind of spec needs a `Kind` here and nothing else; `test_coverage.py` fail
 
 from __future__ import annotations
 
+from case_detect import DETECTIONS
 from case_group import GROUPS
 from case_join import JOINS
 from case_match import MATCHES
@@ -12,6 +13,7 @@ from case_multijoin import MULTIJOINS
 from case_order import ORDERS
 from kinds import Kind
 
+from braided.specs.detect import DetectSpec
 from braided.specs.group import GroupSpec
 from braided.specs.join import JoinSpec
 from braided.specs.match import MatchSpec
@@ -25,4 +27,5 @@ KINDS: dict[type[Spec], Kind] = {
     GroupSpec: GROUPS,
     OrderSpec: ORDERS,
     MatchSpec: MATCHES,
+    DetectSpec: DETECTIONS,
 }

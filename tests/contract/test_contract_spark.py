@@ -8,6 +8,8 @@ from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import case_detect
+import detect_reference
 import pyarrow as pa
 import pytest
 from cases import KINDS
@@ -40,8 +42,13 @@ def of_inputs(history: History, inputs: int) -> History:
 
 @pytest.mark.parametrize("kind", [pytest.param(kind, id=spec.kind) for spec, kind in KINDS.items()])
 def test_equals_the_local_runtime(kind: Any, spark: SparkSession, tmp_path: Path) -> None:
+    from pyspark import cloudpickle
+
     from braided.spark.frontend import run
 
+    # Spark's processes do not find the modules of tests: classes of users' own travel with the operator.
+    for module in (case_detect, detect_reference):
+        cloudpickle.register_pickle_by_value(module)
     history = for_all([case.example for case in kind.cases])
     for side, _ in enumerate(history.streams):
         for number, tasks in enumerate(batches(history, WAY, [ON_SPARK] * history.inputs)):

@@ -23,11 +23,12 @@ LAYERS = (
     ("buffers", "balance", "direct"),
     ("operator",),
     ("joins", "ordering", "matching", "aggregates"),
+    ("detection",),
     ("specs", "jobs"),
     ("compile",),
     ("sqltext",),
     ("local", "spark", "peers"),
-    ("api", "daemon"),
+    ("api", "daemon", "testing"),
     ("workloads",),
     ("cli",),
 )

@@ -16,6 +16,7 @@ import braided.local
 from braided.compile.build import build
 from braided.compile.plan import Copied, Nested, Setting
 from braided.compile.stream import Stream, TimeMarks
+from braided.specs.detect import DetectSpec
 from braided.specs.group import GroupSpec, Join
 from braided.specs.join import JoinSpec
 from braided.specs.match import MatchSpec
@@ -38,6 +39,8 @@ FUNCTIONS = [
     (OrderSpec, braided.local.merge),
     (MatchSpec, braided.match),
     (MatchSpec, braided.local.match),
+    (DetectSpec, braided.detect),
+    (DetectSpec, braided.local.detect),
 ]
 SPECS: list[Spec] = [
     JoinSpec(on="k", time="t", within="10 seconds"),
@@ -56,6 +59,13 @@ SPECS: list[Spec] = [
     ),
     OrderSpec(time="t", key=["a", "b"], late="side", idle=None, inputs=2),
     MatchSpec(time="t", pattern="A B", define={"A": "k > 1"}, measures={"n": "count(*)"}, within="1 second"),
+    DetectSpec(
+        streams=("x",),
+        detectors=[braided.Pattern("p", subscribes=["x"], pattern="A B", measures={"t": "A.t"}, within="1 second")],
+        time="t",
+        types=["p"],
+        lateness={"x": "auto"},
+    ),
 ]
 
 
@@ -91,7 +101,7 @@ def test_a_spec_survives_json(spec: Spec) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({"kind": "joyn"}, "kind='joyn': write one of 'join', 'join_group', 'match', 'multijoin', 'order'"),
+        ({"kind": "joyn"}, "kind='joyn': write one of 'detect', 'join', 'join_group', 'match', 'multijoin', 'order'"),
         ([], r"kind=\[\]: write one of"),
         ({"kind": "order", "time": "t", "whithin": 1}, "whithin: no option of order; there are idle, inputs, key,"),
         ({"kind": "order", "time": "t", "lateness": {"is": "os.system", "x": 1}}, "is='os.system': write one of AGE,"),

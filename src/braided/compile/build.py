@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from braided.compile.detect import build_detect
 from braided.compile.group import build_group
 from braided.compile.join import build_join
 from braided.compile.match import build_match
@@ -11,6 +12,7 @@ from braided.compile.multijoin import build_multijoin
 from braided.compile.order import build_order
 from braided.compile.plan import Plan, Setting
 from braided.compile.stream import Stream
+from braided.specs.detect import DetectSpec
 from braided.specs.group import GroupSpec
 from braided.specs.join import JoinSpec
 from braided.specs.match import MatchSpec
@@ -24,6 +26,7 @@ _BUILDERS = {
     GroupSpec: build_group,
     OrderSpec: build_order,
     MatchSpec: build_match,
+    DetectSpec: build_detect,
 }
 
 

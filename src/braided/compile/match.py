@@ -36,7 +36,7 @@ def build_match(spec: MatchSpec, streams: tuple[Stream, ...], setting: Setting) 
         given = resolve_rule("auto", 0)
     rule = marks.lateness(given)
     kinds = tuple(common_key_type(stream.schema.field(n).type, stream.schema.field(n).type, (n, n)) for n in keys)
-    operator = Matching(stream.schema, time, KeyHasher(kinds), rule, matcher, _meaning(spec))
+    operator = Matching(stream.schema, time, KeyHasher(kinds), rule, matcher, meaning_of(spec))
     # A match leaves before the horizon passes the time of its first row and `within`.
     longest = matcher.within or 0
     behind = max(marks.behind, least(rule)) + longest
@@ -91,7 +91,7 @@ def _compiled(spec: MatchSpec, source: Source, keys: tuple[str, ...]) -> Matcher
     return Matcher(automaton, prepared, made, keys, spec.within_us(pattern, automaton), negated, skip, target)
 
 
-def _meaning(spec: MatchSpec) -> dict[str, object]:
+def meaning_of(spec: MatchSpec) -> dict[str, object]:
     """Return the options that give stored rows their meaning, as plain JSON."""
     subsets = {name: list(members) for name, members in (spec.subsets or {}).items()}
     define = dict(spec.define or {})

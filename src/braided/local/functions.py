@@ -12,6 +12,7 @@ from braided.errors import OptionError
 from braided.local.frontend import run
 from braided.local.results import LocalGroupResult, LocalResult
 from braided.ordering.ordering import LATE
+from braided.specs.detect import DetectSpec
 from braided.specs.group import GroupSpec, Join, centre_first, check_named, each_stream
 from braided.specs.join import JoinSpec
 from braided.specs.match import MatchSpec
@@ -20,6 +21,7 @@ from braided.specs.order import OrderSpec
 from braided.specs.reference import documented
 from braided.specs.spec import spec_of
 from braided.typing import (
+    AnyDetector,
     ArrowData,
     Duration,
     Evict,
@@ -260,6 +262,50 @@ def match(
     """
     spec = spec_of(MatchSpec, locals())
     return run(spec, [data], workers=workers, arrival=arrival, batch_rows=batch_rows, name=name)
+
+
+@documented(DetectSpec)
+def detect(
+    streams: Mapping[str, ArrowData],
+    detectors: Sequence[AnyDetector],
+    *,
+    time: str,
+    key: Keys = None,
+    types: str | Sequence[str] | None = None,
+    lateness: NamedLatenesses = None,
+    idle: Duration | None = None,
+    name: str | None = None,
+    workers: int = 1,
+    arrival: str | Mapping[str, str] | None = None,
+    batch_rows: int = 100_000,
+) -> LocalResult:
+    """Run a hierarchy of detectors over Arrow streams in this process, batch by batch, as `braided.detect` does.
+
+    A single stream arrives in the order of the `arrival` column, else as it is given; several arrive in that order,
+    else in that of their times. The end lets everything go that waits.
+
+    {options}
+
+    >>> import pyarrow as pa
+    >>> import pyarrow.compute as pc
+    >>> from braided import Detector, Pattern
+    >>> class Hot(Detector):
+    ...     subscribes, publishes, schema = "reading", "hot", "ts timestamp, degrees double"
+    ...     def on_events(self, events):
+    ...         return events.filter(pc.greater(events["degrees"], 30.0)).select(["ts", "degrees"])
+    >>> twice = Pattern("twice", subscribes="hot", pattern="A B", within="1 minute", measures={"ts": "B.ts"})
+    >>> times = pa.array([0, 1_000_000, 2_000_000], pa.timestamp("us"))
+    >>> readings = pa.table({"room": [7, 7, 7], "ts": times, "degrees": [31.5, 20.0, 32.5]})
+    >>> detect({"reading": readings}, [Hot(), twice], key="room", time="ts").table["type"].to_pylist()
+    ['hot', 'hot', 'twice']
+    """
+    check_named(streams)
+    spec = spec_of(DetectSpec, locals(), streams=tuple(streams))
+    columns = None
+    if arrival is not None:
+        wanted = each_stream(arrival, "arrival", spec.streams)
+        columns = [str(wanted[stream]) for stream in spec.streams]
+    return run(spec, list(streams.values()), workers=workers, arrival=columns, batch_rows=batch_rows, name=name)
 
 
 def _aside(spec: OrderSpec, result: LocalResult) -> LocalResult:

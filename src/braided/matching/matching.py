@@ -114,18 +114,11 @@ class Matching:
         kept = OpenRows(blocks, self.schema, old["open"])
         matches = results = 0
         for rows, horizon in self._pieces(stage):
-            new = Kept(rows, self._hashes(rows), np.zeros(rows.num_rows, np.uint8))
-            for leaves, own in kept.touched(new.hashes, clamp(horizon - (self.matcher.within or 0))):
-                stored = [part for leaf in leaves for part in kept.read(leaf)]
-                given, hashes = self._sorted(stored, new if own is None else new.pick(own))
-                decided = self.matcher.search(given, horizon)
-                matches += len(decided.matches.first)
-                for piece in self.matcher.results(given, decided.matches):
+            for found, piece in self.find(kept, rows, horizon):
+                matches += found
+                if piece is not None:
                     results += piece.num_rows
                     yield piece
-                stays = np.flatnonzero(decided.stays)
-                left = Kept(given.rows.take(pa.array(given.order[stays])), hashes[stays], given.done[stays])
-                kept.replace(leaves, left, decided.opens[stays], given.times[stays])
         waiting, opened = stage.stored(), kept.levels()
         return Outcome(
             {"stage": stage.to_json(), "open": kept.to_json()},
@@ -136,6 +129,23 @@ class Matching:
             },
             streams=[{"name": name, **told} for name, told in zip(_LABELS, stage.report(), strict=True)],
         )
+
+    def find(self, kept: OpenRows, rows: pa.RecordBatch, horizon: int) -> Iterator[tuple[int, pa.RecordBatch | None]]:
+        """Yield how many matches rows in order of time make certain, and their results; keep what stays open.
+
+        Precondition: all rows before the horizon are there, or were before.
+        """
+        new = Kept(rows, self._hashes(rows), np.zeros(rows.num_rows, np.uint8))
+        for leaves, own in kept.touched(new.hashes, clamp(horizon - (self.matcher.within or 0))):
+            stored = [part for leaf in leaves for part in kept.read(leaf)]
+            given, hashes = self._sorted(stored, new if own is None else new.pick(own))
+            decided = self.matcher.search(given, horizon)
+            yield len(decided.matches.first), None
+            for piece in self.matcher.results(given, decided.matches):
+                yield 0, piece
+            stays = np.flatnonzero(decided.stays)
+            left = Kept(given.rows.take(pa.array(given.order[stays])), hashes[stays], given.done[stays])
+            kept.replace(leaves, left, decided.opens[stays], given.times[stays])
 
     def find_all(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the results of rows that are all there. Precondition: rows of a key come one after the other."""

@@ -95,6 +95,8 @@ class Outcome:
     streams: list[Json] = field(default_factory=list)
     recall: list[list[float]] | None = None
     """The sums from which recall is estimated, in total and recently, for operators that lose results."""
+    detectors: list[Json] | None = None
+    """What a hierarchy of detectors says of each of them."""
 
 
 class TimedStreams(Protocol):

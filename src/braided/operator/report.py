@@ -24,8 +24,10 @@ class Report:
     last batch that had data) and ``total`` (since the checkpoint began). Of a join with a budget they also have rows
     ``evicted``, ``refused``, ``shed`` and ``too_large``, and ``recall`` with its standard error ``recall_error``; in
     ``last`` it is that of recent rows. ``query`` has both over all workers, as ``recall`` and ``recent_recall``, and
-    ``matches`` and ``open_matches`` of a pattern. A worker's ``share`` is its rows and results in the last batch over
-    the mean of all workers.
+    ``matches`` and ``open_matches`` of a pattern, and ``detectors``: of each its ``events``, those that came ``late``
+    to it, those ``waiting`` for it, ``delay`` (D, and its history where it is learned), and ``behind``, how long after
+    the streams' horizon it sees events. A worker's ``share`` is its rows and results in the last batch over the mean
+    of all workers.
     """
 
     query: Json
@@ -48,6 +50,7 @@ class Report:
             "results": sum(report["total"]["results"] for report in ordered),
             **_recall_of_all(ordered),
             **_matches(ordered),
+            **_detectors(ordered),
         }
         workers = [
             {
@@ -101,6 +104,8 @@ class Report:
         )
         if "matches" in self.query:
             lines.insert(1, f"  matches {self.query['matches']:,}, open {self.query['open_matches']:,}")
+        if "detectors" in self.query:
+            lines += _detector_lines(self.query["detectors"])
         if "recall" in self.query:
             lines += _recall_lines(self.query, self.workers)
         if self.routing is not None:
@@ -159,8 +164,42 @@ def _matches(reports: list[Json]) -> Json:
     return {name: sum(total[name] for total in totals) for name in names}
 
 
+def _detectors(reports: list[Json]) -> Json:
+    """Return what all workers say of each detector of a hierarchy: of delays the longest, and their history on one."""
+    of_workers = [report["detectors"] for report in reports if "detectors" in report]
+    found = []
+    for told in zip(*of_workers, strict=True):
+        late = sum(one["late"] for one in told)
+        by = sum(one["late"] * one["late_by_mean"] for one in told)
+        found.append(
+            {
+                **told[0],
+                **{name: sum(one[name] for one in told) for name in ("events", "waiting", "late")},
+                **{name: max(one[name] for one in told) for name in ("delay", "behind")},
+                "late_by_mean": by // max(1, late),
+                "late_by_most": max(one["late_by_most"] for one in told),
+            }
+        )
+    return {"detectors": found} if of_workers else {}
+
+
 def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 4)
+
+
+def _detector_lines(detectors: list[Json]) -> list[str]:
+    return _table(
+        ("detector", "events", "late", "waiting", "delay", "behind"),
+        [
+            (
+                one["name"],
+                *(f"{one[name]:,}" for name in ("events", "late", "waiting")),
+                show_duration(one["delay"]),
+                show_duration(one["behind"]),
+            )
+            for one in detectors
+        ],
+    )
 
 
 def _recall_lines(query: Json, workers: list[Json]) -> list[str]:

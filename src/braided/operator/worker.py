@@ -96,6 +96,8 @@ def run_worker(
     }
     if outcome.recall is not None:
         report["recall"] = outcome.recall
+    if outcome.detectors is not None:
+        report["detectors"] = outcome.detectors
     if task.worker == 0:
         report["streams"] = [{**total, **level} for total, level in zip(book["streams"], outcome.streams, strict=True)]
         report["last_streams"] = [stream.rows for stream in streams]

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from braided.compile.plan import Copied, Made, Plan
+from braided.detection.detecting import Detecting
 from braided.errors import OptionError
 from braided.joins.many.multijoin import MultiJoin
 from braided.joins.window_join import WindowJoin
@@ -39,6 +40,8 @@ def run_batch(plan: Plan, frames: Sequence[DataFrame]) -> DataFrame:
         return _multijoin(plan, plan.joined, frames)
     if isinstance(plan.operator, Matching):
         return _matched(plan, plan.operator, frames[0])
+    if isinstance(plan.operator, Detecting):
+        return _detected(plan, plan.operator, frames)
     raise OptionError("streams: batch DataFrames need no budget; write one braided.join each")
 
 
@@ -106,13 +109,39 @@ def _matched(plan: Plan, operator: Matching, frame: DataFrame) -> DataFrame:
     time = F.col(at[operator.time])
     rows = frame.toDF(*names).where(time.isNotNull())
     rows = (rows.repartition(*keys) if keys else rows.coalesce(1)).sortWithinPartitions(*keys, time)
+    return rows.mapInArrow(FindAll(operator), _wire(plan, frame)).toDF(*(column.name for column in plan.columns))
+
+
+def _wire(plan: Plan, frame: DataFrame) -> StructType:
+    """Return the result's columns under plain names."""
     kinds = [
         frame.schema[column.source].dataType if isinstance(column, Copied) else from_arrow_type(column.kind)
         for column in plan.columns
         if isinstance(column, Copied | Made)
     ]
-    fields = [StructField(name, kind, True) for name, kind in zip(wire_names(len(kinds)), kinds, strict=True)]
-    return rows.mapInArrow(FindAll(operator), StructType(fields)).toDF(*(column.name for column in plan.columns))
+    return StructType([StructField(name, kind, True) for name, kind in zip(wire_names(len(kinds)), kinds, strict=True)])
+
+
+def _detected(plan: Plan, operator: Detecting, frames: Sequence[DataFrame]) -> DataFrame:
+    """Let Spark bring the rows of each key together, a struct for each stream; the same detectors see them."""
+    names = wire_names(len(operator.keys.key) + len(frames))
+    keys, sides = names[: len(operator.keys.key)], names[len(operator.keys.key) :]
+    parts = []
+    for side, frame in enumerate(frames):
+        timed = frame.where(_quoted(operator.keys.time).isNotNull())
+        # -0.0 is 0.0.
+        floating = [pa.types.is_floating(kind) for kind in operator.keys.hasher.types]
+        found = [_quoted(key) + 0.0 if f else _quoted(key) for key, f in zip(operator.keys.key, floating, strict=True)]
+        whole = F.struct(*(_quoted(name) for name in frame.columns))
+        structs = [
+            whole if other == side else F.lit(None).cast(of.schema).alias(sides[other])
+            for other, of in enumerate(frames)
+        ]
+        parts.append(timed.select(*found, *structs).toDF(*names))
+    rows = reduce(lambda a, b: a.unionAll(b), parts)
+    rows = (rows.repartition(*keys) if keys else rows.coalesce(1)).sortWithinPartitions(*keys)
+    fields = _wire(plan, frames[0])
+    return rows.select(*sides).mapInArrow(DetectAll(operator), fields).toDF(*(column.name for column in plan.columns))
 
 
 class FindAll:
@@ -126,6 +155,26 @@ class FindAll:
         named = (conform(batch.rename_columns(schema.names), schema) for batch in batches)
         for piece in self._operator.find_all(named):
             yield piece.rename_columns(wire_names(piece.num_columns))
+
+
+class DetectAll:
+    """Runs detectors over a partition's rows, in which those of a key come one after the other, a struct a stream."""
+
+    def __init__(self, operator: Detecting) -> None:
+        self._operator = operator
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for piece in self._operator.detect_all(
+            [self._side(batch, n) for n in range(batch.num_columns)] for batch in batches
+        ):
+            yield piece.rename_columns(wire_names(piece.num_columns))
+
+    def _side(self, batch: pa.RecordBatch, side: int) -> tuple[pa.RecordBatch, pa.Array]:
+        """Return the rows of one stream, and which rows of the batch they are."""
+        column, schema = batch.column(side), self._operator.schemas[side]
+        own = column.is_valid()
+        rows = pa.RecordBatch.from_arrays(column.filter(own).flatten(), schema.names)
+        return conform(rows, schema), own
 
 
 def _chosen(plan: Plan, joined: DataFrame, letters: Sequence[str]) -> DataFrame:

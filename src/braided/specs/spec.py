@@ -33,7 +33,7 @@ class Spec:
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
-            object.__setattr__(self, field.name, _frozen(getattr(self, field.name)))
+            object.__setattr__(self, field.name, frozen(getattr(self, field.name)))
         self.check()
 
     def check(self) -> None:
@@ -90,6 +90,7 @@ def spec_from_json(content: Json) -> Spec:
 
 def spec_kinds() -> dict[str, type[Spec]]:
     """Return every logical operator that there is, by its kind: whatever is a spec counts."""
+    import braided.specs.detect
     import braided.specs.group
     import braided.specs.join
     import braided.specs.match
@@ -106,18 +107,20 @@ def spec_kinds() -> dict[str, type[Spec]]:
     return dict(sorted(found.items()))
 
 
-def _frozen(value: Any) -> Any:
+def frozen(value: Any) -> Any:
+    """Return a value with tuples for lists."""
     if isinstance(value, list | tuple):
-        return tuple(_frozen(part) for part in value)
-    return dict(value) if isinstance(value, Mapping) else value
+        return tuple(frozen(part) for part in value)
+    return {key: frozen(part) for key, part in value.items()} if isinstance(value, Mapping) else value
 
 
 def _objects() -> dict[str, type]:
     """Return what options may hold beside plain values, by name. Nothing else is ever made from JSON."""
     from braided.buffers.policies.registry import POLICIES
+    from braided.specs.detect import Pattern
     from braided.specs.group import Join
 
-    return {cls.__name__: cls for cls in (Lateness, Join, *POLICIES.values())}
+    return {cls.__name__: cls for cls in (Lateness, Join, Pattern, *POLICIES.values())}
 
 
 def _to_plain(value: Any, name: str) -> Any:

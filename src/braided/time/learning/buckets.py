@@ -69,6 +69,15 @@ def gap(later: int, earlier: int) -> int:
     return later - earlier
 
 
+@compiled
+def count_buckets(values: Ints) -> Ints:
+    """Return how many values are in each bucket."""
+    counts = np.zeros(BUCKETS, np.int64)
+    for value in values:
+        counts[bucket_of(value)] += 1
+    return counts
+
+
 def encode_counts(counts: Ints, limit: int, *, upward: bool = True) -> str:
     """Write the counts above 0 in at most `limit` bytes of text.
 

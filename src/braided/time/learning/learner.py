@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from braided.errors import BraidedError
 from braided.time.clocks import advance
 from braided.time.lateness import Lateness
-from braided.time.learning.buckets import BUCKETS, decode_counts, encode_counts
+from braided.time.learning.buckets import BUCKETS, Ints, count_buckets, decode_counts, encode_counts
 from braided.time.learning.delays import Delays, batch_delays
 from braided.time.learning.learned import LEARNED, SLICES, Rule, new_learned
 from braided.time.learning.next_delays import NextDelays
@@ -112,6 +114,17 @@ class Learner:
         if after is not None and largest is not None:
             parts = (self._state, self._maxima, self._hints, self._recent, self._counts)
             settle(*parts, self._rule, after, largest)
+
+    def learn(self, delays: Ints, clock: int) -> None:
+        """Learn from delays that somebody else has measured; `clock` is the time up to which that was."""
+        usable = np.ascontiguousarray(delays[delays <= self._rule.ceiling])
+        self._state[0]["beyond"] += len(delays) - len(usable)
+        if len(usable):
+            counts = count_buckets(usable)
+            at = np.flatnonzero(counts)
+            take_delays(self._state, self._counts, self._rule, at, counts[at])
+            parts = (self._state, self._maxima, self._hints, self._recent, self._counts)
+            settle(*parts, self._rule, clock, int(usable.max()))
 
     def _take_arrived(self, clock: int | None, tasks: Sequence[Delays], missed: int | None) -> int:
         batch = batch_delays(tasks, clock, self._rule.ceiling)

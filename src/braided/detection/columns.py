@@ -1,0 +1,83 @@
+"""Columns as a detector declares them: text such as ``"time timestamp, player int"`` read as an Arrow schema."""
+
+from __future__ import annotations
+
+import re
+
+import pyarrow as pa
+
+from braided.errors import OptionError
+
+_TYPES = {
+    "boolean": pa.bool_(),
+    "tinyint": pa.int8(),
+    "byte": pa.int8(),
+    "smallint": pa.int16(),
+    "short": pa.int16(),
+    "int": pa.int32(),
+    "integer": pa.int32(),
+    "bigint": pa.int64(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "real": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp_ntz": pa.timestamp("us"),
+    "timestamp_ltz": pa.timestamp("us", "UTC"),
+}
+_COLUMN = re.compile(r"\s*(`[^`]+`|\w+)\s*:?\s+(\w+)(?:\s*\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?\s*")
+
+
+def read_columns(given: object, where: str, moment: pa.DataType) -> pa.Schema:
+    """Return the columns that text, or an Arrow schema, declares; `moment` is what a timestamp is here.
+
+    >>> read_columns("time timestamp, price decimal(9, 2)", "schema", pa.timestamp("us")).names
+    ['time', 'price']
+    """
+    if isinstance(given, pa.Schema):
+        fields = [pa.field(field.name, field.type) for field in given]
+    elif isinstance(given, str):
+        fields = [_column(part, where, moment) for part in re.split(r",(?![^(]*\))", given) if part.strip()]
+    else:
+        raise OptionError(f"{where}={given!r}: write text such as 'time timestamp, player int', or a pyarrow.Schema")
+    names = [field.name.lower() for field in fields]
+    for name in names:
+        if names.count(name) > 1:
+            raise OptionError(f"{where}={given!r}: has two columns {name!r}; name each once")
+    return pa.schema(fields)
+
+
+def _column(text: str, where: str, moment: pa.DataType) -> pa.Field:
+    found = _COLUMN.fullmatch(text)
+    if not found:
+        raise OptionError(f"{where}: {text.strip()!r} is no column; write a name and a type, such as 'player int'")
+    name, kind = found[1].strip("`"), found[2].lower()
+    if kind in ("decimal", "numeric"):
+        return pa.field(name, pa.decimal128(int(found[3] or 10), int(found[4] or 0)))
+    if kind == "timestamp" and not found[3]:
+        return pa.field(name, moment)
+    if kind not in _TYPES or found[3]:
+        known = ", ".join(sorted([*_TYPES, "decimal", "timestamp"]))
+        raise OptionError(f"{where}: {text.strip()!r}: no such type; write one of {known}, or give a pyarrow.Schema")
+    return pa.field(name, _TYPES[kind])
+
+
+def fits(given: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether a column of one type may stand for one of another, if its values fit."""
+    if given == wanted or pa.types.is_null(given):
+        return True
+    numbers = (pa.types.is_integer, pa.types.is_floating)
+    texts = (pa.types.is_string, pa.types.is_large_string)
+    return (
+        (pa.types.is_integer(given) and any(test(wanted) for test in numbers))
+        or (pa.types.is_floating(given) and pa.types.is_floating(wanted))
+        or (pa.types.is_timestamp(given) and pa.types.is_timestamp(wanted))
+        or (any(test(given) for test in texts) and any(test(wanted) for test in texts))
+    )
+
+
+def shown(schema: pa.Schema) -> str:
+    """Return columns as a message has them."""
+    return ", ".join(f"{field.name} {field.type}" for field in schema)
