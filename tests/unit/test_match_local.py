@@ -503,7 +503,7 @@ WRONG = [
     ({"measures": {"n": "match_number()"}}, "MATCH_NUMBER is not supported: matches of different keys are not numbered"),
     ({"subsets": {"A": ["B"]}}, "subsets['A']: the pattern has a symbol of that name; choose another"),
     ({"subsets": {"S": ["X"]}}, "subsets['S']: the pattern has no symbol 'X'; it has A, B"),
-    ({"subsets": {"S": []}}, "subsets['S']=[]: write a list of symbols"),
+    ({"subsets": {"S": []}}, "subsets['S']=(): write a list of symbols"),
     ({"within": None}, "within=None: rows of 'A B+' would be kept for ever; write how long a match may take, such as '5"),
     ({"within": "-1 second"}, "within='-1 second': negative; write '0 seconds' or more"),
     ({"after": "skip"}, "after='skip': write 'skip past last row', 'skip to next row', 'skip to first X' or 'skip to last X'"),
