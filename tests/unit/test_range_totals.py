@@ -82,6 +82,7 @@ def histories(draw: st.DrawFn) -> dict[str, Any]:
         "colliding": draw(st.booleans()),
         "changes": [draw(changes(workers, 4)) for _ in cuts],
         "share": draw(st.sampled_from([0.0, 0.25])),
+        "pieces": draw(st.sampled_from([0.5, 1.0])),
     }
 
 
@@ -174,6 +175,7 @@ def _wanted(case: dict[str, Any]) -> dict[Any, list[Any]]:
 def test_totals_over_ranges_are_those_of_the_pairs(case: dict[str, Any]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ranges, "_PAIRS_A_ROW", case["share"])
+        patch.setattr(ranges, "_PIECES_A_PAIR", case["pieces"])
         found, counted = _run(case, pairs=False)
     by_pairs, pairs_counted = _run(case, pairs=True)
     assert counted == pairs_counted

@@ -39,6 +39,8 @@ Index = npt.NDArray[np.int64]
 _SAFE = 1 << 62
 # Work on all rows between the first match and the last is worth it where there are so many pairs for a row.
 _PAIRS_A_ROW = 0.25
+# Where panes cut ranges into more pieces than this for a pair, pairs are no more work.
+_PIECES_A_PAIR = 0.5
 _ALL = np.empty(0, np.bool_)
 
 
@@ -107,15 +109,24 @@ class RangeTotals:
         self.late = 0
 
     def take(self, side: int, probe: Run, stored: Run, rows: Index, starts: Index, ends: Index) -> int | None:
-        """See `Ranges`."""
+        """See `Ranges`. Where either side has the groups, that of the probe is tried first: its matches are known."""
         total = int(ends[-1])
-        mine, other, drive = probe, stored, side
-        past = starts + np.diff(ends, prepend=0)
-        if self._layout.drive is not None and self._layout.drive != side:
-            if total < _PAIRS_A_ROW * len(stored.times):
-                return None
-            mine, other, drive = stored, probe, 1 - side
-            rows, starts, past = self._matches(drive, stored, probe)
+        for drive in (side, 1 - side) if self._layout.drive is None else (self._layout.drive,):
+            if drive == side:
+                past = starts + np.diff(ends, prepend=0)
+                taken = self._take_of(drive, probe, stored, total, rows, starts, past)
+            elif total >= _PAIRS_A_ROW * len(stored.times):
+                taken = self._take_of(drive, stored, probe, total, *self._matches(drive, stored, probe))
+            else:
+                taken = None
+            if taken is not None:
+                return taken
+        return None
+
+    def _take_of(
+        self, drive: int, mine: Run, other: Run, total: int, rows: Index, starts: Index, past: Index
+    ) -> int | None:
+        """Take the ranges of rows of one side in a run of the other."""
         low, high = int(starts.min()), int(past.max())
         if total < _PAIRS_A_ROW * (high - low) and self._reads_all(drive, other):
             return None
@@ -126,11 +137,23 @@ class RangeTotals:
             rows, starts, past = rows[same], starts[same], past[same]
         if not len(rows):
             return 0
-        totals = self._totals(drive, mine, other, rows, starts, past, (low, high))
+        results = int((past - starts).sum())
+        panes = self._aggregate.panes
+        if self._layout.time_side == drive:
+            times = mine.times[rows]
+            late = int((past - starts)[times < self._horizon].sum())
+        else:
+            owners, starts, past = cut_at_panes(starts, past, other.times, low, high, panes.width, panes.offset)
+            if len(owners) > _PIECES_A_PAIR * results:
+                return None
+            rows, times = rows[owners], other.times[starts]
+            late = count_before(other.times, starts, past, self._horizon)
+        totals = self._totals(drive, mine, other, rows, starts, past, (low, high), times)
         if totals is None:
             return None
+        self.late += late
         self._take(totals)
-        return int((past - starts).sum())
+        return results
 
     def _matches(self, side: int, probe: Run, stored: Run) -> tuple[Index, Index, Index]:
         """Return the rows of a run with matches in another, and their ranges there."""
@@ -194,17 +217,18 @@ class RangeTotals:
         return same
 
     def _totals(
-        self, drive: int, mine: Run, other: Run, rows: Index, starts: Index, past: Index, span: tuple[int, int]
+        self,
+        drive: int,
+        mine: Run,
+        other: Run,
+        rows: Index,
+        starts: Index,
+        past: Index,
+        span: tuple[int, int],
+        times: Index,
     ) -> pa.RecordBatch | None:
         """Return totals with their pane, keys and measures; None where sums might overflow."""
         panes, layout = self._aggregate.panes, self._layout
-        if layout.time_side == drive:
-            times = mine.times[rows]
-            late = int((past - starts)[times < self._horizon].sum())
-        else:
-            owners, starts, past = cut_at_panes(starts, past, other.times, *span, panes.width, panes.offset)
-            rows, times = rows[owners], other.times[starts]
-            late = count_before(other.times, starts, past, self._horizon)
         taking = pa.array(rows), pa.array(starts)
         kind = self._join.inputs[layout.time_side].field(self._join.times[layout.time_side]).type
         arrays = [panes.of(pa.array(times).view(kind))]
@@ -222,7 +246,6 @@ class RangeTotals:
             if found is None:
                 return None
             arrays.append(found)
-        self.late += late
         names = [str(number) for number in range(len(arrays))]
         return pa.RecordBatch.from_arrays(arrays, names=names)
 

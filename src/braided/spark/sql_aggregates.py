@@ -35,8 +35,10 @@ def with_keys(partials: DataFrame, keys: Sequence[str], held: Mapping[str, str])
     return partials
 
 
-def with_partials(plan: Plan, merge: Merge, names: Mapping[tuple[str, str], str], held: Mapping[str, str]) -> Plan:
-    """Return a join's plan with the first half of an aggregate in its workers."""
+def with_partials(
+    plan: Plan, merge: Merge, names: Mapping[tuple[str, str], str], held: Mapping[str, str], said: list[str]
+) -> Plan:
+    """Return a join's plan with the first half of an aggregate in its workers; `said` gets what it is worth saying."""
 
     def of(column: tuple[str, str]) -> str:
         return held.get(names[column], names[column])
@@ -48,15 +50,21 @@ def with_partials(plan: Plan, merge: Merge, names: Mapping[tuple[str, str], str]
     # Results with the same group are the same rows, however often it is named.
     keys = tuple(dict.fromkeys(of(key) for key in merge.keys))
     time = of(merge.time)
-    side = 0 if names[merge.time] == plan.times[0] else 1
+    known = {column.name: column for column in plan.columns if isinstance(column, Copied)}
+    side = known[time].stream
     reach = join.window.hi if side == 0 else -join.window.lo
     panes = Panes(merge.width, merge.offset, side, reach, plan.waits)
     measures = tuple(
         Measure(measure_name(at), wanted.kind, wanted.column and of(wanted.column), _arrow_type(wanted))
         for at, wanted in enumerate(merge.measures)
     )
-    operator = PartialAggregate(plan.operator, time, keys, measures, panes)
-    known = {column.name: column for column in plan.columns if isinstance(column, Copied)}
+    inner = plan.operator
+    if isinstance(inner, WindowJoin):  # pairs have no more than the aggregate reads
+        read = {time, *keys, *(measure.source for measure in measures)}
+        inner = replace(inner, columns=tuple(column for column in inner.columns if column.name in read))
+    operator = PartialAggregate(inner, time, keys, measures, panes)
+    if operator.layout is not None:
+        said.append("they count and sum over ranges of matches, and make no pairs where that is less work")
     kind = operator.output.field(PANE).type
     columns: list[Column] = [Made(PANE, kind, True)]
     columns += [replace(known[key], marks=None) for key in keys]

@@ -46,7 +46,7 @@ class Joins:
         inputs: Mapping[str, DataFrame],
         sources: Mapping[str, Source],
         merge: Merge | None,
-        said: Sequence[str],
+        said: list[str],
     ) -> tuple[DataFrame, dict[tuple[str, str], str]]:
         """Return the streams joined, and what each column is called there."""
         names = {
@@ -82,7 +82,7 @@ class Joins:
         sources: Mapping[str, Source],
         options: dict[str, Any],
         merge: Merge | None,
-        said: Sequence[str],
+        said: list[str],
     ) -> DataFrame:
         def name(column: exp.Column) -> str:
             return names[column.table, column.name]
@@ -133,7 +133,7 @@ class Joins:
             name=options.get("name"),
             control=options.get("control"),
             redact=options.get("redact", False),
-            merged=None if merge is None else lambda plan: with_partials(plan, merge, names, held),
+            merged=None if merge is None else lambda plan: with_partials(plan, merge, names, held, said),
             said=said,
         )
         if merge is not None:
