@@ -36,7 +36,7 @@ PARTIAL_ROWS = 1 << 17
 MOST_PARTIALS = 1 << 20
 # Before every time that Spark can show.
 OLDEST = -62_135_596_800_000_000
-_MERGED = {"rows": "sum", "count": "sum", "sum": "sum", "min": "min", "max": "max"}
+MERGED = {"rows": "sum", "count": "sum", "sum": "sum", "min": "min", "max": "max"}
 
 
 @dataclass(frozen=True)
@@ -244,7 +244,7 @@ class _Partials:
         columns = {name: together.column(at) for at, name in enumerate(self._keys)}
         for at, measure in enumerate(measures, len(self._keys)):
             columns[measure.name] = _summable(together.column(at), measure)
-        wanted = [(measure.name, _MERGED[measure.kind]) for measure in measures]
+        wanted = [(measure.name, MERGED[measure.kind]) for measure in measures]
         found = pa.TableGroupBy(pa.table(columns), self._keys, use_threads=False).aggregate(wanted)
         self._take(found, [f"{name}_{how}" for name, how in wanted])
 
@@ -288,7 +288,7 @@ class _Partials:
     def _merge(self) -> None:
         together = pa.concat_tables(self._parts)
         self._parts, self._size = [], 0
-        wanted = [(m.name, _MERGED[m.kind]) for m in self._aggregate.measures]
+        wanted = [(m.name, MERGED[m.kind]) for m in self._aggregate.measures]
         found = pa.TableGroupBy(together, self._keys, use_threads=False).aggregate(wanted)
         self._parts.append(
             pa.table(

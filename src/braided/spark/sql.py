@@ -16,12 +16,12 @@ from sqlglot.optimizer.scope import Scope, traverse_scope
 
 from braided.aggregates.partial import PANE
 from braided.errors import BraidedError, OptionError
-from braided.spark.sql_aggregates import measure_name
 from braided.spark.sql_joins import OPTIONS, Joins
 from braided.spark.watermark import WATERMARK
 from braided.sqltext.cut import Cut, Source, cut_select, own_columns
 from braided.sqltext.dialect import Braided
 from braided.sqltext.merge import Merge, Unmerged, find_merge, rewrite
+from braided.sqltext.partials import measure_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -15,12 +15,13 @@ from sqlglot import exp
 from braided.errors import OptionError
 from braided.spark.frontend import run
 from braided.spark.plans import quoted
-from braided.spark.sql_aggregates import closing, with_keys, with_partials
+from braided.spark.sql_aggregates import closing, with_keys
 from braided.specs.join import JoinSpec
 from braided.sqltext.conditions import Bound, limits, position
 from braided.sqltext.cut import Cut, Source, Step
 from braided.sqltext.dialect import Braided
 from braided.sqltext.merge import Merge
+from braided.sqltext.partials import with_partials
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
