@@ -17,6 +17,7 @@ from braided.api import (
     report,
     scale,
     sql,
+    stream,
     topic,
     write_files,
 )
@@ -66,6 +67,7 @@ __all__ = [
     "report",
     "scale",
     "sql",
+    "stream",
     "topic",
     "write_files",
 ]

@@ -20,6 +20,7 @@ from braided.typing import (
     Keys,
     Late,
     Latenesses,
+    LatenessOption,
     Memory,
     MultiOn,
     NamedLatenesses,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
     from braided.direct.topic import Topic
     from braided.operator.report import Report
+    from braided.spark.query import Query
 
 
 @documented(JoinSpec)
@@ -388,6 +390,29 @@ def sql(spark: SparkSession, text: str, streams: Mapping[str, DataFrame], **opti
     from braided.spark.sql import run_sql
 
     return run_sql(spark, text, streams, options)
+
+
+def stream(df: DataFrame, *, time: str, lateness: LatenessOption | None = None) -> Query:
+    """Write a continuous query step by step over a streaming DataFrame; `Query.df` is the DataFrame of its rows.
+
+    Steps are ``where``, ``select``, ``cases``, ``union``, ``join``, ``multijoin``, ``order`` and ``aggregate``. They
+    make what the functions of these names and `braided.sql` make: a windowed aggregate after a join begins in the
+    join's workers, and a condition after a join moves into it.
+
+    Parameters
+    ----------
+    time : the event-time column.
+    lateness : how late rows may be, for the joins, orders and aggregates that the stream comes to.
+
+    >>> joined = braided.stream(calls, time="ts").join(
+    ...     braided.stream(alerts, time="ts"), on="phone", within="10 seconds")
+    >>> busy = joined.where("reason <> 'test'").aggregate(by="cell", window="1 minute", n="count(*)")
+    >>> busy.df.columns
+    ['window', 'cell', 'n']
+    """
+    from braided.spark.query import make_query
+
+    return make_query(df, time, lateness)
 
 
 def files(
