@@ -18,7 +18,7 @@ from braided.aggregates.partial import PANE
 from braided.errors import BraidedError, OptionError
 from braided.spark.sql_joins import OPTIONS, Joins
 from braided.spark.watermark import WATERMARK
-from braided.sqltext.cut import Cut, Source, cut_select, own_columns
+from braided.sqltext.cut import Cut, Source, cut_select, keep_left, own_columns
 from braided.sqltext.dialect import Braided
 from braided.sqltext.merge import Merge, Unmerged, find_merge, rewrite
 from braided.sqltext.partials import measure_name
@@ -167,7 +167,10 @@ class _Query:
             if table.name.lower() not in ctes or table.db:
                 frame = self._frame(table)
                 schemas[table.name] = {name.lower(): "string" for name in frame.columns}
+        shared = any(join.args.get("using") or join.method == "NATURAL" for join in self.tree.find_all(exp.Join))
         self.tree = qualify(self.tree, schema=schemas, dialect=Braided, validate_qualify_columns=False)
+        if shared:
+            keep_left(self.tree)
         ours = self.session.sql(self.tree.sql(dialect=Braided))
         # Not `optimizedPlan`, which refuses streams that do not run.
         optimizer = self.session._jsparkSession.sessionState().optimizer()
