@@ -509,8 +509,11 @@ def topic(path: str | PathLike[str]) -> Topic:
     return Topic(os.fspath(path))
 
 
-def explain(df: DataFrame) -> None:
+def explain(df: DataFrame, *, svg: str | PathLike[str] | None = None) -> None:
     """Print what the braided operators of a DataFrame do and how their rows are laid over workers.
+
+    With `svg`, the whole query is drawn into a file of that name too, from its sources to its result: Braided's
+    operators with all that is printed, and those of Spark between them.
 
     >>> braided.explain(braided.join(calls, alerts, on="phone", time="ts", within="10 seconds", name="hits"))
     hits: joins on phone, -10 seconds <= r.t - l.t <= 10 seconds
@@ -520,6 +523,12 @@ def explain(df: DataFrame) -> None:
     from braided.spark.progress import explain_frame
 
     print(explain_frame(df))
+    if svg is not None:
+        from pathlib import Path
+
+        from braided.spark.pictures import draw_frame
+
+        Path(svg).write_text(draw_frame(df), encoding="utf-8")
 
 
 def scale(control: str, workers: int | Literal["auto"]) -> None:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import duckdb
 import numpy as np
@@ -215,3 +216,21 @@ ERRORS: list[tuple[Callable[[dict[str, Query]], Any], str]] = [
 def test_errors_say_what_to_write(live: dict[str, Query], made: Callable[..., Any], message: str) -> None:
     with pytest.raises(OptionError, match=re.escape(message)):
         made(live)
+
+
+def test_a_query_is_drawn_with_what_was_merged_and_how_it_is_laid_out(
+    live: dict[str, Query], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    joined = live["calls"].where("n > 1").join(live["alerts"], on="phone", within="2 seconds", name="hits")
+    braided.explain(joined.aggregate(by="cell", window="1 minute", n="count(*)").df, svg=tmp_path / "query.svg")
+    text = (tmp_path / "query.svg").read_text()
+    shown = [part.text for part in ElementTree.fromstring(text).iter() if part.text and part.text.strip()]
+    titles = [part for part in shown if re.match(r"Braided: |Spark: |stream of files$|result$", part)]
+    assert titles[-3:] == ["Braided: hits", "Spark: aggregate", "result"]
+    assert titles.count("stream of files") == 2
+    together = " ".join(part.strip() for part in shown)
+    for line in capsys.readouterr().out.splitlines()[1:]:
+        assert line.strip() in together
+    assert "joins on phone" in together
+    assert "phone, ts, n, cell" in together
+    assert "begins in its workers" in together

@@ -13,7 +13,7 @@ ROOT = Path(braided.__file__).parent
 
 # From the bottom to the top. Packages of one line do not import each other.
 LAYERS = (
-    ("errors", "compiled", "version"),
+    ("errors", "compiled", "version", "picture"),
     ("predicates",),
     ("durations",),
     ("typing",),
