@@ -14,7 +14,14 @@ from hypothesis import strategies as st
 from profiles import examples
 
 from braided import local
+from braided.aggregates.partial import PartialAggregate
+from braided.compile.build import build
+from braided.compile.stream import Stream
 from braided.errors import BraidedError, OptionError
+from braided.specs.join import JoinSpec
+from braided.sqltext.merge import Unmerged
+from braided.sqltext.partials import merge_of, own_names, with_partials
+from braided.sqltext.windowed import Windowed
 
 US = pa.timestamp("us")
 VALUES = {
@@ -139,3 +146,24 @@ def test_a_sum_that_does_not_fit_is_refused() -> None:
         local.stream(rows, time="ts").join(rows, on="k", within="1 second")  # type: ignore[arg-type]
     with pytest.raises(OptionError, match=re.escape("witin=: no option of join; did you mean within=?")):
         local.stream(rows, time="ts").join(local.stream(rows, time="ts"), on="k", witin="1 second")
+
+
+@pytest.mark.parametrize(
+    ("time", "side", "reach"), [(None, 0, 3_000_000), ("ts", 0, 3_000_000), ("ts_right", 1, 2_000_000)]
+)
+def test_partials_know_which_time_is_windowed_and_how_far_results_may_lag(
+    time: str | None, side: int, reach: int
+) -> None:
+    """A left row may be 3 seconds before the right row that it meets last, a right row 2 seconds before the left one."""
+    schema = _stream(1, 1, 1).schema.set(0, pa.field("k", pa.string()))
+    spec = JoinSpec(on="k", time="ts", between=("-2 seconds", "3 seconds"), lateness="0 seconds")
+    plan = build(spec, [Stream("left", schema), Stream("right", schema)])
+    windowed = Windowed.of(by="k", window="6 seconds", every="4 seconds", time=time, values={"n": "count(*)"})
+    merge, uses = merge_of(windowed, plan)
+    found = with_partials(plan, merge, own_names(plan), {}, []).operator
+    assert isinstance(found, PartialAggregate)
+    assert (found.panes.side, found.panes.reach, found.panes.width) == (side, reach, 2_000_000)
+    assert uses == [("sum", [0])]
+    late = Windowed.of(by="k", window="6 seconds", time="v", values={"n": "count(*)"})
+    with pytest.raises(Unmerged, match="v is not a time by which the streams are joined"):
+        merge_of(late, plan)
