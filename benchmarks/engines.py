@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 SAME_FOR_ALL = {
     "spark.driver.memory": "6g",
     "spark.sql.adaptive.enabled": "false",
+    # Files of a local checkpoint without forking readlink and chmod for each (docs/runbook.md).
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     # Spark keeps 100 by default; a run has more batches.

@@ -174,6 +174,7 @@ install_locked() {
   make_venv &&
     pip_do install --require-hashes -r requirements-build.lock &&
     pip_do install --require-hashes --no-build-isolation -r requirements.lock &&
+    quietly "$VENV/bin/python" "$ROOT/scripts/zip_bytecode.py" &&
     locked_state >"$VENV/.braided-locked"
 }
 

@@ -18,9 +18,16 @@ if TYPE_CHECKING:
 TESTS = Path(__file__).parent
 sys.path.insert(0, str(TESTS))
 
-# What takes longest starts first: the tests of the shared session, then files whose tests start JVMs of their own.
-SESSION = "session"
-LANES = {name: number for number, name in enumerate((SESSION, "test_kills.py", "test_demo_spark.py"))}
+# What takes longest starts first, so that both processes end at about the same time.
+LONG = (
+    "test_join_spark.py",
+    "test_control_spark.py",
+    "test_contract_spark.py",
+    "test_frontend.py",
+    "test_kills.py",
+    "test_demo_spark.py",
+    "test_direct_spark.py",
+)
 
 import profiles  # noqa: E402, F401  (registers the hypothesis profiles before any test asks for its examples)
 
@@ -35,26 +42,30 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if "slow" in folders:
             item.add_marker("slow")
     if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: LANES.get(_lane(item.nodeid), len(LANES)))
+        items.sort(key=lambda item: _turn(_file(item.nodeid)))
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
-    """Spread files over processes: kernels of a file are compiled once, and only one process has a Spark session."""
+    """Spread files over processes: kernels of a file are compiled once."""
     from xdist.scheduler import LoadScopeScheduling
 
-    class Lanes(LoadScopeScheduling):  # type: ignore[misc]
+    class Files(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
-            return _lane(nodeid)
+            return _file(nodeid)
 
     config.option.loadscopereorder = False
-    return Lanes(config, log)
+    return Files(config, log)
 
 
-def _lane(nodeid: str) -> str:
-    """Return which tests must run in one process: those of a file; those of all files that share the Spark session."""
-    path = nodeid.partition("::")[0]
-    return SESSION if "spark" in path and Path(path).name not in LANES else Path(path).name
+def _file(nodeid: str) -> str:
+    return nodeid.partition("::")[0]
+
+
+def _turn(path: str) -> int:
+    """Return when a file has its turn: long ones first, then the others that need Spark, then the rest."""
+    name = Path(path).name
+    return LONG.index(name) if name in LONG else len(LONG) + ("spark" not in path)
 
 
 @pytest.fixture(scope="session")
@@ -65,10 +76,10 @@ def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="session")
 def spark_session(tmp_path_factory: pytest.TempPathFactory, cache_dir: str) -> Iterator[SparkSession]:
-    """One local session for all tests. `local[2,4]` retries failed tasks, which plain `local[2]` never does."""
+    """One local session for all tests of a process. `local[2,2]` tries a failed task again, plain `local[2]` never."""
     from pyspark.sql import SparkSession
 
-    from braided.spark.conf import SPARK_CONF
+    from braided.spark.conf import FAST_START, SPARK_CONF
 
     os.environ["BRAIDED_CACHE_DIR"] = cache_dir
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -78,7 +89,7 @@ def spark_session(tmp_path_factory: pytest.TempPathFactory, cache_dir: str) -> I
         "spark.sql.streaming.noDataMicroBatches.enabled": "true",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.driver.memory": "5g",
+        "spark.driver.memory": "4g",
         # Half the CPU of a whole run: most of the JVM's time goes into code that runs too seldom to be worth the
         # second compiler, and into garbage collectors that are made for more cores than two.
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
@@ -101,9 +112,9 @@ def spark_session(tmp_path_factory: pytest.TempPathFactory, cache_dir: str) -> I
         "spark.local.dir": str(tmp_path_factory.mktemp("local")),
     }
     session = (
-        SparkSession.builder.master("local[2,4]")
+        SparkSession.builder.master("local[2,2]")
         .appName("braided-tests")
-        .config(map={**SPARK_CONF, **only_for_tests})
+        .config(map={**SPARK_CONF, **FAST_START, **only_for_tests})
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("OFF")

@@ -52,7 +52,7 @@ def main(root: Path) -> None:
         SparkSession.builder.master("local[2]")
         .config("spark.sql.shuffle.partitions", "2" if control is None else "4")
         .config("spark.sql.session.timeZone", "UTC")
-        .config(map=braided.SPARK_CONF)
+        .config(map=braided.SPARK_CONF | braided.FAST_START)
         .config("spark.sql.streaming.minBatchesToRetain", "5")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")

@@ -19,3 +19,7 @@ class ControlError(BraidedError):
 
 class TopicError(BraidedError):
     """A topic that cannot be read or written: damaged, of another query or version, taken over by another writer."""
+
+
+class JobError(BraidedError):
+    """A job file that cannot be accepted; the message has the line and the key."""

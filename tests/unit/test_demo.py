@@ -110,9 +110,9 @@ def test_a_wrong_result_is_noticed(
     found = tamper(calls if which == "calls" else legs)
     pq.write_table(found, tmp_path / "0.parquet")
     if which == "calls":
-        check = check_calls(folder / "calls", folder / "numbers", tmp_path, 10 * SECOND)
+        check = check_calls(folder / "calls", folder / "numbers", [str(tmp_path / "0.parquet")], 10 * SECOND)
     else:
-        check = check_legs(folder / "incoming", folder / "outgoing", tmp_path, 2 * SECOND)
+        check = check_legs(folder / "incoming", folder / "outgoing", [str(tmp_path / "0.parquet")], 2 * SECOND)
     assert (check.rows, check.missing, check.surplus) == (found.num_rows, missing, surplus)
     assert check.equal == (missing == surplus == 0)
     assert found.num_rows > 1000
@@ -138,7 +138,7 @@ def test_the_oracle_knows_the_predicate_of_the_theta_join(
         incoming, outgoing, time="start", lateness=LEG_LATENESS, arrival="arrived", **options
     ).table  # fmt: skip
     pq.write_table(found, tmp_path / "0.parquet")
-    check = check_legs(folder / "incoming", folder / "outgoing", tmp_path, 2 * SECOND)
+    check = check_legs(folder / "incoming", folder / "outgoing", [str(tmp_path / "0.parquet")], 2 * SECOND)
     assert {"surplus": check.surplus, "missing": check.missing}[wrong] == abs(found.num_rows - right.num_rows) > 0
 
 

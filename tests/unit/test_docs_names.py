@@ -41,9 +41,9 @@ def test_the_walk_names_what_is_in_its_files() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_python_is_marked_as_python(page: Path) -> None:
-    """`tests/spark/test_docs.py` runs blocks marked so; a block without a language is output or a drawing."""
+    """`tests/spark/test_docs.py` runs blocks marked so; `test_jobs.py` reads TOML; one without a language is output or a drawing."""
     fenced = re.findall(r"^```(\w*)\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
-    assert {language for language, _ in fenced} <= {"python", "text", ""}
+    assert {language for language, _ in fenced} <= {"python", "toml", "text", ""}
     for language, block in fenced:
         if language == "":
             assert not re.search(r"^(import|from) \w|^(\w+ = )?braided\.\w+\(.*\)$", block, re.MULTILINE), block

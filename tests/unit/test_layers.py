@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import subprocess
+import sys
 from pathlib import Path
 
 import braided
@@ -22,7 +24,7 @@ LAYERS = (
     ("operator",),
     ("joins", "ordering", "matching"),
     ("aggregates",),
-    ("specs",),
+    ("specs", "jobs"),
     ("compile",),
     ("sqltext",),
     ("local", "spark"),
@@ -93,3 +95,10 @@ def test_every_package_is_in_a_layer_and_none_has_the_name_of_a_public_function(
     functions = {name for name in braided.__all__ if inspect.isfunction(getattr(braided, name))}
     assert not packages & functions
     assert importlib.import_module("braided.joins.runs").Run is not None
+
+
+def test_the_processor_loads_nothing_that_a_query_does_not_need_to_start() -> None:
+    """Spark starts a Python process for each operator of a query, to ask for its state variables."""
+    code = "import sys, braided.spark.processor; print([m for m in ('numba', 'numpy', 'pandas', 'pyarrow') if m in sys.modules])"
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "[]"

@@ -91,6 +91,7 @@ def test_keys_of_several_columns_and_other_names_with_colliding_hashes(monkeypat
     ("options", "message"),
     [
         ({"on": "x"}, r"on='x': streams\[0\] has no such column; it has k, ts, id"),
+        ({"on": None}, "on=None: a join of many streams needs a key; two streams join without one in braided.join"),
         ({"on": []}, "on=\\(\\): write a column name, a list of names, or a list of tuples of 3 names"),
         ({"on": [("k", "k")]}, "on=\\('k', 'k'\\): write a column name or one for each of 3 streams"),
         ({"on": ["k", "K"]}, "names a column twice; name each once"),

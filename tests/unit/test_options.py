@@ -45,6 +45,8 @@ BAD = [
     ({"arrival": "seq"}, "arrival='seq': the left input has no such column; it has k, ts, cell"),
     ({"where": "upper(l.cell) = 'A'"}, "where=\"upper(l.cell) = 'A'\": upper is not in the compiled subset"),
     ({"where": "l.nope = 1"}, "nope"),
+    ({"memory": 10**18}, "memory=1000000000000000000: 1000000000000000000 rows; a worker keeps at most 268435456; write less"),
+    ({"memory": "9000000 GB"}, "a worker keeps at most 268435456; write less, or leave memory= out"),
 ]  # fmt: skip
 
 
@@ -59,6 +61,11 @@ def test_inputs_that_are_no_tables() -> None:
         local.join(3, RIGHT, **GOOD)
     with pytest.raises(BraidedError, match=r"left: list is not a Spark DataFrame; for Arrow data use braided\.local"):
         braided.join([], RIGHT, **GOOD)  # type: ignore[arg-type]
+
+
+def test_columns_that_differ_only_in_case() -> None:
+    with pytest.raises(BraidedError, match="left: more than one column is named 'k' or 'K', but for case; rename one"):
+        local.join(LEFT.append_column("K", LEFT["k"]), RIGHT, **GOOD)
 
 
 def test_zoned_and_unzoned_times_do_not_mix() -> None:

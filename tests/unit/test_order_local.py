@@ -236,6 +236,7 @@ def test_an_idle_input_stops_holding_the_other_back() -> None:
         ({"late": "skip"}, "late='skip': write 'flag', 'drop' or 'side'"),
         ({"lateness": "-1 second"}, "lateness='-1 second': negative"),
         ({"lateness": "soon"}, "lateness='soon': not a duration"),
+        ({"lateness": ["1 second", "2 seconds"]}, r"lateness=\('1 second', '2 seconds'\): write one duration$"),
         ({"idle": "0 seconds"}, "idle='0 seconds': write a duration above 0, or None"),
     ],
 )
@@ -264,6 +265,19 @@ def test_late_rows_go_aside() -> None:
     assert result.late["id"].to_pylist() == [3]
     stream = result.report.to_dict()["streams"][0]
     assert (stream["late"], stream["late_by_most"]) == (1, 4 * SECOND)
+
+
+@pytest.mark.parametrize(("lateness", "late"), [(("1 second", "5 seconds"), [6]), (("5 seconds", "1 second"), [])])
+def test_every_input_may_have_a_lateness_of_its_own(lateness: tuple[str, str], late: list[int]) -> None:
+    """The first input has a row 4 s behind its clock, after a row of 8 s of the second may have left."""
+
+    def table(first: int, *seconds: int) -> pa.Table:
+        times = pa.array([0] * 8 + [second * SECOND for second in seconds], pa.timestamp("us"))
+        return pa.table({"ts": times, "came": range(first, first + len(times))})
+
+    inputs = [table(100, 10, 6, 31), table(0, 8, 30)]
+    merged = braided.local.merge(inputs, time="ts", lateness=lateness, arrival="came", batch_rows=1).table
+    assert merged.filter(merged["late"])["ts"].cast(pa.int64()).to_pylist() == [second * SECOND for second in late]
 
 
 def test_times_at_the_edges_of_int64_leave_at_the_end() -> None:

@@ -1,4 +1,4 @@
-"""The command line: `braided demo`."""
+"""The command line: `braided demo`, `run`, `check`, `explain`, `doctor`."""
 
 from braided.cli.arguments import main
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from braided.version import __version__
@@ -19,11 +19,40 @@ Takes about a minute on two cores. Needs Java 17 or later and the 'demo' extra: 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 fine, 1 failed, 2 cannot start, 130 stopped by Ctrl-C."""
     arguments = _parser().parse_args(argv)
+    answer: Callable[[argparse.Namespace], int] = arguments.answer
+    return answer(arguments)
+
+
+def _answer_demo(arguments: argparse.Namespace) -> int:
     from braided.cli.demo import run_demo
     from braided.cli.streams import DemoStreams
 
     demo = DemoStreams(rows=arguments.rows, seconds=arguments.seconds)
     return run_demo(demo, arguments.out, color=arguments.color)
+
+
+def _answer_run(arguments: argparse.Namespace) -> int:
+    from braided.cli.job import run_job
+
+    return run_job(arguments.job, once=arguments.once, as_json=arguments.json)
+
+
+def _answer_check(arguments: argparse.Namespace) -> int:
+    from braided.cli.job import check_job
+
+    return check_job(arguments.job)
+
+
+def _answer_explain(arguments: argparse.Namespace) -> int:
+    from braided.cli.job import explain_job
+
+    return explain_job(arguments.job)
+
+
+def _answer_doctor(arguments: argparse.Namespace) -> int:
+    from braided.cli.doctor import run_doctor
+
+    return run_doctor(as_json=arguments.json, join=arguments.join)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -46,6 +75,23 @@ def _parser() -> argparse.ArgumentParser:
     )
     demo.add_argument("--out", type=Path, metavar="DIR", help="where demo.html goes (a new temporary directory)")
     demo.add_argument("--no-color", dest="color", action="store_false", help="no colours, as with NO_COLOR=1")
+    demo.set_defaults(answer=_answer_demo)
+    jobs = {
+        "run": (_answer_run, "run a job file until it ends or Ctrl-C stops it"),
+        "check": (_answer_check, "say whether a job file can be accepted, without Spark"),
+        "explain": (_answer_explain, "show how a job's query would run, without starting it"),
+    }
+    for name, (answer, words) in jobs.items():
+        command = commands.add_parser(name, help=words, description=f"{words.capitalize()}. See docs/jobs.md.")
+        command.add_argument("job", type=Path, metavar="JOB.toml", help="the job file")
+        command.set_defaults(answer=answer)
+        if name == "run":
+            command.add_argument("--once", action="store_true", help="process what is there now, then end")
+            command.add_argument("--json", action="store_true", help="Spark's progress as a line of JSON a batch")
+    doctor = commands.add_parser("doctor", help="look for what is wrong with this machine, and say what to type")
+    doctor.add_argument("--json", action="store_true", help="as JSON")
+    doctor.add_argument("--join", action="store_true", help="also run a small join on a local Spark, half a minute")
+    doctor.set_defaults(answer=_answer_doctor)
     return parser
 
 

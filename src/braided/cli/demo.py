@@ -10,7 +10,9 @@ import sys
 import tempfile
 from pathlib import Path
 
+import braided
 from braided.cli.display import BAD, GOOD, Display, open_display
+from braided.cli.exits import CANNOT_START, FAILED, STOPPED, first_line
 from braided.cli.oracle import Check, check_calls, check_legs
 from braided.cli.page import draw_page
 from braided.cli.queries import follow, join_calls, join_legs
@@ -19,8 +21,6 @@ from braided.cli.streams import LATENESS, LEG_WHERE, LEG_WITHIN, WITHIN, WORKERS
 from braided.cli.summary import describe_run, draw_loads, summarize, summarize_legs
 from braided.durations import parse_duration
 from braided.workloads.calls import ORIGIN
-
-FAILED, CANNOT_START, STOPPED = 1, 2, 130
 
 
 def run_demo(demo: DemoStreams, out: Path | None, *, color: bool) -> int:
@@ -48,7 +48,7 @@ def run_demo(demo: DemoStreams, out: Path | None, *, color: bool) -> int:
         return STOPPED
     except Exception as error:
         kept = shutil.copy(log, out / "spark.log")
-        print(f"braided demo: {_first_line(error)}\nbraided demo: Spark's log is {kept}", file=sys.stderr)
+        print(f"braided demo: {first_line(error)}\nbraided demo: Spark's log is {kept}", file=sys.stderr)
         return FAILED
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -79,8 +79,10 @@ def _run(demo: DemoStreams, folder: Path, out: Path, display: Display) -> dict[s
             display.say(label, text)
     within, leg_within = (parse_duration(text, "within") for text in (WITHIN, LEG_WITHIN))
     checks = {
-        "joined": check_calls(folder / "calls", folder / "numbers", folder / "joined", within),
-        "matched": check_legs(folder / "incoming", folder / "outgoing", folder / "matched", leg_within),
+        "joined": check_calls(folder / "calls", folder / "numbers", braided.topic(folder / "joined").files(), within),
+        "matched": check_legs(
+            folder / "incoming", folder / "outgoing", braided.topic(folder / "matched").files(), leg_within
+        ),
     }
     for name, check in checks.items():
         display.say("checked", f"{name}: {check}", GOOD if check.equal else BAD)
@@ -89,7 +91,3 @@ def _run(demo: DemoStreams, folder: Path, out: Path, display: Display) -> dict[s
     (out / "demo.html").write_text(draw_page(described))
     display.say("picture", str(out / "demo.html"))
     return checks
-
-
-def _first_line(error: Exception) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

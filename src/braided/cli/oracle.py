@@ -31,17 +31,17 @@ class Check:
         )
 
 
-def check_calls(calls: Path, numbers: Path, found: Path, within_us: int) -> Check:
+def check_calls(calls: Path, numbers: Path, found: Sequence[str], within_us: int) -> Check:
     """Compare the Parquet files of a join's result with what DuckDB makes of the Parquet files of its inputs."""
     columns = (*_CALL, "seen_at", "reason")
     expected = f"""
         select {", ".join(columns)} from calls join numbers on caller = phone
         where abs(epoch_us(seen_at) - epoch_us(start)) <= {within_us}
     """
-    return _compare({"calls": calls, "numbers": numbers, "found": found}, columns, expected)
+    return _compare({"calls": _all(calls), "numbers": _all(numbers), "found": found}, columns, expected)
 
 
-def check_legs(incoming: Path, outgoing: Path, found: Path, within_us: int) -> Check:
+def check_legs(incoming: Path, outgoing: Path, found: Sequence[str], within_us: int) -> Check:
     """Compare the theta join's result in the same way.
 
     The ranges are spelt out here, where `LEG_WHERE` has an absolute difference: DuckDB joins ranges by sorting.
@@ -53,19 +53,23 @@ def check_legs(incoming: Path, outgoing: Path, found: Path, within_us: int) -> C
         and r.duration between l.duration - 2 and l.duration + 2 and l.cell <> r.cell
     """
     columns = (*_CALL, *(f"{name}_right" for name in _CALL))
-    return _compare({"incoming": incoming, "outgoing": outgoing, "found": found}, columns, expected)
+    return _compare({"incoming": _all(incoming), "outgoing": _all(outgoing), "found": found}, columns, expected)
 
 
-def _compare(files: dict[str, Path], columns: Sequence[str], expected: str) -> Check:
+def _all(folder: Path) -> Sequence[str]:
+    return [str(folder / "*.parquet")]
+
+
+def _compare(files: dict[str, Sequence[str]], columns: Sequence[str], expected: str) -> Check:
     """Each distinct row counts +1 wherever it was found and -1 wherever it was expected; equal bags leave zeros."""
     import duckdb
 
     names = ", ".join(columns)
     with duckdb.connect() as database:
         database.execute("set TimeZone = 'UTC'")
-        for name, folder in files.items():
-            pattern = str(folder / "*.parquet").replace("'", "''")
-            database.execute(f"create view {name} as select * from read_parquet('{pattern}')")
+        for name, paths in files.items():
+            listed = ", ".join("'" + path.replace("'", "''") + "'" for path in paths)
+            database.execute(f"create view {name} as select * from read_parquet([{listed}])")
         rows, surplus, missing = database.execute(
             f"""
             with expected as ({expected}), differences as (

@@ -50,16 +50,11 @@ def join_legs(spark: SparkSession, folder: Path) -> Any:
 
 
 def _read(spark: SparkSession, folder: Path, schema: str) -> DataFrame:
-    return spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(folder))
+    return braided.files(spark, folder, schema=schema, max_files=1)
 
 
 def _start(joined: DataFrame, folder: Path) -> Any:
-    return (
-        joined.writeStream.format("parquet")
-        .option("checkpointLocation", f"{folder}-checkpoint")
-        .trigger(availableNow=True)
-        .start(str(folder))
-    )
+    return braided.write_files(joined, folder, checkpoint=f"{folder}-checkpoint", trigger="available now")
 
 
 def follow(start: Callable[[], Any], show: Callable[[Run], None], interrupted: threading.Event) -> Run:

@@ -28,9 +28,13 @@ def find_names(streams: Sequence[Stream], on: object, time: object) -> Names:
     """
     count = len(streams)
     for stream in streams:
-        repeated = sorted({name for name in stream.schema.names if stream.schema.names.count(name) > 1})
-        if repeated:
-            raise OptionError(f"{stream.label}: more than one column is named {repeated[0]!r}; rename one")
+        named: dict[str, str] = {}
+        for name in stream.schema.names:
+            folded = name if stream.case_sensitive else name.lower()
+            if folded in named:
+                twins = repr(name) if named[folded] == name else f"{named[folded]!r} or {name!r}, but for case"
+                raise OptionError(f"{stream.label}: more than one column is named {twins}; rename one")
+            named[folded] = name
     wanted = [] if on is None else [on] if isinstance(on, str) else on
     if not isinstance(wanted, list | tuple) or (not wanted and on is not None):
         tuples = "(left, right) pairs" if count == 2 else f"tuples of {count} names"

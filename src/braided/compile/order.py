@@ -13,7 +13,7 @@ from braided.ordering.ordering import LATE, SEQ, Ordering
 from braided.routing.keys import KeyHasher, common_key_type
 from braided.specs.order import OrderSpec
 from braided.time.lateness import Lateness
-from braided.time.resolve import least, resolve_idle, resolve_rule
+from braided.time.resolve import least, resolve_idle, resolve_rule, resolve_rules
 
 
 def build_order(spec: OrderSpec, streams: tuple[Stream, ...], setting: Setting) -> Plan:
@@ -28,8 +28,8 @@ def build_order(spec: OrderSpec, streams: tuple[Stream, ...], setting: Setting) 
     time = streams[0].time_column(spec.time)
     keys = () if spec.key is None else (spec.key,) if isinstance(spec.key, str) else tuple(spec.key)
     keys = tuple(streams[0].key_column(name, "key") for name in keys)
-    given = None if spec.lateness is None else _rule(spec.lateness)
-    rules = tuple(_of_stream(stream.marks_of(time), given) for stream in streams)
+    given = resolve_rules(spec.lateness, len(streams), floor=0)
+    rules = tuple(_of_stream(stream.marks_of(time), rule) for stream, rule in zip(streams, given, strict=True))
     operator = ordering(schema, len(streams), time, keys, rules, flagged=spec.late != "drop", idle=spec.idle)
     made = [Made(SEQ, pa.int64())] if not keys else []
     made += [Made(LATE, pa.bool_())] if operator.flagged else []
@@ -70,12 +70,6 @@ def ordering(
             raise OptionError(f"key={name!r}: a column of type {schema.field(name).type} cannot be a key")
     kinds = tuple(common_key_type(schema.field(n).type, schema.field(n).type, (n, n)) for n in keys)
     return Ordering(schema, streams, time, tuple(keys), KeyHasher(kinds), tuple(rules), flagged, resolve_idle(idle))
-
-
-def _rule(lateness: object) -> int | Lateness:
-    if isinstance(lateness, list | tuple):
-        raise OptionError(f"lateness={lateness!r}: write one for all inputs")
-    return resolve_rule(lateness, 0)
 
 
 def _of_stream(marks: TimeMarks, given: int | Lateness | None) -> int | Lateness:

@@ -25,6 +25,7 @@ from braided.routing.files import Files, files_at
 from braided.routing.table import RoutingTable
 
 _LARGEST = 16 << 20
+_OWNER = "owner.json"
 _FORMAT = 1
 
 
@@ -49,9 +50,9 @@ class ControlDir:
         """Make a query the owner, or raise if another one is."""
         mine = {"format": _FORMAT, "query": query, "join": join}
         # Every task asks, and the file is almost always there: reading costs less than failing to create.
-        known = self._files.read("owner.json") is not None
-        if known or not self._files.create("owner.json", _bytes(mine)):
-            owner = self._json("owner.json")
+        known = self._files.read(_OWNER) is not None
+        if known or not self._files.create(_OWNER, _bytes(mine)):
+            owner = self._json(_OWNER)
             if owner.get("query") != query:
                 raise ControlError(
                     f"control={self.location!r}: belongs to query {owner.get('query')!r}, this is query {query!r}; if "
@@ -67,7 +68,7 @@ class ControlDir:
 
     def owner(self) -> str | None:
         """Return the id of the query that owns the directory."""
-        return str(self._field("owner.json", "query", str)) if self._files.read("owner.json") is not None else None
+        return str(self._field(_OWNER, "query", str)) if self._files.read(_OWNER) is not None else None
 
     def publish(self, table: RoutingTable) -> bool:
         """Write a table; False if its version exists."""
@@ -186,7 +187,7 @@ class ControlDir:
     def _field(self, name: str, field: str, kind: type) -> Any:
         value = self._json(name).get(field)
         if type(value) is not kind:
-            raise ControlError(f"control={self.location!r}: {name} is damaged; restore it from a copy")
+            raise _damaged(self.location, name)
         return value
 
 
@@ -208,10 +209,15 @@ def _parse(location: str, name: str, content: bytes | None) -> dict[str, Any]:
     try:
         value = json.loads(content if content is not None and len(content) <= _LARGEST else b"")
     except (ValueError, RecursionError) as error:
-        raise ControlError(f"control={location!r}: {name} is damaged; restore it from a copy") from error
+        raise _damaged(location, name) from error
     if not isinstance(value, dict):
-        raise ControlError(f"control={location!r}: {name} is damaged; restore it from a copy")
+        raise _damaged(location, name)
     return value
+
+
+def _damaged(location: str, name: str) -> ControlError:
+    todo = "delete it, it is written again" if name == _OWNER else "restore it from a copy"
+    return ControlError(f"control={location!r}: {name} is damaged; {todo}")
 
 
 def _bytes(value: dict[str, Any]) -> bytes:

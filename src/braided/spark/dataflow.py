@@ -27,6 +27,7 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructField, Str
 
 from braided.operator.contract import Operator
 from braided.spark.direct import DirectInput
+from braided.spark.processor import Processor
 from braided.spark.routing import Routing
 from braided.spark.tasks import (
     BLOCK,
@@ -97,7 +98,7 @@ def stateful(
         .withColumn(MOMENT, moment)
         .groupBy("worker")
         .transformWithStateInPandas(
-            Worker(operator, routing.workers, flat, routing.control is not None, hand_on, written),
+            Processor(Worker(operator, routing.workers, flat, routing.control is not None, hand_on, written)),
             wire,
             "Append",
             "None",

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from braided.compile.build import build
 from braided.compile.plan import Column, Copied, Made, Plan, Setting
+from braided.errors import OptionError
 from braided.ordering.ordering import LATE
 from braided.spark.batch import run_batch
 from braided.spark.carried import with_delay
@@ -20,12 +22,13 @@ from braided.spark.registry import register
 from braided.spark.routing import count_workers, make_routing
 from braided.spark.tasks import WrittenResult
 from braided.spark.watermark import MARKS, lengthen_watermark, to_metadata
+from braided.specs.join import JoinSpec
 from braided.specs.order import OrderSpec
 from braided.specs.spec import Spec
 from braided.time.hand_on import COLUMN
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 
 def run(
@@ -48,6 +51,8 @@ def run(
     streams = [stream_of(frame, label) for frame, label in zip(frames, spec.labels, strict=True)]
     ansi = str(session.conf.get("spark.sql.ansi.enabled")).lower() == "true"
     plan = build(spec, streams, Setting(adaptive=control is not None, filters=True, ansi=ansi))
+    if isinstance(spec, JoinSpec) and spec.where is not None:
+        _check_where(session, spec.where, frames)
     if not frames[0].isStreaming:
         return run_batch(plan, frames)
     if merged is not None:
@@ -96,6 +101,16 @@ def run_order(
     if spec.late != "side":
         return results
     return results.where(~F.col(LATE)).drop(LATE), results.where(F.col(LATE)).drop(LATE)
+
+
+def _check_where(session: SparkSession, where: str, frames: Sequence[DataFrame]) -> None:
+    """Refuse a predicate that Spark cannot analyse, before anything is made."""
+    sides = StructType([StructField(letter, frame.schema) for letter, frame in zip("lr", frames, strict=True)])
+    try:
+        session.createDataFrame([], sides).where(where)
+    except PySparkException as error:
+        said = str(error).strip().splitlines()[0]
+        raise OptionError(f"where={where!r}: Spark says {said}") from error
 
 
 def _field(plan: Plan, column: Column, frames: Sequence[DataFrame], waits: Sequence[int | None]) -> StructField:

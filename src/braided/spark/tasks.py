@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
-from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
 from braided.direct.places import local_path
 from braided.direct.reading import FileReader, Part
@@ -58,11 +56,6 @@ MOMENT = "moment"
 # What is handed on where results are written as files: their names and sizes.
 FILES = pa.schema([("name", pa.string()), ("rows", pa.int64()), ("bytes", pa.int64())])
 FILES_DDL = "name string, rows long, bytes long"
-
-
-# Types, not text, which PySpark would have parsed twice in every task.
-_CONTENT = StructType([StructField("content", BinaryType())])
-_ID = StructType([StructField("id", LongType())])
 
 
 @cache
@@ -195,7 +188,7 @@ def _packet_rows(packets: list[Packet], ids: tuple[int, ...]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=PACKETS)
 
 
-class Worker(StatefulProcessor):  # type: ignore[misc]
+class Worker:
     """WORK: one worker's packets and state become result blocks and a report row."""
 
     def __init__(
@@ -215,15 +208,8 @@ class Worker(StatefulProcessor):  # type: ignore[misc]
         self._flat = flat
         self._version = __version__
 
-    def init(self, handle: StatefulProcessorHandle) -> None:
-        """Open the two state variables."""
-        self._book = handle.getValueState("book", _CONTENT)
-        self._blocks = handle.getMapState("blocks", _ID, _CONTENT)
-
-    def handleInputRows(
-        self, key: tuple[int], rows: Iterator[pd.DataFrame], timerValues: Any
-    ) -> Iterator[pd.DataFrame]:
-        """Process everything this worker gets in one batch."""
+    def __call__(self, key: tuple[int], rows: Iterator[pd.DataFrame], book: Any, blocks: Any) -> Iterator[pd.DataFrame]:
+        """Process everything this worker gets in one batch; its state is in the two variables."""
         import pandas as pd
 
         _check_version(self._version)
@@ -238,7 +224,7 @@ class Worker(StatefulProcessor):  # type: ignore[misc]
                 packets.append(Packet(worker, *fields))
         options = fingerprint(self._operator.options)
         task = WorkerTask(worker, self._workers, options, self._watched, moment=moment, hand_on=self._hand_on)
-        results = run_worker(self._operator, task, packets, SparkStore(self._book, self._blocks))
+        results = run_worker(self._operator, task, packets, SparkStore(book, blocks))
         del packets
         if self._written is not None:
             yield self._write(worker, results, self._written)
@@ -290,9 +276,6 @@ class Worker(StatefulProcessor):  # type: ignore[misc]
             pd.Series(pd.arrays.ArrowExtensionArray(pa.chunked_array([column])), copy=False) for column in columns
         ]
         return pd.DataFrame(dict(zip([*wire_names(piece.num_columns), REPORT], series, strict=True)), copy=False)
-
-    def close(self) -> None:
-        """Nothing is held between batches."""
 
 
 class SparkStore:

@@ -76,5 +76,9 @@ class MultiJoinSpec(WithLateness, WithBudget):
         """Refuse what no input could make right."""
         if self.partition not in ("auto", "hash"):
             raise OptionError(f"partition={self.partition!r}: a join of many streams is hashed; write 'auto' or 'hash'")
+        if self.on is None:
+            raise OptionError(
+                "on=None: a join of many streams needs a key; two streams join without one in braided.join"
+            )
         _ = self.span
         super().check()

@@ -30,13 +30,13 @@ def resolve_rule(lateness: Any, floor: int) -> int | Lateness:
     return micros
 
 
-def resolve_rules(lateness: Any, streams: int) -> tuple[int | Lateness | None, ...]:
-    """Return the lateness of each stream of a join, None where the user left it open."""
+def resolve_rules(lateness: Any, streams: int, floor: int = JOIN_FLOOR) -> tuple[int | Lateness | None, ...]:
+    """Return the lateness of each stream, None where the user left it open; ``"auto"`` is never below the floor."""
     parts = tuple(lateness) if isinstance(lateness, (tuple, list)) else (lateness,) * streams
     if len(parts) != streams:
-        wanted = " or a pair (left, right)" if streams == 2 else f", or one for each of {streams} streams"
+        wanted = {1: "", 2: " or a pair (left, right)"}.get(streams, f", or one for each of {streams} streams")
         raise OptionError(f"lateness={lateness!r}: write one duration{wanted}")
-    return tuple(None if part is None else resolve_rule(part, JOIN_FLOOR) for part in parts)
+    return tuple(None if part is None else resolve_rule(part, floor) for part in parts)
 
 
 def learned_above(rule: Lateness, floor: int) -> Lateness:

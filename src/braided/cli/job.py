@@ -1,0 +1,180 @@
+"""`braided run`, `check` and `explain`: a job file, run alone, checked, or explained."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from braided.cli.exits import CANNOT_START, FAILED, STOPPED, first_line
+from braided.cli.session import find_java_problem, note_interrupts, quiet_output
+from braided.errors import BraidedError
+from braided.jobs.job import Job
+from braided.jobs.reading import read_job
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def run_job(path: Path, *, once: bool, as_json: bool) -> int:
+    """Run a job until it ends, fails or is stopped by Ctrl-C; a second Ctrl-C ends the process at once."""
+    job = _read(path, "run")
+    if job is None:
+        return CANNOT_START
+    folder = Path(tempfile.mkdtemp(prefix="braided-run-"))
+    log = folder / "spark.log"
+    try:
+        with os.fdopen(os.dup(2), "w") as words, quiet_output(log) as screen, note_interrupts() as interrupted:
+            code = _follow(job, once, lambda query, seen: _show(query, seen, as_json, screen), interrupted, words)
+    except Exception as error:
+        _say(f"braided run: {_hidden(first_line(error), job)}")
+        if not isinstance(error, BraidedError):
+            _say(f"braided run: Spark's log is {log}")
+            return FAILED
+        code = CANNOT_START
+    shutil.rmtree(folder, ignore_errors=True)
+    return code
+
+
+def _follow(job: Job, once: bool, show: Callable[[Any, int], int], interrupted: threading.Event, words: TextIO) -> int:
+    """Start the query and show its batches until it ends or is interrupted."""
+    from braided.spark.jobs import start_job
+
+    with _session(job) as spark:
+        query = start_job(spark, job, once=once)
+        print(f"{job.name}: running; Ctrl-C stops it", file=words, flush=True)
+        seen = -1
+        while True:
+            ended = query.awaitTermination(0.2)
+            seen = show(query, seen)
+            if ended:
+                return 0
+            if interrupted.is_set():
+                signal.signal(signal.SIGINT, signal.SIG_DFL)
+                print(f"{job.name}: stopping; run again, it goes on from its checkpoint", file=words, flush=True)
+                query.stop()
+                return STOPPED
+
+
+def check_job(path: Path) -> int:
+    """Say whether a job file can be accepted, without starting Spark."""
+    job = _read(path, "check")
+    if job is None:
+        return FAILED
+    steps = ", ".join(step.name for step in job.steps) or "no steps"
+    print(f"{path}: a job {job.name!r} of {', '.join(job.sources)}; {steps}; {job.sink.input} to {job.sink.format}")
+    return 0
+
+
+def explain_job(path: Path) -> int:
+    """Build a job's query on a local Spark and print how it would run; nothing starts."""
+    job = _read(path, "explain")
+    if job is None:
+        return CANNOT_START
+    import braided
+    from braided.spark.jobs import build_job
+
+    try:
+        with _session(job) as spark:
+            braided.explain(build_job(spark, job))
+    except Exception as error:
+        _say(f"braided explain: {_hidden(first_line(error), job)}")
+        return CANNOT_START
+    return 0
+
+
+def _read(path: Path, command: str) -> Job | None:
+    try:
+        job = read_job(path)
+    except BraidedError as error:
+        _say(f"braided {command}: {error}")
+        return None
+    problem = find_java_problem() if command != "check" else None
+    if problem is not None:
+        _say(f"braided {command}: {problem}")
+        return None
+    return job
+
+
+@contextmanager
+def _session(job: Job) -> Iterator[SparkSession]:
+    """Yield a session with the job's settings: on this machine's cores, unless the job names a master."""
+    from pyspark.sql import SparkSession
+
+    from braided.spark.conf import FAST_START, SPARK_CONF
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    settings = {
+        "spark.master": f"local[{job.needs.cores}]",
+        "spark.driver.memory": job.needs.memory.replace(" ", "").lower().removesuffix("b").replace("i", ""),
+        "spark.sql.shuffle.partitions": str(max(2, job.needs.cores)),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+        **SPARK_CONF,
+        **FAST_START,
+        **job.spark,
+    }
+    on_interrupt = signal.getsignal(signal.SIGINT)
+    session = SparkSession.builder.appName(job.name).config(map=settings).getOrCreate()
+    signal.signal(signal.SIGINT, on_interrupt)  # PySpark's own handler raises in the midst of a call to the JVM
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+def _show(query: Any, seen: int, as_json: bool, screen: TextIO) -> int:
+    """Print a line for every batch since the last one seen, and return the newest."""
+    newest = query.lastProgress
+    if newest is None or newest.batchId <= seen:
+        return seen
+    for progress in query.recentProgress:
+        if progress.batchId > seen:
+            if as_json:
+                print(json.dumps(json.loads(progress.json), separators=(",", ":")), file=screen, flush=True)
+            else:
+                print(_line(progress) + _operators(query, progress.batchId), file=screen, flush=True)
+    return int(newest.batchId)
+
+
+def _line(progress: Any) -> str:
+    took = progress.durationMs.get("triggerExecution", 0) / 1000
+    line = f"batch {progress.batchId:>5}  {took:7.2f} s"
+    if progress.sink is not None and progress.sink.numOutputRows >= 0:
+        line += f"  {progress.sink.numOutputRows:,} rows out"
+    return line
+
+
+def _operators(query: Any, batch: int) -> str:
+    """Return what the last operator did in a batch, if it is the newest; Spark's own counts are of files."""
+    import braided
+
+    try:
+        report = braided.report(query)
+    except BraidedError:
+        return ""
+    if report.query["batch"] != batch:
+        return ""
+    rows = sum(stream["last_rows"] for stream in report.streams)
+    results = sum(worker["last"]["results"] for worker in report.workers)
+    return f"  {report.query['name']}: {rows:,} rows, {results:,} results"
+
+
+def _hidden(text: str, job: Job) -> str:
+    """Return a message without the values that came from the environment."""
+    for secret in sorted(job.secrets, key=len, reverse=True):
+        text = text.replace(secret, "***") if secret else text
+    return text
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,76 @@
+"""What a job file says: sources, steps, a sink, and what the query needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+TOPIC = "topic"
+NOW = "available now"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """A stream, or a table, that Spark reads.
+
+    format : any that Spark has, or ``"topic"``, a directory that `braided.write_files` made.
+    time, watermark : the event-time column and the delay of its watermark, where the query asks for one.
+    """
+
+    format: str
+    path: str | None = None
+    schema: str | None = None
+    time: str | None = None
+    watermark: str | None = None
+    max_files: int | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """A stream made of others: by `braided.sql`, or by a function ``module:function`` of DataFrames.
+
+    inputs : the streams that the function is given, in this order; a text names its own.
+    options : of every join in the text (docs/sql.md).
+    """
+
+    name: str
+    sql: str | None = None
+    python: str | None = None
+    inputs: tuple[str, ...] = ()
+    options: Mapping[str, str | int | float | bool] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sink:
+    """Where results go: any sink of Spark's, or a topic. `input` is the stream that goes there."""
+
+    format: str
+    input: str
+    path: str | None = None
+    mode: str = "append"
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Needs:
+    """What a peer must have to spare."""
+
+    cores: int = 1
+    memory: str = "2 GB"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """A whole query. `secrets` are values from the environment, which are never shown."""
+
+    name: str
+    checkpoint: str
+    sources: Mapping[str, Source]
+    sink: Sink
+    tables: Mapping[str, Source] = field(default_factory=dict)
+    steps: tuple[Step, ...] = ()
+    trigger: str | None = None
+    needs: Needs = Needs()
+    spark: Mapping[str, str] = field(default_factory=dict)
+    secrets: frozenset[str] = field(default=frozenset(), repr=False)

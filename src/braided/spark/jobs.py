@@ -1,0 +1,104 @@
+"""Starting a job on Spark: sources become streams, steps make streams of them, the last one goes to the sink."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+
+from braided.errors import BraidedError, JobError
+from braided.jobs.job import NOW, TOPIC, Job, Source, Step
+from braided.spark.direct import read_files
+from braided.spark.sink import write_files
+from braided.spark.sql import run_sql
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+
+def build_job(spark: SparkSession, job: Job) -> DataFrame:
+    """Return the stream that goes to a job's sink; nothing has started."""
+    streams: dict[str, DataFrame] = {}
+    for name, table in job.tables.items():
+        with _named(f"tables.{name}"):
+            _load(spark.read, table).createOrReplaceTempView(name)
+    for name, source in job.sources.items():
+        with _named(f"sources.{name}"):
+            streams[name] = _stream(spark, source)
+    for step in job.steps:
+        with _named(f"step {step.name}"):
+            streams[step.name] = _run_step(spark, step, streams)
+    return streams[job.sink.input]
+
+
+def start_job(spark: SparkSession, job: Job, *, once: bool = False) -> StreamingQuery:
+    """Start a job's query. With `once` it processes what is there, and ends."""
+    frame = build_job(spark, job)
+    trigger = NOW if once else job.trigger
+    sink = job.sink
+    if sink.format == TOPIC:
+        assert sink.path is not None
+        return write_files(frame, sink.path, checkpoint=job.checkpoint, trigger=trigger, name=job.name)
+    writer = frame.writeStream.format(sink.format).outputMode(sink.mode).queryName(job.name).options(**sink.options)
+    writer = writer.option("checkpointLocation", job.checkpoint)
+    if trigger is not None:
+        writer = writer.trigger(availableNow=True) if trigger == NOW else writer.trigger(processingTime=trigger)
+    return writer.start() if sink.path is None else writer.start(sink.path)
+
+
+@contextmanager
+def _named(what: str) -> Iterator[None]:
+    """Say in an error of which part of the job it is."""
+    try:
+        yield
+    except BraidedError as error:
+        raise JobError(f"{what}: {error}") from error
+    except PySparkException as error:
+        raise JobError(f"{what}: {str(error).strip().splitlines()[0]}") from error
+
+
+def _stream(spark: SparkSession, source: Source) -> DataFrame:
+    if source.format in ("parquet", TOPIC):
+        assert source.path is not None
+        frame = read_files(
+            spark,
+            source.path,
+            format="parquet",
+            schema=source.schema,
+            max_files=source.max_files,
+            reader=None,
+            options=source.options,
+        )
+    else:
+        reader = spark.readStream
+        if source.max_files is not None:
+            reader = reader.option("maxFilesPerTrigger", source.max_files)
+        frame = _load(reader, source)
+    return frame if source.watermark is None else frame.withWatermark(str(source.time), source.watermark)
+
+
+def _load(reader: Any, source: Source) -> DataFrame:
+    reader = reader.format(source.format).options(**source.options)
+    if source.schema is not None:
+        reader = reader.schema(source.schema)
+    return reader.load() if source.path is None else reader.load(source.path)
+
+
+def _run_step(spark: SparkSession, step: Step, streams: Mapping[str, DataFrame]) -> DataFrame:
+    if step.sql is not None:
+        return run_sql(spark, step.sql, streams, dict(step.options))
+    assert step.python is not None
+    module, _, function = step.python.partition(":")
+    try:
+        make = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError) as error:
+        raise JobError(f"{step.python!r}: {error}; install the module, or set PYTHONPATH") from error
+    made = make(*(streams[name] for name in step.inputs))
+    if not isinstance(made, DataFrame):
+        raise JobError(f"{step.python!r} returned a {type(made).__name__}, not a DataFrame")
+    return made

@@ -1,0 +1,117 @@
+"""Job files: what they say, and that what is wrong in one is said with its line and key."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from braided.cli import main
+from braided.errors import JobError
+from braided.jobs.job import Job
+from braided.jobs.reading import parse_job, read_job
+
+DOCS = Path(__file__).parents[2] / "docs" / "jobs.md"
+EXAMPLE = re.findall(r"```toml\n(.*?)```", DOCS.read_text(), re.DOTALL)[0]
+SMALL = """
+name = "small"
+checkpoint = "/c"
+[sources.a]
+path = "/a"
+[[steps]]
+name = "one"
+sql = '''
+SELECT *   # = not TOML
+FROM a'''
+[[steps]]
+name = "two"
+python = "m:f"
+inputs = ["one"]
+[sink]
+format = "noop"
+"""
+
+
+def parse(text: str, **environment: str) -> Job:
+    return parse_job(text, "j.toml", environment)
+
+
+def test_the_example_of_the_docs_says_what_the_docs_say() -> None:
+    job = parse(EXAMPLE, ALERTS_LOGIN="s3cret")
+    assert (job.name, job.trigger, job.needs.cores, list(job.sources)) == ("fraud", "5 seconds", 2, ["calls", "alerts"])
+    assert job.sources["alerts"].options["kafka.sasl.jaas.config"] == "s3cret"
+    assert (job.sources["calls"].max_files, job.sources["alerts"].watermark) == (10, "30 seconds")
+    assert [(step.name, step.inputs) for step in job.steps] == [("hits", ()), ("scored", ("hits",))]
+    assert (job.sink.input, job.sink.format, job.tables["cells"].path) == ("scored", "topic", "/data/cells")
+    assert job.secrets == {"s3cret"}
+
+
+def test_what_is_left_out_has_a_default() -> None:
+    job = parse(SMALL.split("[[steps]]", maxsplit=1)[0] + "[sink]\nformat = 'noop'\n")
+    assert (job.sink.input, job.trigger, job.sources["a"].format, job.sink.mode) == ("a", None, "parquet", "append")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('name = "small"', "", "j.toml, line 1: name: is missing"),
+        ('name = "small"', 'name = "a/b"', "line 2: name: 'a/b': write letters, digits, dots, dashes and underscores"),
+        ('name = "small"', "name = 3", "line 2: name: 3: write a text"),
+        ('name = "small"', 'name = "', "j.toml: is not TOML: "),
+        ('checkpoint = "/c"', 'chekpoint = "/c"', "line 3: chekpoint: no such key; did you mean 'checkpoint'?"),
+        ('checkpoint = "/c"', 'checkpoint = "/c"\ntrigger = "soon"', "line 4: trigger: 'soon': write a duration, such as '10 seconds', or 'available now'"),
+        ('checkpoint = "/c"', 'checkpoint = "/c"\nneeds = {cores = 0}', "line 4: needs.cores: 0: write a number from 1 to 4096"),
+        ('checkpoint = "/c"', 'checkpoint = "/c"\nneeds = {memory = "much"}', "needs.memory: 'much': write a size with its unit, such as '2 GB'"),
+        ('[sources.a]\npath = "/a"', "", "sources: a job needs a source; write a table [sources.NAME]"),
+        ("[sources.a]", "[sources.a-b]", "line 4: sources.a-b: 'a-b': write a name of letters, digits and underscores"),
+        ('path = "/a"', 'pth = "/a"', "line 5: sources.a.pth: no such key; did you mean 'path'?"),
+        ('path = "/a"', "", "line 4: sources.a.path: is missing: where is this parquet?"),
+        ('path = "/a"', 'path = "/a"\nmax_files = 0', "line 6: sources.a.max_files: 0: write a number of 1 or more"),
+        ('path = "/a"', 'path = "/a"\nwatermark = "1 minute"', "sources.a.time: is missing: a watermark needs the event-time column"),
+        ('path = "/a"', 'path = "/a"\noptions = {x = "${NOPE}"}', "sources.a.options.x: ${NOPE}: the environment has no such variable; set it"),
+        ('path = "/a"', 'path = "/a"\noptions = {x = []}', "sources.a.options.x: write a text, a number, true or false"),
+        ('name = "two"', 'name = "one"', "line 12: steps.1.name: 'one': a source or an earlier step has this name; choose another"),
+        ('python = "m:f"', "", "line 11: steps.1: a step has sql = '...' or python = 'module:function', one of them"),
+        ('python = "m:f"', 'python = "m f"', "line 13: steps.1.python: 'm f': write 'module:function'"),
+        ('python = "m:f"', 'python = "os:import"', "steps.1.python: 'os:import': write 'module:function'"),
+        ('inputs = ["one"]', 'inputs = ["tow"]', "line 14: steps.1.inputs: 'tow': no source or earlier step; there are a, one"),
+        ('inputs = ["one"]', "", "line 11: steps.1.inputs: is missing: which streams does the function take?"),
+        ('format = "noop"', "", "line 15: sink.format: is missing"),
+        ('format = "noop"', 'format = "topic"', "line 15: sink.path: is missing: where do the results go?"),
+        ('format = "noop"', 'format = "noop"\nmode = "all"', "line 17: sink.mode: 'all': write append, update or complete"),
+        ('format = "noop"', 'format = "noop"\ninput = "x"', "line 17: sink.input: 'x': no source or step; there are a, one, two"),
+        ('[sink]\nformat = "noop"', "", "sink: is missing"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_said_with_its_place(old: str, new: str, message: str) -> None:
+    assert old in SMALL
+    with pytest.raises(JobError, match=re.escape(message)):
+        parse(SMALL.replace(old, new))
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    for content, message in ((b"\xff", "is not UTF-8 text (byte 0)"), (b"x" * (2 << 20), "a job file has at most")):
+        (tmp_path / "j.toml").write_bytes(content)
+        with pytest.raises(JobError, match=re.escape(message)):
+            read_job(tmp_path / "j.toml")
+    with pytest.raises(JobError, match=r"none\.toml: No such file or directory"):
+        read_job(tmp_path / "none.toml")
+
+
+def test_check_says_yes_or_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "good.toml").write_text(SMALL)
+    assert main(["check", str(tmp_path / "good.toml")]) == 0
+    assert "a job 'small' of a; one, two; two to noop" in capsys.readouterr().out
+    (tmp_path / "bad.toml").write_text(SMALL.replace("[sink]", "[sank]"))
+    assert main(["check", str(tmp_path / "bad.toml")]) == 1
+    assert "bad.toml, line 15: sank: no such key; did you mean 'sink'?" in capsys.readouterr().err
+
+
+def test_the_doctor_says_what_to_type(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", "no-such-python")
+    assert main(["doctor"]) == 1
+    out = capsys.readouterr().out
+    assert "!!  workers   no-such-python is not on the path" in out
+    assert "set PYSPARK_PYTHON=" in out
+    assert "ok  braided" in out
