@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from braided.sqltext.cut import Cut, Source, cut_select, keep_left, own_columns
 from braided.sqltext.dialect import Braided
 from braided.sqltext.merge import Merge, Unmerged, find_merge, rewrite
 from braided.sqltext.partials import measure_name
+from braided.sqltext.shape import shape
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -175,7 +175,7 @@ class _Query:
         # Not `optimizedPlan`, which refuses streams that do not run.
         optimizer = self.session._jsparkSession.sessionState().optimizer()
         plans = [optimizer.execute(frame._jdf.queryExecution().analyzed()) for frame in (contract, ours)]
-        if not plans[0].sameResult(plans[1]) and _shape(plans[0]) != _shape(plans[1]):
+        if not plans[0].sameResult(plans[1]) and shape(plans[0].toString()) != shape(plans[1].toString()):
             raise OptionError(_REFUSED)
 
     def _frame(self, table: exp.Table) -> DataFrame:
@@ -247,9 +247,3 @@ class _Query:
         else:
             text = source.expression.sql(dialect=Braided)
         return self.session.sql(text)
-
-
-def _shape(plan: Any) -> str:
-    """Return a plan as text without what each analysis gives anew, and what means the same to Spark."""
-    unnamed = re.sub(r"#\d+L?", "", re.sub(r" AS .*?#\d+L?", "", str(plan.toString())))
-    return unnamed.replace("Join Cross", "Join Inner").lower()
