@@ -18,6 +18,7 @@ from braided.api import (
     report,
     scale,
     sql,
+    stream,
     topic,
     write_files,
 )
@@ -74,6 +75,7 @@ __all__ = [
     "report",
     "scale",
     "sql",
+    "stream",
     "testing",
     "topic",
     "write_files",

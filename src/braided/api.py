@@ -22,6 +22,7 @@ from braided.typing import (
     Keys,
     Late,
     Latenesses,
+    LatenessOption,
     Memory,
     MultiOn,
     NamedLatenesses,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 
     from braided.direct.topic import Topic
     from braided.operator.report import Report
+    from braided.spark.query import Query
 
 
 @documented(JoinSpec)
@@ -436,6 +438,29 @@ def sql(spark: SparkSession, text: str, streams: Mapping[str, DataFrame], **opti
     return run_sql(spark, text, streams, options)
 
 
+def stream(df: DataFrame, *, time: str, lateness: LatenessOption | None = None) -> Query:
+    """Write a continuous query step by step over a streaming DataFrame; `Query.df` is the DataFrame of its rows.
+
+    Steps are ``where``, ``select``, ``cases``, ``union``, ``join``, ``multijoin``, ``order`` and ``aggregate``. They
+    make what the functions of these names and `braided.sql` make: a windowed aggregate after a join begins in the
+    join's workers, and a condition after a join moves into it.
+
+    Parameters
+    ----------
+    time : the event-time column.
+    lateness : how late rows may be, for the joins, orders and aggregates that the stream comes to.
+
+    >>> joined = braided.stream(calls, time="ts").join(
+    ...     braided.stream(alerts, time="ts"), on="phone", within="10 seconds")
+    >>> busy = joined.where("reason <> 'test'").aggregate(by="cell", window="1 minute", n="count(*)")
+    >>> busy.df.columns
+    ['window', 'cell', 'n']
+    """
+    from braided.spark.query import make_query
+
+    return make_query(df, time, lateness)
+
+
 def files(
     spark: SparkSession,
     path: str | PathLike[str],
@@ -530,8 +555,11 @@ def topic(path: str | PathLike[str]) -> Topic:
     return Topic(os.fspath(path))
 
 
-def explain(df: DataFrame) -> None:
+def explain(df: DataFrame, *, svg: str | PathLike[str] | None = None) -> None:
     """Print what the braided operators of a DataFrame do and how their rows are laid over workers.
+
+    With `svg`, the whole query is drawn into a file of that name too, from its sources to its result: Braided's
+    operators with all that is printed, and those of Spark between them.
 
     >>> braided.explain(braided.join(calls, alerts, on="phone", time="ts", within="10 seconds", name="hits"))
     hits: joins on phone, -10 seconds <= r.t - l.t <= 10 seconds
@@ -541,6 +569,12 @@ def explain(df: DataFrame) -> None:
     from braided.spark.progress import explain_frame
 
     print(explain_frame(df))
+    if svg is not None:
+        from pathlib import Path
+
+        from braided.spark.pictures import draw_frame
+
+        Path(svg).write_text(draw_frame(df), encoding="utf-8")
 
 
 def scale(control: str, workers: int | Literal["auto"]) -> None:

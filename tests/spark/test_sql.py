@@ -95,6 +95,16 @@ QUERIES = {
     "a common table expression under the name of a stream": """
         WITH cells AS (SELECT * FROM calls WHERE v > 0.3) SELECT x.n, a.n AS m FROM cells x JOIN alerts a
         ON x.phone = a.phone AND a.ts BETWEEN x.ts AND x.ts + INTERVAL 1 SECOND""",
+    "USING and a condition on its column": """
+        SELECT phone, a.reason, c.n + a.n AS total FROM calls c JOIN alerts a USING (phone)
+        WHERE a.ts BETWEEN c.ts - INTERVAL 1 SECOND AND c.ts + INTERVAL 1 SECOND AND phone <> 'p3'""",
+    "USING in three streams": """
+        SELECT phone, c.n, x.v FROM calls c JOIN alerts a USING (phone) JOIN cells x USING (phone)
+        WHERE a.ts BETWEEN c.ts AND c.ts + INTERVAL 1 SECOND AND x.ts BETWEEN a.ts AND a.ts + INTERVAL 1 SECOND""",
+    "a NATURAL join": """
+        SELECT * FROM (SELECT phone, n % 3 AS m, ts AS t FROM calls) c
+        NATURAL JOIN (SELECT phone, n % 3 AS m, ts AS u FROM alerts) a
+        WHERE u BETWEEN t AND t + INTERVAL 5 SECONDS""",
     "a join with a table": """
         SELECT c.phone, t.label, a.n FROM calls c JOIN alerts a ON c.phone = a.phone
           AND a.ts BETWEEN c.ts AND c.ts + INTERVAL 1 SECOND JOIN labels t ON t.phone = c.phone WHERE t.label <> 'b'""",

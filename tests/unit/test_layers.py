@@ -15,15 +15,15 @@ ROOT = Path(braided.__file__).parent
 
 # From the bottom to the top. Packages of one line do not import each other.
 LAYERS = (
-    ("errors", "compiled", "version"),
+    ("errors", "compiled", "version", "picture"),
     ("predicates",),
     ("durations",),
     ("typing",),
     ("routing", "time"),
     ("buffers", "balance", "direct"),
     ("operator",),
-    ("joins", "ordering", "matching", "aggregates"),
-    ("detection",),
+    ("joins", "ordering", "matching"),
+    ("aggregates", "detection"),
     ("specs", "jobs"),
     ("compile",),
     ("sqltext",),

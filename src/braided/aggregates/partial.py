@@ -15,12 +15,15 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from braided.aggregates.ranges import Layout, RangeTotals
+from braided.joins.window_join import WindowJoin
 from braided.operator.blocks import Blocks
 from braided.operator.contract import Admitted, Json, Operator, Outcome, Work
 from braided.routing.table import RoutingTable
@@ -30,9 +33,10 @@ from braided.time.lateness import Lateness
 Kind = Literal["rows", "count", "sum", "min", "max"]
 PANE, TICK, HORIZON = "pane", "tick", "horizon"
 PARTIAL_ROWS = 1 << 17
+MOST_PARTIALS = 1 << 20
 # Before every time that Spark can show.
 OLDEST = -62_135_596_800_000_000
-_MERGED = {"rows": "sum", "count": "sum", "sum": "sum", "min": "min", "max": "max"}
+MERGED = {"rows": "sum", "count": "sum", "sum": "sum", "min": "min", "max": "max"}
 
 
 @dataclass(frozen=True)
@@ -139,6 +143,11 @@ class PartialAggregate:
             "partials": [self.time, list(self.keys), measures, panes.width, panes.offset],
         }
 
+    @cached_property
+    def layout(self) -> Layout | None:
+        """How the join's matches are totalled without making pairs; None where pairs are made."""
+        return Layout.of(self)
+
     def admit(self, side: int, rows: pa.RecordBatch, table: RoutingTable) -> Admitted:
         """See `Operator`."""
         return self.inner.admit(side, rows, table)
@@ -151,7 +160,14 @@ class PartialAggregate:
         """Join one batch and give what its pairs add; the tick comes last, also where there was no pair."""
         before = OLDEST if state is None else int(state["horizon"])
         partials = _Partials(self)
-        pieces = self.inner.process(work, None if state is None else state["inner"], blocks)
+        inner = None if state is None else state["inner"]
+        ranges = None
+        if self.layout is not None:
+            assert isinstance(self.inner, WindowJoin)
+            ranges = RangeTotals(self, self.layout, before, partials.add_totals)
+            pieces = self.inner.process(work, inner, blocks, ranges)
+        else:
+            pieces = self.inner.process(work, inner, blocks)
         late = 0
         while True:
             try:
@@ -161,10 +177,12 @@ class PartialAggregate:
                 break
             late += _count_before(piece.column(self.time), before)
             partials.add(piece)
+            if partials.is_full:
+                yield from self._rows(partials.take(), before)
         yield from self._rows(partials.take(), before)
         horizon = max(before, self.panes.horizon(outcome.streams))
         yield self._tick(horizon)
-        outcome.counts["late_results"] = late
+        outcome.counts["late_results"] = late if ranges is None else late + ranges.late
         outcome.state = {"inner": outcome.state, "horizon": horizon}
         return outcome
 
@@ -191,7 +209,7 @@ def _count_before(times: pa.Array[Any], horizon: int) -> int:
 
 
 class _Partials:
-    """Groups of what was added so far, never more at a time than twice `PARTIAL_ROWS` and a piece's."""
+    """Groups of what was added so far. Where they are very many, they leave before the batch ends."""
 
     def __init__(self, aggregate: PartialAggregate) -> None:
         self._aggregate = aggregate
@@ -206,6 +224,29 @@ class _Partials:
         )
         self._parts: list[pa.Table] = []
         self._size = 0
+        self._room = 2 * PARTIAL_ROWS
+        self._totals: list[pa.RecordBatch] = []
+        self._waiting = 0
+
+    def add_totals(self, totals: pa.RecordBatch) -> None:
+        """Take rows that each stand for many: pane, keys and measures, in that order. They are grouped many at once."""
+        self._totals.append(totals)
+        self._waiting += totals.num_rows
+        if self._waiting > PARTIAL_ROWS:
+            self._group_totals()
+
+    def _group_totals(self) -> None:
+        if not self._totals:
+            return
+        measures = self._aggregate.measures
+        together = pa.concat_batches(self._totals)
+        self._totals, self._waiting = [], 0
+        columns = {name: together.column(at) for at, name in enumerate(self._keys)}
+        for at, measure in enumerate(measures, len(self._keys)):
+            columns[measure.name] = _summable(together.column(at), measure)
+        wanted = [(measure.name, MERGED[measure.kind]) for measure in measures]
+        found = pa.TableGroupBy(pa.table(columns), self._keys, use_threads=False).aggregate(wanted)
+        self._take(found, [f"{name}_{how}" for name, how in wanted])
 
     def add(self, piece: pa.RecordBatch) -> None:
         """Take rows."""
@@ -234,13 +275,20 @@ class _Partials:
         )
         self._parts.append(chosen)
         self._size += chosen.num_rows
-        if self._size > 2 * PARTIAL_ROWS and len(self._parts) > 1:
+        if self._size > self._room and len(self._parts) > 1:
             self._merge()
+            # Twice what is left, or groups that do not meet again would be merged with every piece.
+            self._room = max(2 * PARTIAL_ROWS, 2 * self._size)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there are so many groups that they should leave: whatever merges them merges those of all workers."""
+        return self._size > MOST_PARTIALS
 
     def _merge(self) -> None:
         together = pa.concat_tables(self._parts)
         self._parts, self._size = [], 0
-        wanted = [(m.name, _MERGED[m.kind]) for m in self._aggregate.measures]
+        wanted = [(m.name, MERGED[m.kind]) for m in self._aggregate.measures]
         found = pa.TableGroupBy(together, self._keys, use_threads=False).aggregate(wanted)
         self._parts.append(
             pa.table(
@@ -253,10 +301,11 @@ class _Partials:
 
     def take(self) -> pa.Table:
         """Return the groups, in an order that every re-run repeats, and begin anew."""
+        self._group_totals()
         if len(self._parts) > 1:
             self._merge()
         found = self._parts[0] if self._parts else self._schema.empty_table()
-        self._parts, self._size = [], 0
+        self._parts, self._size, self._room = [], 0, 2 * PARTIAL_ROWS
         return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,13 @@ Index = npt.NDArray[np.int64]
 Source = tuple[pa.RecordBatch, Index]
 
 
+class Ranges(Protocol):
+    """Something that needs no pairs: for each probe row, where its matches are is enough."""
+
+    def take(self, side: int, probe: Run, stored: Run, rows: Index, starts: Index, ends: Index) -> int | None:
+        """Take what `match_ranges` found and return how many of the pairs are results; None to be given the pairs."""
+
+
 class Emitter:
     """Collects matched pairs of one batch and lets them go in pieces.
 
@@ -31,9 +38,10 @@ class Emitter:
     probe's columns together, not one each.
     """
 
-    def __init__(self, join: WindowJoin, tally: Tally | None = None) -> None:
+    def __init__(self, join: WindowJoin, tally: Tally | None = None, ranges: Ranges | None = None) -> None:
         self._join = join
         self._tally = tally
+        self._ranges = ranges
         self._names = [[c.source for c in join.columns if c.side == side] for side in (0, 1)]
         self._fixed = [fixed_row_bytes(schema) for schema in join.inputs]
         self._waiting: list[tuple[Source, Source]] = []
@@ -69,6 +77,10 @@ class Emitter:
         if self._tally is not None:
             tags = None if probe.tags is None else probe.tags[rows]
             self._tally.results(probe.hashes[rows], tags, np.diff(ends, prepend=0))
+        taken = None if self._ranges is None else self._ranges.take(side, probe, stored, rows, starts, ends)
+        if taken is not None:
+            self.results += taken
+            return
         if self._join.theta is not None:
             past = starts + np.diff(ends, prepend=0)
             yield from self._probe_theta(side, probe, stored, rows, starts, past)

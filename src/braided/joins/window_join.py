@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from braided.durations import format_duration
 from braided.joins.arrivals import KeyedInputs, OutputColumn
-from braided.joins.emit import Emitter
+from braided.joins.emit import Emitter, Ranges
 from braided.joins.stored import JoinState
 from braided.operator.blocks import Blocks
 from braided.operator.contract import Json, Outcome, Work
@@ -75,8 +75,10 @@ class WindowJoin(KeyedInputs):
         lo, hi = format_duration(self.window.lo), format_duration(self.window.hi)
         return f"joins {how}, {lo} <= r.t - l.t <= {hi}"
 
-    def process(self, work: Work, state: Json | None, blocks: Blocks) -> Generator[pa.RecordBatch, None, Outcome]:
-        """Join one batch."""
+    def process(
+        self, work: Work, state: Json | None, blocks: Blocks, ranges: Ranges | None = None
+    ) -> Generator[pa.RecordBatch, None, Outcome]:
+        """Join one batch; what `ranges` takes is not made into pairs."""
         kept = JoinState.restore(self, state, blocks)
         new = [self.new_runs(side, work.blocks, stored=True) for side in (0, 1)]
         probing = [self.new_runs(side, work.blocks, stored=False) for side in (0, 1)]
@@ -86,7 +88,7 @@ class WindowJoin(KeyedInputs):
             for side in (0, 1):
                 for run in (*new[side], *probing[side]):
                     tally.rows(side, run.hashes, run.tags)
-        emitter = Emitter(self, tally)
+        emitter = Emitter(self, tally, ranges)
         for left in new[0]:
             for right in (*kept.runs_for(left, 1), *new[1]):
                 yield from emitter.probe(0, left, right)

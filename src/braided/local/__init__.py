@@ -1,6 +1,20 @@
 """Any operator in one process, on pyarrow, pandas, polars or DuckDB data: the same that run on Spark."""
 
 from braided.local.functions import detect, join, join_group, match, merge, multijoin, order
+from braided.local.query import LocalJoin, LocalQuery, stream
 from braided.local.results import LocalGroupResult, LocalResult
 
-__all__ = ["LocalGroupResult", "LocalResult", "detect", "join", "join_group", "match", "merge", "multijoin", "order"]
+__all__ = [
+    "LocalGroupResult",
+    "LocalJoin",
+    "LocalQuery",
+    "LocalResult",
+    "detect",
+    "join",
+    "join_group",
+    "match",
+    "merge",
+    "multijoin",
+    "order",
+    "stream",
+]

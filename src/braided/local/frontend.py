@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -41,8 +41,12 @@ def run(
     arrival: Arrival = None,
     batch_rows: int = 100_000,
     name: str | None = None,
+    merged: Callable[[Plan], Plan] | None = None,
 ) -> LocalResult:
-    """Return the results of a spec over Arrow data, batch by batch; the end lets everything go that waits."""
+    """Return the results of a spec over Arrow data, batch by batch; the end lets everything go that waits.
+
+    `merged` may put more into the operator, such as the first half of an aggregate.
+    """
     for option, value in (("workers", workers), ("batch_rows", batch_rows)):
         if not isinstance(value, int) or value < 1:
             raise OptionError(f"{option}={value!r}: write a number of 1 or more")
@@ -51,6 +55,8 @@ def run(
     # With a budget the result depends on who keeps which rows; without one, only the speed does.
     adaptive = workers > 1 and getattr(spec, "memory", None) is None
     plan = build(spec, streams, Setting(adaptive=adaptive))
+    if merged is not None:
+        plan = merged(plan)
     runtime = _runtime(plan, workers, adaptive=adaptive)
     order = _order(spec, tables, arrival, plan.times)
     moments = None if plan.operator.idle is None else moments_of_arrival(tables, arrival)

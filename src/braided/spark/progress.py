@@ -106,19 +106,24 @@ def explain_frame(frame: DataFrame) -> str:
         raise OptionError(f"df={type(frame).__name__}: give a Spark DataFrame")
     plan = frame._jdf.queryExecution().analyzed().toString()
     numbers = sorted({int(number) for number in re.findall(rf"{re.escape(METRIC)}(\d+)-[0-9a-f]{{8}}:", plan)})
-    lines = []
-    for watched in registry_of(frame.sparkSession).numbered(numbers):
-        lines.append(f"{watched.name}: {describe(watched.plan)}")
-        if watched.plan.joined is not None:
-            control = watched.routing.control
-            table = watched.routing.table if control is None else control.newest()
-            lines += routing_lines(describe_routing(table, watched))
-            adapts = "fixed: give control= to let it adapt" if control is None else f"adapts by {control.location}"
-            lines.append(f"    {adapts}")
-        lines += [f"    {note}" for note in watched.notes]
-        if watched.plan.residual is not None:
-            lines.append(f"    where={watched.plan.residual.where!r} runs in Spark: {watched.plan.residual.why}")
+    found = registry_of(frame.sparkSession).numbered(numbers)
+    lines = [line for watched in found for line in explain_operator(watched)]
     return "\n".join(lines) if lines else "no braided join in this DataFrame"
+
+
+def explain_operator(watched: Watched) -> list[str]:
+    """Return what one operator does, how its rows are laid over workers, and what else there is to say of it."""
+    lines = [f"{watched.name}: {describe(watched.plan)}"]
+    if watched.plan.joined is not None:
+        control = watched.routing.control
+        table = watched.routing.table if control is None else control.newest()
+        lines += routing_lines(describe_routing(table, watched))
+        adapts = "fixed: give control= to let it adapt" if control is None else f"adapts by {control.location}"
+        lines.append(f"    {adapts}")
+    lines += [f"    {note}" for note in watched.notes]
+    if watched.plan.residual is not None:
+        lines.append(f"    where={watched.plan.residual.where!r} runs in Spark: {watched.plan.residual.why}")
+    return lines
 
 
 def request_scale(control: str, workers: int | str) -> None:

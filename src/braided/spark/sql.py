@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,12 +15,13 @@ from sqlglot.optimizer.scope import Scope, traverse_scope
 
 from braided.aggregates.partial import PANE
 from braided.errors import BraidedError, OptionError
-from braided.spark.sql_aggregates import measure_name
 from braided.spark.sql_joins import OPTIONS, Joins
 from braided.spark.watermark import WATERMARK
-from braided.sqltext.cut import Cut, Source, cut_select, own_columns
+from braided.sqltext.cut import Cut, Source, cut_select, keep_left, own_columns
 from braided.sqltext.dialect import Braided
 from braided.sqltext.merge import Merge, Unmerged, find_merge, rewrite
+from braided.sqltext.partials import measure_name
+from braided.sqltext.shape import shape
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -167,12 +167,15 @@ class _Query:
             if table.name.lower() not in ctes or table.db:
                 frame = self._frame(table)
                 schemas[table.name] = {name.lower(): "string" for name in frame.columns}
+        shared = any(join.args.get("using") or join.method == "NATURAL" for join in self.tree.find_all(exp.Join))
         self.tree = qualify(self.tree, schema=schemas, dialect=Braided, validate_qualify_columns=False)
+        if shared:
+            keep_left(self.tree)
         ours = self.session.sql(self.tree.sql(dialect=Braided))
         # Not `optimizedPlan`, which refuses streams that do not run.
         optimizer = self.session._jsparkSession.sessionState().optimizer()
         plans = [optimizer.execute(frame._jdf.queryExecution().analyzed()) for frame in (contract, ours)]
-        if not plans[0].sameResult(plans[1]) and _shape(plans[0]) != _shape(plans[1]):
+        if not plans[0].sameResult(plans[1]) and shape(plans[0].toString()) != shape(plans[1].toString()):
             raise OptionError(_REFUSED)
 
     def _frame(self, table: exp.Table) -> DataFrame:
@@ -244,9 +247,3 @@ class _Query:
         else:
             text = source.expression.sql(dialect=Braided)
         return self.session.sql(text)
-
-
-def _shape(plan: Any) -> str:
-    """Return a plan as text without what each analysis gives anew, and what means the same to Spark."""
-    unnamed = re.sub(r"#\d+L?", "", re.sub(r" AS .*?#\d+L?", "", str(plan.toString())))
-    return unnamed.replace("Join Cross", "Join Inner").lower()

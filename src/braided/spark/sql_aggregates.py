@@ -3,28 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
-from braided.aggregates.partial import HORIZON, PANE, TICK, Measure, Panes, PartialAggregate
-from braided.compile.plan import Column, Copied, Made, Plan
-from braided.joins.window_join import WindowJoin
-from braided.spark.inputs import arrow_of
+from braided.aggregates.partial import HORIZON, PANE, TICK
 from braided.spark.plans import quoted
 from braided.spark.watermark import WATERMARK
-from braided.sqltext.merge import Merge, Unmerged, Wanted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-
-def measure_name(number: int) -> str:
-    """Return what a partial result is called."""
-    return f"m{number}"
 
 
 def with_keys(partials: DataFrame, keys: Sequence[str], held: Mapping[str, str]) -> DataFrame:
@@ -33,41 +21,6 @@ def with_keys(partials: DataFrame, keys: Sequence[str], held: Mapping[str, str])
         if key in held:
             partials = partials.withColumn(key, F.col(quoted(held[key])))
     return partials
-
-
-def with_partials(plan: Plan, merge: Merge, names: Mapping[tuple[str, str], str], held: Mapping[str, str]) -> Plan:
-    """Return a join's plan with the first half of an aggregate in its workers."""
-
-    def of(column: tuple[str, str]) -> str:
-        return held.get(names[column], names[column])
-
-    if plan.residual is not None:
-        raise Unmerged(f"only Spark can evaluate {plan.residual.where}")
-    join = plan.joined
-    assert isinstance(join, WindowJoin)
-    # Results with the same group are the same rows, however often it is named.
-    keys = tuple(dict.fromkeys(of(key) for key in merge.keys))
-    time = of(merge.time)
-    side = 0 if names[merge.time] == plan.times[0] else 1
-    reach = join.window.hi if side == 0 else -join.window.lo
-    panes = Panes(merge.width, merge.offset, side, reach, plan.waits)
-    measures = tuple(
-        Measure(measure_name(at), wanted.kind, wanted.column and of(wanted.column), _arrow_type(wanted))
-        for at, wanted in enumerate(merge.measures)
-    )
-    operator = PartialAggregate(plan.operator, time, keys, measures, panes)
-    known = {column.name: column for column in plan.columns if isinstance(column, Copied)}
-    kind = operator.output.field(PANE).type
-    columns: list[Column] = [Made(PANE, kind, True)]
-    columns += [replace(known[key], marks=None) for key in keys]
-    columns += [Made(measure.name, measure.type, True) for measure in measures]
-    columns += [Made(TICK, pa.bool_(), True), Made(HORIZON, kind, True)]
-    return replace(plan, operator=operator, columns=tuple(columns), hand_on=None)
-
-
-def _arrow_type(wanted: Wanted) -> pa.DataType:
-    """Return the Arrow type of a partial result."""
-    return arrow_of(StructType.fromDDL(f"x {wanted.type}"), "sql").field(0).type
 
 
 def closing(partials: DataFrame) -> DataFrame:

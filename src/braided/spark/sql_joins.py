@@ -15,12 +15,13 @@ from sqlglot import exp
 from braided.errors import OptionError
 from braided.spark.frontend import run
 from braided.spark.plans import quoted
-from braided.spark.sql_aggregates import closing, with_keys, with_partials
+from braided.spark.sql_aggregates import closing, with_keys
 from braided.specs.join import JoinSpec
 from braided.sqltext.conditions import Bound, limits, position
 from braided.sqltext.cut import Cut, Source, Step
 from braided.sqltext.dialect import Braided
 from braided.sqltext.merge import Merge
+from braided.sqltext.partials import with_partials
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,7 +47,7 @@ class Joins:
         inputs: Mapping[str, DataFrame],
         sources: Mapping[str, Source],
         merge: Merge | None,
-        said: Sequence[str],
+        said: list[str],
     ) -> tuple[DataFrame, dict[tuple[str, str], str]]:
         """Return the streams joined, and what each column is called there."""
         names = {
@@ -82,7 +83,7 @@ class Joins:
         sources: Mapping[str, Source],
         options: dict[str, Any],
         merge: Merge | None,
-        said: Sequence[str],
+        said: list[str],
     ) -> DataFrame:
         def name(column: exp.Column) -> str:
             return names[column.table, column.name]
@@ -133,7 +134,7 @@ class Joins:
             name=options.get("name"),
             control=options.get("control"),
             redact=options.get("redact", False),
-            merged=None if merge is None else lambda plan: with_partials(plan, merge, names, held),
+            merged=None if merge is None else lambda plan: with_partials(plan, merge, names, held, said),
             said=said,
         )
         if merge is not None:

@@ -210,6 +210,18 @@ def own_columns(select: exp.Select) -> list[exp.Column]:
     return [node for node in select.walk(prune=is_input) if isinstance(node, exp.Column)]
 
 
+def keep_left(tree: exp.Expression) -> None:
+    """Let a column that USING or NATURAL joins by be the left one, as Spark has it in inner and left joins.
+
+    sqlglot writes ``COALESCE(a.k, b.k)`` for it. Whether Spark agrees is checked afterwards, as for every rewriting.
+    """
+    for node in list(tree.find_all(exp.Coalesce)):
+        parts = [node.this, *node.expressions]
+        same = all(isinstance(part, exp.Column) and part.name == parts[0].name and part.table for part in parts)
+        if same and len({part.table for part in parts}) == len(parts):
+            node.replace(parts[0].copy())
+
+
 def _hints(select: exp.Select) -> dict[str, list[str]]:
     """Return the options that a hint gives to joins, by the alias of an input; and take it out."""
     found: dict[str, list[str]] = {}

@@ -20,7 +20,8 @@ from braided.durations import parse_duration
 from braided.errors import OptionError
 from braided.sqltext.cut import Cut, Source, own_columns
 
-_KINDS: dict[type[exp.Expression], Literal["count", "sum", "min", "max", "avg"]] = {
+Total = Literal["count", "sum", "min", "max", "avg"]
+KINDS: dict[type[exp.Expression], Total] = {
     exp.Count: "count",
     exp.Sum: "sum",
     exp.Min: "min",
@@ -126,22 +127,30 @@ def _use(node: exp.Expression, merge: Merge, sources: dict[str, Source]) -> tupl
     """Return how an aggregate is made of partials; they are added to the merge."""
     if isinstance(node.parent, exp.Window | exp.Filter):
         raise Unmerged(f"{node.parent.sql()} is no plain aggregate")
-    kind = _KINDS.get(type(node))
+    kind = KINDS.get(type(node))
     argument = node.this
     if kind is None or node.expressions or isinstance(argument, exp.Distinct):
         raise Unmerged(f"partials of {node.sql()} do not merge")
     if kind == "count" and isinstance(argument, exp.Star | exp.Literal):
-        return node, "sum", [_add(merge, Wanted("rows", None, "bigint"))]
+        how, parts = partials_of(kind, None, "bigint")
+        return node, how, [_add(merge, part) for part in parts]
     if not isinstance(argument, exp.Column) or argument.table not in sources:
         raise Unmerged(f"{node.sql()} is over more than a column")
     column = (argument.table, argument.name)
-    type_ = sources[argument.table].types[argument.name]
+    how, parts = partials_of(kind, column, sources[argument.table].types[argument.name])
+    return node, how, [_add(merge, part) for part in parts]
+
+
+def partials_of(kind: Total, column: tuple[str, str] | None, type_: str) -> tuple[str, list[Wanted]]:
+    """Return how an aggregate of a column, or of the rows, is made of partials, and of which; or raise `Unmerged`."""
+    if column is None:
+        return "sum", [Wanted("rows", None, "bigint")]
     if kind == "count":
-        return node, "sum", [_add(merge, Wanted("count", column, "bigint"))]
+        return "sum", [Wanted("count", column, "bigint")]
     if kind == "min" or kind == "max":  # noqa: PLR1714  (so that mypy knows which)
         if type_ not in _ORDERED:
             raise Unmerged(f"{kind} of {type_} is left to Spark")
-        return node, kind, [_add(merge, Wanted(kind, column, type_))]
+        return kind, [Wanted(kind, column, type_)]
     if type_ in _WHOLE:
         partial = "bigint"
     elif type_ == "bigint":
@@ -150,10 +159,10 @@ def _use(node: exp.Expression, merge: Merge, sources: dict[str, Source]) -> tupl
         partial = "double"
     else:
         raise Unmerged(f"{kind} of {type_} is left to Spark")
-    total = _add(merge, Wanted("sum", column, partial))
+    total = Wanted("sum", column, partial)
     if kind == "sum":
-        return node, "bigint" if type_ == "bigint" else "sum", [total]
-    return node, "avg", [total, _add(merge, Wanted("count", column, "bigint"))]
+        return "bigint" if type_ == "bigint" else "sum", [total]
+    return "avg", [total, Wanted("count", column, "bigint")]
 
 
 def _add(merge: Merge, wanted: Wanted) -> int:

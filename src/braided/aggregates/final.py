@@ -1,0 +1,45 @@
+"""The second half of an aggregate, in one process: partials of panes become windows once nothing can be added to them.
+
+```
+ panes      | 0 | 1 | 2 | 3 | 4 |        a window of three panes that advances by one has
+ windows    [---------]                  the partials of three panes, and a pane is in three windows
+                [---------]
+```
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from braided.aggregates.partial import MERGED, PANE, Measure
+
+START = "start"
+
+
+def windows_of(
+    partials: pa.Table, keys: Sequence[str], measures: Sequence[Measure], *, size: int, slide: int, offset: int = 0
+) -> pa.Table:
+    """Return a row for each window and group, in order of time: the window's start, the keys, the merged measures."""
+    panes = _grouped(partials, [PANE, *keys], measures)
+    kind = panes.schema.field(PANE).type
+    starts = panes[PANE].combine_chunks().view(pa.int64()).to_numpy()
+    last = (starts - offset) // slide * slide + offset
+    parts = []
+    for back in range(-(-size // slide)):
+        first = last - back * slide
+        at = np.flatnonzero(first + size > starts)
+        chosen = panes.take(pa.array(at)).set_column(0, START, pa.array(first[at]).view(kind))
+        parts.append(chosen)
+    found = _grouped(pa.concat_tables(parts), [START, *keys], measures)
+    return found.sort_by([(START, "ascending")])
+
+
+def _grouped(rows: pa.Table, keys: list[str], measures: Sequence[Measure]) -> pa.Table:
+    wanted = [(measure.name, MERGED[measure.kind]) for measure in measures]
+    found = pa.TableGroupBy(rows, keys, use_threads=False).aggregate(wanted)
+    columns = [found[name] for name in keys]
+    columns += [found[f"{m.name}_{how}"].cast(m.type) for m, (_, how) in zip(measures, wanted, strict=True)]
+    return pa.table(columns, names=[*keys, *(measure.name for measure in measures)])

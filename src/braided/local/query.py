@@ -1,0 +1,125 @@
+"""A query over Arrow data in one process, written step by step: a join, and a windowed aggregate inside its workers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from braided.aggregates.final import START, windows_of
+from braided.aggregates.partial import TICK, PartialAggregate
+from braided.compile.plan import Plan
+from braided.errors import BraidedError, OptionError
+from braided.local.frontend import run
+from braided.local.results import LocalResult
+from braided.specs.join import JoinSpec
+from braided.sqltext.merge import Unmerged
+from braided.sqltext.partials import merge_of, own_names, with_partials
+from braided.sqltext.windowed import WINDOW, Windowed, check_options
+from braided.typing import ArrowData, Duration, Keys
+
+_RUNNING = ("workers", "arrival", "batch_rows", "name")
+
+
+@dataclass(frozen=True)
+class LocalQuery:
+    """A stream of Arrow data, to be joined; made by `braided.local.stream`."""
+
+    data: ArrowData
+    time: str
+
+    def join(self, other: LocalQuery, **options: Any) -> LocalJoin:
+        """Join two streams with the options of `braided.local.join`."""
+        if not isinstance(other, LocalQuery):
+            raise OptionError(
+                f"other: {type(other).__name__} is no stream; write braided.local.stream(table, time='ts')"
+            )
+        check_options(options, [*_RUNNING, *(set(JoinSpec.words()) - {"time"})], "join")
+        running = {name: options.pop(name) for name in _RUNNING if name in options}
+        return LocalJoin(JoinSpec(time=(self.time, other.time), **options), (self.data, other.data), running)
+
+
+@dataclass(frozen=True)
+class LocalJoin:
+    """Two streams joined. `result` runs the join; an aggregate after it runs inside its workers."""
+
+    spec: JoinSpec
+    data: tuple[ArrowData, ArrowData]
+    running: dict[str, Any]
+
+    @property
+    def result(self) -> LocalResult:
+        """Run the join."""
+        return run(self.spec, self.data, **self.running)
+
+    def aggregate(
+        self,
+        *,
+        by: Keys = None,
+        window: Duration,
+        every: Duration | None = None,
+        time: str | None = None,
+        **values: str,
+    ) -> LocalResult:
+        """Run the join with a windowed aggregate in its workers; see `Query.aggregate` for the options.
+
+        Every window is closed at the end. What only Spark can aggregate is refused.
+        """
+        windowed = Windowed.of(by=by, window=window, every=every, time=time, values=values)
+        plans: list[Plan] = []
+        hows: list[tuple[str, list[int]]] = []
+
+        def merged(plan: Plan) -> Plan:
+            try:
+                merge, uses = merge_of(windowed, plan)
+                plans.append(with_partials(plan, merge, own_names(plan), {}, []))
+            except Unmerged as why:
+                raise OptionError(f"aggregate: cannot run in one process, because {why}") from why
+            hows.extend(uses)
+            return plans[0]
+
+        found = run(self.spec, self.data, merged=merged, **self.running)
+        operator = plans[0].operator
+        assert isinstance(operator, PartialAggregate)
+        partials = found.table.filter(pc.invert(found.table[TICK]))
+        closed = windows_of(partials, operator.keys, operator.measures, size=windowed.size, slide=windowed.slide)
+        return LocalResult(_finished(closed, windowed, operator, hows), found.report)
+
+
+def _finished(
+    closed: pa.Table, windowed: Windowed, operator: PartialAggregate, hows: Sequence[tuple[str, list[int]]]
+) -> pa.Table:
+    """Return windows with their values as users asked for them."""
+    start = closed[START].combine_chunks()
+    end = pa.array(start.view(pa.int64()).to_numpy() + windowed.size).view(start.type)
+    columns = {WINDOW: pa.StructArray.from_arrays([start, end], ["start", "end"])}
+    columns |= {name: closed[name] for name in operator.keys}
+    for value, (how, parts) in zip(windowed.values, hows, strict=True):
+        first = closed[operator.measures[parts[0]].name]
+        if how == "avg":
+            counts = closed[operator.measures[parts[1]].name]
+            some = pc.if_else(pc.equal(counts, 0), pa.scalar(None, pa.int64()), counts)
+            first = pc.divide(first.cast(pa.float64()), some.cast(pa.float64()))
+        elif how == "bigint":
+            try:
+                first = first.cast(pa.int64())
+            except pa.ArrowInvalid as error:
+                raise BraidedError(f"{value.name}: {value.text} of a window does not fit 64 bits") from error
+        columns[value.name] = first
+    return pa.table(columns)
+
+
+def stream(data: ArrowData, *, time: str) -> LocalQuery:
+    """Return Arrow data as a stream to write a query over, as `braided.stream` does on Spark.
+
+    >>> import pyarrow as pa
+    >>> us = pa.timestamp("us")
+    >>> calls = stream(pa.table({"phone": [1, 1], "ts": pa.array([0, 5_000_000], us)}), time="ts")
+    >>> joined = calls.join(calls, on="phone", within="10 seconds")
+    >>> joined.aggregate(by="phone", window="1 minute", n="count(*)").table.to_pylist()[0]["n"]
+    4
+    """
+    return LocalQuery(data, time)

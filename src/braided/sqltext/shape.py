@@ -1,0 +1,44 @@
+"""Two plans of Spark's as texts that can be compared: without what each analysis gives anew, or may order anew."""
+
+from __future__ import annotations
+
+import re
+
+
+def shape(plan: str) -> str:
+    """Return a plan's text without numbers and names of columns' aliases, its conjunctions in one order.
+
+    Spark infers conditions such as ``isnotnull(k)`` and keeps them in sets, whose order depends on the numbers.
+
+    >>> shape("Filter (a#1 AND (isnotnull(b#7L) AND c#3))") == shape("Filter ((c#4 AND isnotnull(b#2L)) AND a#9)")
+    True
+    >>> shape("Filter ((a#1 AND b#2) OR c#3)") == shape("Filter (a#1 AND (b#2 OR c#3))")
+    False
+    """
+    unnamed = re.sub(r"#\d+L?", "", re.sub(r" AS .*?#\d+L?", "", plan))
+    return "\n".join(map(_ordered, unnamed.replace("Join Cross", "Join Inner").lower().splitlines()))
+
+
+def _ordered(line: str) -> str:
+    """Return a line with what is joined by AND in parentheses, also in nested ones, in order."""
+    conjunctions: dict[str, list[str]] = {}
+    levels: list[list[str]] = [[""]]
+    for token in re.findall(r"\(|\)| and |[^() ]+|[ ]", line):
+        if token == "(":
+            levels.append([""])
+        elif token == ")" and len(levels) > 1:
+            parts = levels.pop()
+            if len(parts) > 1:
+                parts = sorted(item for part in parts for item in conjunctions.get(part, [part]))
+            group = f"({' and '.join(parts)})"
+            if len(parts) > 1:
+                conjunctions[group] = parts
+            levels[-1][-1] += group
+        elif token == " and " and len(levels) > 1:
+            levels[-1].append("")
+        else:
+            levels[-1][-1] += token
+    while len(levels) > 1:  # a parenthesis in a string
+        parts = levels.pop()
+        levels[-1][-1] += "(" + " and ".join(parts)
+    return levels[0][0]

@@ -1,0 +1,120 @@
+"""A windowed aggregate as options: what is grouped by, how long windows are, and a value by name for each group."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from braided.durations import parse_duration
+from braided.errors import OptionError
+from braided.sqltext.dialect import Braided
+from braided.sqltext.merge import KINDS, Total
+from braided.typing import Duration, Keys
+
+WINDOW = "window"
+
+
+@dataclass(frozen=True)
+class Value:
+    """One value of each group: an expression as it was written and, where it is a plain aggregate, of what."""
+
+    name: str
+    text: str
+    kind: Total | None
+    column: str | None
+    """The column that it is of; None for the rows themselves."""
+
+
+@dataclass(frozen=True)
+class Windowed:
+    """A windowed aggregate, checked as far as it can be without the columns.
+
+    >>> Windowed.of(by="cell", window="1 minute", every="25 seconds", values={"n": "count(*)"}).pane
+    5000000
+    """
+
+    by: tuple[str, ...]
+    time: str | None
+    size: int
+    slide: int
+    values: tuple[Value, ...]
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        by: Keys,
+        window: Duration,
+        every: Duration | None = None,
+        time: str | None = None,
+        values: Mapping[str, str],
+    ) -> Windowed:
+        """Check options and return the aggregate."""
+        keys = () if by is None else (by,) if isinstance(by, str) else tuple(by)
+        size = parse_duration(window, "window")
+        slide = size if every is None else parse_duration(every, "every")
+        if size <= 0 or not 0 < slide <= size:
+            raise OptionError(f"every={every!r}: write a duration of more than nothing, and window={window!r} at most")
+        if not values:
+            raise OptionError("aggregate: give at least one value, such as n='count(*)'")
+        taken = {WINDOW, *(key.lower() for key in keys)}
+        for name in values:
+            if name.lower() in taken:
+                raise OptionError(f"{name}=: the result has a column of that name already; choose another")
+        return cls(keys, time, size, slide, tuple(_value(name, text) for name, text in values.items()))
+
+    @property
+    def pane(self) -> int:
+        """The longest stretch of time that no window cuts."""
+        return math.gcd(self.size, self.slide)
+
+
+def _value(name: str, text: object) -> Value:
+    if not isinstance(text, str):
+        raise OptionError(f"{name}={text!r}: write an aggregate as text, such as 'count(*)' or 'avg(duration)'")
+    try:
+        tree = sqlglot.parse_one(text, dialect=Braided)
+    except SqlglotError as error:
+        raise OptionError(
+            f"{name}={text!r}: does not parse; write an aggregate such as 'count(*)' or 'avg(duration)'"
+        ) from error
+    if tree.find(exp.Query):
+        raise OptionError(f"{name}={text!r}: a subquery is no aggregate; join with its result before")
+    called = tree.find(exp.Anonymous, exp.AnonymousAggFunc)
+    if tree.find(exp.AggFunc) is None and called is None:
+        raise OptionError(f"{name}={text!r}: is no aggregate; write for example 'max({text})', or add it to by=")
+    kind = KINDS.get(type(tree))
+    plain = kind is not None and not tree.expressions
+    if plain and kind == "count" and isinstance(tree.this, exp.Star | exp.Literal):
+        return Value(name, text, kind, None)
+    if plain and isinstance(tree.this, exp.Column) and not tree.this.table:
+        return Value(name, text, kind, tree.this.name)
+    return Value(name, text, None, None)
+
+
+def find_column(name: object, columns: Sequence[str], option: str) -> str:
+    """Return a column as it is written in the stream, without regard to case; else say which was meant perhaps."""
+    if name in columns:
+        return str(name)
+    folded = [column for column in columns if column.lower() == str(name).lower()]
+    if len(folded) == 1:
+        return folded[0]
+    close = difflib.get_close_matches(str(name), columns, n=1)
+    meant = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(columns)}"
+    raise OptionError(f"{option}={name!r}: no such column; {meant}")
+
+
+def check_options(given: Iterable[str], known: Iterable[str], what: str) -> None:
+    """Refuse options that there are not, and say which was meant perhaps."""
+    names = sorted(known)
+    for name in given:
+        if name not in names:
+            close = difflib.get_close_matches(name, names, n=1)
+            meant = f"did you mean {close[0]}=?" if close else f"there are {', '.join(names)}"
+            raise OptionError(f"{name}=: no option of {what}; {meant}")

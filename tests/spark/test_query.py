@@ -1,0 +1,236 @@
+"""Queries written step by step: their rows are DuckDB's, aggregates and conditions move into joins, errors suggest."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import braided
+from braided.aggregates.partial import PartialAggregate
+from braided.compile.plan import Plan
+from braided.errors import OptionError
+from braided.spark.query import Query
+from braided.spark.registry import registry_of
+
+FILES = 3
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, pa.Table]]:
+    """Two streams, each up to two seconds out of order, and two files far later, which close all windows before."""
+    root = tmp_path_factory.mktemp("queries")
+    random = np.random.default_rng(21)
+    found = {}
+    for name in ("calls", "alerts"):
+        parts = []
+        (root / name).mkdir()
+        for number in range(FILES + 2):
+            start = number * 10_000_000 + (120_000_000 if number >= FILES else 0)
+            times = start + random.integers(0, 12_000_000, 150 if number < FILES else 40)
+            rows = len(times)
+            part = pa.table({
+                "phone": pa.array([None if n == 0 else f"p{n}" for n in random.integers(0, 12, rows)]),
+                "ts": pa.array(times, pa.timestamp("us", "UTC")),
+                "n": pa.array([None if n == 5 else int(n) for n in random.integers(0, 100, rows)], pa.int64()),
+                "cell": pa.array([f"x{n}" for n in random.integers(0, 4, rows)]),
+            })  # fmt: skip
+            path = root / name / f"{number}.parquet"
+            pq.write_table(part, path)
+            os.utime(path, (1_700_000_000 + number,) * 2)
+            parts.append(part)
+        found[name] = pa.concat_tables(parts)
+    return root, found
+
+
+@pytest.fixture
+def batch(spark: SparkSession, tables: tuple[Path, dict[str, pa.Table]]) -> dict[str, Query]:
+    """The same rows as batch DataFrames, for what a step does."""
+    return {name: braided.stream(spark.read.parquet(str(tables[0] / name)), time="ts") for name in tables[1]}
+
+
+@pytest.fixture
+def live(spark: SparkSession, tables: tuple[Path, dict[str, pa.Table]]) -> dict[str, Query]:
+    return {
+        name: braided.stream(braided.files(spark, str(tables[0] / name), max_files=1), time="ts", lateness="3 seconds")
+        for name in tables[1]
+    }
+
+
+def _rows(frame: DataFrame) -> list[Any]:
+    return sorted((tuple(row) for row in frame.collect()), key=repr)
+
+
+def _oracle(text: str, tables: tuple[Path, dict[str, pa.Table]]) -> list[Any]:
+    with duckdb.connect() as database:
+        database.execute("set timezone = 'UTC'")
+        for name, table in tables[1].items():
+            database.register(name, table)
+        return sorted(database.sql(text).fetchall(), key=repr)
+
+
+def _last_plan(spark: SparkSession) -> Plan:
+    return list(registry_of(spark)._operators.values())[-1].plan
+
+
+WITHIN = "a.ts between c.ts - interval 2 seconds and c.ts + interval 2 seconds"
+
+
+def test_an_aggregate_after_a_join_begins_in_its_workers_and_is_the_oracles(
+    spark: SparkSession, live: dict[str, Query], tables: tuple[Path, dict[str, pa.Table]], tmp_path: Path
+) -> None:
+    joined = live["calls"].join(live["alerts"], on="phone", within="2 seconds")
+    query = joined.where("n > 10 AND n_right < n + 40").aggregate(
+        by="cell_right", window="6 seconds", every="2 seconds", rows="count(*)", total="sum(n)", mean="avg(n_right)"
+    )
+    frame = query.select("unix_micros(window.start) AS s", "cell_right", "rows", "total", "round(mean, 6) AS mean").df
+    plan = _last_plan(spark)
+    assert isinstance(plan.operator, PartialAggregate)
+    assert plan.spec.where == "(r.`n` < l.`n` + 40)"  # type: ignore[attr-defined]
+    written = braided.write_files(frame, tmp_path / "out", checkpoint=tmp_path / "c", trigger="available now")
+    written.awaitTermination()
+    with duckdb.connect() as database:
+        files = braided.topic(tmp_path / "out").files()
+        found = sorted(database.execute("from read_parquet(?)", [files]).fetchall(), key=repr)
+    wanted = _oracle(
+        f"""with starts as (select unnest(generate_series(-10000000, 200000000, 2000000)) as s)
+        select s, a.cell, count(*), sum(c.n)::bigint, round(avg(a.n), 6) from starts, calls c join alerts a
+        on c.phone = a.phone and {WITHIN} and c.n > 10 and a.n < c.n + 40
+        where s <= epoch_us(c.ts) and epoch_us(c.ts) < s + 6000000 group by all""",
+        tables,
+    )
+    closed = [row for row in wanted if row[0] < 100_000_000]
+    assert len(closed) > 30
+    assert [row for row in found if row[0] < 100_000_000] == closed
+
+
+def test_a_condition_gives_the_same_rows_wherever_it_moves(
+    batch: dict[str, Query], tables: tuple[Path, dict[str, pa.Table]]
+) -> None:
+    joined = batch["calls"].join(batch["alerts"], on="phone", within="2 seconds")
+    chosen = ("phone", "n", "n_right", "cell", "cell_right")
+    for condition in (
+        "cell = 'x1'",
+        "phone > 'p5' AND cell_right <> cell",
+        "n BETWEEN 5 AND 50 OR n_right IS NULL",
+        "substring(phone, 2) = '3'",
+        "hash(n) % 2 = 0",
+    ):
+        found = _rows(joined.where(condition).select(*chosen).df)
+        assert found == _rows(joined.df.where(condition).select(*chosen)), condition
+        assert found
+    found = _rows(joined.where("cell = 'x1' AND n < n_right").select("phone", "n", "n_right").df)
+    assert found == _oracle(
+        f"select c.phone, c.n, a.n from calls c join alerts a on c.phone = a.phone and {WITHIN} and c.cell = 'x1' and c.n < a.n",
+        tables,
+    )
+
+
+def test_cases_split_by_the_first_condition_and_union_puts_together(
+    batch: dict[str, Query], tables: tuple[Path, dict[str, pa.Table]]
+) -> None:
+    parts = batch["calls"].cases({"large": "n > 60", "even": "n % 2 = 0"}, rest="others")
+    assert list(parts) == ["large", "even", "others"]
+    counts = [part.df.count() for part in parts.values()]
+    assert counts == list(
+        _oracle(
+            """select count(*) filter (n > 60), count(*) filter (n <= 60 and n % 2 = 0),
+            count(*) filter (n is null or (n <= 60 and n % 2 <> 0)) from calls""",
+            tables,
+        )[0]
+    )
+    again = parts["large"].union(parts["even"], parts["others"])
+    assert _rows(again.df) == _rows(batch["calls"].df)
+
+
+def test_other_steps_make_what_the_functions_make(live: dict[str, Query], spark: SparkSession) -> None:
+    three = live["calls"].multijoin(live["alerts"], live["calls"], on="phone", within="1 second", name="three")
+    assert three.df.columns == ["phone", "ts", "n", "cell", "ts_2", "n_2", "cell_2", "ts_3", "n_3", "cell_3"]
+    assert _last_plan(spark).spec.to_json()["lateness"] == ["3 seconds"] * 3
+    ordered = live["calls"].order(key="phone", late="drop")
+    assert ordered.df.columns == ["phone", "ts", "n", "cell"]
+    spec = _last_plan(spark).spec.to_json()
+    assert (spec["kind"], spec["key"], spec["lateness"]) == ("order", "phone", "3 seconds")
+    plain = live["calls"].aggregate(by="cell", window="1 minute", n="count(*)")
+    assert "EventTimeWatermark" in plain.df._jdf.queryExecution().analyzed().toString()
+    again = plain.select("cell", "n", "window.start AS at", time="at")
+    assert again.time == "at"
+
+
+def _aggregate(**options: Any) -> Callable[[dict[str, Query]], Any]:
+    def made(live: dict[str, Query]) -> Any:
+        joined = live["calls"].join(live["alerts"], on="phone", within="2 seconds")
+        return joined.aggregate(**{"window": "1 minute", "total": "count(*)", **options}).df
+
+    return made
+
+
+@pytest.mark.parametrize(
+    ("made", "why"),
+    [
+        (_aggregate(x="stddev(n)"), "partials of stddev(n) do not merge"),
+        (_aggregate(x="max(cell)"), "max of string is left to Spark"),
+        (_aggregate(x="sum(n + 1)"), "partials of sum(n + 1) do not merge"),
+    ],
+)
+def test_what_does_not_merge_is_sparks_and_explained(
+    live: dict[str, Query], made: Callable[..., Any], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    braided.explain(made(live))
+    assert f"the aggregate after it is Spark's: {why}" in capsys.readouterr().out
+
+
+ERRORS: list[tuple[Callable[[dict[str, Query]], Any], str]] = [
+    (lambda q: braided.stream(q["calls"].df, time="t"), "time='t': no such column; did you mean 'ts'?"),
+    (lambda q: braided.stream(q["calls"].df, time="n"), "time='n': is of type bigint; write a TIMESTAMP"),
+    (lambda q: braided.stream([], time="t"), "df: list is not a Spark DataFrame; for Arrow data use braided.local.stream"),  # type: ignore[arg-type]
+    (lambda q: q["calls"].join(q["alerts"].df, on="phone"), "join: DataFrame is no query; write braided.stream(df, time='ts')"),
+    (lambda q: q["calls"].join(q["alerts"], on="phone", witin="1 second"), "witin=: no option of join; did you mean within=?"),
+    (lambda q: q["calls"].join(q["alerts"], on="fone", within="1 second"), "on='fone': the left input has no such column"),
+    (lambda q: q["calls"].where("m > 1"), "where: 'm > 1': [UNRESOLVED_COLUMN.WITH_SUGGESTION]"),
+    (lambda q: q["calls"].where(True), "where: bool is no condition; write SQL, such as 'n > 1'"),  # type: ignore[arg-type]
+    (lambda q: q["calls"].select("m"), "select: 'm': [UNRESOLVED_COLUMN.WITH_SUGGESTION]"),
+    (lambda q: q["calls"].select("n", time="ts"), "time='ts': no such column; there are n"),
+    (lambda q: q["calls"].select("n").order(), "order: the query has no event time at this point; name one with select(..., time='ts')"),
+    (lambda q: q["calls"].union(q["alerts"].select("ts")), "union: another stream has no column 'phone'; select it in both"),
+    (lambda q: q["calls"].cases({}), "cases: give conditions by the names of their outputs"),
+    (lambda q: q["calls"].cases({"rest": "n > 1"}), "rest='rest': a condition has that name; choose another for what is left"),
+    (lambda q: q["calls"].order(late="side"), "late='side': a query has one output; write 'flag' and split it with cases()"),
+    (_aggregate(by="cel"), "by='cel': no such column; did you mean 'cell'?"),
+    (_aggregate(x="sum(m)"), "x='m': no such column; there are phone, ts"),
+    (_aggregate(x="stddev(m)"), "aggregate: 'count(*), stddev(m)': [UNRESOLVED_COLUMN.WITH_SUGGESTION]"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("made", "message"), ERRORS, ids=[message[:40] for _, message in ERRORS])
+def test_errors_say_what_to_write(live: dict[str, Query], made: Callable[..., Any], message: str) -> None:
+    with pytest.raises(OptionError, match=re.escape(message)):
+        made(live)
+
+
+def test_a_query_is_drawn_with_what_was_merged_and_how_it_is_laid_out(
+    live: dict[str, Query], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    joined = live["calls"].where("n > 1").join(live["alerts"], on="phone", within="2 seconds", name="hits")
+    braided.explain(joined.aggregate(by="cell", window="1 minute", n="count(*)").df, svg=tmp_path / "query.svg")
+    text = (tmp_path / "query.svg").read_text()
+    shown = [part.text for part in ElementTree.fromstring(text).iter() if part.text and part.text.strip()]
+    titles = [part for part in shown if re.match(r"Braided: |Spark: |stream of files$|result$", part)]
+    assert titles[-3:] == ["Braided: hits", "Spark: aggregate", "result"]
+    assert titles.count("stream of files") == 2
+    together = " ".join(part.strip() for part in shown)
+    for line in capsys.readouterr().out.splitlines()[1:]:
+        assert line.strip() in together
+    assert "joins on phone" in together
+    assert "phone, ts, n, cell" in together
+    assert "begins in its workers" in together

@@ -1,0 +1,169 @@
+"""Queries in one process: windowed aggregates after a join are DuckDB's, and what cannot run says so."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from profiles import examples
+
+from braided import local
+from braided.aggregates.partial import PartialAggregate
+from braided.compile.build import build
+from braided.compile.stream import Stream
+from braided.errors import BraidedError, OptionError
+from braided.specs.join import JoinSpec
+from braided.sqltext.merge import Unmerged
+from braided.sqltext.partials import merge_of, own_names, with_partials
+from braided.sqltext.windowed import Windowed
+
+US = pa.timestamp("us")
+VALUES = {
+    "n": "count(*)", "some": "count(x)", "total": "sum(v)", "big": "sum(w_right)", "low": "min(ts_right)", "high": "max(v_right)",
+    "mean": "avg(v_right)", "share": "sum(x)",
+}  # fmt: skip
+# The same over l and r.
+ORACLE = """count(*), count(l.x), sum(l.v), sum(r.w), min(epoch_us(r.ts)), max(r.v), avg(r.v), sum(l.x)"""
+
+
+def _stream(seed: int, rows: int, keys: int) -> pa.Table:
+    random = np.random.default_rng(seed)
+    return pa.table(
+        {
+            "k": pa.array([None if n == 0 else f"k{n}" for n in random.integers(0, keys + 1, rows)]),
+            "ts": pa.array(np.sort(random.integers(0, 40_000_000, rows)), US),
+            "g": random.integers(0, 3, rows),
+            "v": pa.array([None if n == 7 else int(n) for n in random.integers(-9, 9, rows)], pa.int32()),
+            "w": pa.array(random.integers(0, 2**40, rows)),
+            "x": pa.array([None if n == 1 else n / 4 for n in random.integers(0, 8, rows)]),
+        }
+    )
+
+
+def _oracle(tables: dict[str, pa.Table], by: str, time: str, size: int, slide: int, extra: str = "") -> list[Any]:
+    with duckdb.connect() as database:
+        for name, table in tables.items():
+            database.register(name, table)
+        found = database.sql(f"""
+            with starts as (select unnest(generate_series(-{size * 4}, 48000000, {slide})) as s)
+            select s, {by}, {ORACLE} from starts, l join r on l.k = r.k and epoch_us(r.ts) - epoch_us(l.ts) between -2000000 and 3000000
+            {extra} where s <= epoch_us({time}) and epoch_us({time}) < s + {size} group by s, {by}""").fetchall()
+    return _normal(found)
+
+
+def _normal(rows: list[Any]) -> list[Any]:
+    plain = [tuple(v if v is None or isinstance(v, str) else round(float(v), 6) for v in row) for row in rows]
+    return sorted(plain, key=repr)
+
+
+def _found(table: pa.Table) -> list[Any]:
+    rows = []
+    low = table["low"].combine_chunks().view(pa.int64())
+    starts = pa.compute.struct_field(table["window"], "start").combine_chunks().view(pa.int64())
+    ends = pa.compute.struct_field(table["window"], "end").combine_chunks().view(pa.int64())
+    assert len(set((ends.to_numpy() - starts.to_numpy()).tolist())) <= 1
+    plain = table.set_column(table.column_names.index("low"), "low", low).set_column(0, "window", starts)
+    for row in plain.to_pylist():
+        rows.append(tuple(row.values()))
+    return _normal(rows)
+
+
+@settings(max_examples=examples(60, quick=12), deadline=None)
+@given(
+    seed=st.integers(0, 1000),
+    by=st.sampled_from([("k", "l.k"), ("g", "l.g"), ("g_right", "r.g")]),
+    time=st.sampled_from([("ts", "l.ts"), ("ts_right", "r.ts")]),
+    shape=st.sampled_from([(5, 5), (6, 4), (9, 3)]),
+    workers=st.integers(1, 3),
+    where=st.booleans(),
+)
+def test_an_aggregate_after_a_join_is_the_oracles(
+    seed: int, by: tuple[str, str], time: tuple[str, str], shape: tuple[int, int], workers: int, where: bool
+) -> None:
+    tables = {"l": _stream(seed, 120, 6), "r": _stream(seed + 1, 150, 6)}
+    joined = local.stream(tables["l"], time="ts").join(
+        local.stream(tables["r"], time="ts"),
+        on="k",
+        between=("-2 seconds", "3 seconds"),
+        where="l.v < r.v" if where else None,
+        lateness="2 seconds",
+        workers=workers,
+        batch_rows=70,
+    )
+    size, slide = (1_000_000 * n for n in shape)
+    found = joined.aggregate(
+        by=by[0], time=time[0], window=f"{shape[0]} seconds", every=f"{shape[1]} seconds", **VALUES
+    ).table
+    extra = "and l.v < r.v" if where else ""
+    assert _found(found) == _oracle(tables, by[1], time[1], size, slide, extra)
+
+
+def test_windows_of_nothing_are_none() -> None:
+    empty = _stream(1, 5, 3).slice(0, 0)
+    joined = local.stream(empty, time="ts").join(local.stream(empty, time="ts"), on="k", within="1 second")
+    found = joined.aggregate(window="5 seconds", every="2 seconds", n="count(*)", mean="avg(v)")
+    assert found.table.num_rows == 0
+    assert found.table.column_names == ["window", "n", "mean"]
+    assert joined.result.table.num_rows == 0
+
+
+ERRORS = [
+    ({"by": "cel"}, "by='cel': no such column; did you mean 'cell'?"),
+    ({"n": "sum(durat)"}, "n='durat': no such column; there are k, ts, cell, ts_right, cell_right"),
+    ({"time": "ts_rigt"}, "time='ts_rigt': no such column; did you mean 'ts_right'?"),
+    ({"every": "2 minutes"}, "every='2 minutes': write a duration of more than nothing, and window='1 minute' at most"),
+    ({"n": "cell"}, "n='cell': is no aggregate; write for example 'max(cell)', or add it to by="),
+    ({"n": "count(*"}, "n='count(*': does not parse; write an aggregate such as 'count(*)' or 'avg(duration)'"),
+    ({"n": 3}, "n=3: write an aggregate as text, such as 'count(*)' or 'avg(duration)'"),
+    ({"by": "cell", "Cell": "count(*)"}, "Cell=: the result has a column of that name already; choose another"),
+    ({"n": "stddev(k)"}, "aggregate: cannot run in one process, because partials of stddev(k) do not merge"),
+    ({"n": "max(cell)"}, "aggregate: cannot run in one process, because max of string is left to Spark"),
+    ({}, "aggregate: give at least one value, such as n='count(*)'"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("given", "message"), ERRORS, ids=[message[:30] for _, message in ERRORS])
+def test_what_cannot_be_aggregated_says_why(given: dict[str, Any], message: str) -> None:
+    rows = pa.table({"k": [1], "ts": pa.array([0], US), "cell": ["a"]})
+    joined = local.stream(rows, time="ts").join(local.stream(rows, time="ts"), on="k", within="1 second")
+    values = {"n": "count(*)"} if given and "n" not in given and "Cell" not in given else {}
+    with pytest.raises(OptionError, match=re.escape(message)):
+        joined.aggregate(**{"window": "1 minute", **values, **given})
+
+
+def test_a_sum_that_does_not_fit_is_refused() -> None:
+    rows = pa.table({"k": [1, 1], "ts": pa.array([0, 1], US), "n": [2**62, 2**62]})
+    joined = local.stream(rows, time="ts").join(local.stream(rows, time="ts"), on="k", within="1 second")
+    with pytest.raises(BraidedError, match=re.escape("total: sum(n) of a window does not fit 64 bits")):
+        joined.aggregate(window="1 minute", total="sum(n)")
+    with pytest.raises(OptionError, match=re.escape("other: Table is no stream; write braided.local.stream(table")):
+        local.stream(rows, time="ts").join(rows, on="k", within="1 second")  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match=re.escape("witin=: no option of join; did you mean within=?")):
+        local.stream(rows, time="ts").join(local.stream(rows, time="ts"), on="k", witin="1 second")
+
+
+@pytest.mark.parametrize(
+    ("time", "side", "reach"), [(None, 0, 3_000_000), ("ts", 0, 3_000_000), ("ts_right", 1, 2_000_000)]
+)
+def test_partials_know_which_time_is_windowed_and_how_far_results_may_lag(
+    time: str | None, side: int, reach: int
+) -> None:
+    """A left row may be 3 seconds before the right row that it meets last, a right row 2 seconds before the left one."""
+    schema = _stream(1, 1, 1).schema.set(0, pa.field("k", pa.string()))
+    spec = JoinSpec(on="k", time="ts", between=("-2 seconds", "3 seconds"), lateness="0 seconds")
+    plan = build(spec, [Stream("left", schema), Stream("right", schema)])
+    windowed = Windowed.of(by="k", window="6 seconds", every="4 seconds", time=time, values={"n": "count(*)"})
+    merge, uses = merge_of(windowed, plan)
+    found = with_partials(plan, merge, own_names(plan), {}, []).operator
+    assert isinstance(found, PartialAggregate)
+    assert (found.panes.side, found.panes.reach, found.panes.width) == (side, reach, 2_000_000)
+    assert uses == [("sum", [0])]
+    late = Windowed.of(by="k", window="6 seconds", time="v", values={"n": "count(*)"})
+    with pytest.raises(Unmerged, match="v is not a time by which the streams are joined"):
+        merge_of(late, plan)
