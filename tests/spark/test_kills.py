@@ -8,11 +8,6 @@ from pathlib import Path
 from crashes import expected, run_with_kills, write_streams
 
 
-def test_killed_drivers_lose_and_double_nothing(tmp_path: Path) -> None:
-    write_streams(tmp_path, files=8, rows=300, seed=1)
-    assert run_with_kills(tmp_path, kills=1, seed=2) == expected(tmp_path)
-
-
 def test_killed_drivers_go_on_from_the_files_of_the_control_directory(tmp_path: Path) -> None:
     write_streams(tmp_path, files=8, rows=300, seed=3)
     (tmp_path / "control").mkdir()
