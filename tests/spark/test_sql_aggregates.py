@@ -150,3 +150,23 @@ def test_what_does_not_merge_is_left_to_spark(
     braided.sql(spark, f"SELECT count(*) AS x FROM {JOINED} GROUP BY window(c.ts, '5 seconds')", marked)
     watched = list(registry_of(spark)._operators.values())[-1]
     assert not isinstance(watched.plan.operator, PartialAggregate)
+
+
+@pytest.mark.parametrize("having", ["", " HAVING c.k > 0", " HAVING c.s IS NOT NULL"])
+def test_windows_close_also_where_no_pair_comes_any_more(spark: SparkSession, tmp_path: Path, having: str) -> None:
+    """Workers say how far time has gone by rows of their own, which no filter of the query may drop on the way."""
+    for name, odd in (("calls", 0), ("alerts", 1)):
+        (tmp_path / name).mkdir()
+        for number in range(3):
+            # After the first file the streams have no key in common.
+            keys = [1, 2] * 10 if number == 0 else [100 + odd] * 20
+            times = pa.array([(number * 100 + at) * 1_000_000 for at in range(20)], pa.timestamp("us", "UTC"))
+            path = tmp_path / name / f"{number}.parquet"
+            pq.write_table(pa.table({"k": keys, "ts": times, "s": ["x"] * 20}), path)
+            os.utime(path, (1_700_000_000 + number,) * 2)
+    streams = {name: braided.files(spark, tmp_path / name, max_files=1) for name in ("calls", "alerts")}
+    text = f"""SELECT window.start, c.k AS k, c.s AS s, count(*) AS n FROM calls c JOIN alerts a ON c.k = a.k
+        AND a.ts BETWEEN c.ts AND c.ts + INTERVAL 1 SECOND GROUP BY window(c.ts, '10 seconds'), c.k, c.s{having}"""
+    frame = braided.sql(spark, text, streams, lateness="1 second")
+    found = [row[1:] for row in _run(frame, tmp_path)]
+    assert sorted(found) == [(1, "x", 5), (1, "x", 5), (2, "x", 5), (2, "x", 5)]

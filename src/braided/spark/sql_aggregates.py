@@ -26,9 +26,12 @@ def with_keys(partials: DataFrame, keys: Sequence[str], held: Mapping[str, str])
 def closing(partials: DataFrame) -> DataFrame:
     """Return partials by which Spark closes windows as soon as nothing can be added to them: by the horizon.
 
-    Ticks carry it in every batch and are dropped after Spark has seen them; the filter mentions it, since Spark moves
-    others below the watermark. The mark that makes it the clock of the window is then on the pane.
+    Ticks carry it in every batch and are dropped after Spark has seen them. Spark moves filters below the watermark,
+    where they would drop ticks before it has: this one stays since it mentions the horizon, and those of the query
+    (on its groups, or that a window's time is not null) since no filter passes a column that is not deterministic. The
+    mark that makes the horizon the clock of the window is then on the pane.
     """
     marked = partials.withWatermark(HORIZON, "0 seconds").where(f"NOT ({TICK} AND {HORIZON} IS NOT NULL)")
     others = [F.col(quoted(name)) for name in partials.columns if name not in (PANE, TICK, HORIZON)]
-    return marked.select(F.col(PANE).alias(PANE, metadata={WATERMARK: 0}), *others)
+    pane = F.when(F.spark_partition_id() >= 0, F.col(PANE))
+    return marked.select(pane.alias(PANE, metadata={WATERMARK: 0}), *others)
