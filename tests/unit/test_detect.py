@@ -165,7 +165,7 @@ def test_options_are_checked() -> None:
         ),
         (
             lambda events: events.select(["v"]).append_column("t", pa.nulls(len(events), US)),
-            "published an event without a t",
+            "published an event without its t",
         ),
     ],
 )
@@ -410,3 +410,15 @@ def test_where_no_event_is_late_the_output_is_that_of_sorted_events(margin: floa
         assert (found == wanted) == (late[-1] == 0), f"{late[-1]} late with batches of {size}"
     assert late[0] > 0
     assert late[-1] == 0
+
+
+def test_an_error_about_an_event_that_python_has_no_date_for_names_the_detector() -> None:
+    class Raises(braided.Detector):
+        subscribes, publishes, schema = "r", "x", "ts timestamp"
+
+        def on_events(self, events: pa.RecordBatch) -> pa.RecordBatch | None:
+            raise ValueError("mine")
+
+    rows = pa.table({"k": [1], "ts": pa.array([10**18], pa.timestamp("us"))})
+    with pytest.raises(braided.DetectorError, match=r"ValueError.*mine.*'ts': 1000000000000000000"):
+        braided.local.detect({"r": rows}, [Raises()], key="k", time="ts")

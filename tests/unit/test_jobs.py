@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from braided.cli import main
+from braided.cli.job import _hidden
 from braided.errors import JobError
 from braided.jobs.job import Job
 from braided.jobs.reading import parse_job, read_job
@@ -64,6 +65,7 @@ def test_what_is_left_out_has_a_default() -> None:
         ('checkpoint = "/c"', 'checkpoint = "/c"\nneeds = {cores = 0}', "line 4: needs.cores: 0: write a number from 1 to 4096"),
         ('checkpoint = "/c"', 'checkpoint = "/c"\nneeds = {memory = "much"}', "needs.memory: 'much': write a size with its unit, such as '2 GB'"),
         ('[sources.a]\npath = "/a"', "", "sources: a job needs a source; write a table [sources.NAME]"),
+        ("[sources.a]", "[[sources]]", "line 4: sources: write a table, [sources.NAME]"),
         ("[sources.a]", "[sources.a-b]", "line 4: sources.a-b: 'a-b': write a name of letters, digits and underscores"),
         ('path = "/a"', 'pth = "/a"', "line 5: sources.a.pth: no such key; did you mean 'path'?"),
         ('path = "/a"', "", "line 4: sources.a.path: is missing: where is this parquet?"),
@@ -97,6 +99,14 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
             read_job(tmp_path / "j.toml")
     with pytest.raises(JobError, match=r"none\.toml: No such file or directory"):
         read_job(tmp_path / "none.toml")
+
+
+def test_a_mark_at_the_start_of_a_file_is_skipped_and_secrets_are_hidden_in_any_case(tmp_path: Path) -> None:
+    (tmp_path / "j.toml").write_bytes(
+        b"\xef\xbb\xbf" + SMALL.replace("[sink]", "[sink.options]\nx = '${S}'\n[sink]").encode()
+    )
+    job = read_job(tmp_path / "j.toml", {"S": "HunterTwo"})
+    assert _hidden("no codec huntertwo, HunterTwo", job) == "no codec ***, ***"
 
 
 def test_check_says_yes_or_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

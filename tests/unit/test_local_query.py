@@ -167,3 +167,17 @@ def test_partials_know_which_time_is_windowed_and_how_far_results_may_lag(
     late = Windowed.of(by="k", window="6 seconds", time="v", values={"n": "count(*)"})
     with pytest.raises(Unmerged, match="v is not a time by which the streams are joined"):
         merge_of(late, plan)
+
+
+def test_groups_of_doubles_have_one_zero_and_one_nan() -> None:
+    values = np.array([0.0, -0.0, np.nan, -np.nan])
+    left = pa.table({"k": [1] * 4, "ts": pa.array([0] * 4, pa.timestamp("us")), "d": values})
+    right = pa.table({"k": [1], "ts": pa.array([0], pa.timestamp("us"))})
+    joined = local.stream(left, time="ts").join(local.stream(right, time="ts"), on="k", within="1 second")
+    assert joined.aggregate(by="d", window="1 minute", n="count(*)").table["n"].to_pylist() == [2, 2]
+
+
+def test_a_window_of_nothing_is_named() -> None:
+    rows = local.stream(pa.table({"k": [1], "ts": pa.array([0], pa.timestamp("us"))}), time="ts")
+    with pytest.raises(OptionError, match=r"^window='0 seconds': write a duration of more than nothing$"):
+        rows.join(rows, on="k", within="1 second").aggregate(window="0 seconds", n="count(*)")

@@ -10,9 +10,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from braided.aggregates.partial import MERGED, PANE, Measure
 
@@ -23,6 +25,10 @@ def windows_of(
     partials: pa.Table, keys: Sequence[str], measures: Sequence[Measure], *, size: int, slide: int, offset: int = 0
 ) -> pa.Table:
     """Return a row for each window and group, in order of time: the window's start, the keys, the merged measures."""
+    for name in keys:
+        if pa.types.is_floating(partials.schema.field(name).type):
+            at = partials.schema.get_field_index(name)
+            partials = partials.set_column(at, name, _normal(partials[name]))
     panes = _grouped(partials, [PANE, *keys], measures)
     kind = panes.schema.field(PANE).type
     starts = panes[PANE].combine_chunks().view(pa.int64()).to_numpy()
@@ -35,6 +41,13 @@ def windows_of(
         parts.append(chosen)
     found = _grouped(pa.concat_tables(parts), [START, *keys], measures)
     return found.sort_by([(START, "ascending")])
+
+
+def _normal(values: pa.ChunkedArray[Any]) -> pa.ChunkedArray[Any]:
+    """Return doubles with one zero and one NaN, as groups of SQL have them."""
+    zero, nan = pa.scalar(0.0, values.type), pa.scalar(float("nan"), values.type)
+    plain = pc.if_else(pc.equal(values, zero), zero, values)
+    return pc.if_else(pc.is_nan(plain), nan, plain)
 
 
 def _grouped(rows: pa.Table, keys: list[str], measures: Sequence[Measure]) -> pa.Table:

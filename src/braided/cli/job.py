@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import sys
@@ -172,7 +173,8 @@ def _operators(query: Any, batch: int) -> str:
 def _hidden(text: str, job: Job) -> str:
     """Return a message without the values that came from the environment."""
     for secret in sorted(job.secrets, key=len, reverse=True):
-        text = text.replace(secret, "***") if secret else text
+        # Spark may have changed its case.
+        text = re.sub(re.escape(secret), "***", text, flags=re.IGNORECASE) if secret else text
     return text
 
 

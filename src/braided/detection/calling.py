@@ -16,7 +16,7 @@ from braided.detection.columns import fits, shown
 from braided.detection.detector import Detector, KeyedDetector
 from braided.detection.events import AT, GROUP, Grouped, Int64s, group, later, times_of
 from braided.detection.keyed_state import KeyedState
-from braided.detection.node import Memory, Node, Turn
+from braided.detection.node import Memory, Node, Turn, first_row
 from braided.operator.blocks import Blocks
 from braided.operator.contract import Json
 
@@ -171,7 +171,7 @@ def _conformed(
     rows = _cast(node, rows, _promised(node, grouped=grouped), events, batch, "rows with")
     for name in (time, AT):
         if rows.column(name).null_count:
-            raise node.failed(f"published an event without a {name}", events, batch)
+            raise node.failed(f"published an event without its {name}", events, batch)
     return rows
 
 
@@ -218,7 +218,7 @@ def _check_times(node: Node, part: Grouped, rows: pa.RecordBatch, groups: Groups
     if len(untriggered):
         row, number = rows.slice(int(untriggered[0]), 1), int(groups[untriggered[0]])
         raise node.failed(
-            f"published {row.to_pylist()[0]}, older or newer than it may be: {AT} is the time of none of its events; "
+            f"published {first_row(row)}, older or newer than it may be: {AT} is the time of none of its events; "
             f"give {AT}, the time of the event that triggered it",
             part.slice(number, number + 1).rows,
             batch,
@@ -228,7 +228,7 @@ def _check_times(node: Node, part: Grouped, rows: pa.RecordBatch, groups: Groups
         if len(too_old):
             row, number = rows.slice(int(too_old[0]), 1), int(groups[too_old[0]])
             raise node.failed(
-                f"published {row.to_pylist()[0]}, older than it may be: {AT} is more than its delay of {node.delay} us "
+                f"published {first_row(row)}, older than it may be: {AT} is more than its delay of {node.delay} us "
                 "after its time; declare a longer delay, or let it be learned",
                 part.slice(number, number + 1).rows,
                 batch,

@@ -43,6 +43,15 @@ class Tactic(Protocol):
         """Yield what is published for events in order of time."""
 
 
+def first_row(rows: pa.RecordBatch) -> str:
+    """Return the first row for people; times that Python has no dates for are numbers."""
+    try:
+        return str(rows.slice(0, 1).to_pylist()[0] if rows.num_rows else None)
+    except (OverflowError, ValueError):
+        columns = [c.view(pa.int64()) if pa.types.is_timestamp(c.type) else c for c in rows.slice(0, 1).columns]
+        return str({name: column[0].as_py() for name, column in zip(rows.schema.names, columns, strict=True)})
+
+
 @dataclass(frozen=True)
 class Node:
     """One detector of a hierarchy.
@@ -64,10 +73,9 @@ class Node:
 
     def failed(self, what: str, events: pa.RecordBatch, batch: int, cause: Exception | None = None) -> DetectorError:
         """Return an error with all that is needed to find its cause."""
-        first = events.slice(0, 1).to_pylist()
         error = DetectorError(
             f"detector {self.name!r} {what}; in its batch {batch}, with {events.num_rows} events of which the first is "
-            f"{first[0] if first else None}"
+            f"{first_row(events)}"
         )
         error.__cause__ = cause
         return error

@@ -22,8 +22,9 @@ def line_of(text: str, path: Path) -> int:
     """
     lines = {place: number for number, place in reversed(_places(text))}
     for length in range(len(path), 0, -1):
-        if path[:length] in lines:
-            return lines[path[:length]]
+        inside = [number for place, number in lines.items() if place[:length] == path[:length]]
+        if path[:length] in lines or inside:
+            return lines.get(path[:length], min(inside))
     return 1
 
 

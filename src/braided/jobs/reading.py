@@ -35,7 +35,7 @@ def read_job(path: str | os.PathLike[str], environment: Mapping[str, str] = os.e
         size = file.stat().st_size
         if size > _LARGEST:
             raise JobError(f"{file}: has {size} bytes; a job file has at most {_LARGEST}")
-        text = file.read_text(encoding="utf-8")
+        text = file.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise JobError(f"{file}: is not UTF-8 text (byte {error.start})") from None
     except OSError as error:
@@ -229,7 +229,9 @@ class _Reader:
         if value is None:
             self._refuse(at, "is missing")
         if not isinstance(value, dict):
-            self._refuse(at, "write a table")
+            self._refuse(
+                at, f"write a table, [{'.'.join(map(str, at))}{'.NAME' * (at in (('sources',), ('tables',)))}]"
+            )
         return value
 
     def _known(self, given: Json, at: Place, known: tuple[str, ...]) -> None:

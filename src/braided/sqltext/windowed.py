@@ -59,7 +59,9 @@ class Windowed:
         keys = () if by is None else (by,) if isinstance(by, str) else tuple(by)
         size = parse_duration(window, "window")
         slide = size if every is None else parse_duration(every, "every")
-        if size <= 0 or not 0 < slide <= size:
+        if size <= 0:
+            raise OptionError(f"window={window!r}: write a duration of more than nothing")
+        if not 0 < slide <= size:
             raise OptionError(f"every={every!r}: write a duration of more than nothing, and window={window!r} at most")
         if not values:
             raise OptionError("aggregate: give at least one value, such as n='count(*)'")
