@@ -12,7 +12,8 @@ _DEMO = """\
 Generates two streams, call records and suspicious numbers, and joins them live on a local Spark; one phone turns
 hot and the routing adapts. Then joins calls by a predicate alone, without a key. Shows rows, results and loads while
 it runs, checks both results against DuckDB, and draws what happened (demo.html).
-Takes half a minute on two cores, and a minute the first time. Needs Java 17 or later and the 'demo' extra: pip install 'braided[demo]'.
+Takes half a minute on two cores, and a minute the first time.
+Needs Java 17 or later and the 'demo' extra: pip install 'braided[demo]'.
 """
 
 
