@@ -19,10 +19,13 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from engines import DDL, ENGINES, SAME_FOR_ALL
 from workloads import WORKLOADS, Workload, generate
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 # Spark's own join with its default store was faster than with RocksDB on every workload of join.py.
 SETTINGS = {"merged": ENGINES["braided"], "unmerged": ENGINES["braided"], "native": ENGINES["native_hdfs"]}
@@ -57,15 +60,31 @@ def main() -> int:
     return 0 if all(engine["equal"] for engine in found.values()) else 1
 
 
-def _measure(engine: str, options: argparse.Namespace, root: Path, truth: dict[int, list[int]]) -> dict[str, Any]:
-    scratch = Path(tempfile.mkdtemp(prefix=f"{engine}-", dir=root))
-    command = [sys.executable, __file__, "--one", engine, "--data", str(root / "data"), "--scratch", str(scratch)]
+def run_apart(script: str, words: list[str]) -> dict[str, Any]:
+    """Run a script in a process and a JVM of its own, and return what it printed last."""
     environment = os.environ | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     done = subprocess.run(
-        command + ["--quick"] * options.quick, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        [sys.executable, script, *words], env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
         text=True, check=True,
     )  # fmt: skip
     outcome: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return outcome
+
+
+def open_session(engine: str, scratch: Path) -> SparkSession:
+    """Return a session with an engine's settings."""
+    from pyspark.sql import SparkSession
+
+    settings = SAME_FOR_ALL | SETTINGS[engine] | {"spark.sql.shuffle.partitions": "2", "spark.local.dir": str(scratch)}
+    spark = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def _measure(engine: str, options: argparse.Namespace, root: Path, truth: dict[int, list[int]]) -> dict[str, Any]:
+    scratch = Path(tempfile.mkdtemp(prefix=f"{engine}-", dir=root))
+    words = ["--one", engine, "--data", str(root / "data"), "--scratch", str(scratch), *["--quick"] * options.quick]
+    outcome = run_apart(__file__, words)
     windows = outcome.pop("windows")
     outcome["closed"] = len(windows)
     outcome["equal"] = bool(windows) and all(truth[start] == rest for start, *rest in windows)
@@ -74,13 +93,9 @@ def _measure(engine: str, options: argparse.Namespace, root: Path, truth: dict[i
 
 
 def _run(engine: str, workload: Workload, data: Path, scratch: Path) -> dict[str, Any]:
-    from pyspark.sql import SparkSession
-
     import braided
 
-    settings = SAME_FOR_ALL | SETTINGS[engine] | {"spark.sql.shuffle.partitions": "2", "spark.local.dir": str(scratch)}
-    spark = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
+    spark = open_session(engine, scratch)
     sides = {
         short: spark.readStream.schema(DDL).option("maxFilesPerTrigger", 1).parquet(str(data / side))
         for short, side in (("l", "left"), ("r", "right"))

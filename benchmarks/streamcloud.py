@@ -20,7 +20,6 @@ import json
 import os
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -30,8 +29,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from aggregates import SETTINGS
-from engines import SAME_FOR_ALL
+from aggregates import open_session, run_apart
 
 EPOCH_US = 1_700_000_040_000_000  # the start of a window of a minute
 LATENESS = "10 seconds"
@@ -129,23 +127,8 @@ def _generate(shape: Shape, root: Path) -> None:
 
 def _measure(engine: str, query: str, options: argparse.Namespace, root: Path, truth: dict[Any, Any]) -> dict[str, Any]:
     scratch = Path(tempfile.mkdtemp(prefix=f"{engine}-", dir=root))
-    command = [
-        sys.executable,
-        __file__,
-        query,
-        "--one",
-        engine,
-        "--data",
-        str(root / "data"),
-        "--scratch",
-        str(scratch),
-    ]
-    environment = os.environ | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-    done = subprocess.run(
-        command + ["--quick"] * options.quick, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-        text=True, check=True,
-    )  # fmt: skip
-    outcome: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    words = [query, "--one", engine, "--data", str(root / "data"), "--scratch", str(scratch)]
+    outcome = run_apart(__file__, words + ["--quick"] * options.quick)
     rows = outcome.pop("rows")
     outcome["closed"] = len(rows)
     wanted = [truth.get((start, group), (0, 0.0)) for start, group, _, _ in rows]
@@ -157,13 +140,9 @@ def _measure(engine: str, query: str, options: argparse.Namespace, root: Path, t
 
 
 def _run(engine: str, shape: Shape, data: Path, scratch: Path) -> dict[str, Any]:
-    from pyspark.sql import SparkSession
-
     import braided
 
-    settings = SAME_FOR_ALL | SETTINGS[engine] | {"spark.sql.shuffle.partitions": "2", "spark.local.dir": str(scratch)}
-    spark = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
+    spark = open_session(engine, scratch)
     window = f"window({shape.time}, '{shape.size_s} seconds', '{shape.slide_s} seconds')"
     text = shape.text.format(window="window.start AS s", group=window)
     streams = {

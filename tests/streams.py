@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -27,6 +28,26 @@ def write_batch(folder: Path, number: int, rows: pa.Table) -> None:
     pq.write_table(rows, temporary)
     os.utime(temporary, (1_700_000_000 + number, 1_700_000_000 + number))
     temporary.rename(path)
+
+
+def write_closing(
+    root: Path, *, seed: int, files: int, rows: int, make: Callable[[np.random.Generator, pa.Array], pa.Table]
+) -> dict[str, pa.Table]:
+    """Write calls and alerts, each up to two seconds out of order, and two files far later, which close all windows.
+
+    `make` makes a table of times. Returns all rows of each stream.
+    """
+    random = np.random.default_rng(seed)
+    found = {}
+    for name in ("calls", "alerts"):
+        parts = []
+        for number in range(files + 2):
+            start = number * 10_000_000 + (120_000_000 if number >= files else 0)
+            times = start + random.integers(0, 12_000_000, rows if number < files else 40)
+            parts.append(make(random, pa.array(times, UTC)))
+            write_batch(root / name, number, parts[-1])
+        found[name] = pa.concat_tables(parts)
+    return found
 
 
 def file_stream(spark: SparkSession, folder: Path, schema: str | StructType, files: int = 1) -> DataFrame:

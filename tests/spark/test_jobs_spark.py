@@ -10,6 +10,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from streams import write_batch
 
 import braided
 from braided.errors import JobError
@@ -57,10 +58,9 @@ def nothing(frame):
 
 
 def _write(folder: Path, number: int) -> None:
-    folder.mkdir(exist_ok=True)
     rows = range(number * 100, number * 100 + 100)
     times = pa.array([row * 500_000 for row in rows], pa.timestamp("us", "UTC"))
-    pq.write_table(pa.table({"k": [row % 7 for row in rows], "t": times}), folder / f"{number}.parquet")
+    write_batch(folder, number, pa.table({"k": [row % 7 for row in rows], "t": times}))
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -12,9 +11,9 @@ from xml.etree import ElementTree
 import duckdb
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from streams import write_closing
 
 import braided
 from braided.aggregates.partial import PartialAggregate
@@ -28,29 +27,17 @@ FILES = 3
 
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, pa.Table]]:
-    """Two streams, each up to two seconds out of order, and two files far later, which close all windows before."""
+    def make(random: np.random.Generator, times: pa.Array) -> pa.Table:
+        rows = len(times)
+        return pa.table({
+            "phone": pa.array([None if n == 0 else f"p{n}" for n in random.integers(0, 12, rows)]),
+            "ts": times,
+            "n": pa.array([None if n == 5 else int(n) for n in random.integers(0, 100, rows)], pa.int64()),
+            "cell": pa.array([f"x{n}" for n in random.integers(0, 4, rows)]),
+        })  # fmt: skip
+
     root = tmp_path_factory.mktemp("queries")
-    random = np.random.default_rng(21)
-    found = {}
-    for name in ("calls", "alerts"):
-        parts = []
-        (root / name).mkdir()
-        for number in range(FILES + 2):
-            start = number * 10_000_000 + (120_000_000 if number >= FILES else 0)
-            times = start + random.integers(0, 12_000_000, 150 if number < FILES else 40)
-            rows = len(times)
-            part = pa.table({
-                "phone": pa.array([None if n == 0 else f"p{n}" for n in random.integers(0, 12, rows)]),
-                "ts": pa.array(times, pa.timestamp("us", "UTC")),
-                "n": pa.array([None if n == 5 else int(n) for n in random.integers(0, 100, rows)], pa.int64()),
-                "cell": pa.array([f"x{n}" for n in random.integers(0, 4, rows)]),
-            })  # fmt: skip
-            path = root / name / f"{number}.parquet"
-            pq.write_table(part, path)
-            os.utime(path, (1_700_000_000 + number,) * 2)
-            parts.append(part)
-        found[name] = pa.concat_tables(parts)
-    return root, found
+    return root, write_closing(root, seed=21, files=FILES, rows=150, make=make)
 
 
 @pytest.fixture

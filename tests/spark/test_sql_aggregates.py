@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from streams import write_batch, write_closing
 
 import braided
 from braided.aggregates.partial import PartialAggregate
@@ -23,31 +22,19 @@ ROWS = 300
 
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, pa.Table]]:
-    """Two streams, each up to two seconds out of order, and two files far later: Spark closes a batch later."""
+    def make(random: np.random.Generator, times: pa.Array) -> pa.Table:
+        rows = len(times)
+        return pa.table({
+            "phone": pa.array([None if n == 0 else f"p{n}" for n in random.integers(0, 20, rows)]),
+            "ts": times,
+            "n": pa.array([None if n == 5 else int(n) - 2**62 * (n == 7) for n in random.integers(0, 100, rows)], pa.int64()),
+            "i": pa.array(random.integers(-50, 50, rows), pa.int32()),
+            "v": random.integers(0, 1000, rows) / 8,
+            "cell": pa.array([f"x{n}" for n in random.integers(0, 4, rows)]),
+        })  # fmt: skip
+
     root = tmp_path_factory.mktemp("aggregates")
-    random = np.random.default_rng(11)
-    found = {}
-    for name in ("calls", "alerts"):
-        parts = []
-        (root / name).mkdir()
-        for number in range(FILES + 2):
-            start = number * 10_000_000 + (120_000_000 if number >= FILES else 0)
-            times = start + random.integers(0, 12_000_000, ROWS if number < FILES else 40)
-            rows = len(times)
-            part = pa.table({
-                "phone": pa.array([None if n == 0 else f"p{n}" for n in random.integers(0, 20, rows)]),
-                "ts": pa.array(times, pa.timestamp("us", "UTC")),
-                "n": pa.array([None if n == 5 else int(n) - 2**62 * (n == 7) for n in random.integers(0, 100, rows)], pa.int64()),
-                "i": pa.array(random.integers(-50, 50, rows), pa.int32()),
-                "v": random.integers(0, 1000, rows) / 8,
-                "cell": pa.array([f"x{n}" for n in random.integers(0, 4, rows)]),
-            })  # fmt: skip
-            path = root / name / f"{number}.parquet"
-            pq.write_table(part, path)
-            os.utime(path, (1_700_000_000 + number,) * 2)  # the order in which Spark reads them
-            parts.append(part)
-        found[name] = pa.concat_tables(parts)
-    return root, found
+    return root, write_closing(root, seed=11, files=FILES, rows=ROWS, make=make)
 
 
 JOINED = (
@@ -156,14 +143,11 @@ def test_what_does_not_merge_is_left_to_spark(
 def test_windows_close_also_where_no_pair_comes_any_more(spark: SparkSession, tmp_path: Path, having: str) -> None:
     """Workers say how far time has gone by rows of their own, which no filter of the query may drop on the way."""
     for name, odd in (("calls", 0), ("alerts", 1)):
-        (tmp_path / name).mkdir()
         for number in range(3):
             # After the first file the streams have no key in common.
             keys = [1, 2] * 10 if number == 0 else [100 + odd] * 20
             times = pa.array([(number * 100 + at) * 1_000_000 for at in range(20)], pa.timestamp("us", "UTC"))
-            path = tmp_path / name / f"{number}.parquet"
-            pq.write_table(pa.table({"k": keys, "ts": times, "s": ["x"] * 20}), path)
-            os.utime(path, (1_700_000_000 + number,) * 2)
+            write_batch(tmp_path / name, number, pa.table({"k": keys, "ts": times, "s": ["x"] * 20}))
     streams = {name: braided.files(spark, tmp_path / name, max_files=1) for name in ("calls", "alerts")}
     text = f"""SELECT window.start, c.k AS k, c.s AS s, count(*) AS n FROM calls c JOIN alerts a ON c.k = a.k
         AND a.ts BETWEEN c.ts AND c.ts + INTERVAL 1 SECOND GROUP BY window(c.ts, '10 seconds'), c.k, c.s{having}"""
