@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from aggregates import open_session, run_apart
+from aggregates import SETTINGS, open_session, run_apart
 
 EPOCH_US = 1_700_000_040_000_000  # the start of a window of a minute
 LATENESS = "10 seconds"
