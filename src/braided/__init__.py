@@ -31,7 +31,7 @@ from braided.time.lateness import Lateness
 from braided.version import __version__
 
 if TYPE_CHECKING:
-    from braided import local, testing
+    from braided import kafka, local, testing
     from braided.buffers.policies.age import AGE
     from braided.buffers.policies.auto import AUTO
     from braided.buffers.policies.fifo import FIFO
@@ -67,6 +67,7 @@ __all__ = [
     "files",
     "join",
     "join_group",
+    "kafka",
     "local",
     "match",
     "merge",
@@ -94,7 +95,7 @@ _LATER = {
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("local", "testing"):
+    if name in ("kafka", "local", "testing"):
         return importlib.import_module(f"braided.{name}")
     if name in _LATER:
         module, attribute = _LATER[name]
