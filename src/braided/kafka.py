@@ -33,8 +33,8 @@ def read(
 ) -> DataFrame:
     """Return Kafka topics as a streaming DataFrame of the columns in their records' values.
 
-    A value that cannot be read (no JSON, another schema) becomes a row of nulls. Operators of Braided count rows without
-    a time and drop them, so `braided.report` says how many there were and one bad record stops nothing.
+    A value that cannot be read (no JSON, another schema) becomes a row of nulls. Operators of Braided count rows
+    without a time and drop them, so `braided.report` says how many there were and one bad record stops nothing.
 
     Parameters
     ----------
@@ -102,8 +102,8 @@ def write(
 def once(records: DataFrame) -> DataFrame:
     """Return a stream of Kafka records without those that a query of `braided.kafka.write` wrote twice.
 
-    `records` comes from ``spark.readStream.format("kafka").option("includeHeaders", "true")``, with all its columns. The
-    result has them too, but for the headers. Records without a sequence are all kept.
+    `records` comes from ``spark.readStream.format("kafka").option("includeHeaders", "true")``, with all its columns.
+    The result has them too, but for the headers. Records without a sequence are all kept.
 
     Cost: one shuffle by partition of the topic, and a pass through Python. State: eight bytes for every record of the
     newest batch of every task that writes. If partitions are added to the topic between a failure of the writer and its
