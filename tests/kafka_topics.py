@@ -10,8 +10,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples" / "kafka"))
 
-from broker import Broker  # noqa: E402
-from jars import AVRO, CONNECTOR, fetch  # noqa: E402
+from broker import Broker
+from jars import AVRO, CONNECTOR, fetch
 
 __all__ = ["AVRO", "CONNECTOR", "Broker", "fetch"]
 
