@@ -54,7 +54,7 @@ def test_files_of_results_are_removed(tmp_path: Path, full_disk: None) -> None:
     schema = pa.schema([("id", pa.int64())])
     writer = FileTarget(str(tmp_path / "data")).writer("0", 0, schema)
     writer.write(pa.record_batch([np.random.default_rng(1).integers(0, 2**60, 50_000)], schema=schema))
-    with pytest.raises(TopicError, match="data: cannot be written: .*; make room, or mend it, then start the query"):
+    with pytest.raises(TopicError, match=r"data: cannot be written: .*; make room, or mend it, then start the query"):
         writer.close()
     writer.discard()
     assert os.listdir(tmp_path / "data" / "0") == []
