@@ -22,6 +22,7 @@ from braided.spark.registry import register
 from braided.spark.routing import count_workers, make_routing
 from braided.spark.tasks import WrittenResult
 from braided.spark.watermark import MARKS, lengthen_watermark, to_metadata
+from braided.spark.workers_python import check_workers_python
 from braided.specs.join import JoinSpec
 from braided.specs.order import OrderSpec
 from braided.specs.spec import Spec
@@ -55,6 +56,7 @@ def run(
         _check_where(session, spec.where, frames)
     if not frames[0].isStreaming:
         return run_batch(plan, frames)
+    check_workers_python(session)
     if merged is not None:
         plan = merged(plan)
     routing = make_routing(plan, count_workers(session), control, redact)
