@@ -37,7 +37,7 @@ _CONNECTOR = {
     "org.apache.kafka.clients.producer.KafkaProducer": "org.apache.kafka:kafka-clients",
     "org.apache.commons.pool2.PooledObjectFactory": "org.apache.commons:commons-pool2",
 }
-_AVRO = {"org.apache.spark.sql.avro.AvroOptions": "org.apache.spark:spark-avro_2.13:{spark}"}
+_AVRO = {"org.apache.spark.sql.avro.AvroDataToCatalyst": "org.apache.spark:spark-avro_2.13:{spark}"}
 _RECORDS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 _SEQUENCE = ("query", "batch", "task", "number")
 # Microseconds, which Spark's default leaves out; any reader of ISO 8601 takes it.

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import shutil
 from pathlib import Path
 
+import psutil
 import pytest
 from chaos import Driver, SmallDisk, can_mount, is_python_worker
 from crashes import expected, write_streams
@@ -92,8 +94,10 @@ def test_python_workers_die_and_a_restart_goes_on(root: Path) -> None:
     """Local mode tries no task again: the query stops. A cluster does (test_chaos_cluster.py)."""
     with Driver(root) as driver:
         driver.after(4)
-        for process in driver.descendants(is_python_worker):
-            process.kill()
+        while driver.process.poll() is None:  # until one of them is at work
+            for process in driver.descendants(is_python_worker):
+                with contextlib.suppress(psutil.Error):
+                    process.kill()
         assert "Python worker exited unexpectedly" in driver.failure()
     assert Driver(root).result() == expected(root)
 
@@ -142,12 +146,8 @@ def test_two_drivers_on_one_checkpoint(root: Path, direct: bool) -> None:
         with Driver(root) as other:
             ends = [one.process.wait(), other.process.wait()]
             words = one.said() + other.said()
-    if not all(ends):
-        assert any(ends), "both went on to the end"
+    assert any(ends), "both went on to the end"
     assert any(said in words for said in ("CONCURRENT_STREAM_LOG_UPDATE", "has taken the topic", "another writer")), (
         words[-3000:]
     )
-    if all(ends):
-        assert Driver(root).result() == expected(root)
-    else:
-        assert Driver(root).result() == expected(root)
+    assert Driver(root).result() == expected(root)
