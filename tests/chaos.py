@@ -101,10 +101,11 @@ class Driver:
 def below(pid: int, has: Callable[[list[str]], bool]) -> list[psutil.Process]:
     """Return the processes below one whose command line is as asked for."""
     found = []
-    for process in psutil.Process(pid).children(recursive=True):
-        with contextlib.suppress(psutil.Error):
-            if has(process.cmdline()):
-                found.append(process)
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for process in psutil.Process(pid).children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                if has(process.cmdline()):
+                    found.append(process)
     return found
 
 

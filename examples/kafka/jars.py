@@ -59,8 +59,8 @@ def fetch(packages: tuple[Package, ...], folder: Path) -> list[Path]:
     if done.returncode or lacking or not jars:
         names = ", ".join(re.sub("[#;]", ":", name) for name in lacking) or ", ".join(map(str, packages))
         raise JarsMissing(
-            f"cannot fetch {names}; with a network they come from Maven, without one copy them into {folder} from a "
-            "machine that has them"
+            f"cannot fetch {names}; with a network they come from Maven, without one copy {CACHE} from a machine that "
+            "has them"
         )
     return jars
 
