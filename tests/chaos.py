@@ -128,12 +128,10 @@ class SmallDisk:
         size = f"size={megabytes}m"
         subprocess.run(["mount", "-t", "tmpfs", "-o", size, "none", str(place)], check=True, capture_output=True)
 
-    def fill(self) -> None:
-        """Leave no room."""
-        with contextlib.suppress(OSError), (self.place / "ballast").open("wb") as file:
-            while True:
-                file.write(bytes(1 << 12))
-                file.flush()
+    def fill(self, room: int = 0) -> None:
+        """Leave no more room than so many bytes."""
+        free = shutil.disk_usage(self.place).free
+        (self.place / "ballast").write_bytes(bytes(max(0, free - room)))
 
     def empty(self) -> None:
         """Give the room back."""

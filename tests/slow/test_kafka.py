@@ -147,7 +147,7 @@ def test_json_out_of_order_over_partitions_with_poison_among_it(case: Case) -> N
     case.topics.send(case.name("left"), [(None, value) for value in poison])
     case.send("left", left[500:])
     case.send("right", right)
-    query = case.run()
+    query = case.run(most=300)
     assert case.found() == expected(left, right)
     assert len(query.recentProgress) >= 3, "it was one batch"
     streams = braided.report(query).to_dict()["streams"]
