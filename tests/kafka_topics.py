@@ -22,13 +22,10 @@ class Topics:
     """Makes topics, and writes and reads them with a client that knows nothing of Spark."""
 
     def __init__(self, servers: str) -> None:
-        from confluent_kafka import Producer
         from confluent_kafka.admin import AdminClient
 
-        self._servers = servers
-        quiet = {"bootstrap.servers": servers, "log_level": 0}  # brokers that are away are no news here
-        self._admin = AdminClient(quiet)
-        self._producer = Producer({**quiet, "linger.ms": 5})
+        self._settings = {"bootstrap.servers": servers, "log_level": 0}  # brokers that are away are no news here
+        self._admin = AdminClient(self._settings)
 
     def make(self, name: str, partitions: int) -> None:
         """Make a topic and wait until it is there."""
@@ -53,21 +50,24 @@ class Topics:
             time.sleep(0.05)
         raise AssertionError(f"{name} never had {partitions} partitions")
 
-    def send(self, topic: str, records: Iterable[Record], partition: int | None = None) -> None:
-        """Write records, in order, to the partition of their key or to a given one."""
-        given = {} if partition is None else {"partition": partition}
-        for key, value in records:
-            self._producer.produce(topic, value, key, **given)
-            self._producer.poll(0)
-        left = self._producer.flush(60)
+    def send(self, topic: str, records: Iterable[Record], partitions: int | None = None) -> None:
+        """Write records in their order: one to each of so many partitions in turn, or to that of their key."""
+        from confluent_kafka import Producer
+
+        producer = Producer(self._settings)  # a new one knows of new partitions
+        for number, (key, value) in enumerate(records):
+            given = {} if partitions is None else {"partition": number % partitions}
+            producer.produce(topic, value, key, **given)
+            producer.poll(0)
+        left = producer.flush(60)
         assert left == 0, f"{left} records were not delivered"
 
     def read(self, topic: str) -> list[Any]:
         """Return all that a topic has by now: messages of the client."""
         from confluent_kafka import Consumer, TopicPartition
 
-        settings = {"bootstrap.servers": self._servers, "group.id": "tests", "enable.auto.commit": False}
-        consumer = Consumer({**settings, "enable.partition.eof": True, "auto.offset.reset": "earliest"})
+        settings = {**self._settings, "group.id": "tests", "enable.auto.commit": False, "enable.partition.eof": True}
+        consumer = Consumer(settings)
         try:
             known = consumer.list_topics(topic, timeout=30).topics[topic].partitions
             consumer.assign([TopicPartition(topic, number, 0) for number in known])

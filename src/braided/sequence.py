@@ -68,10 +68,12 @@ class Repeats:
     ) -> npt.NDArray[np.bool_]:
         """Return which records of a chunk did not come before. Loops over writers and their batches, not records."""
         is_new = np.zeros(len(numbers), np.bool_)
+        if not len(numbers):
+            return is_new
         names, codes = np.unique(queries.astype(str), return_inverse=True)
         order = np.lexsort((numbers, tasks, batches, codes))
         head = np.column_stack([codes[order], tasks[order], batches[order]])
-        starts = np.flatnonzero(np.r_[True, np.any(head[1:] != head[:-1], axis=1)]) if len(order) else np.empty(0, int)
+        starts = np.flatnonzero(np.r_[True, np.any(head[1:] != head[:-1], axis=1)])
         for start, end in zip(starts, [*starts[1:], len(order)], strict=True):
             rows = order[start:end]
             query, task, batch = str(names[codes[rows[0]]]), int(tasks[rows[0]]), int(batches[rows[0]])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import Counter
 from collections.abc import Iterator
@@ -41,6 +42,9 @@ AVRO_PAIRS = json.dumps(
 )
 WITHIN = 10 * SECOND
 START = 1_700_000_000 * SECOND
+# A running query may see what was sent to one partition long before what was sent to another at the same moment.
+RUNNING: dict[str, Any] = {"trigger": "200 milliseconds", "lateness": "1 minute"}
+_numbers = itertools.count()
 Row = dict[str, Any]
 Bag = Counter[tuple[int, int]]
 
@@ -76,19 +80,19 @@ class Case:
         return f"{self.prefix}-{topic}"
 
     def send(self, topic: str, given: list[Row], partitions: int = 3) -> None:
-        """Spread rows over partitions by their ids: a key is in all of them."""
-        for partition in range(partitions):
-            part = [row for row in given if row["id"] % partitions == partition]
-            self.topics.send(self.name(topic), records(part), partition)
+        """Spread rows over partitions in turn: a key is in all of them."""
+        self.topics.send(self.name(topic), records(given), partitions)
 
     def read(self, topic: str, **options: Any) -> DataFrame:
         return braided.kafka.read(self.spark, self.name(topic), servers=self.broker.servers, **options)
 
-    def start(self, *, trigger: str = "available now", format: Any = "json", most: int = 600) -> StreamingQuery:
+    def start(
+        self, *, trigger: str = "available now", format: Any = "json", most: int = 600, lateness: str = "6 seconds"
+    ) -> StreamingQuery:
         sides = [
             self.read(topic, schema=DDL, options={"maxOffsetsPerTrigger": str(most)}) for topic in ("left", "right")
         ]
-        joined = braided.join(*sides, on="k", time="ts", within="10 seconds", lateness="6 seconds", name="pairs")
+        joined = braided.join(*sides, on="k", time="ts", within="10 seconds", lateness=lateness, name="pairs")
         return braided.kafka.write(
             joined,
             self.name("pairs"),
@@ -129,10 +133,8 @@ def connected(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.fixture
-def case(
-    spark: SparkSession, broker: Broker, connected: None, tmp_path: Path, request: pytest.FixtureRequest
-) -> Iterator[Case]:
-    made = Case(spark, broker, Topics(broker.servers), tmp_path, request.node.name[5:40].strip("_"))
+def case(spark: SparkSession, broker: Broker, connected: None, tmp_path: Path) -> Iterator[Case]:
+    made = Case(spark, broker, Topics(broker.servers), tmp_path, f"t{next(_numbers)}")
     for topic in ("left", "right", "pairs"):
         made.topics.make(made.name(topic), 3)
     yield made
@@ -212,7 +214,7 @@ def test_a_topic_goes_idle_and_returns(case: Case) -> None:
 
 def test_a_partition_is_added_while_the_query_runs(case: Case) -> None:
     left, right = rows(11, range(900)), rows(12, range(900))
-    query = case.start(trigger="200 milliseconds")
+    query = case.start(**RUNNING)
     case.send("left", left[:400])
     case.send("right", right[:400])
     query.processAllAvailable()
@@ -227,7 +229,7 @@ def test_a_partition_is_added_while_the_query_runs(case: Case) -> None:
 @pytest.mark.parametrize("how", ["stop", "kill"])
 def test_the_broker_restarts_while_the_query_runs(case: Case, how: str) -> None:
     left, right = rows(13, range(900)), rows(14, range(900))
-    query = case.start(trigger="200 milliseconds")
+    query = case.start(**RUNNING)
     for start in (0, 300, 600):
         case.send("left", left[start : start + 300])
         case.send("right", right[start : start + 300])

@@ -30,6 +30,7 @@ def read(log: list[Record], cuts: list[int], chunk: int, rng: np.random.Generato
     for start, end in zip([0, *cuts], [*cuts, len(log)], strict=True):
         repeats = Repeats(unpack(saved))
         part = [log[start:end][at] for at in rng.permutation(end - start)]
+        assert judge(repeats, []) == []  # records without a sequence make a chunk with none
         for at in range(0, len(part), chunk):
             records = part[at : at + chunk]
             kept += [record for record, new in zip(records, judge(repeats, records), strict=True) if new]
