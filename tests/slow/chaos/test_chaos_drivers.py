@@ -39,7 +39,7 @@ def test_the_clock_is_set_back_before_a_restart(root: Path, idle: str | None) ->
     with Driver(root, join={"idle": idle}) as driver:
         driver.after(5)
         driver.kill()
-    library = next(Path("/usr/lib").rglob("libfaketime.so.1"))
+    library = next(Path("/usr/lib").rglob("libfaketimeMT.so.1"))
     back = {
         "LD_PRELOAD": str(library),
         "FAKETIME": "-3d",

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 DDL = "k long, ts timestamp, id long"
 FILES, EARLY = 10, 6
-MESSAGES = ("ControlError: control=", "StateError: the routing went back")
+MESSAGES = ("control='", "the routing went back from version")
 
 
 @pytest.fixture
@@ -51,7 +51,13 @@ def bring_later(root: Path) -> None:
 
 
 def run(
-    spark: SparkSession, root: Path, *, home: Path | None = None, direct: bool = True, control: bool = False
+    spark: SparkSession,
+    root: Path,
+    *,
+    home: Path | None = None,
+    direct: bool = True,
+    control: bool = False,
+    lateness: str = "5 seconds",
 ) -> None:
     """Join all that is there, one file a side and batch; what the query keeps and writes is in `home`."""
     home = home or root
@@ -62,7 +68,7 @@ def run(
         for side in ("left", "right")
     ]
     options: dict[str, Any] = {"control": str(home / "control")} if control else {}
-    joined = braided.join(*sides, on="k", time="ts", within="10 seconds", lateness="5 seconds", **options)
+    joined = braided.join(*sides, on="k", time="ts", within="10 seconds", lateness=lateness, **options)
     if direct:
         query = braided.write_files(joined, home / "out", checkpoint=home / "check", trigger="available now")
     else:
@@ -77,14 +83,14 @@ def found(spark: SparkSession, home: Path, *, direct: bool = True) -> Counter[An
 
 
 @pytest.mark.skipif(not can_mount(), reason="only root can mount a small disk")
-@pytest.mark.parametrize("room", [0, 20_000, 60_000])
+@pytest.mark.parametrize("room", [0, 20_000])
 @pytest.mark.parametrize(
     ("part", "direct", "said"),
     [
         ("check", True, "No space left on device"),
-        ("out", False, "No space left on device"),
+        ("out", False, "TASK_WRITE_FAILED|No space left on device"),
         ("out", True, "cannot (be written|write).*No space left on device; make room"),
-        ("control", True, "cannot write pins/.*No space left on device; make room"),
+        ("control", True, "cannot write (pins/|.check-).*No space left on device; make room"),
     ],
 )
 def test_a_full_disk_stops_the_query_and_room_lets_it_go_on(
@@ -174,5 +180,5 @@ def test_a_source_repeats_rows(spark: SparkSession, root: Path) -> None:
             shutil.copy2(root / side / f"{number:05d}.parquet", root / side / f"{number:05d}-again.parquet")
     right = expected(root)
     assert max(right.values()) == 4
-    run(spark, root)
+    run(spark, root, lateness="15 seconds")  # what is repeated comes a file later
     assert found(spark, root) == right
