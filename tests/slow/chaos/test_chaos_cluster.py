@@ -13,13 +13,18 @@ from pathlib import Path
 
 import psutil
 import pytest
-from chaos import Driver, below, is_executor, is_python_worker
+from chaos import QUICK, Driver, below, is_executor, is_python_worker
 from crashes import expected, write_streams
 
 import braided
 from braided.cli.cluster import LocalCluster
 
-SMALL = {"spark.executor.memory": "512m", "spark.executor.cores": "1", "spark.cores.max": "3"}
+SMALL = {
+    "spark.executor.memory": "512m",
+    "spark.executor.cores": "1",
+    "spark.cores.max": "3",
+    "spark.executor.extraJavaOptions": QUICK["SPARK_SUBMIT_OPTS"],
+}
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +35,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    write_streams(tmp_path, files=14, rows=300, seed=31)
+    write_streams(tmp_path, files=12, rows=300, seed=31)
     return tmp_path
 
 
@@ -62,7 +67,7 @@ def test_executors_are_killed(cluster: LocalCluster, root: Path, control: bool) 
     if control:
         (root / "control").mkdir()
     with Driver(root, spark=spark(cluster, **{"spark.sql.shuffle.partitions": "4"})) as driver:
-        for batch in sorted(rng.sample(range(2, 11), 3)):
+        for batch in sorted(rng.sample(range(1, 9), 2)):
             driver.after(batch)
             running = executors(cluster)
             if running:
@@ -73,7 +78,7 @@ def test_executors_are_killed(cluster: LocalCluster, root: Path, control: bool) 
 def test_python_workers_are_killed_and_their_tasks_run_again(cluster: LocalCluster, root: Path) -> None:
     rng = random.Random(33)
     with Driver(root, spark=spark(cluster)) as driver:
-        for batch in sorted(rng.sample(range(2, 11), 3)):
+        for batch in sorted(rng.sample(range(1, 9), 2)):
             driver.after(batch)
             for process in rng.sample(found := python_workers(cluster), min(2, len(found))):
                 with contextlib.suppress(psutil.Error):
@@ -97,7 +102,7 @@ def test_a_worker_stalls_and_speculation_runs_its_tasks_elsewhere(
     }
     rng = random.Random(34)
     with Driver(root, spark=spark(cluster, **eager)) as driver:
-        for batch in (3, 6, 9):
+        for batch in (2, 5, 8):
             driver.after(batch)
             slow = rng.choice(executors(cluster))
             slow.suspend()
