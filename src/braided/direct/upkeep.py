@@ -15,7 +15,7 @@ _EVERY = 50
 
 
 class Upkeep:
-    """Compacts a topic, and deletes what is older than its newest entries, in a thread of its own after some batches."""
+    """Compacts a topic, and deletes what is older than its newest entries, in a thread of its own."""
 
     def __init__(self, topic: Topic, *, compact: bool, keep: int | None, every: int = _EVERY) -> None:
         if keep is not None and (type(keep) is not int or keep < 1):
