@@ -1,6 +1,7 @@
 """Rows sorted by (key hash, time), or by time alone.
 
-By hash a directory cuts hashes by their top bits, and a counting sort does the rest. The rows of hash h lie in ``[directory[h >> shift], directory[(h >> shift) + 1])``, a handful unless a key is hot.
+By hash, a directory cuts hashes by their top bits and a counting sort does the rest. The rows of hash h lie in
+``[directory[h >> shift], directory[(h >> shift) + 1])``, a handful unless a key is hot.
 """
 
 from __future__ import annotations
