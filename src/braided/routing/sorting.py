@@ -149,9 +149,9 @@ def _radix_order(times: Times, low: int, span: int, bits: int) -> Index:
             at[digit] = total
             total += count
         for i in range(n):
-            digit = np.int64(words[i] >> shift & mask)
-            others[at[digit]] = words[i]
-            at[digit] += 1
+            entry = np.int64(words[i] >> shift & mask)
+            others[at[entry]] = words[i]
+            at[entry] += 1
         words, others = others, words
         done += _DIGIT
     order = np.empty(n, np.int64)
