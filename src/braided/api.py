@@ -413,16 +413,17 @@ def sql(spark: SparkSession, text: str, streams: Mapping[str, DataFrame], **opti
     The text is what ``spark.sql`` takes, over streams by name. Spark analyses it first: its names, types and errors
     count. Then every inner join of two or more streams is taken out and becomes a `braided.join`, with the equalities
     of its condition as keys, the comparisons of times as bounds and the rest as a predicate; streams are filtered
-    first, and columns that nothing reads are neither shuffled nor stored. A ``MATCH_RECOGNIZE`` clause, which Spark does
-    not know, becomes a `braided.match` (docs/match.md). Everything else (projections, aggregates, ``HAVING``, ``UNION
-    ALL``, joins with tables) goes to Spark as text. `braided.explain` shows the joins and patterns.
+    first, and columns that nothing reads are neither shuffled nor stored. A ``MATCH_RECOGNIZE`` clause, which Spark
+    does not know, becomes a `braided.match` (docs/match.md). Everything else (projections, aggregates, ``HAVING``,
+    ``UNION ALL``, joins with tables) goes to Spark as text. `braided.explain` shows the joins and patterns.
 
     Parameters
     ----------
     text : a SELECT. Times of two streams must be bounded on both sides, as for Spark's own joins, in any arrangement.
     streams : the streaming DataFrames by the names that the text uses.
     options : of every join: lateness, idle, partition, memory, evict, share, shed, name, control, redact; of patterns
-        lateness and name. A hint sets those of one join, by the alias of its input: ``/*+ BRAIDED('a', 'lateness=30 seconds', 'memory=256 MB') */``.
+        lateness and name. A hint sets those of one join, by the alias of its input: ``/*+ BRAIDED('a', 'lateness=30
+        seconds', 'memory=256 MB') */``.
 
     Not supported: outer joins of streams, bounds in months, bounds that are columns.
 

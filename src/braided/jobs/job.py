@@ -62,7 +62,10 @@ class Needs:
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """A whole query. `secrets` are values from the environment, which are never shown."""
+    """A whole query. `secrets` are values from the environment, which are never shown.
+
+    places : the file and the line of what is built, for messages, of ``sources.NAME``, ``tables.NAME``, ``steps.0.sql``
+    """
 
     name: str
     checkpoint: str
@@ -74,3 +77,4 @@ class Job:
     needs: Needs = Needs()
     spark: Mapping[str, str] = field(default_factory=dict)
     secrets: frozenset[str] = field(default=frozenset(), repr=False)
+    places: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)

@@ -7,7 +7,7 @@ import keyword
 import os
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -22,6 +22,7 @@ Json = Mapping[str, Any]
 
 _LARGEST = 1 << 20
 _SECRET = re.compile(r"\$\{(\w+)\}")
+_UNCLOSED = re.compile(r"\$\{(?![^{}]+\})")
 _SIZE = re.compile(r"\d+(\.\d+)? ?([KMGT]i?B|B)", re.IGNORECASE)
 _MODES = ("append", "update", "complete")
 # An option of a join in a step: what may be written in TOML.
@@ -89,7 +90,16 @@ class _Reader:
             needs=self._needs(self._is_table(given.get("needs", {}), ("needs",))),
             spark=self._settings(given, ("spark",)),
             secrets=frozenset(self._secrets),
+            places=self._places(sources, tables, steps),
         )
+
+    def _places(self, sources: Iterable[str], tables: Iterable[str], steps: Sequence[Step]) -> dict[str, str]:
+        """Return where each part that is built stands: the file and the line, by what messages call it."""
+        ways = [(number, "python" if step.sql is None else "sql") for number, step in enumerate(steps)]
+        parts: list[Place] = [("sources", name) for name in sources]
+        parts += [("tables", name) for name in tables]
+        parts += [("steps", number, way) for number, way in ways]
+        return {_key(at): f"{self._file}, line {line_of(self._text, at)}" for at in parts}
 
     def _name(self, given: Json) -> str:
         name: str = self._text_of(given, ("name",))
@@ -201,6 +211,8 @@ class _Reader:
         return found
 
     def _with_secrets(self, text: str, at: Place) -> str:
+        if _UNCLOSED.search(text):
+            self._refuse(at, "${ without a name and }; write ${NAME} for a variable of the environment")
         for variable in _SECRET.findall(text):
             if variable not in self._environment:
                 self._refuse(at, f"${{{variable}}}: the environment has no such variable; set it")
@@ -254,8 +266,11 @@ class _Reader:
         self._refuse(at, f"{value!r}: write a duration, such as '10 seconds'{more}")
 
     def _refuse(self, at: Place, why: str) -> NoReturn:
-        key = ".".join(str(part) for part in at)
-        raise JobError(f"{self._file}, line {line_of(self._text, at)}: {key}: {why}")
+        raise JobError(f"{self._file}, line {line_of(self._text, at)}: {_key(at)}: {why}")
+
+
+def _key(at: Place) -> str:
+    return ".".join(str(part) for part in at)
 
 
 def _is_identifier(name: str) -> bool:

@@ -69,6 +69,9 @@ class LocalJoin:
         Every window is closed at the end. What only Spark can aggregate is refused.
         """
         windowed = Windowed.of(by=by, window=window, every=every, time=time, values=values)
+        for value in windowed.values:
+            if value.problem is not None:
+                raise OptionError(f"{value.name}={value.text!r}: {value.problem}")
         plans: list[Plan] = []
         hows: list[tuple[str, list[int]]] = []
 

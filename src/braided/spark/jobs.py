@@ -25,13 +25,13 @@ def build_job(spark: SparkSession, job: Job) -> DataFrame:
     """Return the stream that goes to a job's sink; nothing has started."""
     streams: dict[str, DataFrame] = {}
     for name, table in job.tables.items():
-        with _named(f"tables.{name}"):
+        with _named(job, f"tables.{name}"):
             _load(spark.read, table).createOrReplaceTempView(name)
     for name, source in job.sources.items():
-        with _named(f"sources.{name}"):
+        with _named(job, f"sources.{name}"):
             streams[name] = _stream(spark, source)
-    for step in job.steps:
-        with _named(f"step {step.name}"):
+    for number, step in enumerate(job.steps):
+        with _named(job, f"steps.{number}.{'python' if step.sql is None else 'sql'}", f"step {step.name}"):
             streams[step.name] = _run_step(spark, step, streams)
     return streams[job.sink.input]
 
@@ -52,8 +52,10 @@ def start_job(spark: SparkSession, job: Job, *, once: bool = False) -> Streaming
 
 
 @contextmanager
-def _named(what: str) -> Iterator[None]:
-    """Say in an error of which part of the job it is."""
+def _named(job: Job, key: str, called: str | None = None) -> Iterator[None]:
+    """Say in an error of which part of the job it is, and where that stands."""
+    place = f"{job.places[key]}: " if key in job.places else ""
+    what = f"{place}{called or key}"
     try:
         yield
     except BraidedError as error:
