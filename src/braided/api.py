@@ -13,6 +13,7 @@ from braided.specs.match import MatchSpec
 from braided.specs.multijoin import MultiJoinSpec, check_streams
 from braided.specs.order import OrderSpec
 from braided.specs.reference import documented
+from braided.specs.row_windows import RowWindowsSpec
 from braided.specs.spec import spec_of
 from braided.typing import (
     AnyDetector,
@@ -361,6 +362,46 @@ def match(
     from braided.spark.frontend import run
 
     return run(spec_of(MatchSpec, locals()), [df], name=name)
+
+
+@documented(RowWindowsSpec)
+def row_windows(
+    df: DataFrame,
+    *,
+    time: str,
+    key: Keys = None,
+    rows: int,
+    every: int | None = None,
+    values: Mapping[str, str],
+    forget: Duration | None = None,
+    lateness: Latenesses = None,
+    name: str | None = None,
+) -> DataFrame:
+    """Aggregate a streaming DataFrame over windows of a number of rows of each key, in order of event time.
+
+    Rows may arrive in any order. Windows begin with the first row of a key, then every `every` rows. A window leaves
+    when a row comes that exceeds it, and has the time of its first row (StreamCloud, II.A). The same is a step of
+    `braided.stream`: ``aggregate(by="cell", rows=100, every=10, n="count(*)")``. Late rows are counted and left out.
+
+    {options}
+
+    Returns
+    -------
+    DataFrame
+        The key columns, the time, the values. Sums of whole numbers are bigint and fail where they do not fit.
+
+    Cost: one shuffle; a sort of each batch by time and key. State: the rows that wait, and of every key at most a
+    window's rows, until `forget`. Keys stay on their workers: use more workers than cores
+    for level load. Batch DataFrames are aggregated key by key. A window's time may be of any age: give it no watermark.
+
+    Examples
+    --------
+    >>> braided.row_windows(calls, key="cell", time="ts", rows=100, every=10, values={"phones": "count(phone)"}).columns
+    ['cell', 'ts', 'phones']
+    """
+    from braided.spark.frontend import run
+
+    return run(spec_of(RowWindowsSpec, locals()), [df], name=name)
 
 
 @documented(DetectSpec)

@@ -18,7 +18,8 @@ from braided.spark.watermark import WATERMARK
 from braided.specs.join import JoinSpec
 from braided.specs.multijoin import MultiJoinSpec, check_streams
 from braided.specs.order import OrderSpec
-from braided.sqltext.windowed import Windowed, check_options, find_column
+from braided.specs.row_windows import RowWindowsSpec
+from braided.sqltext.windowed import Windowed, as_rows, check_kind, check_options, find_column
 from braided.typing import Duration, Keys, LatenessOption
 
 if TYPE_CHECKING:
@@ -139,12 +140,14 @@ class Query:
         self,
         *,
         by: Keys = None,
-        window: Duration,
-        every: Duration | None = None,
+        window: Duration | None = None,
+        rows: int | None = None,
+        every: Duration | int | None = None,
         time: str | None = None,
+        forget: Duration | None = None,
         **values: str,
     ) -> Query:
-        """Group rows by windows of time, and by columns; each further option is a column of the result.
+        """Group rows by windows, of time or of a number of rows, and by columns; each further option is a value.
 
         After a join it begins in the join's workers where its values merge: ``count``, ``sum``, ``avg``, ``min`` and
         ``max`` of plain columns (docs/sql.md). Else it is Spark's own, which wants a watermark: the stream's `lateness`
@@ -154,24 +157,40 @@ class Query:
         ----------
         by : columns to group by, besides the window.
         window : how long a window is, ``"1 minute"``.
-        every : how far apart windows begin; by default they follow each other.
+        rows : how many rows a window has, in order of time, instead: see `braided.row_windows`.
+        every : how far apart windows begin, in time or in rows; by default they follow each other.
         time : the time that is windowed; by default the query's own.
+        forget : with `rows`, after how long without a row the rows of a group are forgotten.
         values : aggregates by the names they get, ``n="count(*)", mean="avg(duration)"``.
 
-        The result has ``window`` (start and end), the columns of `by` and the values.
+        The result has ``window`` (start and end), the columns of `by` and the values; of windows of a number of rows
+        the columns of `by`, the time of the first row and the values.
         """
+        check_kind(window, rows, forget)
+        if rows is not None:
+            column = self._time_for("aggregate") if time is None else time
+            spec = RowWindowsSpec(
+                time=column,
+                key=by,
+                rows=rows,
+                every=as_rows(every),
+                values=values,
+                forget=forget,
+                lateness=self.lateness,
+            )
+            return Query(run(spec, [self.df]), None)
         windowed = Windowed.of(by=by, window=window, every=every, time=time, values=values)
         text = ", ".join(value.text for value in windowed.values)
         source = self.source
         if isinstance(source, PendingJoin):
             return Query(_analysed("aggregate", text, lambda: source.aggregate(windowed)), None)
-        rows, column = self.df, self._time_for("aggregate")
+        frame, column = self.df, self._time_for("aggregate")
         if windowed.time is not None:
-            column = find_column(windowed.time, rows.columns, "time")
-        marked = any(WATERMARK in (field.metadata or {}) for field in rows.schema.fields)
-        if self.lateness is not None and not marked and rows.isStreaming:
-            rows = rows.withWatermark(column, f"{parse_duration(self.lateness, 'lateness')} microseconds")
-        return Query(_analysed("aggregate", text, lambda: grouped(rows, windowed, column)), None)
+            column = find_column(windowed.time, frame.columns, "time")
+        marked = any(WATERMARK in (field.metadata or {}) for field in frame.schema.fields)
+        if self.lateness is not None and not marked and frame.isStreaming:
+            frame = frame.withWatermark(column, f"{parse_duration(self.lateness, 'lateness')} microseconds")
+        return Query(_analysed("aggregate", text, lambda: grouped(frame, windowed, column)), None)
 
     def _with(self, rows: DataFrame) -> Query:
         return Query(rows, self.time, self.lateness)

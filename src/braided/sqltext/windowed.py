@@ -52,12 +52,14 @@ class Windowed:
         cls,
         *,
         by: Keys,
-        window: Duration,
-        every: Duration | None = None,
+        window: Duration | None,
+        every: Duration | int | None = None,
         time: str | None = None,
         values: Mapping[str, str],
     ) -> Windowed:
         """Check options and return the aggregate."""
+        if window is None:
+            raise OptionError("aggregate: give window=, a duration, or rows=, a number of rows")
         keys = () if by is None else (by,) if isinstance(by, str) else tuple(by)
         size = parse_duration(window, "window")
         slide = size if every is None else parse_duration(every, "every")
@@ -120,6 +122,21 @@ def _problem(tree: exp.Expression, kind: Total | None) -> str | None:
     if argument.find(exp.AggFunc):
         return "an aggregate inside another; aggregate twice"
     return "of more than a plain column; compute it in the streams, before the join"
+
+
+def check_kind(window: object, rows: object, forget: object) -> None:
+    """Refuse options of windows of time beside those of windows of a number of rows."""
+    if rows is not None and window is not None:
+        raise OptionError(f"window={window!r}: a window has this duration, or a number of rows=; give one of them")
+    if rows is None and forget is not None:
+        raise OptionError(f"forget={forget!r}: is for windows of a number of rows=; leave it out")
+
+
+def as_rows(every: Duration | int | None) -> int | None:
+    """Return how many rows later the next window begins."""
+    if every is None or isinstance(every, int):
+        return every
+    raise OptionError(f"every={every!r}: windows have a number of rows=; write how many rows later the next one begins")
 
 
 def find_column(name: object, columns: Sequence[str], option: str) -> str:
