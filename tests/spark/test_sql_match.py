@@ -64,7 +64,7 @@ def test_matches_are_rows_of_a_larger_query(
     spark.createDataFrame([("0", "zero"), ("1", "one"), ("3", "three")], "k string, label string").createTempView(
         "names"
     )
-    readings = file_stream(spark, tmp_path / "in", DDL)
+    readings = file_stream(spark, tmp_path / "in", DDL, files=2)
     result = braided.sql(spark, QUERY, {"readings": readings}, lateness="1 second", name="found")
     assert result.columns == ["k", "began", "lows", "label"]
     braided.explain(result)
@@ -89,7 +89,7 @@ def test_matches_are_rows_of_a_larger_query(
 
     given = f"SELECT * FROM readings{CLAUSE}"
     assert refused(given.replace("v = 9", "w = 9")) == (
-        "sql: line 7, column 77: DEFINE END: 'w': no such column; there are k, ts, v, p"
+        "sql: line 7, column 75: DEFINE END: 'w': no such column; there are k, ts, v, p"
     )
     assert refused(given.replace("WITHIN INTERVAL '2' SECONDS", "")) == (
         "sql: line 6, column 16: WITHIN: rows of 'LOW+ UP{1,3} END?' would be kept for ever; write how long a match may "
