@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 from typing import Any
 
 import duckdb
@@ -157,6 +158,21 @@ def test_a_sum_that_does_not_fit_is_refused() -> None:
         local.stream(rows, time="ts").join(rows, on="k", within="1 second")  # type: ignore[arg-type]
     with pytest.raises(OptionError, match=re.escape("witin=: no option of join; did you mean within=?")):
         local.stream(rows, time="ts").join(local.stream(rows, time="ts"), on="k", witin="1 second")
+
+
+def test_sums_of_decimals_are_exact_and_as_wide_as_sparks() -> None:
+    values = [Decimal("99999999.99"), Decimal("-0.01"), None, Decimal("0.05")]
+    rows = pa.table(
+        {"k": [1] * 4, "ts": pa.array([0, 1, 2, 70_000_000], US), "d": pa.array(values, pa.decimal128(10, 2))}
+    )
+    joined = local.stream(rows, time="ts").join(local.stream(rows, time="ts"), on="k", within="1 second")
+    found = joined.aggregate(window="1 minute", total="sum(d)").table
+    assert found["total"].to_pylist() == [Decimal("299999999.94"), Decimal("0.05")]
+    assert found.schema.field("total").type == pa.decimal128(20, 2)
+    wide = rows.set_column(2, "d", rows["d"].cast(pa.decimal128(29, 2)))
+    joined = local.stream(wide, time="ts").join(local.stream(rows, time="ts"), on="k", within="1 second")
+    with pytest.raises(OptionError, match=re.escape("because sum of decimal(29,2) is left to Spark")):
+        joined.aggregate(window="1 minute", total="sum(d)")
 
 
 @pytest.mark.parametrize(

@@ -152,9 +152,9 @@ def _merging(how: str, names: Sequence[str]) -> str:
     """Return how partial results become a value, as text."""
     if how == "avg":
         return f"try_divide(cast(sum({names[0]}) AS double), sum({names[1]}))"
-    if how == "bigint":
-        return f"cast(sum({names[0]}) AS bigint)"
-    return f"{how}({names[0]})"
+    if how in ("sum", "min", "max"):
+        return f"{how}({names[0]})"
+    return f"cast(sum({names[0]}) AS {how})"
 
 
 def grouped(rows: DataFrame, windowed: Windowed, time: str) -> DataFrame:
