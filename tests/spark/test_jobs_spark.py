@@ -95,7 +95,7 @@ def test_a_job_gives_the_oracles_rows_and_goes_on_where_it_was(spark: SparkSessi
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("l.k = r.k AND", "l.k = r.nope AND", r"^job, line 13: step pairs: .*nope"),
+        ("l.k = r.k AND", "l.k = r.nope AND", r"^job, line 14: step pairs: .*nope"),
         ('path = "{0}/r"', 'path = "{0}/none"', r"^job, line 6: sources\.r: .*none"),
         ("lateness =", "latenes =", "step pairs: latenes=: is no option of the joins of a query"),
         (
@@ -106,7 +106,7 @@ def test_a_job_gives_the_oracles_rows_and_goes_on_where_it_was(spark: SparkSessi
         (
             ":upper",
             ":nothing",
-            "line 21: step shown: 'job_steps_of_a_test:nothing' returned a NoneType, not a DataFrame",
+            "line 22: step shown: 'job_steps_of_a_test:nothing' returned a NoneType, not a DataFrame",
         ),
     ],
 )
