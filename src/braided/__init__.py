@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from braided.api import (
+    deploy,
     detect,
     explain,
     files,
@@ -63,6 +64,7 @@ __all__ = [
     "StateError",
     "TopicError",
     "__version__",
+    "deploy",
     "detect",
     "explain",
     "files",

@@ -47,7 +47,9 @@ if TYPE_CHECKING:
 
     from braided.direct.topic import Topic
     from braided.operator.report import Report
+    from braided.spark.deploy import Cost, Deployment
     from braided.spark.query import Query
+    from braided.spark.stages import Strategy
 
 
 @documented(JoinSpec)
@@ -502,6 +504,40 @@ def stream(df: DataFrame, *, time: str, lateness: LatenessOption | None = None) 
     from braided.spark.query import make_query
 
     return make_query(df, time, lateness)
+
+
+def deploy(
+    query: Query,
+    *,
+    topics: str | PathLike[str],
+    strategy: Strategy = "subquery",
+    processors: int | None = None,
+    costs: Mapping[str, Cost] | None = None,
+) -> Deployment:
+    """Lay a query of `braided.stream` out as one Spark query, or as several that topics couple, under one handle.
+
+    These are StreamCloud's three strategies (III.A, Figure 2). Results go to a topic in every one, exactly once: each
+    stage commits its batches by manifests, and the next reads what is committed. Each hop adds a batch to the delay.
+
+    Parameters
+    ----------
+    topics : a directory for the topics and checkpoints of all stages. A query that was deployed there goes on.
+    strategy : ``"query"``: all in one Spark query, with a shuffle for each stateful step. ``"operator"``: a query for
+        each step. ``"subquery"``: a query for each stateful step with the stateless ones after it.
+    processors : how many shuffle partitions all stages have together; by default those of the session.
+    costs : what the stages took in another run, `Deployment.costs`: partitions are shared out in proportion to it, when
+        the query is first deployed. By default all get the same.
+
+    ``start()`` runs all stages until ``stop()``, ``run()`` processes what is there, ``print(deployment)`` shows them.
+
+    >>> joined = braided.stream(calls, time="ts", lateness="30 seconds").join(
+    ...     braided.stream(alerts, time="ts", lateness="30 seconds"), on="phone", within="10 seconds")
+    >>> braided.deploy(joined.where("cell <> 'test'"), topics=deploy_dir, processors=2).stages
+    ['1-join-where']
+    """
+    from braided.spark.deploy import deploy_query
+
+    return deploy_query(query, topics=topics, strategy=strategy, processors=processors, costs=costs)
 
 
 def files(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, wraps
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
@@ -23,10 +23,45 @@ from braided.sqltext.windowed import Windowed, as_rows, check_kind, check_option
 from braided.typing import Duration, Keys, LatenessOption
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
 R = TypeVar("R")
+M = TypeVar("M", bound="Callable[..., Query]")
 _AROUND = ("name", "control", "redact")
+
+
+@dataclass(frozen=True)
+class Step:
+    """How a query was made of others, so that it can be made again of other streams.
+
+    stateful : whether rows are kept for later ones. by_spark : whether Spark may have to close windows for it.
+    """
+
+    name: str
+    inputs: tuple[Query, ...]
+    make: Callable[[Sequence[Query]], Query]
+    stateful: bool
+    by_spark: bool
+
+
+def _recorded(*, stateful: bool) -> Callable[[M], M]:
+    """Let a step of a query remember what it was made of."""
+
+    def recorded(method: M) -> M:
+        @wraps(method)
+        def step(self: Query, *args: Any, **options: Any) -> Query:
+            def make(queries: Sequence[Query]) -> Query:
+                others = iter(queries[1:])
+                given = [next(others) if isinstance(part, Query) else part for part in args]
+                return step(queries[0], *given, **options)
+
+            inputs = (self, *(part for part in args if isinstance(part, Query)))
+            by_spark = method.__name__ == "aggregate" and options.get("rows") is None
+            return replace(method(self, *args, **options), step=Step(method.__name__, inputs, make, stateful, by_spark))
+
+        return cast("M", step)
+
+    return recorded
 
 
 @dataclass(frozen=True)
@@ -39,12 +74,15 @@ class Query:
     source: DataFrame | PendingJoin
     time: str | None
     lateness: LatenessOption | None = None
+    step: Step | None = field(default=None, compare=False, repr=False)
+    """How it was made of other queries; None for a stream as it was given."""
 
     @cached_property
     def df(self) -> DataFrame:
         """The rows as a DataFrame, to be written or used as any other."""
         return self.source.run() if isinstance(self.source, PendingJoin) else self.source
 
+    @_recorded(stateful=False)
     def where(self, condition: str) -> Query:
         """Keep the rows that satisfy a condition.
 
@@ -60,6 +98,7 @@ class Query:
                 return Query(moved, self.time)
         return self._with(_analysed("where", condition, lambda: self.df.where(condition)))
 
+    @_recorded(stateful=False)
     def select(self, *columns: str, time: str | None = None) -> Query:
         """Choose and compute columns: names, or expressions with ``AS``. `time` names the event time from now on."""
         if not columns:
@@ -87,6 +126,7 @@ class Query:
             before.append(f"NOT {holds}")
         return {**found, rest: self.where(" AND ".join(before))}
 
+    @_recorded(stateful=False)
     def union(self, *others: Query) -> Query:
         """Put the rows of other queries with the same columns beside these."""
         rows = self.df
@@ -99,6 +139,7 @@ class Query:
             rows = rows.unionByName(other.df)
         return self._with(rows)
 
+    @_recorded(stateful=True)
     def join(self, other: Query, **options: Any) -> Query:
         """Join with another query: see `braided.join` for the options. The times are those of the two queries.
 
@@ -112,6 +153,7 @@ class Query:
         pending = PendingJoin.of(JoinSpec(time=times, **options), (self.df, other.df), around)
         return Query(pending, pending.time)
 
+    @_recorded(stateful=True)
     def multijoin(self, *others: Query, **options: Any) -> Query:
         """Join with one or more other queries on a common key: see `braided.multijoin` for the options."""
         every = [self, *others]
@@ -125,6 +167,7 @@ class Query:
         rows = run(spec, [query.df for query in every], **around)
         return Query(rows, times[0] if times[0] in rows.columns else None)
 
+    @_recorded(stateful=True)
     def order(self, *, key: Keys = None, **options: Any) -> Query:
         """Put the rows in order of event time: see `braided.order` for the options."""
         check_options(options, {*_options_of(OrderSpec), "key"} - {"control", "redact"}, "order")
@@ -136,6 +179,7 @@ class Query:
         assert isinstance(rows, DataFrame)
         return self._with(rows)
 
+    @_recorded(stateful=True)
     def aggregate(
         self,
         *,
