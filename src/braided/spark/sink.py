@@ -49,8 +49,8 @@ def write_files(
     checkpoint: str | os.PathLike[str],
     trigger: Duration | None,
     name: str | None,
-    compact: bool,
-    keep: int | None,
+    compact: bool = False,
+    keep: int | None = None,
 ) -> StreamingQuery:
     """See `braided.write_files`."""
     if not frame.isStreaming:
