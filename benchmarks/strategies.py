@@ -125,7 +125,8 @@ def _query(spark: SparkSession, shape: Shape, folder: Path) -> Query:
     )
     pairs = first.where("v % 2 = 0").join(second, on="k", within="5 seconds")
     moved = pairs.select("k", "ts_right AS ts", time="ts")
-    joined = moved.join(third.where("v < 900"), on="k", within="5 seconds")
+    # The first join's rows are as late as it says, and no later.
+    joined = moved.join(third.where("v < 900"), on="k", within="5 seconds", lateness=("0 seconds", LATENESS))
     windows = joined.aggregate(
         by="k", window=f"{shape.size_s} seconds", every=f"{shape.slide_s} seconds", n="count(*)", m="avg(v)"
     )

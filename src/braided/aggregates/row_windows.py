@@ -90,9 +90,8 @@ class RowWindows:
         needed = begins + counts * self.every
         ends = bounds[1:] - 1
         if self.forget is not None:
-            # Only what a key had last can go on, and only if its next row can come soon enough.
-            forgotten = ~np.isin(bounds[1:], given.bounds[1:]) | (given.times[ends] < self.expired(horizon))
-            needed = np.where(forgotten, bounds[1:], needed)
+            # No row can come soon enough any more. That holds for all but the last rows of a key in any case.
+            needed = np.where(given.times[ends] < self.expired(horizon), bounds[1:], needed)
         places = np.arange(len(given.times))
         stays = places >= np.repeat(needed, sizes)
         opens = stays & np.isin(places, ends)
