@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from braided.api import (
+    dashboard,
     detect,
     explain,
     files,
@@ -62,6 +63,7 @@ __all__ = [
     "StateError",
     "TopicError",
     "__version__",
+    "dashboard",
     "detect",
     "explain",
     "files",

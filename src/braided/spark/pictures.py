@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from braided.aggregates.partial import HORIZON, PANE
 from braided.errors import OptionError
-from braided.picture import Box, draw
+from braided.operator.contract import Json
+from braided.picture import Box, draw, lay_out
 from braided.spark.dataflow import METRIC
 from braided.spark.plans import kind_of
 from braided.spark.progress import explain_operator
-from braided.spark.registry import registry_of
+from braided.spark.registry import Registry, registry_of
 from braided.spark.tasks import REPORT
 
 if TYPE_CHECKING:
@@ -27,17 +28,23 @@ def draw_frame(frame: DataFrame) -> str:
     """Return the picture of a DataFrame's query as SVG."""
     if not hasattr(frame, "_jdf"):
         raise OptionError(f"df={type(frame).__name__}: give a Spark DataFrame")
-    [*above] = _boxes(frame._jdf.queryExecution().analyzed(), frame)
+    above = _boxes(frame._jdf.queryExecution().analyzed(), registry_of(frame.sparkSession))
     return draw(Box("result", "spark", [", ".join(frame.columns)], above))
 
 
-def _boxes(plan: Any, frame: DataFrame) -> list[Box]:
+def lay_out_query(query: Any, registry: Registry) -> Json:
+    """Return the picture of a running query, laid out; see `braided.picture.lay_out`."""
+    plan = query._jsq.streamingQuery().logicalPlan()
+    return lay_out(Box("result", "spark", inputs=_boxes(plan, registry)))
+
+
+def _boxes(plan: Any, registry: Registry) -> list[Box]:
     """Return the boxes from which a plan's rows come: its own, or those below where it is not worth one."""
     kind = kind_of(plan)
     below = _children(plan)
     if kind == "CollectMetrics" and str(plan.name()).startswith(METRIC) and str(plan.name()).endswith(":work"):
-        return [_operator(plan, frame)]
-    inputs = [box for child in below for box in _boxes(child, frame)]
+        return [_operator(plan, registry)]
+    inputs = [box for child in below for box in _boxes(child, registry)]
     said = re.sub(r"^\W+|#\d+L?|-T\d+ms", "", str(plan.simpleString(25))) if kind in _NAMES else ""
     if kind in _NAMES and not _is_own(said, inputs):
         return [Box(f"Spark: {_NAMES[kind]}", "spark", [said[:_LETTERS]], inputs)]
@@ -55,10 +62,10 @@ def _is_own(said: str, inputs: list[Box]) -> bool:
     return REPORT in said or (merged and re.search(rf"\b({PANE}|{HORIZON})\b", said) is not None)
 
 
-def _operator(plan: Any, frame: DataFrame) -> Box:
+def _operator(plan: Any, registry: Registry) -> Box:
     """Return the box of one of our operators: its inputs are below its routers."""
     metric = str(plan.name()).removeprefix(METRIC).removesuffix(":work")
-    watched = registry_of(frame.sparkSession).find(metric)
+    watched = registry.find(metric)
     if watched is None:
         raise OptionError("df: has an operator that another process made; draw it there")
     node = _children(plan)[0]
@@ -74,11 +81,12 @@ def _operator(plan: Any, frame: DataFrame) -> Box:
     first, *lines = explain_operator(watched)
     inputs = []
     for router, stream in zip(routers, watched.plan.streams, strict=True):
-        found = _boxes(router, frame)
+        found = _boxes(router, registry)
         if [list(box.lines) for box in found] == [[_FILES]]:  # the routers read them
             found = [Box("stream of files", "source", [", ".join(stream.schema.names)])]
         inputs += found
-    return Box(f"Braided: {watched.name}", "braided", [first.partition(": ")[2], *(x.strip() for x in lines)], inputs)
+    told = [first.partition(": ")[2], *(line.strip() for line in lines)]
+    return Box(f"Braided: {watched.name}", "braided", told, inputs, metric)
 
 
 def _children(plan: Any) -> list[Any]:
