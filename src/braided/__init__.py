@@ -24,7 +24,7 @@ from braided.api import (
     write_files,
 )
 from braided.detection.detector import Detector, KeyedDetector
-from braided.errors import BraidedError, ControlError, DetectorError, OptionError, StateError, TopicError
+from braided.errors import BraidedError, ControlError, DetectorError, HistoryError, OptionError, StateError, TopicError
 from braided.spark.conf import FAST_START, SPARK_CONF
 from braided.specs.detect import Pattern
 from braided.specs.group import Join
@@ -55,6 +55,7 @@ __all__ = [
     "ControlError",
     "Detector",
     "DetectorError",
+    "HistoryError",
     "Join",
     "KeyedDetector",
     "Lateness",

@@ -138,7 +138,7 @@ class Watch:
         return {
             "operator": metric,
             "name": name_of(metric),
-            "query": report.query,
+            "query": _without_histories(report.query),
             "streams": [{name: stream[name] for name in stream if name not in _INNER} for stream in report.streams],
             "workers": columns_of(report.workers),
             "table": None if table is None else table[0],
@@ -184,6 +184,15 @@ class Watch:
                 self._add({"event": "graph", "query": run, **lay_out_query(handle, self._registry)})
         except Exception as error:
             _log.info("no picture of query %s: %s", query, error)
+
+
+def _without_histories(query: Json) -> Json:
+    """Return what is said of a query without what detectors tell of earlier batches: the history has those."""
+    detectors = [
+        {name: value for name, value in one.items() if not name.endswith("history")}
+        for one in query.get("detectors", ())
+    ]
+    return {**query, "detectors": detectors} if detectors else query
 
 
 def _millis(timestamp: str) -> int:

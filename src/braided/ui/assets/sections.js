@@ -145,9 +145,12 @@ function time(place, model) {
   }
   place.append(table(`Streams after batch ${model.at.batch}`, ["stream", "rows", "late", "waiting", "quarantined", "given up", "clock", "lateness"],
     model.part.streams.map((stream) => [stream.name, ...["rows", "late", "waiting", "quarantined", "given_up"].map((name) => count(stream[name])), moment(stream.clock), duration(stream.lateness)])));
-  if (model.part.query.detectors?.length) {
-    place.append(html("h3", {}, "Detectors"), table("Events, and how long after the streams a detector sees them", ["detector", "events", "late", "waiting", "delay (D)", "behind"],
-      model.part.query.detectors.map((one) => [one.name, count(one.events), count(one.late), count(one.waiting), duration(one.delay), duration(one.behind)])));
+  const detectors = model.part.query.detectors ?? [];
+  if (detectors.length) {
+    place.append(html("h3", {}, "Detectors: how much earlier than its trigger an event may be dated (D)"));
+    lines(place, model, detectors.map((one, at) => [one.name, (batch) => partOf(model, batch)?.query.detectors?.[at]?.delay]), { show: duration, height: 150 });
+    place.append(table("Events, and how long after the streams a detector sees them", ["detector", "events", "late", "waiting", "delay (D)", "behind"],
+      detectors.map((one) => [one.name, count(one.events), count(one.late), count(one.waiting), duration(one.delay), duration(one.behind)])));
   }
 }
 
