@@ -38,6 +38,7 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=1_600_000)
     parser.add_argument("--seconds", type=int, default=64)
     parser.add_argument("--pages", type=int, default=1)
+    parser.add_argument("--history", type=Path, help="a directory to keep the history in, for braided report")
     options = parser.parse_args()
     demo = DemoStreams(rows=options.rows, seconds=options.seconds)
     with tempfile.TemporaryDirectory(prefix="braided-dashboard-") as name:
@@ -49,18 +50,18 @@ def main() -> int:
             (folder / "second").mkdir()
             for stream in ("calls", "numbers"):
                 (folder / "second" / stream).symlink_to(folder / "first" / stream)
-            found = measure(spark, folder, options.pages)
+            found = measure(spark, folder, options.pages, options.history or folder / "history")
     found |= {"rows": options.rows, "pages": options.pages, "date": str(datetime.date.today()), "cpus": os.cpu_count()}
     print(json.dumps(found))
     return 0
 
 
-def measure(spark: Any, folder: Path, pages: int) -> dict[str, float]:
+def measure(spark: Any, folder: Path, pages: int, history: Path) -> dict[str, float]:
     """Run the query with a dashboard, and readers as browsers are."""
     callbacks = [0.0]
     for name in CALLBACKS:
         setattr(Watch, name, timed(getattr(Watch, name), callbacks))
-    with braided.dashboard(spark, history=folder / "history") as page:
+    with braided.dashboard(spark, history=history) as page:
         readers = [threading.Thread(target=read, args=(page.url,), daemon=True) for _ in range(pages)]
         for reader in readers:
             reader.start()

@@ -52,6 +52,12 @@ function modelOf(run) {
   return model;
 }
 
+// A run by its operators, which people name more often than queries.
+function nameOf(run) {
+  const names = new Set(run.batches.slice(-1).flatMap((batch) => batch.operators.map((part) => part.name)));
+  return [...names, run.name].join(", ");
+}
+
 function choices(select, entries, chosen) {
   const wanted = JSON.stringify(entries);
   if (select.dataset.entries !== wanted) {
@@ -65,8 +71,8 @@ function choices(select, entries, chosen) {
 function say(run) {
   const state = find("state");
   let [text, style] = ["Waiting for a query", "done"];
-  if (run?.ended) [text, style] = run.ended.error ? [`${run.name} failed: ${run.ended.error}`, "bad"] : [`${run.name} ended`, "done"];
-  else if (run) [text, style] = connected === null ? [`${run.name}, as it was saved`, "done"] : [`${run.name} runs`, "good"];
+  if (run?.ended) [text, style] = run.ended.error ? [`${nameOf(run)} failed: ${run.ended.error}`, "bad"] : [`${nameOf(run)} ended`, "done"];
+  else if (run) [text, style] = connected === null ? [`${nameOf(run)}, as it was saved`, "done"] : [`${nameOf(run)} runs`, "good"];
   if (connected === false) [text, style] = ["The connection is lost; trying again", "bad"];
   // A status is read out whenever it is written, so only when it changes.
   if (state.textContent !== text) state.textContent = text;
@@ -77,7 +83,7 @@ function draw() {
   waiting = false;
   const newest = [...runs.values()].pop() ?? null, run = runs.get(chosenRun) ?? newest;
   say(run);
-  choices(find("query"), [...runs.values()].map((one) => [one.id, one.name + (one.ended ? " (ended)" : "")]), run?.id);
+  choices(find("query"), [...runs.values()].map((one) => [one.id, nameOf(one) + (one.ended ? " (ended)" : "")]), run?.id);
   const model = run ? modelOf(run) : { at: null, part: null, decisions: [], table: null, fleet: fleetPeers, names: new Map(), batches: [] };
   choices(find("operator"), [...model.names], model.operator);
   find("scrub").hidden = model.batches.length < 2;

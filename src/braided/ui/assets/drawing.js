@@ -23,6 +23,7 @@ const short = (value) => (value === null || value === undefined || !isFinite(val
 const bytes = (value) => (value < 1000 ? `${short(value)} B` : value < 1e6 ? `${(value / 1e3).toFixed(1)} kB` : value < 1e9 ? `${(value / 1e6).toFixed(1)} MB` : `${(value / 1e9).toFixed(2)} GB`);
 function duration(micros) {
   if (micros === null || micros === undefined) return "-";
+  if (micros === 0) return "0 s";
   for (const [size, unit] of [[86400e6, "d"], [3600e6, "h"], [60e6, "min"], [1e6, "s"], [1e3, "ms"]]) {
     if (Math.abs(micros) >= size) return `${+(micros / size).toFixed(2)} ${unit}`;
   }
@@ -31,7 +32,7 @@ function duration(micros) {
 function moment(micros) {
   if (micros === null || micros === undefined) return "-";
   const date = new Date(micros / 1000);
-  return isNaN(date) ? `${micros} µs` : date.toISOString().replace("T", " ").slice(0, -1);
+  return isNaN(date) ? `${micros} µs` : date.toISOString().replace("T", " ").slice(0, -5);
 }
 
 function step(most, ticks) {

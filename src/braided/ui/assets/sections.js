@@ -13,8 +13,8 @@ const rowsOf = (model, batch) => {
   return part ? sum(part.streams.map((stream) => stream.last_rows)) : sum(batch.sources.map((source) => source.rows));
 };
 const keyName = (key) => key.label ?? `#${key.key.slice(0, 8)}`;
-// Spark's names for the parts of a batch, in the order in which they come.
-const PHASES = ["latestOffset", "walCommit", "getBatch", "queryPlanning", "addBatch", "commitOffsets", "commitBatch"];
+// Spark's names for the parts of a batch, the largest first.
+const PHASES = ["addBatch", "queryPlanning", "latestOffset", "getBatch", "walCommit", "commitOffsets", "commitBatch"];
 const BUCKET_ROWS = 32;
 
 function facts(place, model) {
@@ -122,9 +122,10 @@ function hotKeys(place, model) {
   const total = sum(last(model.part, "rows")) + sum(last(model.part, "results")) || 1, fair = total / Math.max(1, workersOf(model.part).length);
   const spread = new Map((model.table?.grids ?? []).map((grid) => [grid.key, grid]));
   const grid = (key) => (spread.has(key.key) ? spread.get(key.key).columns.map((column) => column.length).join("+") + " workers" : "");
+  const heavy = model.part.keys.filter((key, at) => at < 3 || sum(key.counts) > 0.01 * fair);
   place.append(table(`The heaviest keys of batch ${model.at.batch}; a worker's fair share is ${short(fair)} rows and results`,
     ["key", "first stream", "others", "results", "of a fair share", "grid"],
-    model.part.keys.map((key) => [keyName(key), ...key.counts.map(count), (sum(key.counts) / fair).toFixed(2), grid(key)])));
+    heavy.map((key) => [keyName(key), ...key.counts.map(count), (sum(key.counts) / fair).toFixed(2), grid(key)])));
 }
 
 function decisions(place, model) {
@@ -143,8 +144,8 @@ function time(place, model) {
     place.append(html("h3", {}, "Rows later than that, in all"));
     lines(place, model, streams.map((stream, at) => [stream.name, (batch) => streamAt(model, batch, at)?.late]), { height: 150 });
   }
-  place.append(table(`Streams after batch ${model.at.batch}`, ["stream", "rows", "late", "waiting", "quarantined", "given up", "clock", "lateness"],
-    model.part.streams.map((stream) => [stream.name, ...["rows", "late", "waiting", "quarantined", "given_up"].map((name) => count(stream[name])), moment(stream.clock), duration(stream.lateness)])));
+  place.append(table(`Streams after batch ${model.at.batch}`, ["stream", "lateness", "rows", "late", "waiting", "quarantined", "given up", "clock"],
+    model.part.streams.map((stream) => [stream.name, duration(stream.lateness), ...["rows", "late", "waiting", "quarantined", "given_up"].map((name) => count(stream[name])), moment(stream.clock)])));
   const detectors = model.part.query.detectors ?? [];
   if (detectors.length) {
     place.append(html("h3", {}, "Detectors: how much earlier than its trigger an event may be dated (D)"));
