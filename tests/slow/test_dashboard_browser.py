@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 playwright = pytest.importorskip("playwright.sync_api")
+WAIT = 180_000
 CHROMIUM = shutil.which("chromium")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on the path")
 
@@ -43,6 +44,10 @@ def busiest(page: Any) -> float:
     return max(float(share) for share in re.findall(r": ([\d.]+) of the mean", label))
 
 
+def wait_for_batch(page: Any, shown: str) -> None:
+    playwright.expect(page.locator("#shown")).to_have_text(re.compile(f"^{shown}$"), timeout=WAIT)
+
+
 def open_page(browser: Any, url: str, **options: Any) -> tuple[Any, list[str]]:
     page = browser.new_page(**options)
     wrong: list[str] = []
@@ -62,22 +67,21 @@ def test_a_join_adapts_before_one_s_eyes(workers_4: SparkSession, tmp_path: Path
         joined = join_calls(spark, tmp_path, name="hits")
         writer = joined.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c"))
         query = writer.queryName("live").start()
-        page.wait_for_selector("text=live runs", timeout=60_000)
-        page.wait_for_function("document.querySelector('#shown').textContent.startsWith('3 ')", timeout=60_000)
+        page.wait_for_selector("text=live runs", timeout=WAIT)
+        wait_for_batch(page, r"3 \(newest\)")
         assert page.locator("#decisions").count() == 0
         assert busiest(page) < 1.3
         write_calls(tmp_path, batches=range(4, 12), rows=4000, hot_from=4)
-        page.wait_for_selector(f"#keys >> text={HOT}", timeout=60_000)
-        page.wait_for_selector("#decisions >> text=promote", timeout=60_000)
-        page.wait_for_function("document.querySelector('#shown').textContent.startsWith('11 ')", timeout=60_000)
+        page.wait_for_selector(f"#keys >> text={HOT}", timeout=WAIT)
+        page.wait_for_selector("#decisions >> text=promote", timeout=WAIT)
+        wait_for_batch(page, r"11 \(newest\)")
         assert f"promote {HOT}" in page.locator("#decisions").inner_text()
         assert f"Hot key {HOT}: grid" in page.locator("#groups").inner_text()
         level = busiest(page)
         page.locator("#at").focus()
         for _ in range(6):
             page.keyboard.press("ArrowLeft")
-        page.wait_for_function("document.querySelector('#shown').textContent === '5'")
-        page.wait_for_timeout(600)
+        wait_for_batch(page, "5")
         assert busiest(page) > 1.3 * level
         page.locator("#newest").click()
         query.stop()

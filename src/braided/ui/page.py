@@ -12,11 +12,13 @@ from importlib.resources import files
 
 from braided.operator.contract import Json
 
-PAGE, STYLE, SCRIPTS = "dashboard.html", "dashboard.css", ("drawing.js", "sections.js", "dashboard.js")
+PAGE, ICON, STYLE = "dashboard.html", "icon.svg", "dashboard.css"
+SCRIPTS = ("drawing.js", "sections.js", "dashboard.js")
 TYPES = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
 }
 # Nothing from anywhere else, nothing inline, no frame around it.
 POLICY = (
@@ -39,7 +41,8 @@ def whole_page(events: Sequence[Json], text: str) -> str:
     # In a script element only these end it, or begin a comment.
     data = json.dumps(list(events), separators=(",", ":")).replace("<", "\\u003c").replace(">", "\\u003e")
     page = asset(PAGE).decode()
-    links = [f'<link rel="stylesheet" href="{STYLE}">', *(f'<script defer src="{name}"></script>' for name in SCRIPTS)]
+    links = [f'<link rel="icon" href="{ICON}">', f'<link rel="stylesheet" href="{STYLE}">']
+    links += [f'<script defer src="{name}"></script>' for name in SCRIPTS]
     for link in links:
         assert link in page
         page = page.replace(link + "\n", "")

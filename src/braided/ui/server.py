@@ -19,7 +19,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from braided.errors import OptionError
 from braided.ui.history import History
-from braided.ui.page import PAGE, POLICY, SCRIPTS, STYLE, TYPES, asset
+from braided.ui.page import ICON, PAGE, POLICY, SCRIPTS, STYLE, TYPES, asset
 
 # Each holds a thread; browsers open one a tab.
 MOST_READERS = 32
@@ -111,7 +111,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self._answer(401, b"open the address with its token, as braided printed it\n")
         elif address.path == "/events":
             self._send_events()
-        elif (name := address.path.removeprefix("/") or PAGE) in (PAGE, STYLE, *SCRIPTS):
+        elif (name := address.path.removeprefix("/") or PAGE) in (PAGE, ICON, STYLE, *SCRIPTS):
             self._answer(200, asset(name), {"Content-Type": TYPES[name[name.rindex(".") :]]})
         else:
             self._answer(404, b"there is no such page\n")
