@@ -36,6 +36,7 @@ project = "Braided"
 copyright = "the authors of Braided"
 version = release = {version!r}
 extensions = ["myst_parser"]
+highlight_language = "none"
 html_theme = "furo"
 html_title = "Braided"
 html_copy_source = False
