@@ -6,8 +6,10 @@ import contextlib
 import http.client
 import json
 import re
+import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -293,6 +295,7 @@ def test_the_page_of_a_file_fetches_nothing_and_runs_nothing_of_its_data() -> No
     data = re.search(r'<script type="application/json" id="history">(.*?)</script>', page, re.DOTALL)
     assert data is not None
     assert json.loads(data[1]) == events
+    assert "<" not in data[1], "a comment in a script element would go on beyond its end"
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)
     assert policy is not None
     assert "unsafe" not in policy[1]
@@ -357,9 +360,6 @@ def test_a_control_directory_has_a_report_too(tmp_path: Path, capsys: pytest.Cap
 
 
 def test_dash_follows_a_history_until_it_is_stopped(tmp_path: Path) -> None:
-    import signal
-    import sys
-
     writer = HistoryWriter(tmp_path)
     for event in run_events(1):
         writer.add(event)
@@ -420,6 +420,24 @@ def test_benchmarks_run_and_their_figures_become_a_table(
     assert main(["bench", "--json", "quick"]) == 3
     assert json.loads(capsys.readouterr().out) == {"engines": {"a": {"s": 1.5}}, "words": []}
     assert table_of({"a": {"b": {"c": {"d": 1234}}}}) == ["a", "  b        d", "    c  1,234"]
+
+
+def test_a_benchmark_is_stopped_by_an_interrupt(tmp_path: Path) -> None:
+    (tmp_path / "benchmarks").mkdir()
+    (tmp_path / "benchmarks" / "workloads.py").write_text("")
+    (tmp_path / "benchmarks" / "long.py").write_text(
+        'import sys, time\nif __name__ == "__main__":\n    print("begun", file=sys.stderr, flush=True)\n    time.sleep(600)\n'
+    )
+    command = [sys.executable, "-m", "braided.cli", "bench", "long"]
+    running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    try:
+        assert running.stderr is not None
+        assert running.stderr.readline() == "begun\n"
+        running.send_signal(signal.SIGINT)
+        assert running.communicate(timeout=60)[1] == "braided bench: stopped\n"
+        assert running.returncode == 130
+    finally:
+        running.kill()
 
 
 def test_a_reader_that_waits_hears_at_once() -> None:
