@@ -50,10 +50,11 @@ class Watch:
 
     def begin(self) -> None:
         """Follow, and catch up with the queries that run."""
-        self._registry.followers.append(self)
-        for query in self._spark.streams.active:
-            for progress in query.recentProgress:
-                self.progressed(progress, {})
+        with self._lock:  # what is new waits until what was before is told
+            self._registry.followers.append(self)
+            for query in self._spark.streams.active:
+                for progress in query.recentProgress:
+                    self.progressed(progress, {})
 
     def end(self) -> None:
         """Hear of nothing more but what is on its way: Spark tells of the last batch and of the end a little later."""
