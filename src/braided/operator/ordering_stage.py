@@ -35,6 +35,7 @@ from braided.operator.blocks import Blocks
 from braided.operator.contract import Json, TimedStreams, Work
 from braided.operator.rows import Index, Rows, Times, in_order, together
 from braided.operator.waiting import Waiting
+from braided.routing.sorting import time_order
 from braided.time.clocks import MAX_TIME, MIN_TIME
 from braided.time.quarantine import Quarantine
 from braided.time.stream_clock import StreamClock, all_safe, update_all
@@ -229,7 +230,7 @@ def merged_order(times: Sequence[Times]) -> Index | None:
     """
     if sum(len(of_side) > 0 for of_side in times) <= 1:
         return None
-    return np.argsort(np.concatenate(times), kind="stable")
+    return time_order(np.concatenate(times))
 
 
 def _labelled(values: dict[str, list[int]], labels: Sequence[str]) -> dict[str, int]:
@@ -247,15 +248,32 @@ def _before(heads: list[tuple[Rows, Times]], cut: int, schema: pa.Schema) -> Row
             heads[at] = rows.slice(stop), times[stop:]
     if len(parts) <= 1:
         return together(parts, schema)
-    return in_order(together(parts, schema), np.concatenate(moments))[0]
+    # Most rows are usually of one part, after all of the others, and in order.
+    longest = max(range(len(parts)), key=lambda part: moments[part][-1])
+    others = max(times[-1] for part, times in enumerate(moments) if part != longest)
+    end = int(np.searchsorted(moments[longest], others, side="right"))
+    rest = parts[longest].slice(end)
+    parts[longest], moments[longest] = parts[longest].slice(0, end), moments[longest][:end]
+    merged = in_order(together(parts, schema), np.concatenate(moments))[0]
+    return together([merged, rest], schema) if len(rest) else merged
 
 
 def _cuts(moments: list[Times]) -> Iterator[int]:
     """Yield times, ascending, with about a piece of rows up to each from the one before; the last covers all."""
     if not moments:
         return
-    total = sum(map(len, moments))
-    if total > _PIECE_ROWS:
-        everything = np.sort(np.concatenate(moments), kind="stable")
-        yield from np.unique(everything[_PIECE_ROWS - 1 : -1 : _PIECE_ROWS]).tolist()
-    yield max(int(times[-1]) for times in moments)
+    last = max(int(times[-1]) for times in moments)
+    low = min(int(times[0]) for times in moments)
+    cut = low - 1
+    for rows in range(_PIECE_ROWS, sum(map(len, moments)), _PIECE_ROWS):
+        high = last
+        while low < high:
+            middle = (low + high) // 2
+            if sum(int(np.searchsorted(times, middle, side="right")) for times in moments) >= rows:
+                high = middle
+            else:
+                low = middle + 1
+        if cut < low < last:
+            yield low
+            cut = low
+    yield last

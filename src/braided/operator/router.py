@@ -225,11 +225,14 @@ def _pack(
             group += routes.primary & late[routes.rows]
     elif late is not None:
         group += late
-    small = np.uint16 if workers * purposes < 1 << 16 else np.int64  # 16 bits: numpy sorts by radix
-    order = np.argsort(group.astype(small), kind="stable")
-    bounds = np.searchsorted(group[order], np.arange(workers * purposes + 1)).tolist()
-    rows = admitted.rows.take(pa.array(order if routes.rows is None else routes.rows[order]))
-    tags = None if routes.tags is None or not routes.tags.any() else routes.tags[order]
+    rows, tags = admitted.rows, routes.tags if routes.tags is not None and routes.tags.any() else None
+    if routes.rows is not None or (group[1:] < group[:-1]).any():
+        small = np.uint16 if workers * purposes < 1 << 16 else np.int64  # 16 bits: numpy sorts by radix
+        order = np.argsort(group.astype(small), kind="stable")
+        group = group[order]
+        rows = rows.take(pa.array(order if routes.rows is None else routes.rows[order]))
+        tags = None if tags is None else tags[order]
+    bounds = np.searchsorted(group, np.arange(workers * purposes + 1)).tolist()
     side, task, seq = at
     for worker in range(workers):
         ends = bounds[worker * purposes : (worker + 1) * purposes + 1]

@@ -14,6 +14,7 @@ from braided.operator.blocks import BLOCK_BYTES, parts_of
 from braided.operator.contract import Block
 from braided.routing.content import row_hashes
 from braided.routing.routes import TAG
+from braided.routing.sorting import time_order
 
 ARRIVED, PROBE = "__braided_arrived", "__braided_probe"
 _FIELDS = [pa.field(TAG, pa.int32()), pa.field(ARRIVED, pa.int64()), pa.field(PROBE, pa.int8())]
@@ -137,13 +138,14 @@ def in_order(rows: Rows, times: Times) -> tuple[Rows, Times]:
 
     Nested columns are not part of the content; rows that differ only there stay as they came.
     """
-    order = np.argsort(times, kind="stable") if (times[1:] < times[:-1]).any() else None
+    order = time_order(times) if (times[1:] < times[:-1]).any() else None
     ordered = times if order is None else times[order]
-    tied = np.zeros(len(times), np.bool_)
-    tied[1:] = ordered[1:] == ordered[:-1]
-    tied[:-1] |= tied[1:]
-    at = np.flatnonzero(tied)
-    if len(at):
+    same = ordered[1:] == ordered[:-1]
+    if same.any():
+        tied = np.zeros(len(times), np.bool_)
+        tied[1:] = same
+        tied[:-1] |= same
+        at = np.flatnonzero(tied)
         order = np.arange(len(times)) if order is None else order
         among = rows.rows.take(pa.array(order[at]))
         order[at] = order[at][np.lexsort((row_hashes(among), ordered[at]))]
