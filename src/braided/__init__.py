@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from braided.api import (
+    dashboard,
     deploy,
     detect,
     explain,
@@ -25,7 +26,7 @@ from braided.api import (
     write_files,
 )
 from braided.detection.detector import Detector, KeyedDetector
-from braided.errors import BraidedError, ControlError, DetectorError, OptionError, StateError, TopicError
+from braided.errors import BraidedError, ControlError, DetectorError, HistoryError, OptionError, StateError, TopicError
 from braided.spark.conf import FAST_START, SPARK_CONF
 from braided.specs.detect import Pattern
 from braided.specs.group import Join
@@ -56,6 +57,7 @@ __all__ = [
     "ControlError",
     "Detector",
     "DetectorError",
+    "HistoryError",
     "Join",
     "KeyedDetector",
     "Lateness",
@@ -64,6 +66,7 @@ __all__ = [
     "StateError",
     "TopicError",
     "__version__",
+    "dashboard",
     "deploy",
     "detect",
     "explain",

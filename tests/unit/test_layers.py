@@ -26,7 +26,7 @@ LAYERS = (
     ("aggregates", "detection"),
     ("specs", "jobs"),
     ("compile",),
-    ("sqltext",),
+    ("sqltext", "ui"),
     ("local", "spark", "peers"),
     ("api", "daemon", "testing"),
     ("workloads",),

@@ -43,7 +43,9 @@ def start_job(spark: SparkSession, job: Job, *, once: bool = False) -> Streaming
     sink = job.sink
     if sink.format == TOPIC:
         assert sink.path is not None
-        return write_files(frame, sink.path, checkpoint=job.checkpoint, trigger=trigger, name=job.name)
+        return write_files(
+            frame, sink.path, checkpoint=job.checkpoint, trigger=trigger, name=job.name, compact=False, keep=None
+        )
     writer = frame.writeStream.format(sink.format).outputMode(sink.mode).queryName(job.name).options(**sink.options)
     writer = writer.option("checkpointLocation", job.checkpoint)
     if trigger is not None:

@@ -113,14 +113,20 @@ def explain_frame(frame: DataFrame) -> str:
 
 def explain_operator(watched: Watched) -> list[str]:
     """Return what one operator does, how its rows are laid over workers, and what else there is to say of it."""
-    lines = [f"{watched.name}: {describe(watched.plan)}"]
+    first, *notes = explain_plan(watched)
+    lines = [first]
     if watched.plan.joined is not None:
         control = watched.routing.control
         table = watched.routing.table if control is None else control.newest()
         lines += routing_lines(describe_routing(table, watched))
         adapts = "fixed: give control= to let it adapt" if control is None else f"adapts by {control.location}"
         lines.append(f"    {adapts}")
-    lines += [f"    {note}" for note in watched.notes]
+    return lines + notes
+
+
+def explain_plan(watched: Watched) -> list[str]:
+    """Return what one operator does, whatever its routing."""
+    lines = [f"{watched.name}: {describe(watched.plan)}", *(f"    {note}" for note in watched.notes)]
     if watched.plan.residual is not None:
         lines.append(f"    where={watched.plan.residual.where!r} runs in Spark: {watched.plan.residual.why}")
     return lines

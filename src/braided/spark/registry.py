@@ -17,9 +17,9 @@ import threading
 import uuid
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark.sql.streaming import StreamingQueryListener
 
@@ -27,6 +27,7 @@ from braided.balance.controller import Controller
 from braided.balance.observation import observe
 from braided.compile.plan import Plan
 from braided.durations import show_duration
+from braided.operator.contract import Json
 from braided.operator.report import Report
 from braided.spark.dataflow import METRIC
 from braided.spark.routing import Routing
@@ -65,14 +66,14 @@ class Watched:
     warned: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def on_progress(self, progress: Any, metric: str) -> None:
-        """Take a batch's reports; decide, publish, log."""
+    def on_progress(self, progress: Any, metric: str) -> list[Json]:
+        """Take a batch's reports; decide, publish, log. Return the decisions."""
         control, joined = self.routing.control, self.plan.joined
         if control is None or joined is None:
-            return
+            return []
         with self.lock:
             if control.owner() != str(progress.id) or progress.batchId <= self.last_batch:
-                return
+                return []
             metrics = progress.observedMetrics
             reports = [
                 [json.loads(text) for text in metrics[f"{METRIC}{metric}:{part}"]["reports"]]
@@ -81,7 +82,7 @@ class Watched:
             batch_ms = float(progress.durationMs.get("triggerExecution", 0)) or 1.0
             seen = observe(progress.batchId, batch_ms, self.routing.workers, *reports)
             if seen is None:
-                return
+                return []
             self.last_batch = progress.batchId
             if self.controller is None or self.controller.table.version < seen.version:
                 self.controller = self.make_controller(
@@ -93,10 +94,12 @@ class Watched:
             if after is not before and not control.publish(after):
                 _log.warning("control=%r: table %d exists already; going on from it", control.location, after.version)
                 self.controller = None
-                return
-            control.log([self._named(decision.to_json()) for decision in decisions])
+                return []
+            named = [self._named(decision.to_json()) for decision in decisions]
+            control.log(named)
             if progress.batchId % _PRUNE_EVERY == 0:
                 self._prune(progress.batchId)
+            return named
 
     def warn_of_late_rows(self, progress: Any, metric: str) -> None:
         """Say once that rows came later than a lateness that nobody chose."""
@@ -127,11 +130,25 @@ class Watched:
             self.routing.control.prune(batch - _KEPT_BATCHES, oldest)
 
 
+class Follower(Protocol):
+    """Hears what a registry hears, after the controllers; see `StreamingQueryListener` for the events."""
+
+    def started(self, event: Any) -> None:
+        """Hear of a query that starts, which waits until this returns."""
+
+    def progressed(self, progress: Any, decisions: Mapping[str, Sequence[Json]]) -> None:
+        """Hear of a batch, and of what was decided after it for each operator, by its metric."""
+
+    def ended(self, event: Any) -> None:
+        """Hear of a query that ended."""
+
+
 class Registry(StreamingQueryListener):  # type: ignore[misc]
     """The operators of one session, by their metrics. A controller is made by `make_controller`."""
 
     def __init__(self, make_controller: ControllerFactory = Controller) -> None:
         self.make_controller = make_controller
+        self.followers: list[Follower] = []
         self._operators: OrderedDict[str, Watched] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -154,7 +171,8 @@ class Registry(StreamingQueryListener):  # type: ignore[misc]
             return [watched for watched in self._operators.values() if watched.number in set(numbers)]
 
     def onQueryStarted(self, event: Any) -> None:
-        """Nothing to do: what a query has shows in its first progress."""
+        """Pass it on: what a query has shows in its first progress."""
+        self._tell(lambda follower: follower.started(event))
 
     def onQueryIdle(self, event: Any) -> None:
         """Nothing to do."""
@@ -164,10 +182,12 @@ class Registry(StreamingQueryListener):  # type: ignore[misc]
         with self._lock:
             for watched in self._operators.values():
                 watched.queries.discard(str(event.runId))
+        self._tell(lambda follower: follower.ended(event))
 
     def onQueryProgress(self, event: Any) -> None:
         """Let no error out: the query must not depend on its controller."""
         progress = event.progress
+        decisions: dict[str, list[Json]] = {}
         for metric in metrics_of(progress):
             with self._lock:
                 watched = self._operators.get(metric)
@@ -177,9 +197,17 @@ class Registry(StreamingQueryListener):  # type: ignore[misc]
                 watched.queries.add(str(progress.runId))
             try:
                 watched.warn_of_late_rows(progress, metric)
-                watched.on_progress(progress, metric)
+                decisions[metric] = watched.on_progress(progress, metric)
             except Exception:
                 _log.exception("join %r: the controller failed on a batch; the routing stays as it is", watched.name)
+        self._tell(lambda follower: follower.progressed(progress, decisions))
+
+    def _tell(self, tell: Callable[[Follower], None]) -> None:
+        for follower in tuple(self.followers):
+            try:
+                tell(follower)
+            except Exception:
+                _log.exception("%s failed on an event of a query", type(follower).__name__)
 
 
 _REGISTRIES: weakref.WeakKeyDictionary[SparkSession, Registry] = weakref.WeakKeyDictionary()
