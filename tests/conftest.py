@@ -95,6 +95,8 @@ def spark_session(tmp_path_factory: pytest.TempPathFactory, cache_dir: str) -> I
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.streaming.noDataMicroBatches.enabled": "true",
+        # Tests of adaptive routing ask for it.
+        "spark.braided.control": "false",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": "4g",

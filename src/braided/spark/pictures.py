@@ -12,6 +12,7 @@ from braided.spark.dataflow import METRIC
 from braided.spark.plans import kind_of
 from braided.spark.progress import explain_operator
 from braided.spark.registry import registry_of
+from braided.spark.sessions import refuse_connect
 from braided.spark.tasks import REPORT
 
 if TYPE_CHECKING:
@@ -25,8 +26,7 @@ _FILES = "path, modificationTime, length, content"
 
 def draw_frame(frame: DataFrame) -> str:
     """Return the picture of a DataFrame's query as SVG."""
-    if not hasattr(frame, "_jdf"):
-        raise OptionError(f"df={type(frame).__name__}: give a Spark DataFrame")
+    refuse_connect(frame, "svg")
     [*above] = _boxes(frame._jdf.queryExecution().analyzed(), frame)
     return draw(Box("result", "spark", [", ".join(frame.columns)], above))
 
