@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -58,10 +59,11 @@ def main(root: Path) -> None:
     marked = left.withWatermark("ts", "5 seconds")
     answers["columns"] = braided.join(marked, right, on="k", time="ts", within="10 seconds").columns
     answers["refused"] = []
-    for refused in (
+    attempts: list[Callable[[], Any]] = [
         lambda: braided.sql(spark, "SELECT 1", {"left": left}),
         lambda: braided.write_files(left, root / "topic", checkpoint=root / "check-topic"),
-    ):
+    ]
+    for refused in attempts:
         try:
             refused()
         except braided.OptionError as error:
