@@ -53,6 +53,20 @@ def test_operators_that_cannot_be_told_apart_stay_as_they_are(
     assert all(len(each) > 1 for each in tables)
 
 
+def test_a_moved_checkpoint_finds_its_directory(spark: SparkSession, tmp_path: Path, root: Path) -> None:
+    write_streams(tmp_path, files=6, rows=200, seed=44)
+    hide(tmp_path, first=3)
+    result = joined(spark, tmp_path)
+    query = run_to_end(result, tmp_path / "check", tmp_path / "out")
+    hide(tmp_path, first=0)
+    (tmp_path / "check").rename(tmp_path / "moved")
+    (tmp_path / "check").symlink_to(tmp_path / "moved")  # Spark remembers the path of the state's schema
+    run_to_end(result, tmp_path / "moved", tmp_path / "out")
+    [folder] = (root / str(query.id)).glob("join-*")
+    assert len(list((folder / "pins").iterdir())) == 6
+    assert committed(spark, tmp_path) == expected(tmp_path)
+
+
 def test_a_copy_of_a_checkpoint_does_not_share_the_routing(spark: SparkSession, tmp_path: Path, root: Path) -> None:
     write_streams(tmp_path, files=6, rows=200, seed=42)
     hide(tmp_path, first=3)

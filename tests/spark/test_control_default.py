@@ -23,8 +23,8 @@ __all__ = ["root"]
 def test_a_checkpoint_finds_its_directory_and_says_which_to_bring(
     spark: SparkSession, tmp_path: Path, root: Path
 ) -> None:
-    write_streams(tmp_path, files=6, rows=200, seed=21)
-    hide(tmp_path, first=3)
+    write_streams(tmp_path, files=4, rows=200, seed=21)
+    hide(tmp_path, first=2)
     result = joined(spark, tmp_path, name="hits")
     query = run_to_end(result, tmp_path / "check", tmp_path / "out")
     [folder] = (root / str(query.id)).glob("hits-*")
@@ -40,7 +40,7 @@ def test_a_checkpoint_finds_its_directory_and_says_which_to_bring(
     (tmp_path / "away").rename(root)
     run_to_end(result, tmp_path / "check", tmp_path / "out")
     pins = [json.loads(pin.read_bytes())["version"] for pin in (folder / "pins").iterdir()]
-    assert len(set(pins)) >= 4, "the routing hardly changed"
+    assert len(set(pins)) >= 3, "the routing hardly changed"
     assert committed(spark, tmp_path) == expected(tmp_path)
 
 
