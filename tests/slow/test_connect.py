@@ -14,9 +14,9 @@ CLIENT = Path(__file__).parents[1] / "connect_query.py"
 
 
 def test_joins_work_on_spark_connect(tmp_path: Path) -> None:
-    write_streams(tmp_path, files=6, rows=300, seed=31)
+    write_streams(tmp_path, files=4, rows=300, seed=31)
     done = subprocess.run(
-        [sys.executable, str(CLIENT), str(tmp_path)], capture_output=True, text=True, timeout=300, check=False
+        [sys.executable, str(CLIENT), str(tmp_path)], capture_output=True, text=True, timeout=600, check=False
     )
     assert done.returncode == 0, done.stderr[-3000:]
     answers = json.loads((tmp_path / "answers.json").read_text())
@@ -29,7 +29,8 @@ def test_joins_work_on_spark_connect(tmp_path: Path) -> None:
     assert "fixed: set spark.braided.control to a path" in answers["fixed"]["explained"]
     assert f"adapts by {tmp_path}/control" in answers["adapts"]["explained"]
     assert answers["adapts"]["report"]["routing"]["control"] == f"{tmp_path}/control"
-    assert len(list((tmp_path / "control" / "pins").iterdir())) >= 6
+    pins = [json.loads(pin.read_bytes())["version"] for pin in (tmp_path / "control" / "pins").iterdir()]
+    assert len(set(pins)) >= 2, "the routing never changed"
     assert answers["columns"] == ["k", "ts", "id", "ts_right", "id_right"]
     assert "the routing is fixed" in answers["said"]
     assert "write withWatermark('ts', '15000 milliseconds')" in answers["said"]

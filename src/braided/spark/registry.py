@@ -328,7 +328,12 @@ def reports_of(progress: Any, metric: str, part: str) -> list[Json]:
 def reports_text(progress: Any, metric: str, part: str) -> Sequence[str]:
     """Return the same as text, none for an operator that a batch did not run."""
     row = progress.observedMetrics.get(f"{METRIC}{metric}:{part}")
-    return row["reports"] if row is not None else ()
+    if row is None:
+        return ()
+    # Spark Connect hands over a row as its parts: its values, and a schema.
+    found = row.asDict()
+    texts: Sequence[str] = found["reports"] if "reports" in found else found["values"][0]
+    return texts
 
 
 def name_of(metric: str) -> str:

@@ -46,7 +46,7 @@ class Routing:
         """Return the control directory of a query."""
         return self.control.directory(query, self.operator) if isinstance(self.control, ControlRoot) else self.control
 
-    def table_of(self, batch: int, query: str, run: str | None, join: str) -> RoutingTable:
+    def table_of(self, batch: int, query: str, join: str, run: str | None = None) -> RoutingTable:
         """Return the table of a batch of a query, in one of its runs."""
         control = self.directory(query)
         if control is None:

@@ -172,7 +172,7 @@ class RouteTask:
         query = context.getLocalProperty(_QUERY) if context is not None else None
         if batch is None or query is None:
             raise BraidedError("control=: only a streaming query can use it; this plan runs outside of one")
-        return self._routing.table_of(int(batch), query, context.getLocalProperty(_RUN), join)
+        return self._routing.table_of(int(batch), query, join, context.getLocalProperty(_RUN))
 
 
 def _packet_rows(packets: list[Packet], ids: tuple[int, ...]) -> pa.RecordBatch:
