@@ -60,6 +60,10 @@ def main(root: Path) -> None:
         rows = spark.read.parquet(str(root / name)).select("id", "id_right").collect()
         report = braided.report(query, name).to_dict()
         answers[name] = {"rows": [tuple(row) for row in rows], "explained": shown.getvalue(), "report": report}
+    ordered = braided.order(left, time="ts", key="k", lateness="5 seconds")
+    query = ordered.writeStream.format("parquet").option("checkpointLocation", str(root / "check-ordered"))
+    query.trigger(availableNow=True).start(str(root / "ordered")).awaitTermination()
+    answers["ordered"] = spark.read.parquet(str(root / "ordered")).where("not late").count()
     marked = left.withWatermark("ts", "5 seconds")
     answers["columns"] = braided.join(marked, right, on="k", time="ts", within="10 seconds").columns
     answers["refused"] = []
