@@ -22,6 +22,7 @@ from pyspark.sql.types import StructField, StructType
 
 from braided.direct.places import is_remote, local_path
 from braided.direct.topic import Topic, TopicWriter, create_topic, digest
+from braided.direct.upkeep import Upkeep
 from braided.direct.writing import DataFile, FileTarget, batch_folder
 from braided.durations import Duration, parse_duration
 from braided.errors import OptionError
@@ -49,6 +50,8 @@ def write_files(
     checkpoint: str | os.PathLike[str],
     trigger: Duration | None,
     name: str | None,
+    compact: bool,
+    keep: int | None,
 ) -> StreamingQuery:
     """See `braided.write_files`."""
     refuse_connect(frame, "braided.write_files")
@@ -64,6 +67,7 @@ def write_files(
         raise OptionError(f"df: two of its columns share a name: {', '.join(frame.columns)}; rename one")
     plain = StructType([StructField(field.name, field.dataType, True) for field in frame.schema.fields])
     topic = create_topic(path, plain.json())
+    upkeep = Upkeep(topic, compact=compact, keep=keep)
     marks = {
         field.name: {m: field.metadata[m] for m in (DELAY, BEHIND) if m in (field.metadata or {})}
         for field in frame.schema.fields
@@ -75,7 +79,8 @@ def write_files(
     if files is None:
         wired = frame.toDF(*wire_names(len(frame.columns)))
         files = wired.mapInArrow(WriteTask(target, schema), FILES_DDL)
-    writer = files.writeStream.foreachBatch(Commit(session, topic, checkpoint)).option("checkpointLocation", checkpoint)
+    commit = Commit(session, topic, checkpoint, upkeep)
+    writer = files.writeStream.foreachBatch(commit).option("checkpointLocation", checkpoint)
     if name is not None:
         writer = writer.queryName(name)
     if trigger == NOW:
@@ -109,10 +114,11 @@ class WriteTask:
 class Commit:
     """What the driver does with a batch: run it, and commit the files that its tasks named."""
 
-    def __init__(self, session: SparkSession, topic: Topic, checkpoint: str) -> None:
+    def __init__(self, session: SparkSession, topic: Topic, checkpoint: str, upkeep: Upkeep) -> None:
         self._session = session
         self._topic = topic
         self._checkpoint = checkpoint
+        self._upkeep = upkeep
         self._writer: TopicWriter | None = None
 
     def __call__(self, files: DataFrame, batch: int) -> None:
@@ -124,6 +130,7 @@ class Commit:
         rows = files.collect()
         named = [DataFile(row["name"], row["rows"], row["bytes"]) for row in rows if row["name"] is not None]
         self._writer.commit(batch, digest("\n".join(offsets)), sorted(named, key=lambda file: file.name))
+        self._upkeep.after_batch()
 
     def _read(self, name: str) -> str:
         """Return a file of the checkpoint."""
