@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from routing_cases import RandomController
-from streams import file_stream
+from streams import file_stream, run_to_end
 
 import braided
 from braided.spark.control import CONTROL
@@ -16,6 +16,7 @@ from braided.spark.registry import registry_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
 
 DDL = "k long, ts timestamp, id long"
 
@@ -44,3 +45,10 @@ def hide(root: Path, first: int) -> None:
         source, target = (root / side, root / "hidden" / side) if first else (root / "hidden" / side, root / side)
         for path in sorted(source.iterdir())[first:]:
             path.rename(target / path.name)
+
+
+def run_and_hear(spark: SparkSession, result: DataFrame, checkpoint: Path, output: Path) -> StreamingQuery:
+    """Process everything available, and let the driver hear of it: its listeners come after the query."""
+    query = run_to_end(result, checkpoint, output)
+    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
+    return query

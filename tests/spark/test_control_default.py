@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from control_roots import hide, joined, root
+from control_roots import hide, joined, root, run_and_hear
 from crashes import committed, expected, write_streams
 from streams import run_to_end
 
@@ -28,7 +28,7 @@ def test_a_checkpoint_finds_its_directory_and_says_which_to_bring(
     write_streams(tmp_path, files=3, rows=200, seed=21)
     hide(tmp_path, first=1)
     result = joined(spark, tmp_path, name="hits")
-    query = run_to_end(result, tmp_path / "check", tmp_path / "out")
+    query = run_and_hear(spark, result, tmp_path / "check", tmp_path / "out")
     [folder] = (root / str(query.id)).glob("hits-*")
     routing = braided.report(query).routing
     assert routing is not None
