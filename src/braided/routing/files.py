@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import shutil
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -38,6 +39,9 @@ class Files(Protocol):
 
     def delete(self, name: str) -> None:
         """Delete a file if it exists."""
+
+    def clear(self, folder: str) -> None:
+        """Delete a folder with all that is in it, if it exists."""
 
 
 @lru_cache(maxsize=64)
@@ -153,6 +157,10 @@ class LocalFiles:
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             (self._root / name).unlink()
 
+    def clear(self, folder: str) -> None:
+        """See `Files`."""
+        shutil.rmtree(self._root / folder, ignore_errors=True)
+
 
 def _opener(private: bool) -> Callable[[str, int], int]:
     return lambda path, flags: os.open(path, flags, 0o600 if private else 0o666)
@@ -254,3 +262,8 @@ class RemoteFiles:
         """See `Files`."""
         with self._reached("delete", name), contextlib.suppress(FileNotFoundError):
             self._system.rm_file(self._path(name))
+
+    def clear(self, folder: str) -> None:
+        """See `Files`."""
+        with self._reached("delete", folder), contextlib.suppress(FileNotFoundError):
+            self._system.rm(self._path(folder), recursive=True)

@@ -31,6 +31,7 @@ from braided.spark.dataflow import METRIC
 from braided.spark.inputs import arrow_of
 from braided.spark.plans import id_of, kind_of, picked_columns
 from braided.spark.registry import registry_of
+from braided.spark.sessions import refuse_connect
 from braided.spark.tasks import FILES_DDL, REPORT, Unpack, WrittenResult, batch_number, file_rows, settle, wire_names
 from braided.spark.watermark import BEHIND, DELAY
 
@@ -53,6 +54,7 @@ def write_files(
     keep: int | None = None,
 ) -> StreamingQuery:
     """See `braided.write_files`."""
+    refuse_connect(frame, "braided.write_files")
     if not frame.isStreaming:
         raise OptionError("df: is no stream; df.write.parquet writes a table")
     path, checkpoint = os.fspath(path), os.fspath(checkpoint)
