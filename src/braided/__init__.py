@@ -35,7 +35,7 @@ from braided.time.lateness import Lateness
 from braided.version import __version__
 
 if TYPE_CHECKING:
-    from braided import local, testing
+    from braided import kafka, local, testing
     from braided.buffers.policies.age import AGE
     from braided.buffers.policies.auto import AUTO
     from braided.buffers.policies.fifo import FIFO
@@ -75,6 +75,7 @@ __all__ = [
     "forget_control",
     "join",
     "join_group",
+    "kafka",
     "local",
     "match",
     "merge",
@@ -103,7 +104,7 @@ _LATER = {
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("local", "testing"):
+    if name in ("kafka", "local", "testing"):
         return importlib.import_module(f"braided.{name}")
     if name in _LATER:
         module, attribute = _LATER[name]

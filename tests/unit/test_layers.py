@@ -16,6 +16,7 @@ ROOT = Path(braided.__file__).parent
 # From the bottom to the top. Packages of one line do not import each other.
 LAYERS = (
     ("errors", "compiled", "version", "picture"),
+    ("sequence",),
     ("predicates",),
     ("durations",),
     ("typing",),
@@ -28,7 +29,7 @@ LAYERS = (
     ("compile",),
     ("sqltext", "ui"),
     ("local", "spark", "peers"),
-    ("api", "daemon", "testing"),
+    ("api", "daemon", "kafka", "testing"),
     ("workloads",),
     ("cli",),
 )

@@ -1,4 +1,4 @@
-"""The command line: `braided demo`, `run`, `check`, `explain`, `dash`, `report`, `bench`, `doctor`."""
+"""The command line: `braided demo`, `run`, `check`, `explain`, `dash`, `report`, `bench`, `doctor`, `cluster`."""
 
 from braided.cli.arguments import main
 

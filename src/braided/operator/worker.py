@@ -64,11 +64,9 @@ def run_worker(
     book = _load_book(store, operator, task)
     _check_table(book, table, task.control)
     streams = _sum_streams(headers, operator)
-    results = operator.process(
-        Work(task.worker, blocks, streams, task.watched, task.final, task.moment),
-        book["state"],
-        Blocks(store, task.worker, book["blocks"]),
-    )
+    stored = Blocks(store, task.worker, book["blocks"])
+    work = Work(task.worker, blocks, streams, task.watched, task.final, task.moment)
+    results = operator.process(work, book["state"], stored)
     if task.hand_on is not None:
         known = book.get("lateness")
         results = append_delay(results, None if known is None else task.hand_on.delay(known))
@@ -76,6 +74,8 @@ def run_worker(
     counts = {
         "rows": sum(block.rows.num_rows for block in blocks),
         "cpu_ms": round(1000 * (time.process_time() - started)),
+        "state_reads": stored.reads,
+        "cached_reads": stored.cached,
         **outcome.counts,
     }
     book["state"] = outcome.state

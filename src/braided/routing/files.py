@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 import shutil
@@ -14,6 +15,7 @@ from typing import Any, Protocol
 from braided.errors import BraidedError, ControlError, TopicError
 
 _ATTEMPTS = 3
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Files(Protocol):
@@ -128,10 +130,19 @@ class LocalFiles:
         private = self._is_private()
         path.parent.mkdir(mode=0o700 if private else 0o777, parents=True, exist_ok=True)
         temporary = path.parent / f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}"
-        with open(temporary, "xb", opener=_opener(private)) as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        try:
+            with open(temporary, "xb", opener=_opener(private)) as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            temporary.unlink(missing_ok=True)
+            if error.errno not in _FULL:
+                raise
+            raise self._error(
+                f"{self._where}: cannot write {path.relative_to(self._root)}: {error.strerror}; make room, then start "
+                "the query again: it goes on from its checkpoint"
+            ) from error
         return temporary
 
     def _is_private(self) -> bool:

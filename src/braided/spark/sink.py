@@ -37,7 +37,7 @@ from braided.spark.watermark import BEHIND, DELAY
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 NOW = "available now"
 _CODECS = {"none", "snappy", "gzip", "brotli", "lz4", "zstd"}
@@ -58,7 +58,7 @@ def write_files(
     if not frame.isStreaming:
         raise OptionError("df: is no stream; df.write.parquet writes a table")
     path, checkpoint = os.fspath(path), os.fspath(checkpoint)
-    pause = None if trigger in (None, NOW) else parse_duration(trigger, "trigger")
+    check_trigger(trigger)
     session = frame.sparkSession
     schema = arrow_of(frame.schema, "df")
     if not frame.columns:
@@ -79,8 +79,21 @@ def write_files(
     if files is None:
         wired = frame.toDF(*wire_names(len(frame.columns)))
         files = wired.mapInArrow(WriteTask(target, schema), FILES_DDL)
-    commit = Commit(session, topic, checkpoint, upkeep)
-    writer = files.writeStream.foreachBatch(commit).option("checkpointLocation", checkpoint)
+    writer = files.writeStream.foreachBatch(Commit(session, topic, checkpoint, upkeep))
+    return start_query(writer, checkpoint, trigger, name)
+
+
+def check_trigger(trigger: Duration | None) -> int | None:
+    """Return the time between batches in microseconds, None where there is none."""
+    return None if trigger in (None, NOW) else parse_duration(trigger, "trigger")
+
+
+def start_query(
+    writer: DataStreamWriter, checkpoint: str, trigger: Duration | None, name: str | None
+) -> StreamingQuery:
+    """Start a query with what our sinks have in common."""
+    pause = check_trigger(trigger)
+    writer = writer.option("checkpointLocation", checkpoint)
     if name is not None:
         writer = writer.queryName(name)
     if trigger == NOW:
