@@ -23,7 +23,7 @@ from braided.api import (
     write_files,
 )
 from braided.detection.detector import Detector, KeyedDetector
-from braided.errors import BraidedError, ControlError, DetectorError, OptionError, StateError, TopicError
+from braided.errors import BraidedError, ControlError, DetectorError, OptionError, PeerError, StateError, TopicError
 from braided.spark.conf import FAST_START, SPARK_CONF
 from braided.specs.detect import Pattern
 from braided.specs.group import Join
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from braided.buffers.policies.prob import PROB
     from braided.buffers.policies.random import RAND
     from braided.buffers.policies.recent import RECENT
+    from braided.peers.client import Fleet
 
 __all__ = [
     "AGE",
@@ -54,11 +55,13 @@ __all__ = [
     "ControlError",
     "Detector",
     "DetectorError",
+    "Fleet",
     "Join",
     "KeyedDetector",
     "Lateness",
     "OptionError",
     "Pattern",
+    "PeerError",
     "StateError",
     "TopicError",
     "__version__",
@@ -85,6 +88,7 @@ __all__ = [
 _LATER = {
     "AGE": ("braided.buffers.policies.age", "AGE"),
     "AUTO": ("braided.buffers.policies.auto", "AUTO"),
+    "Fleet": ("braided.peers.client", "Fleet"),
     "FIFO": ("braided.buffers.policies.fifo", "FIFO"),
     "GDJ": ("braided.buffers.policies.gdj", "GDJ"),
     "PROB": ("braided.buffers.policies.prob", "PROB"),

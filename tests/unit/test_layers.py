@@ -28,12 +28,13 @@ LAYERS = (
     ("compile",),
     ("sqltext",),
     ("local", "spark", "peers"),
+    ("fleet",),
     ("api", "daemon", "testing"),
     ("workloads",),
     ("cli",),
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
-KNOW_SPARK = {"spark", "cli", "daemon"}
+KNOW_SPARK = {"spark", "fleet", "cli", "daemon"}
 
 
 def _is_type_checking(node: ast.AST) -> bool:

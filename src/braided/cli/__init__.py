@@ -1,4 +1,4 @@
-"""The command line: `braided demo`, `run`, `check`, `explain`, `doctor`."""
+"""The command line: `braided demo`, `run`, `check`, `explain`, `peer`, `fleet`, `doctor`."""
 
 from braided.cli.arguments import main
 

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from braided.cli.fleet_arguments import add_fleet_commands
 from braided.version import __version__
 
 _DEMO = """\
@@ -89,6 +90,7 @@ def _parser() -> argparse.ArgumentParser:
         if name == "run":
             command.add_argument("--once", action="store_true", help="process what is there now, then end")
             command.add_argument("--json", action="store_true", help="Spark's progress as a line of JSON a batch")
+    add_fleet_commands(commands)
     doctor = commands.add_parser("doctor", help="look for what is wrong with this machine, and say what to type")
     doctor.add_argument("--json", action="store_true", help="as JSON")
     doctor.add_argument("--join", action="store_true", help="also run a small join on a local Spark, half a minute")

@@ -442,6 +442,14 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def plan_digest(plan: str) -> str:
+    """Return the digest of the input that a batch covers, by its file in the checkpoint's log of offsets.
+
+    The first two lines are a version and what the batch's clock was; those after it the offsets of the inputs.
+    """
+    return digest("\n".join(plan.splitlines()[2:]))
+
+
 def _range_name(start: int, last: int) -> str:
     return f"{_COMPACT}/{start:012d}-{last:012d}.json"
 

@@ -2,12 +2,14 @@
 
 ```
  ROOT/000000000003/             the checkpoint of epoch 3; its name appears when it is whole
+ ROOT/000000000003/control/     control directories of its joins, which go along
  ROOT/.000000000004-1f3a.../    a clone that is being made, or was left by a death
  ROOT/.rehearsal-77c0.../       a clone to try a batch on
 ```
 
 Precondition: files are replaced by renaming, never rewritten, as Spark and Braided do on every file system. Then a
-link keeps what it was made of. A clone for an epoch must be made after the epoch has claimed the component's topics.
+link keeps what it was made of. Logs that lines are added to are copied. A clone for an epoch must be made after the
+epoch has claimed the component's topics.
 """
 
 from __future__ import annotations
@@ -20,13 +22,17 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from braided.direct.topic import plan_digest
 from braided.errors import PeerError
+from braided.peers.leases import Position
 
 _EPOCH = re.compile(r"[0-9]{12}")
 # Written last in a batch, so taken first: whatever is noted as committed has its state and its plan in the clone.
 _FIRST = "commits"
 # Written first in a batch, so taken last.
 _LAST = "offsets"
+CONTROL = "control"
+_ADDED_TO = ".jsonl"
 
 
 class Checkpoints:
@@ -36,6 +42,8 @@ class Checkpoints:
         if "://" in root:
             raise PeerError(f"checkpoint={root!r}: write a path; clones need a file system with hard links")
         self._root = Path(root)
+        if (self._root / "metadata").exists():
+            raise PeerError(f"checkpoint={root!r}: is that of a query that ran outside of a fleet; give a new one")
 
     def open(self, epoch: int) -> Path:
         """Return the checkpoint of a new epoch: a clone of the newest one before it, empty for the first."""
@@ -99,4 +107,40 @@ def _link(source: Path, target: Path) -> None:
                 _link(source / name, target / name)
         return
     with contextlib.suppress(FileNotFoundError):
-        os.link(source, target)
+        if source.name.endswith(_ADDED_TO):
+            shutil.copy2(source, target)
+        else:
+            os.link(source, target)
+
+
+def position_of(checkpoint: Path) -> Position:
+    """Return how far a query has come, by what its checkpoint notes as committed."""
+    done = _numbers(checkpoint / _FIRST)
+    if not done:
+        return Position()
+    return Position(done[-1], plan_digest((checkpoint / _LAST / str(done[-1])).read_text()))
+
+
+def go_back(checkpoint: Path) -> int | None:
+    """Make a clone forget that its last batch was committed, so that it runs again; return which one, None if none.
+
+    Whatever was planned or pinned after it goes too: the query that the clone was made of runs on meanwhile.
+    """
+    done = _numbers(checkpoint / _FIRST)
+    if not done:
+        return None
+    logs = [checkpoint / _FIRST, checkpoint / _LAST, *checkpoint.glob(f"{CONTROL}/**/pins")]
+    for log in logs:
+        for name in os.listdir(log):
+            stem = name.removeprefix(".").removesuffix(".crc").removesuffix(".json")
+            if stem.isdigit() and int(stem) >= done[-1] + (log.name != _FIRST):
+                (log / name).unlink()
+    return done[-1]
+
+
+def _numbers(log: Path) -> list[int]:
+    """Return the batches that a log of a checkpoint has."""
+    try:
+        return sorted(int(name) for name in os.listdir(log) if name.isdigit())
+    except FileNotFoundError:
+        return []

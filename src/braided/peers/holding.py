@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections import deque
 from dataclasses import dataclass, field
 
 from braided.errors import BraidedError, PeerError
@@ -12,6 +13,16 @@ from braided.peers.host import Host, Job, Jobs
 from braided.peers.leases import SPAN, Beat, Lease, Leases, Position
 
 _BEATS = 6  # in a span
+_EVENTS = 1000
+
+
+@dataclass(frozen=True)
+class Event:
+    """What happened to a component here, and when by this machine's clock."""
+
+    at: float
+    component: str
+    what: str
 
 
 @dataclass
@@ -38,8 +49,8 @@ class Holding:
         self.span = span
         self.is_closing = False
         """Whether this peer takes no more components, because it is about to leave."""
-        self.events: list[tuple[str, str]] = []
-        """What happened to components here, the last thousand: (component, what)."""
+        self.events: deque[Event] = deque(maxlen=_EVENTS)
+        """What happened to components here, the last thousand."""
         self._agent = agent
         self._held: dict[str, Held] = {}
         host.ended = self._ended
@@ -178,4 +189,4 @@ class Holding:
 
     def note(self, component: str, what: str) -> None:
         """Keep an event."""
-        self.events = [*self.events, (component, what)][-1000:]
+        self.events.append(Event(self._agent.machine.now(), component, what))

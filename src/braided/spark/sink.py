@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from pyspark import TaskContext
 from pyspark.sql.types import StructField, StructType
 
 from braided.direct.places import is_remote, local_path
-from braided.direct.topic import Topic, TopicWriter, create_topic, digest
+from braided.direct.topic import Topic, TopicWriter, create_topic, plan_digest
 from braided.direct.writing import DataFile, FileTarget, batch_folder
 from braided.durations import Duration, parse_duration
 from braided.errors import OptionError
@@ -52,10 +52,17 @@ def write_files(
     """See `braided.write_files`."""
     if not frame.isStreaming:
         raise OptionError("df: is no stream; df.write.parquet writes a table")
-    path, checkpoint = os.fspath(path), os.fspath(checkpoint)
-    pause = None if trigger in (None, NOW) else parse_duration(trigger, "trigger")
-    session = frame.sparkSession
-    schema = arrow_of(frame.schema, "df")
+    if trigger not in (None, NOW):
+        parse_duration(trigger, "trigger")
+    checkpoint = os.fspath(checkpoint)
+    topic = make_topic(frame, os.fspath(path))
+    commit = Commit(frame.sparkSession, topic, checkpoint)
+    return start_files(frame, topic.data, commit, checkpoint=checkpoint, trigger=trigger, name=name)
+
+
+def make_topic(frame: DataFrame, path: str) -> Topic:
+    """Return the topic of a stream's rows, which is made if there is none."""
+    arrow_of(frame.schema, "df")
     if not frame.columns:
         raise OptionError("df: has no column")
     if len({column.lower() for column in frame.columns}) != len(frame.columns):
@@ -67,13 +74,29 @@ def write_files(
         for field in frame.schema.fields
     }
     topic.mark({column: found for column, found in marks.items() if found})
+    return topic
+
+
+def start_files(
+    frame: DataFrame,
+    data: str,
+    commit: Callable[[DataFrame, int], None],
+    *,
+    checkpoint: str,
+    trigger: Duration | None,
+    name: str | None,
+) -> StreamingQuery:
+    """Start a query that writes rows as files below `data`; each batch of rows that name them is given to `commit`."""
+    pause = None if trigger in (None, NOW) else parse_duration(trigger, "trigger")
+    session = frame.sparkSession
+    schema = arrow_of(frame.schema, "df")
     codec = str(session.conf.get("spark.sql.parquet.compression.codec")).lower()
-    target = FileTarget(topic.data, codec if codec in _CODECS else "snappy")
+    target = FileTarget(data, codec if codec in _CODECS else "snappy")
     files = _by_the_workers(frame, target, schema)
     if files is None:
         wired = frame.toDF(*wire_names(len(frame.columns)))
         files = wired.mapInArrow(WriteTask(target, schema), FILES_DDL)
-    writer = files.writeStream.foreachBatch(Commit(session, topic, checkpoint)).option("checkpointLocation", checkpoint)
+    writer = files.writeStream.foreachBatch(commit).option("checkpointLocation", checkpoint)
     if name is not None:
         writer = writer.queryName(name)
     if trigger == NOW:
@@ -104,6 +127,13 @@ class WriteTask:
         settle()
 
 
+def run_files(files: DataFrame) -> list[DataFile]:
+    """Run a batch of a query that writes files, and return them."""
+    rows = files.collect()
+    named = [DataFile(row["name"], row["rows"], row["bytes"]) for row in rows if row["name"] is not None]
+    return sorted(named, key=lambda file: file.name)
+
+
 class Commit:
     """What the driver does with a batch: run it, and commit the files that its tasks named."""
 
@@ -117,11 +147,8 @@ class Commit:
         if self._writer is None:
             owner = json.loads(self._read("metadata"))["id"]
             self._writer = self._topic.claim(owner, batch)
-        # The first two lines are a version and what the batch's clock was; those after it the offsets of the inputs.
-        offsets = self._read(f"offsets/{batch}").splitlines()[2:]
-        rows = files.collect()
-        named = [DataFile(row["name"], row["rows"], row["bytes"]) for row in rows if row["name"] is not None]
-        self._writer.commit(batch, digest("\n".join(offsets)), sorted(named, key=lambda file: file.name))
+        offsets = plan_digest(self._read(f"offsets/{batch}"))
+        self._writer.commit(batch, offsets, run_files(files))
 
     def _read(self, name: str) -> str:
         """Return a file of the checkpoint."""
