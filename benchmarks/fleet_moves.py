@@ -25,6 +25,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from fleet_processes import JOIN, SparkPeers, Streams, longest_gap, rows_of, until
 
+from braided.peers.client import Fleet
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -74,9 +76,9 @@ def _gaps(moves: int, rows: int, *, is_cold: bool) -> dict[str, object]:
     return {"fresh_peer_s": fresh, "warm_peer_s": warm, "median_fresh_s": statistics.median(fresh), "orders_s": orders}
 
 
-def _move(fleet: object, root: Path, name: str, orders: list[float]) -> float:
+def _move(fleet: Fleet, root: Path, name: str, orders: list[float]) -> float:
     begun = time.time()
-    fleet.move("hits", name)  # type: ignore[attr-defined]
+    fleet.move("hits", name)
     orders.append(round(time.time() - begun, 2))
     time.sleep(5)
     return round(longest_gap(root / "hits", begun), 2)

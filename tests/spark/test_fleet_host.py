@@ -75,7 +75,7 @@ def test_a_component_stops_between_batches_goes_on_elsewhere_and_its_former_owne
         assert position.batch == 0
         await south.rehearse(job)
         assert Checkpoints(job.checkpoint).epochs() == [0]
-        with pytest.raises(PeerError, match="its checkpoint is at .*, not at Position\\(batch=5"):
+        with pytest.raises(PeerError, match=r"its checkpoint is at .*, not at Position\(batch=5"):
             await south.start(job, 1, Position(5, "x"))
         await south.start(job, 2, position)
         _write(tmp_path, 1)

@@ -185,6 +185,7 @@ class SparkHost:
 
     def _lose_all(self, why: str, is_dead: bool) -> None:
         for component in list(self._running.values()):
+            component.is_stopping = False  # a stop that is under way does not end any more
             self._gone(component, why)
         if is_dead and not self._is_closed.is_set():
             self._is_closed.set()

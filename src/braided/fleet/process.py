@@ -57,8 +57,7 @@ async def run_peer(spark: SparkSession, options: PeerOptions, ready: Callable[[C
     )
     machine = RealMachine(transport.send)
     end: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, _set, end, None)
+    _end_on_signals(end)
     agents: list[Agent] = []
     try:
         contact = await transport.start(lambda node, frame: agents[-1].receive(node, frame) if agents else None)
@@ -105,6 +104,19 @@ def _host(spark: SparkSession, options: PeerOptions) -> SparkHost:
         rehearsal=settings.rehearsal,
         silence=settings.span / 2,
     )
+
+
+def _end_on_signals(end: asyncio.Future[str | None]) -> None:
+    """Let the first signal ask for an end; a second one ends the process at once."""
+    loop, numbers = asyncio.get_running_loop(), (signal.SIGINT, signal.SIGTERM)
+
+    def told() -> None:
+        _set(end, None)
+        for number in numbers:
+            loop.remove_signal_handler(number)
+
+    for number in numbers:
+        loop.add_signal_handler(number, told)
 
 
 def _set(end: asyncio.Future[str | None], why: str | None) -> None:

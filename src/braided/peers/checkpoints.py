@@ -19,6 +19,7 @@ import os
 import re
 import secrets
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,6 +34,7 @@ _FIRST = "commits"
 _LAST = "offsets"
 CONTROL = "control"
 _ADDED_TO = ".jsonl"
+_ABANDONED = 24 * 3600
 
 
 class Checkpoints:
@@ -81,10 +83,15 @@ class Checkpoints:
     def clean(self, epoch: int, keep: int = 2) -> None:
         """Delete all but the newest checkpoints, for the holder of an epoch once it has committed; of later ones none.
 
-        A former owner that still writes to its own finds it gone, and fails, as its commit would.
+        A former owner that still writes to its own finds it gone, and fails, as its commit would. What deaths left of
+        clones goes after a day.
         """
         for old in [known for known in self.epochs() if known <= epoch][: -max(1, keep)]:
             shutil.rmtree(self._path(old), ignore_errors=True)
+        for name in os.listdir(self._root):
+            with contextlib.suppress(FileNotFoundError):
+                if name.startswith(".") and time.time() - (self._root / name).stat().st_mtime > _ABANDONED:
+                    shutil.rmtree(self._root / name, ignore_errors=True)
 
     def _path(self, epoch: int) -> Path:
         return self._root / f"{epoch:012d}"
