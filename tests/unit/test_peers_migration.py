@@ -21,6 +21,7 @@ from braided.errors import PeerError, TopicError
 from braided.peers.host import Job, Jobs
 from braided.peers.leases import Beat, Lease, Leases, Observer, Position
 from braided.peers.messages import Contact
+from braided.peers.peer import Settings
 from braided.peers.virtual import run
 from braided.routing.files import LocalFiles
 
@@ -401,3 +402,18 @@ def test_whatever_fails_nothing_is_lost_or_doubled_and_no_epoch_has_two_owners(r
         await _finish(fleet, ("one", "two"))
 
     run(play())
+
+
+def test_four_idle_peers_say_little(root: Path) -> None:
+    """The bar is 10 messages a second in all, with the times that users get; 4.3 were counted."""
+
+    async def work() -> None:
+        fleet = ModelFleet(root, seed=1, settings=Settings(evaluations=100))
+        for name in "abcd":
+            await fleet.start(name)
+        await asyncio.sleep(60)
+        before = fleet.network.sent
+        await asyncio.sleep(600)
+        assert (fleet.network.sent - before) / 600 < 5
+
+    run(work())
