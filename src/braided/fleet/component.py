@@ -16,7 +16,7 @@ from braided.direct.topic import Topic, is_topic, plan_digest
 from braided.durations import parse_duration
 from braided.errors import PeerError
 from braided.fleet.gate import Gate
-from braided.fleet.setting import Setting
+from braided.fleet.setting import Setting, why_ended
 from braided.jobs.job import TOPIC
 from braided.peers.checkpoints import Checkpoints, position_of
 from braided.peers.host import Job
@@ -135,10 +135,7 @@ class Component:
     def problem(self) -> str | None:
         """Return why the query has ended; None while it runs."""
         query = self._started()
-        if query.isActive:
-            return None
-        error = query.exception()
-        return "its query has ended" if error is None else self._job.hide(_cause(str(error)))
+        return None if query.isActive else self._job.hide(why_ended(query))
 
     def progress(self) -> Progress | None:
         """Return what the last batch took, None before the first."""
@@ -163,14 +160,3 @@ class Component:
         if self._query is None:
             raise PeerError(f"component={self.component.name!r}: has not started")
         return self._query
-
-
-def _cause(text: str) -> str:
-    """Return the line of a query's failure that says most: that of an error of Braided's, else the first.
-
-    >>> _cause("[STREAM_FAILED] Query terminated\\n Py4JException: braided.errors.TopicError: a/b: is gone\\n at x")
-    'a/b: is gone'
-    """
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    ours = [line.partition("braided.errors.")[2].partition(": ")[2] for line in lines if "braided.errors." in line]
-    return next((line for line in ours if line), lines[0] if lines else "its query failed")

@@ -5,14 +5,14 @@ It warms what a move would else wait for: the session, Python processes, generat
 
 from __future__ import annotations
 
+import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyspark.errors import PySparkException
-
 from braided.errors import PeerError
 from braided.fleet.gate import Gate
-from braided.fleet.setting import Setting, first_line
+from braided.fleet.setting import Setting, why_ended
 from braided.jobs.job import TOPIC, Job
 from braided.peers import host
 from braided.peers.checkpoints import Checkpoints, go_back
@@ -22,6 +22,8 @@ from braided.spark.sink import start_files
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming import StreamingQuery
+
+_LOOK = 0.05
 
 
 def rehearse(setting: Setting, component: host.Job, seconds: float) -> None:
@@ -35,15 +37,15 @@ def rehearse(setting: Setting, component: host.Job, seconds: float) -> None:
             return
         once = Once(is_topic=job.sink.format == TOPIC)
         query = _start(frame, job, once, folder)
+        ends = time.monotonic() + seconds
         try:
-            query.awaitTermination(seconds)
-        except PySparkException as error:
-            if not once.is_done:
-                raise PeerError(f"the rehearsal failed: {job.hide(first_line(error))}") from error
+            while not once.done.wait(_LOOK):
+                if not query.isActive:
+                    raise PeerError(f"the rehearsal of batch {batch} failed: {job.hide(why_ended(query))}")
+                if time.monotonic() > ends:
+                    raise PeerError(f"the rehearsal of batch {batch} took more than {seconds:.0f} seconds")
         finally:
             query.stop()
-        if not once.is_done:
-            raise PeerError(f"the rehearsal of batch {batch} took more than {seconds:.0f} seconds")
 
 
 def _start(frame: DataFrame, job: Job, once: Once, folder: Path) -> StreamingQuery:
@@ -57,7 +59,7 @@ class Once:
     """What a rehearsal does with batches: it runs the first and refuses the second, which ends the query."""
 
     def __init__(self, *, is_topic: bool) -> None:
-        self.is_done = False
+        self.done = threading.Event()
         self._is_topic = is_topic
         self._gate = Gate()
 
@@ -68,5 +70,5 @@ class Once:
                 rows.collect()  # names of files, which are deleted with the clone
             else:
                 rows.write.format("noop").mode("overwrite").save()
-            self.is_done = True
         self._gate.close()
+        self.done.set()
