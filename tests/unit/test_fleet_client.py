@@ -13,7 +13,8 @@ import pytest
 from fleet_model import ModelHost, covered
 
 from braided.direct.topic import Topic
-from braided.errors import PeerError
+from braided.errors import JobError, PeerError
+from braided.peers.definition import job_of
 from braided.peers.host import Job
 from braided.peers.machine import RealMachine
 from braided.peers.peer import Peer, Settings
@@ -193,3 +194,49 @@ def test_lists_come_in_pages(peers: Peers, monkeypatch: pytest.MonkeyPatch, tmp_
         status = fleet.status()
     assert [row.name for row in status.components if row.name.startswith("page.")] == ["page.a", "page.b", "page.c"]
     assert len(status.peers) == 2
+
+
+def test_an_application_is_composed_and_its_jobs_read_each_others_topics(
+    peers: Peers, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = JOB.format(tmp_path).replace('"one"', '"first"')
+    (tmp_path / "first.toml").write_text(first)
+    second = first.replace('"first"', '"second"').replace("/out", "/end").replace("/numbers", "/out")
+    (tmp_path / "second.toml").write_text(second)
+    app = tmp_path / "app.toml"
+    app.write_text(
+        """application = "sums"
+latency = "3 seconds"
+[[jobs]]
+file = "second.toml"
+[[jobs]]
+file = "first.toml"
+seconds = 0.5
+"""
+    )
+    address = ["--peer", peers.address, "--token-file", str(peers.token)]
+    assert main(["fleet", "submit", str(app), "--dry-run", *address]) == 0
+    assert "sums.first" in capsys.readouterr().out
+    with braided.Fleet(peers.address, token_file=peers.token) as fleet:
+        assert "sums.first" not in [row.name for row in fleet.status().components]
+        launched = fleet.launch(app)
+        assert [row.job for row in launched.rows] == ["sums.first", "sums.second"]
+        jobs = peers.peers["north"].holding.jobs
+        assert jobs.read("sums.second").inputs == jobs.read("sums.first").outputs
+        assert jobs.read("sums.first").outputs == (f"{peers.storage}/topics/sums.first",)
+        job = job_of(jobs.read("sums.second"), tmp_path)
+        assert job.sources["numbers"].path == f"{peers.storage}/topics/sums.first"
+        assert (job.name, job.sink.path) == ("sums.second", f"{peers.storage}/topics/sums.second")
+        app.write_text(app.read_text().replace("3 seconds", "100 milliseconds").replace("sums", "fast"))
+        with pytest.raises(PeerError, match=r"the fastest composition takes 0.* most of it step 'first'"):
+            fleet.launch(app)
+        for old, new, message in (
+            ("latency =", "latencies =", "line 2: latencies: no such key"),
+            ("100 milliseconds", "soon", "line 2: latency: 'soon': write a duration"),
+            ("seconds = 0.5", "seconds = -1", "line 7: jobs.1.seconds: -1: write a number"),
+            ("first.toml", "none.toml", "none.toml: No such file"),
+        ):
+            other = tmp_path / "other.toml"
+            other.write_text(app.read_text().replace(old, new))
+            with pytest.raises(JobError, match=message):
+                fleet.launch(other)

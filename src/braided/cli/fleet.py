@@ -12,6 +12,8 @@ from typing import Any
 
 from braided.cli.exits import FAILED, STOPPED, first_line
 from braided.errors import BraidedError
+from braided.jobs.reading import read_text
+from braided.peers.applications import is_application
 from braided.peers.client import Fleet, Status
 
 
@@ -29,6 +31,11 @@ def ask_fleet(arguments: argparse.Namespace) -> int:
 
 
 def _submit(fleet: Fleet, arguments: argparse.Namespace) -> None:
+    if is_application(read_text(arguments.job)):
+        launched = fleet.launch(arguments.job, dry_run=arguments.dry_run)
+        rows = [(row.job, row.peer, f"{row.arrives:.2f} s", row.shared) for row in launched.rows]
+        _print(arguments, asdict(launched), table(("job", "peer", "an event after", "shared with"), rows))
+        return
     placed = fleet.submit(arguments.job, dry_run=arguments.dry_run)
     verb = "would run" if arguments.dry_run else "runs"
     _print(arguments, asdict(placed), f"{placed.component}: {verb} at {placed.peer}; {placed.reason}")

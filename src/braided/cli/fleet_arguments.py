@@ -20,8 +20,10 @@ def add_fleet_commands(commands: Any) -> None:
     _add_peer(commands)
     fleet = commands.add_parser("fleet", help="hand jobs to a fleet of peers, and look after them")
     asked = fleet.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    submit = _command(asked, "submit", "hand in a job file")
-    submit.add_argument("job", type=Path, metavar="JOB.toml", help="the job file (docs/jobs.md)")
+    submit = _command(asked, "submit", "hand in a job file, or an application of several")
+    submit.add_argument(
+        "job", type=Path, metavar="FILE.toml", help="the job (docs/jobs.md), or the application (docs/peers.md)"
+    )
     submit.add_argument("--dry-run", action="store_true", help="only say where it would go, and why")
     _command(asked, "status", "list peers and jobs")
     watch = _command(asked, "watch", "list peers and jobs again and again, until Ctrl-C")

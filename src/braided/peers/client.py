@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from braided.errors import PeerError
 from braided.jobs.reading import read_text
 from braided.peers.agent import Agent
+from braided.peers.applications import read_application
 from braided.peers.definition import component_of
 from braided.peers.identity import Identity, Token
 from braided.peers.machine import RealMachine
@@ -26,6 +27,8 @@ from braided.peers.requests import (
     Drain,
     Drained,
     Events,
+    Launch,
+    Launched,
     ListComponents,
     ListEvents,
     ListPeers,
@@ -98,6 +101,14 @@ class Fleet:
         text = read_text(file)
         component_of(text, str(file))  # what is wrong with it is said here, without a peer
         return self._run(self._asked(self._peer, Submit(text, str(file), dry_run), Submitted, _LONG))
+
+    def launch(self, application: str | os.PathLike[str], *, dry_run: bool = False) -> Launched:
+        """Hand in an application file: jobs that read each other's topics, with a bound on latency (docs/peers.md)."""
+        given = read_application(Path(application))
+        given.application()
+        return self._run(
+            self._asked(self._peer, Launch(given.name, given.latency, given.steps, dry_run), Launched, _LONG)
+        )
 
     def status(self) -> Status:
         """Return the peers that answer and all components, with who holds them."""

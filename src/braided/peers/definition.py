@@ -68,7 +68,21 @@ def job_of(component: Job, checkpoint: Path, environment: Mapping[str, str] = os
         else step
         for step in job.steps
     ]
-    return replace(job, checkpoint=str(checkpoint), steps=tuple(steps))
+    return replace(
+        job,
+        name=component.name,
+        checkpoint=str(checkpoint),
+        sources=_at(job.sources, component.inputs),
+        sink=replace(job.sink, path=component.outputs[0]) if component.outputs else job.sink,
+        steps=tuple(steps),
+    )
+
+
+def _at(sources: Mapping[str, jobs.Source], inputs: tuple[str, ...]) -> dict[str, jobs.Source]:
+    """Return a job's sources at the locations that its component reads: in an application other ones than written."""
+    named = [name for name, source in sources.items() if source.format in _FILES]
+    paths = dict(zip(named, inputs, strict=bool(named)))
+    return {name: replace(source, path=paths.get(name, source.path)) for name, source in sources.items()}
 
 
 def modules_of(job: jobs.Job) -> list[str]:

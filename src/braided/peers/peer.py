@@ -80,6 +80,7 @@ class Peer:
             self.holding,
             self.survey,
             self.migrator,
+            self.launcher,
             drain=self.drain,
             storage=storage,
             patience=settings.rehearsal,

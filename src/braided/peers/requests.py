@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from braided.peers.applications import StepFile
 from braided.peers.host import Job
 from braided.peers.loads import ComponentLoad
 from braided.peers.messages import Contact, Message, Request, message
@@ -45,6 +46,36 @@ class Submitted(Message):
     component: str
     peer: str
     reason: str
+
+
+@message
+@dataclass(frozen=True)
+class Launch(Request):
+    """Run an application. With `is_trial`, only say where its jobs would go."""
+
+    name: str
+    latency: float
+    steps: tuple[StepFile, ...]
+    is_trial: bool
+
+
+@dataclass(frozen=True)
+class PlacedRow:
+    """A job of an application, its peer, when an event arrives there, and the component that it shares, if any."""
+
+    job: str
+    peer: str
+    arrives: float
+    shared: str = ""
+
+
+@message
+@dataclass(frozen=True)
+class Launched(Message):
+    """Where the jobs of an application run, or would, and the seconds that an event takes."""
+
+    rows: tuple[PlacedRow, ...]
+    latency: float
 
 
 @message

@@ -7,11 +7,13 @@ from dataclasses import replace
 
 from braided.errors import PeerError
 from braided.peers.agent import Agent
+from braided.peers.applications import ApplicationFile
 from braided.peers.definition import component_of
 from braided.peers.discovery import Discovery
 from braided.peers.guardian import Revive
 from braided.peers.holding import Holding
 from braided.peers.host import Job
+from braided.peers.launch import Launcher
 from braided.peers.messages import Contact, Done, Message, expect
 from braided.peers.migration import Migrator
 from braided.peers.requests import (
@@ -22,12 +24,15 @@ from braided.peers.requests import (
     Drained,
     EventRow,
     Events,
+    Launch,
+    Launched,
     ListComponents,
     ListEvents,
     ListPeers,
     MoveTo,
     PeerRow,
     Peers,
+    PlacedRow,
     Rehearse,
     Storage,
     Submit,
@@ -58,6 +63,7 @@ class Service:
         holding: Holding,
         survey: Survey,
         migrator: Migrator,
+        launcher: Launcher,
         *,
         drain: Callable[[], Awaitable[list[str]]],
         storage: str,
@@ -68,10 +74,12 @@ class Service:
         self._holding = holding
         self._survey = survey
         self._migrator = migrator
+        self._launcher = launcher
         self._leave = drain
         self._patience = patience
         agent.on(WhichStorage, lambda sender, asked: Storage(storage))
         agent.on(Submit, self._submit)
+        agent.on(Launch, self._launch)
         agent.on(Rehearse, self._rehearse)
         agent.on(ListPeers, self._peers)
         agent.on(ListComponents, self._components)
@@ -116,6 +124,22 @@ class Service:
                 raise PeerError(f"checkpoint={job.checkpoint!r}: is that of component {name!r}; give a new one")
             if set(other.outputs) & set(job.outputs):
                 raise PeerError(f"sink.path={job.outputs[0]!r}: component {name!r} writes there; give another")
+
+    async def _launch(self, sender: Contact, wanted: Launch) -> Message:
+        application = ApplicationFile(wanted.name, wanted.latency, wanted.steps).application()
+        composition, contacts = await self._launcher.composed(application)
+        if not wanted.is_trial:
+            await self._launcher.start(application, composition, contacts)
+        rows = [
+            PlacedRow(
+                f"{wanted.name}.{one.step.name}",
+                contacts[one.node].name,
+                one.arrives,
+                one.shared.component if one.shared else "",
+            )
+            for one in composition.placed
+        ]
+        return Launched(tuple(rows), composition.latency)
 
     async def _rehearse(self, sender: Contact, wanted: Rehearse) -> Message:
         self._holding.check_open()
