@@ -140,10 +140,10 @@ class SparkHost:
         try:
             async with asyncio.timeout(seconds):
                 return await self._loop.run_in_executor(self._threads, call)
-        except BraidedError:
-            raise
         except TimeoutError:
             raise PeerError(f"took more than {seconds:.0f} seconds {what}") from None
+        except PeerError:
+            raise
         except Exception as error:  # Spark has many, and none may end the agent
             raise PeerError(first_line(error)) from error
 
