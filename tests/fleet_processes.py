@@ -128,7 +128,12 @@ class SparkPeers:
         if shutil.which("taskset"):
             cores = sorted(os.sched_getaffinity(0))
             line = ["taskset", "-c", str(cores[sum(map(ord, name)) % len(cores)]), *line]
-        environment = {**os.environ, "PYTHONPATH": f"{os.environ.get('PYTHONPATH', '')}:{TESTS}"}
+        environment = {
+            **os.environ,
+            "PYTHONPATH": f"{os.environ.get('PYTHONPATH', '')}:{TESTS}",
+            # As for the shared session (conftest.py): half of a short run's CPU would go into the second compiler.
+            "SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        }
         process = subprocess.Popen(line, stdout=subprocess.PIPE, text=True, env=environment)
         self.processes[name] = process
         assert process.stdout is not None

@@ -30,8 +30,8 @@ from braided.peers.leases import Position
 from braided.peers.messages import Contact, Done, Message, expect, message
 from braided.peers.watch import Move
 
-REHEARSAL = 60.0
-"""Seconds that a target may take to rehearse, and to start."""
+REHEARSAL = 120.0
+"""Seconds that a target may take to rehearse, and to start: a Spark application that is cold on a busy machine."""
 _ATTEMPTS = 2  # of an update whose reply does not come
 
 

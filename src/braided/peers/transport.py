@@ -153,6 +153,8 @@ class Transport:
             await self._listen(node, reader)
         except _FAILURES:
             self.counts["connection broken"] += 1
+        except asyncio.CancelledError:
+            pass  # this peer closes; asyncio would log it as an error of its own
         finally:
             writer.close()
 
