@@ -110,7 +110,7 @@ class Streams(threading.Thread):
 class SparkPeers:
     """Peers as processes, one core each where `taskset` can do that."""
 
-    def __init__(self, root: Path, *, lease: str = "6 seconds", period: str = "2 seconds") -> None:
+    def __init__(self, root: Path, *, lease: str = "12 seconds", period: str = "2 seconds") -> None:
         self.root = root
         self.token = root / "token"
         self.processes: dict[str, subprocess.Popen[str]] = {}

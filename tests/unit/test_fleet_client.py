@@ -148,6 +148,13 @@ def test_a_job_is_submitted_moved_and_drained(peers: Peers, tmp_path: Path, caps
         assert fleet.status().components[0].peer == "north"
         with pytest.raises(PeerError, match="peer south is about to leave"):
             fleet.move("one", "south")
+        assert main(["fleet", "remove", "one", *address]) == 0
+        assert fleet.status().components == ()
+        _until(lambda: "one" not in peers.peers["north"].holding.names, "the end of what was removed")
+        with pytest.raises(PeerError, match="component='one': one of this name was removed; choose another"):
+            fleet.submit(job)
+        with pytest.raises(PeerError, match="component='two': the fleet has no such component"):
+            fleet.remove("two")
     # Users come and go: peers neither take them for peers nor keep connections to them.
     for peer in peers.peers.values():
         met = peer.discovery.buckets.closest(peer.agent.contact.number, 100)

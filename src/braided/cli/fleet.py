@@ -68,6 +68,12 @@ def _drain(fleet: Fleet, arguments: argparse.Namespace) -> None:
     _print(arguments, {"stay": stay}, text if not stay else f"{arguments.to}: nobody took {', '.join(stay)}")
 
 
+def _remove(fleet: Fleet, arguments: argparse.Namespace) -> None:
+    fleet.remove(arguments.component)
+    said = {"removed": arguments.component}
+    _print(arguments, said, f"{arguments.component}: removed; its peer stops it after the batch that runs")
+
+
 def _events(fleet: Fleet, arguments: argparse.Namespace) -> None:
     events = fleet.events()
     rows = [(f"{event.ago:.0f} s ago", event.peer, event.component, event.what) for event in events]
@@ -79,6 +85,7 @@ _ANSWERS: dict[str, Callable[[Fleet, argparse.Namespace], None]] = {
     "status": _status,
     "watch": _watch,
     "move": _move,
+    "remove": _remove,
     "drain": _drain,
     "events": _events,
 }

@@ -10,6 +10,7 @@ from pyspark.errors import PySparkException
 
 from braided.errors import PeerError
 from braided.jobs import job as jobs
+from braided.peers.checkpoints import CONTROL
 from braided.peers.definition import job_of, modules_of
 from braided.peers.host import Job
 
@@ -45,6 +46,8 @@ class Setting:
         settings = {
             # Not the peer's cores: a checkpoint keeps as many state partitions as its first start had.
             "spark.sql.shuffle.partitions": str(max(2, job.needs.cores)),
+            # Control directories that nobody names move along too.
+            "spark.braided.control": f"{job.checkpoint}/{CONTROL}",
             **job.spark,
         }
         for name, value in settings.items():

@@ -35,6 +35,7 @@ from braided.peers.requests import (
     MoveTo,
     PeerRow,
     Peers,
+    Remove,
     Submit,
     Submitted,
 )
@@ -117,6 +118,10 @@ class Fleet:
     def move(self, component: str, peer: str) -> None:
         """Move a component to a peer, by name; returns when it runs there."""
         self._run(self._asked(self._peer, MoveTo(component, peer), Done, _LONG))
+
+    def remove(self, component: str) -> None:
+        """Take a component out of the fleet for good; its peer stops it after the batch that runs."""
+        self._run(self._asked(self._peer, Remove(component), Done))
 
     def drain(self, peer: str) -> list[str]:
         """Let a peer give its components to others and take no more; return those that stay."""

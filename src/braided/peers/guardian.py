@@ -108,7 +108,10 @@ class Guardian:
 
     async def _revive(self, sender: Contact, wanted: Revive) -> Message:
         self._holding.check_open()
-        job = await self._agent.machine.blocking(lambda: self._holding.jobs.read(wanted.component))
+        jobs = self._holding.jobs
+        job = await self._agent.machine.blocking(lambda: jobs.read(wanted.component))
+        if await self._agent.machine.blocking(lambda: jobs.is_removed(wanted.component)):
+            raise PeerError(f"component={wanted.component!r}: was removed")
         if not any(covers(pattern, job.operator) for pattern in self._holding.host.offers()):
             raise PeerError(f"operator={job.operator!r}: cannot run here")
         await self._holding.take(job, wanted.epoch + 1)

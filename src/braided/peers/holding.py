@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 from collections import deque
 from dataclasses import dataclass, field
@@ -116,6 +117,11 @@ class Holding:
         self.note(name, f"stopped after batch {position.batch}")
         return position
 
+    async def _leave(self, name: str) -> None:
+        """Stop a component that was removed; what fails is tried again with the next beat."""
+        with contextlib.suppress(PeerError):
+            await self.give(name)
+
     async def take_back(self, job: Job, epoch: int, position: Position | None) -> bool:
         """Own a component again that was let go of at an epoch, unless another peer has taken it."""
         lease = await self._agent.machine.blocking(lambda: self.leases.newest(job.name))
@@ -150,6 +156,8 @@ class Holding:
                 if newest is None or newest.token != held.lease.token:
                     self._lose(held, f"lost: another peer has epoch {newest.epoch if newest else None}")
                     return
+                if held.is_running and await machine.blocking(lambda: self.jobs.is_removed(name)):
+                    machine.spawn(self._leave(name))
                 async with held.writing:
                     if held.is_released:
                         return

@@ -151,6 +151,14 @@ class MoveTo(Request):
 
 @message
 @dataclass(frozen=True)
+class Remove(Request):
+    """Take a component out of the fleet."""
+
+    component: str
+
+
+@message
+@dataclass(frozen=True)
 class Drain(Request):
     """Give your components to others and take no more."""
 

@@ -34,6 +34,7 @@ from braided.peers.requests import (
     Peers,
     PlacedRow,
     Rehearse,
+    Remove,
     Storage,
     Submit,
     Submitted,
@@ -84,6 +85,7 @@ class Service:
         agent.on(ListPeers, self._peers)
         agent.on(ListComponents, self._components)
         agent.on(MoveTo, self._move)
+        agent.on(Remove, self._remove)
         agent.on(Drain, self._drain)
         agent.on(ListEvents, lambda sender, asked: self._events())
 
@@ -116,6 +118,8 @@ class Service:
     def _check_new(self, job: Job) -> None:
         """Refuse a component that another one would get in the way of."""
         jobs = self._holding.jobs
+        if jobs.is_removed(job.name):
+            raise PeerError(f"component={job.name!r}: one of this name was removed; choose another")
         for name in jobs.names():
             other = jobs.read(name)
             if name == job.name:
@@ -205,6 +209,10 @@ class Service:
             raise PeerError(f"peer={wanted.peer!r}: does not answer; there are {', '.join(sorted(peers))}")
         end = await self._migrator.carry_out(Move(wanted.component, lease.holder, target, "ordered by a user"))
         return Done(end.ok, end.reason)
+
+    async def _remove(self, sender: Contact, wanted: Remove) -> Message:
+        await self._agent.machine.blocking(lambda: self._holding.jobs.remove(wanted.component))
+        return Done()
 
     async def _drain(self, sender: Contact, wanted: Drain) -> Message:
         return Drained(tuple(await self._leave()))
