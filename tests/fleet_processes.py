@@ -128,8 +128,10 @@ class SparkPeers:
         if shutil.which("taskset"):
             cores = sorted(os.sched_getaffinity(0))
             line = ["taskset", "-c", str(cores[sum(map(ord, name)) % len(cores)]), *line]
+        (self.root / "tmp").mkdir(exist_ok=True)
         environment = {
             **os.environ,
+            "TMPDIR": str(self.root / "tmp"),  # what is left of peers that were killed
             "PYTHONPATH": f"{os.environ.get('PYTHONPATH', '')}:{TESTS}",
             # As for the shared session (conftest.py): half of a short run's CPU would go into the second compiler.
             "SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",

@@ -8,15 +8,19 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from braided.errors import JobError, PeerError
+from braided.fleet import meter
+from braided.fleet.component import Progress
 from braided.fleet.cpu import tree_seconds
 from braided.fleet.gate import Gate
 from braided.peers.checkpoints import Checkpoints, go_back, position_of
 from braided.peers.definition import component_of, job_of, modules_of
 from braided.peers.fields import MAX_TEXT
+from braided.peers.host import Job
 from braided.peers.leases import Position
 
 JOB = """
@@ -195,3 +199,47 @@ def test_the_gate_does_not_wait_for_ever() -> None:
     with gate.batch(0):
         assert not gate.close(0.05)
     assert time.monotonic() - begun < 5
+
+
+class _Query:
+    """A component as the meter sees it."""
+
+    def __init__(self, name: str) -> None:
+        self.component = Job(name, "sql")
+        self.rows = 0
+        self.last: Progress | None = None
+
+    def progress(self) -> Progress | None:
+        return self.last
+
+
+def test_components_share_the_cpu_by_the_time_that_their_batches_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, used = 100.0, 10.0
+    monkeypatch.setattr(meter.time, "monotonic", lambda: now)
+    monkeypatch.setattr(meter, "tree_seconds", lambda pid: used)
+    measuring = meter.Meter(2.0, 5.0)
+    large, small = _Query("large"), _Query("small")
+    queries: Any = [large, small]
+    measuring.look(queries)
+    now, used = 105.0, 18.0
+    assert measuring.measured().load == 0.8
+    assert [part.load for part in measuring.measured().components] == [0.0, 0.0]
+    large.last, small.last, large.rows = Progress(0, 3.0, 2.0, 7), Progress(4, 1.0, None, 0), 50
+    measuring.look(queries)
+    now, used = 110.0, 22.0
+    first = measuring.measured()
+    assert first.load == 0.4
+    assert [round(part.load, 6) for part in first.components] == [0.3, 0.1]
+    assert [(part.busy, part.backlog, part.rate) for part in first.components] == [(1.5, 7, 5.0), (0.1, 0, 0.0)]
+    now = 112.0
+    assert measuring.measured() is first  # asked for again too soon
+    now, used = 115.0, 22.0
+    assert [part.load for part in measuring.measured().components] == [0.0, 0.0]
+    now, used = 140.0, 32.0
+    large.last = Progress(3, 3.0, 2.0, 0)
+    measuring.look(queries)
+    parts = measuring.measured().components
+    assert [round(part.load, 6) for part in parts] == [0.2, 0.0]  # the other one has been idle for long
+    measuring.look(queries[1:])
+    now = 150.0
+    assert [part.name for part in measuring.measured().components] == ["small"]

@@ -79,8 +79,8 @@ class SparkHost:
         self._loop.call_later(_PULSE, self._check_silence)
 
     def offers(self) -> tuple[str, ...]:
-        """See `Host`."""
-        return self._offers
+        """See `Host`. Nothing, while the JVM does not answer."""
+        return () if self._silent() > self._silence else self._offers
 
     def measure(self) -> Measured:
         """See `Host`."""
@@ -134,9 +134,8 @@ class SparkHost:
 
     async def _call(self, call: Callable[[], T], seconds: float, what: str) -> T:
         """Return what a call to Spark returns; whatever goes wrong with it is a `PeerError`."""
-        silent = time.monotonic() - self._answered
-        if silent > self._silence:
-            raise PeerError(f"Spark has not answered for {silent:.0f} seconds")
+        if self._silent() > self._silence:
+            raise PeerError(f"Spark has not answered for {self._silent():.0f} seconds")
         try:
             async with asyncio.timeout(seconds):
                 return await self._loop.run_in_executor(self._threads, call)
@@ -174,13 +173,16 @@ class SparkHost:
         with contextlib.suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(call, *arguments)
 
+    def _silent(self) -> float:
+        """Return for how long the JVM has not answered."""
+        return time.monotonic() - self._answered
+
     def _check_silence(self) -> None:
         """On the loop: give the components up if the JVM does not answer. It may wake up: what it writes is fenced."""
         if self._is_closed.is_set():
             return
-        silent = time.monotonic() - self._answered
-        if silent > self._silence:
-            self._lose_all(f"Spark has not answered for {silent:.0f} seconds", False)
+        if self._silent() > self._silence:
+            self._lose_all(f"Spark has not answered for {self._silent():.0f} seconds", False)
         self._loop.call_later(_PULSE, self._check_silence)
 
     def _lose_all(self, why: str, is_dead: bool) -> None:

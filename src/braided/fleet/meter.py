@@ -46,7 +46,7 @@ class Meter:
                 return self._last
             used = tree_seconds(os.getpid())
             load = max(0.0, used - before) / (now - at) / self._cores
-            parts = [seen.take(now - at) for seen in self._seen.values()]
+            parts = [seen.take(now, self._period) for seen in self._seen.values()]
             spent = sum(part.load for part in parts)
             shares = tuple(replace(part, load=load * part.load / spent if spent else 0.0) for part in parts)
             self._taken, self._last = (now, used), Measured(load, shares)
@@ -54,14 +54,16 @@ class Meter:
 
 
 class _Seen:
-    """One query, as far as it has been counted."""
+    """One query, as far as it has been counted: from the last batch that was new to the next."""
 
     def __init__(self, component: Component) -> None:
         self.component = component
         self._looked = float("-inf")
         self._progress: Progress | None = None
-        self._batch: int | None = None
+        self._batch = -1
         self._rows = component.rows
+        self._since = time.monotonic()
+        self._share = self._rate = 0.0
 
     def look(self, period: float) -> None:
         now = time.monotonic()
@@ -69,14 +71,18 @@ class _Seen:
             self._progress = self.component.progress()
             self._looked = now
 
-    def take(self, seconds: float) -> ComponentLoad:
-        """Return what happened since the last time; its load is the time that batches took."""
+    def take(self, now: float, period: float) -> ComponentLoad:
+        """Return how the query does; its load is the share of the time that batches took."""
         job, progress = self.component.component, self._progress
-        rows, self._rows = self.component.rows - self._rows, self.component.rows
         if progress is None:
             return ComponentLoad(job.name, job.operator, 0.0)
-        batches = 1 if self._batch is None else progress.batch - self._batch
-        self._batch = progress.batch
-        spent = min(seconds, batches * progress.seconds)
-        busy = spent / seconds if progress.interval is None else progress.seconds / progress.interval
-        return ComponentLoad(job.name, job.operator, spent, busy, progress.backlog, rows / seconds)
+        elapsed = max(now - self._since, 1e-3)
+        if progress.batch != self._batch:
+            batches = 1 if self._batch < 0 else progress.batch - self._batch
+            self._share = min(1.0, batches * progress.seconds / elapsed)
+            self._rate = (self.component.rows - self._rows) / elapsed
+            self._batch, self._rows, self._since = progress.batch, self.component.rows, now
+        elif elapsed > 2 * (progress.seconds + period):  # nothing to do
+            self._share = self._rate = 0.0
+        busy = self._share if progress.interval is None else progress.seconds / progress.interval
+        return ComponentLoad(job.name, job.operator, self._share, busy, progress.backlog, self._rate)
