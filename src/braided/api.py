@@ -508,6 +508,8 @@ def write_files(
     checkpoint: str | PathLike[str],
     trigger: Duration | Literal["available now"] | None = None,
     name: str | None = None,
+    compact: bool = False,
+    keep: int | None = None,
 ) -> StreamingQuery:
     """Start a query that writes a streaming DataFrame as Parquet files into a topic, exactly once.
 
@@ -523,6 +525,10 @@ def write_files(
     trigger : a duration between batches; ``"available now"`` to process what is there and stop; by default a batch
         follows the other.
     name : the query's name.
+    compact : True to make few large files of the many small ones of old batches while the query runs, beside its
+        batches (`Topic.compact`). Streams that read the topic then need a `reader` name.
+    keep : how many of the newest entries to keep; older ones go, beside the batches, once no reader needs them
+        (`Topic.retain`). None keeps all.
 
     Read it with `braided.files` as a stream, or with any reader of Parquet from the files of `braided.topic`.
 
@@ -534,7 +540,7 @@ def write_files(
     """
     from braided.spark.sink import write_files as write
 
-    return write(df, path, checkpoint=checkpoint, trigger=trigger, name=name)
+    return write(df, path, checkpoint=checkpoint, trigger=trigger, name=name, compact=compact, keep=keep)
 
 
 def topic(path: str | PathLike[str]) -> Topic:

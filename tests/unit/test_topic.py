@@ -12,6 +12,7 @@ import pytest
 
 from braided.direct.manifest import FORMAT, Manifest, from_bytes, to_bytes
 from braided.direct.topic import Topic, TopicWriter, create_topic, is_topic
+from braided.direct.upkeep import Upkeep
 from braided.direct.writing import DataFile, FileTarget, batch_folder
 from braided.errors import TopicError
 
@@ -250,6 +251,62 @@ def test_compaction_changes_no_row_and_is_seen_by_no_reader(topic: Topic) -> Non
         topic.files(20)
     assert topic.retain(5) == 5  # the reader still needs one more than the newest five
     assert _values(topic) == [44, 45, 46, 47, 48, 49]
+
+
+def test_compacted_entries_are_compacted_again(topic: Topic) -> None:
+    writer = topic.claim("q")
+    rounds = 0
+    for batch in range(500):
+        _commit(writer, batch, [batch])
+        if batch % 25 == 24:
+            rounds += topic.compact(keep=10) > 0
+        if batch == 300:
+            topic.register("inside", 298)
+    assert rounds > 10
+    assert _values(topic, 298) == list(range(297, 500))
+    topic.unregister("inside")
+    topic.compact(keep=10)
+    assert _values(topic) == list(range(500))
+    files = topic.files()
+    assert len(files) < 40
+    assert sorted(map(_disk, files)) == sorted(_disk(topic.data).rglob("*.parquet"))  # what was replaced is gone
+
+
+def test_upkeep_runs_beside_the_batches_and_survives_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = create_topic(f"{tmp_path}/t", "schema")
+    started, go_on = threading.Event(), threading.Event()
+    compact = Topic.compact
+
+    def slowly(self: Topic) -> int:
+        started.set()
+        assert go_on.wait(10)
+        return compact(self, keep=5)
+
+    monkeypatch.setattr(Topic, "compact", slowly)
+    upkeep = Upkeep(topic, compact=True, keep=None, every=20)
+    writer = topic.claim("q")
+    for batch in range(60):  # goes on while the first round waits
+        _commit(writer, batch, [batch])
+        upkeep.after_batch()
+    assert started.wait(10)
+    go_on.set()
+    upkeep.wait()
+    assert len(topic.files()) < 30
+    assert _values(topic) == list(range(60))
+    monkeypatch.setattr(Topic, "compact", lambda self: 1 // 0)
+    upkeep = Upkeep(topic, compact=True, keep=3, every=1)
+    with caplog.at_level("WARNING", "braided"):
+        upkeep.after_batch()
+        upkeep.wait()
+    assert "was not compacted: integer division" in caplog.text
+    assert _values(topic) == [57, 58, 59]  # retention came first
+
+
+def test_upkeep_refuses_what_keeps_nothing(topic: Topic) -> None:
+    with pytest.raises(TopicError, match=r"keep=0: write how many of the newest entries to keep, 1 or more"):
+        Upkeep(topic, compact=False, keep=0)
 
 
 def test_a_failed_attempt_leaves_no_file(topic: Topic) -> None:

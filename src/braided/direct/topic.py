@@ -284,7 +284,7 @@ class Topic:
         """Return the first entry that stays if all before a slot go: a compacted one that reaches beyond it stays."""
         return min([stop, *(begin for begin, last in self._ranges() if begin < stop <= last)])
 
-    def _delete(self, start: int, stop: int, *, compacted: bool = True) -> int:
+    def _delete(self, start: int, stop: int, *, but: tuple[int, int] | None = None) -> int:
         """Delete entries before `stop`. First the entry, so that what it named is no part of the topic, then files."""
         deleted = 0
         for slot in self._slots():
@@ -293,8 +293,8 @@ class Topic:
                 self._files.delete(_name(slot))
                 self._delete_files(entry)
                 deleted += 1
-        for begin, last in self._ranges() if compacted else ():
-            if start <= begin and last < stop:
+        for begin, last in self._ranges():
+            if start <= begin and last < stop and (begin, last) != but:
                 entry = self._compacted(begin, last)
                 self._files.delete(_range_name(begin, last))
                 self._delete_files(entry)
@@ -311,26 +311,26 @@ class Topic:
         """Rewrite runs of old small entries as few large files; return how many entries were replaced.
 
         The newest `keep` entries stay as they are, since a query may run its last batches again. A run is compacted
-        where it has `at_least` entries. Entries that it replaces are deleted once no registered reader is among them;
-        until then both exist, and readers that come to the first of them take the compacted ones.
+        where it has `at_least` entries that stand for about as many batches each, so that however often this is called
+        a row is written again only when ten times as many come together. Entries that are replaced are deleted once no
+        registered reader is among them; until then both exist, and readers that come to the first take the new one.
         """
         replaced = 0
         stop = self.latest() + 1 - keep
         run: list[Manifest] = []
         size = 0
-        for entry in list(self.manifests(stop=max(stop, 0))) if stop > 0 else ():
+        for entry in self.manifests(stop=stop) if stop > 0 else ():
             bytes_ = sum(file.bytes for file in entry.files)
-            if entry.kind == "compact" or size + bytes_ > target_bytes:
+            if run and (_level(entry) != _level(run[0]) or size + bytes_ > target_bytes):
                 replaced += self._merge(run, at_least)
                 run, size = [], 0
-            if entry.kind != "compact":
-                run.append(entry)
-                size += bytes_
+            run.append(entry)
+            size += bytes_
         replaced += self._merge(run, at_least)
         for begin, last in self._ranges():
             # Also not for one that comes to the first: a batch of it may have been planned up to one within.
             if not any(begin <= slot <= last for slot in self.readers().values()):
-                self._delete(begin, last + 1, compacted=False)
+                self._delete(begin, last + 1, but=(begin, last))
         return replaced
 
     def _merge(self, run: Sequence[Manifest], at_least: int) -> int:
@@ -339,9 +339,9 @@ class Topic:
         first, last = run[0], run[-1]
         files = merge_files(self.data, [file for entry in run for file in entry.files], f"c{first.slot:012d}")
         entry = Manifest(
-            first.slot, "compact", last.epoch, last.owner, last.batch, last.offsets, tuple(files), last.slot
+            first.slot, "compact", last.epoch, last.owner, last.batch, last.offsets, tuple(files), last.next - 1
         )
-        if not self._files.create(_range_name(first.slot, last.slot), to_bytes(entry)):
+        if not self._files.create(_range_name(first.slot, last.next - 1), to_bytes(entry)):
             for file in files:  # another compaction was first
                 delete_file(f"{self.data}/{file.name}")
             return 0
@@ -448,6 +448,11 @@ def plan_digest(plan: str) -> str:
     The first two lines are a version and what the batch's clock was; those after it the offsets of the inputs.
     """
     return digest("\n".join(plan.splitlines()[2:]))
+
+
+def _level(entry: Manifest) -> int:
+    """Return how many batches an entry stands for, in powers of ten."""
+    return len(str(entry.next - entry.slot)) - 1
 
 
 def _range_name(start: int, last: int) -> str:

@@ -47,7 +47,9 @@ def write_sink(frame: DataFrame, job: Job, trigger: str | None) -> StreamingQuer
     sink = job.sink
     if sink.format == TOPIC:
         assert sink.path is not None
-        return write_files(frame, sink.path, checkpoint=job.checkpoint, trigger=trigger, name=job.name)
+        return write_files(
+            frame, sink.path, checkpoint=job.checkpoint, trigger=trigger, name=job.name, compact=False, keep=None
+        )
     writer = frame.writeStream.format(sink.format).outputMode(sink.mode).queryName(job.name).options(**sink.options)
     writer = writer.option("checkpointLocation", job.checkpoint)
     if trigger is not None:

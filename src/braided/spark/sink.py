@@ -22,6 +22,7 @@ from pyspark.sql.types import StructField, StructType
 
 from braided.direct.places import is_remote, local_path
 from braided.direct.topic import Topic, TopicWriter, create_topic, plan_digest
+from braided.direct.upkeep import Upkeep
 from braided.direct.writing import DataFile, FileTarget, batch_folder
 from braided.durations import Duration, parse_duration
 from braided.errors import OptionError
@@ -48,6 +49,8 @@ def write_files(
     checkpoint: str | os.PathLike[str],
     trigger: Duration | None,
     name: str | None,
+    compact: bool,
+    keep: int | None,
 ) -> StreamingQuery:
     """See `braided.write_files`."""
     if not frame.isStreaming:
@@ -56,7 +59,7 @@ def write_files(
         parse_duration(trigger, "trigger")
     checkpoint = os.fspath(checkpoint)
     topic = make_topic(frame, os.fspath(path))
-    commit = Commit(frame.sparkSession, topic, checkpoint)
+    commit = Commit(frame.sparkSession, topic, checkpoint, Upkeep(topic, compact=compact, keep=keep))
     return start_files(frame, topic.data, commit, checkpoint=checkpoint, trigger=trigger, name=name)
 
 
@@ -137,10 +140,11 @@ def run_files(files: DataFrame) -> list[DataFile]:
 class Commit:
     """What the driver does with a batch: run it, and commit the files that its tasks named."""
 
-    def __init__(self, session: SparkSession, topic: Topic, checkpoint: str) -> None:
+    def __init__(self, session: SparkSession, topic: Topic, checkpoint: str, upkeep: Upkeep) -> None:
         self._session = session
         self._topic = topic
         self._checkpoint = checkpoint
+        self._upkeep = upkeep
         self._writer: TopicWriter | None = None
 
     def __call__(self, files: DataFrame, batch: int) -> None:
@@ -149,6 +153,7 @@ class Commit:
             self._writer = self._topic.claim(owner, batch)
         offsets = plan_digest(self._read(f"offsets/{batch}"))
         self._writer.commit(batch, offsets, run_files(files))
+        self._upkeep.after_batch()
 
     def _read(self, name: str) -> str:
         """Return a file of the checkpoint."""
