@@ -54,7 +54,7 @@ class Checkpoints:
             raise PeerError(f"checkpoint={str(target)!r}: this epoch has begun before; take a new one")
         made = self._root / f".{epoch:012d}-{secrets.token_hex(8)}"
         before = [known for known in self.epochs() if known < epoch]
-        self._clone(self._path(before[-1]) if before else None, made)
+        self._clone(self._path(before[-1]) if before else None, made, target.name)
         try:
             made.rename(target)
         except OSError as error:
@@ -66,7 +66,7 @@ class Checkpoints:
         """Give a clone of the newest checkpoint, and delete it afterwards."""
         made = self._root / f".rehearsal-{secrets.token_hex(8)}"
         epochs = self.epochs()
-        self._clone(self._path(epochs[-1]) if epochs else None, made)
+        self._clone(self._path(epochs[-1]) if epochs else None, made, made.name)
         try:
             yield made
         finally:
@@ -96,13 +96,30 @@ class Checkpoints:
     def _path(self, epoch: int) -> Path:
         return self._root / f"{epoch:012d}"
 
-    def _clone(self, source: Path | None, target: Path) -> None:
+    def _clone(self, source: Path | None, target: Path, name: str) -> None:
+        """Make a clone that will have a name below the root."""
         target.mkdir(parents=True)
         if source is None:
             return
-        names = sorted(os.listdir(source), key=lambda name: (name == _LAST, name != _FIRST, name))
-        for name in names:
-            _link(source / name, target / name)
+        for part in sorted(os.listdir(source), key=lambda part: (part == _LAST, part != _FIRST, part)):
+            _link(source / part, target / part)
+        self._relocate(target, name)
+
+    def _relocate(self, clone: Path, name: str) -> None:
+        """Let a clone's metadata of its state name its own files; Spark writes whole paths there.
+
+        The files of schemas are in the clone too. Those that the paths lead to go with the epoch that wrote them.
+        """
+        place = re.compile(rf"(?<=/{re.escape(self._root.name)}/)[^/\"]+(?=/state/)")
+        for file in clone.glob("state/*/_metadata/**/*"):
+            if file.is_file() and not file.name.startswith("."):
+                content = file.read_text()
+                moved = place.sub(name, content)
+                if moved != content:
+                    new = file.with_name(f".{file.name}.new")
+                    new.write_text(moved)
+                    new.rename(file)  # the link of the other epoch keeps what it has
+                    file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
 
 
 def _link(source: Path, target: Path) -> None:
