@@ -17,7 +17,6 @@ from braided.errors import PeerError
 from braided.fleet.host import SparkHost
 from braided.peers.checkpoints import Checkpoints
 from braided.peers.definition import component_of
-from braided.peers.host import Job
 from braided.peers.leases import Position
 
 if TYPE_CHECKING:
@@ -68,7 +67,15 @@ def test_a_component_stops_between_batches_goes_on_elsewhere_and_its_former_owne
         north, south = SparkHost(spark, cores=2, period=0.2), SparkHost(spark, cores=2, period=0.2)
         ends: list[tuple[str, str]] = []
         north.ended = lambda name, why: ends.append((name, why))
-        await north.rehearse(job)  # nothing to run yet: the plan alone
+        for text, message in (
+            (
+                JOB + '[spark]\n"spark.driver.memory" = "1g"\n',
+                "spark.driver.memory: cannot be set for one job of a peer",
+            ),
+            (JOB.replace("2 * n", "2 * m"), "step doubled: .*`m`"),
+        ):
+            with pytest.raises(PeerError, match=message):
+                await north.rehearse(component_of(text.format(tmp_path), "x.toml"))
         await north.start(job, 0, None)
         await _until(_has(tmp_path, 10))
         position = await north.stop("doubled")
@@ -94,28 +101,3 @@ def test_a_component_stops_between_batches_goes_on_elsewhere_and_its_former_owne
 
     asyncio.run(work())
     assert _found(tmp_path) == list(range(0, 60, 2))
-
-
-def test_what_a_peer_may_not_run_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    python = JOB.replace('sql = "SELECT 2 * n AS n FROM numbers"', 'python = "os.path:join"\ninputs = ["numbers"]')
-    wide = JOB + "[needs]\ncores = 3\n"
-    static = JOB + '[spark]\n"spark.driver.memory" = "1g"\n'
-    wrong = JOB.replace("2 * n", "2 * m")
-
-    async def work() -> None:
-        host = SparkHost(spark, cores=2, modules=("osx",))
-        for text, message in (
-            (python, "python='os.path': this peer may not run it; start it with --allow os.path"),
-            (wide, "needs.cores=3: this peer was given 2"),
-            (static, "spark.driver.memory: cannot be set for one job of a peer"),
-            (wrong, "step doubled: .*`m`"),
-        ):
-            job: Job = component_of(text.format(tmp_path), "x.toml")
-            with pytest.raises(PeerError, match=message):
-                await host.rehearse(job)
-            with pytest.raises(PeerError, match=message):
-                await host.start(job, 0, None)
-        host.close()
-
-    (tmp_path / "numbers").mkdir()
-    asyncio.run(work())

@@ -17,6 +17,7 @@ from braided.fleet import meter
 from braided.fleet.component import Progress
 from braided.fleet.cpu import tree_seconds
 from braided.fleet.gate import Gate
+from braided.fleet.setting import Setting
 from braided.peers.checkpoints import Checkpoints, go_back, position_of
 from braided.peers.definition import component_of, job_of, modules_of
 from braided.peers.fields import MAX_TEXT
@@ -199,6 +200,20 @@ def test_the_gate_does_not_wait_for_ever() -> None:
     with gate.batch(0):
         assert not gate.close(0.05)
     assert time.monotonic() - begun < 5
+
+
+def test_a_peer_runs_only_what_it_may_and_can(tmp_path: Path) -> None:
+    session: Any = None
+    setting = Setting(session, cores=2, modules=("fraud", "osx"), environment={"LOGIN": ""})
+    python = JOB.replace('sql = "SELECT * FROM calls"', 'python = "os.path:join"\ninputs = ["calls"]')
+    python = python.replace("options = { control", "# options = { control")
+    assert setting.job(component_of(python.replace("os.path", "fraud.scores"), "x"), tmp_path).steps
+    with pytest.raises(PeerError, match="python='os.path': this peer may not run it; start it with --allow os.path"):
+        setting.job(component_of(python, "x"), tmp_path)
+    with pytest.raises(PeerError, match="python='fraudulent': this peer may not run it"):
+        setting.job(component_of(python.replace("os.path", "fraudulent"), "x"), tmp_path)
+    with pytest.raises(PeerError, match="needs.cores=3: this peer was given 2"):
+        setting.job(component_of(JOB + "[needs]\ncores = 3\n", "x"), tmp_path)
 
 
 class _Query:
