@@ -208,11 +208,11 @@ def test_a_peer_runs_only_what_it_may_and_can(tmp_path: Path) -> None:
     python = JOB.replace('sql = "SELECT * FROM calls"', 'python = "os.path:join"\ninputs = ["calls"]')
     python = python.replace("options = { control", "# options = { control")
     assert setting.job(component_of(python.replace("os.path", "fraud.scores"), "x"), tmp_path).steps
-    with pytest.raises(PeerError, match="python='os.path': this peer may not run it; start it with --allow os.path"):
+    with pytest.raises(PeerError, match=r"python='os.path': this peer may not run it; start it with --allow os.path"):
         setting.job(component_of(python, "x"), tmp_path)
     with pytest.raises(PeerError, match="python='fraudulent': this peer may not run it"):
         setting.job(component_of(python.replace("os.path", "fraudulent"), "x"), tmp_path)
-    with pytest.raises(PeerError, match="needs.cores=3: this peer was given 2"):
+    with pytest.raises(PeerError, match=r"needs.cores=3: this peer was given 2"):
         setting.job(component_of(JOB + "[needs]\ncores = 3\n", "x"), tmp_path)
 
 
