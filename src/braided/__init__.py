@@ -27,7 +27,16 @@ from braided.api import (
     write_files,
 )
 from braided.detection.detector import Detector, KeyedDetector
-from braided.errors import BraidedError, ControlError, DetectorError, HistoryError, OptionError, StateError, TopicError
+from braided.errors import (
+    BraidedError,
+    ControlError,
+    DetectorError,
+    HistoryError,
+    OptionError,
+    PeerError,
+    StateError,
+    TopicError,
+)
 from braided.spark.conf import FAST_START, SPARK_CONF
 from braided.specs.detect import Pattern
 from braided.specs.group import Join
@@ -43,6 +52,7 @@ if TYPE_CHECKING:
     from braided.buffers.policies.prob import PROB
     from braided.buffers.policies.random import RAND
     from braided.buffers.policies.recent import RECENT
+    from braided.peers.client import Fleet
 
 __all__ = [
     "AGE",
@@ -58,12 +68,14 @@ __all__ = [
     "ControlError",
     "Detector",
     "DetectorError",
+    "Fleet",
     "HistoryError",
     "Join",
     "KeyedDetector",
     "Lateness",
     "OptionError",
     "Pattern",
+    "PeerError",
     "StateError",
     "TopicError",
     "__version__",
@@ -95,6 +107,7 @@ __all__ = [
 _LATER = {
     "AGE": ("braided.buffers.policies.age", "AGE"),
     "AUTO": ("braided.buffers.policies.auto", "AUTO"),
+    "Fleet": ("braided.peers.client", "Fleet"),
     "FIFO": ("braided.buffers.policies.fifo", "FIFO"),
     "GDJ": ("braided.buffers.policies.gdj", "GDJ"),
     "PROB": ("braided.buffers.policies.prob", "PROB"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import shutil
 import time
 import uuid
 from pathlib import Path
@@ -98,6 +99,15 @@ def test_a_copy_of_a_checkpoint_is_refused_and_a_moved_one_is_not(root: ControlR
         root.refuse_copy(query, run)
     with pytest.raises(ControlError, match=rf"{copy}' is a copy of '{checkpoint}', which owns the control directories"):
         root.refuse_copy(query, runs[2])
+
+
+def test_a_copy_that_has_its_directories_with_it_is_not_refused(tmp_path: Path) -> None:
+    """As peers clone a checkpoint to rehearse a move."""
+    query = used(ControlRoot(f"{tmp_path}/check/control"), tmp_path / "check")
+    shutil.copytree(tmp_path / "check", tmp_path / "copy")
+    copied = ControlRoot(f"{tmp_path}/copy/control")
+    copied.notice_start(query, "run", f"file:{tmp_path}/copy")
+    copied.refuse_copy(query, "run")
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{", b'{"checkpoint": 7}'])

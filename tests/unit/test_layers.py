@@ -29,12 +29,13 @@ LAYERS = (
     ("compile",),
     ("sqltext", "ui"),
     ("local", "spark", "peers"),
+    ("fleet",),
     ("api", "daemon", "kafka", "testing"),
     ("workloads",),
     ("cli",),
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
-KNOW_SPARK = {"spark", "cli", "daemon"}
+KNOW_SPARK = {"spark", "fleet", "cli", "daemon"}
 
 
 def _is_type_checking(node: ast.AST) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
+from braided.cli.fleet_arguments import add_fleet_commands
 from braided.version import __version__
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -134,6 +135,7 @@ def make_parser() -> argparse.ArgumentParser:
             )
             command.add_argument("--redact", action="store_true", help="no values of keys in the page and the history")
     _add_watching(commands)
+    add_fleet_commands(commands)
     doctor = commands.add_parser("doctor", help="look for what is wrong with this machine, and say what to type")
     doctor.add_argument("--json", action="store_true", help="as JSON")
     doctor.add_argument("--join", action="store_true", help="also run a small join on a local Spark, half a minute")

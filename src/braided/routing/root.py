@@ -65,10 +65,14 @@ class ControlRoot:
             self._files.replace(f"{query}/{_NOTE}", json.dumps(mine).encode())
 
     def notice_start(self, query: str, run: str, checkpoint: str) -> None:
-        """Refuse a run of a query whose checkpoint is a copy: both would change one routing, each by its own rows."""
+        """Refuse a run of a query whose checkpoint is a copy: both would change one routing, each by its own rows.
+
+        Where this root lies in the checkpoint, it was copied too, and each has its own.
+        """
         note = self._note(query)
-        other = local_folder(note.get("checkpoint"))
-        mine = local_folder(checkpoint)
+        other, mine, here = map(local_folder, (note.get("checkpoint"), checkpoint, self.location))
+        if here is not None and mine is not None and here.absolute().is_relative_to(mine.absolute()):
+            return
         if note.get("host") != socket.gethostname() or other is None or mine is None or not other.exists():
             return
         if not (mine.exists() and mine.samefile(other)):

@@ -25,7 +25,6 @@ from braided.spark.routing import count_workers, make_routing
 from braided.spark.sessions import check_python
 from braided.spark.tasks import WrittenResult
 from braided.spark.watermark import MARKS, lengthen_watermark, to_metadata
-from braided.spark.workers_python import check_workers_python
 from braided.specs.join import JoinSpec
 from braided.specs.order import OrderSpec
 from braided.specs.spec import Spec
@@ -61,7 +60,6 @@ def run(
         _check_where(session, spec.where, frames)
     if not frames[0].isStreaming:
         return run_batch(plan, frames)
-    check_workers_python(session)
     if merged is not None:
         plan = merged(plan)
     workers = count_workers(session)
