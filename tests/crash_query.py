@@ -55,17 +55,19 @@ def _places(spark: SparkSession) -> list[str]:
 def main(root: Path) -> None:
     """Process what is there, one file a side and batch.
 
-    With a folder `control`, under ever new routings; with a folder `direct`, files are read and written directly.
+    With a folder `control`, under ever new routings, with a folder `home` too, in the control directory that is found
+    there; with a folder `direct`, files are read and written directly.
     """
     given = json.loads((root / "options.json").read_text()) if (root / "options.json").exists() else {}
-    control = None
+    control: str | bool = (root / "home").exists()
     if (root / "control").exists():
         control = str(root / "control")
+    os.environ["XDG_CACHE_HOME"] = str(root / "home")
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     spark = (
         SparkSession.builder.master("local[2]")
-        .config("spark.sql.shuffle.partitions", "2" if control is None else "4")
+        .config("spark.sql.shuffle.partitions", "4" if control else "2")
         .config("spark.sql.session.timeZone", "UTC")
         .config(map=braided.SPARK_CONF | braided.FAST_START)
         .config("spark.sql.streaming.minBatchesToRetain", "5")
@@ -76,7 +78,7 @@ def main(root: Path) -> None:
     )
     spark.sparkContext.setLogLevel("OFF")
     spark.streams.addListener(_Batches())
-    if control is not None:
+    if control:
         from routing_cases import RandomController
 
         from braided.spark.registry import registry_of

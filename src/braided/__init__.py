@@ -6,9 +6,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from braided.api import (
+    dashboard,
+    deploy,
     detect,
     explain,
     files,
+    forget_control,
     join,
     join_group,
     match,
@@ -16,6 +19,7 @@ from braided.api import (
     multijoin,
     order,
     report,
+    row_windows,
     scale,
     sql,
     stream,
@@ -23,7 +27,16 @@ from braided.api import (
     write_files,
 )
 from braided.detection.detector import Detector, KeyedDetector
-from braided.errors import BraidedError, ControlError, DetectorError, OptionError, StateError, TopicError
+from braided.errors import (
+    BraidedError,
+    ControlError,
+    DetectorError,
+    HistoryError,
+    OptionError,
+    PeerError,
+    StateError,
+    TopicError,
+)
 from braided.spark.conf import FAST_START, SPARK_CONF
 from braided.specs.detect import Pattern
 from braided.specs.group import Join
@@ -39,6 +52,7 @@ if TYPE_CHECKING:
     from braided.buffers.policies.prob import PROB
     from braided.buffers.policies.random import RAND
     from braided.buffers.policies.recent import RECENT
+    from braided.peers.client import Fleet
 
 __all__ = [
     "AGE",
@@ -54,17 +68,23 @@ __all__ = [
     "ControlError",
     "Detector",
     "DetectorError",
+    "Fleet",
+    "HistoryError",
     "Join",
     "KeyedDetector",
     "Lateness",
     "OptionError",
     "Pattern",
+    "PeerError",
     "StateError",
     "TopicError",
     "__version__",
+    "dashboard",
+    "deploy",
     "detect",
     "explain",
     "files",
+    "forget_control",
     "join",
     "join_group",
     "kafka",
@@ -74,6 +94,7 @@ __all__ = [
     "multijoin",
     "order",
     "report",
+    "row_windows",
     "scale",
     "sql",
     "stream",
@@ -86,6 +107,7 @@ __all__ = [
 _LATER = {
     "AGE": ("braided.buffers.policies.age", "AGE"),
     "AUTO": ("braided.buffers.policies.auto", "AUTO"),
+    "Fleet": ("braided.peers.client", "Fleet"),
     "FIFO": ("braided.buffers.policies.fifo", "FIFO"),
     "GDJ": ("braided.buffers.policies.gdj", "GDJ"),
     "PROB": ("braided.buffers.policies.prob", "PROB"),

@@ -27,14 +27,15 @@ LAYERS = (
     ("aggregates", "detection"),
     ("specs", "jobs"),
     ("compile",),
-    ("sqltext",),
+    ("sqltext", "ui"),
     ("local", "spark", "peers"),
+    ("fleet",),
     ("api", "daemon", "kafka", "testing"),
     ("workloads",),
     ("cli",),
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
-KNOW_SPARK = {"spark", "cli", "daemon"}
+KNOW_SPARK = {"spark", "fleet", "cli", "daemon"}
 
 
 def _is_type_checking(node: ast.AST) -> bool:

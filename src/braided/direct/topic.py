@@ -444,6 +444,14 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def plan_digest(plan: str) -> str:
+    """Return the digest of the input that a batch covers, by its file in the checkpoint's log of offsets.
+
+    The first two lines are a version and what the batch's clock was; those after it the offsets of the inputs.
+    """
+    return digest("\n".join(plan.splitlines()[2:]))
+
+
 def _level(entry: Manifest) -> int:
     """Return how many batches an entry stands for, in powers of ten."""
     return len(str(entry.next - entry.slot)) - 1

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import secrets
+import shutil
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -40,6 +41,9 @@ class Files(Protocol):
 
     def delete(self, name: str) -> None:
         """Delete a file if it exists."""
+
+    def clear(self, folder: str) -> None:
+        """Delete a folder with all that is in it, if it exists."""
 
 
 @lru_cache(maxsize=64)
@@ -164,6 +168,10 @@ class LocalFiles:
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             (self._root / name).unlink()
 
+    def clear(self, folder: str) -> None:
+        """See `Files`."""
+        shutil.rmtree(self._root / folder, ignore_errors=True)
+
 
 def _opener(private: bool) -> Callable[[str, int], int]:
     return lambda path, flags: os.open(path, flags, 0o600 if private else 0o666)
@@ -265,3 +273,8 @@ class RemoteFiles:
         """See `Files`."""
         with self._reached("delete", name), contextlib.suppress(FileNotFoundError):
             self._system.rm_file(self._path(name))
+
+    def clear(self, folder: str) -> None:
+        """See `Files`."""
+        with self._reached("delete", folder), contextlib.suppress(FileNotFoundError):
+            self._system.rm(self._path(folder), recursive=True)
