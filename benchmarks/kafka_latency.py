@@ -124,8 +124,7 @@ def check(servers: str, hits: list[tuple[int, dict[str, Any]]]) -> bool:
     import pyarrow as pa
 
     calls, alerts = (
-        pa.table({name: [row[name] for _, row in read_topic(servers, topic)] for name in ("phone", "ts", "id")})
-        for topic in ("calls", "alerts")
+        pa.Table.from_pylist([row for _, row in read_topic(servers, topic)]) for topic in ("calls", "alerts")
     )
     rows = duckdb.sql(
         "SELECT c.id, a.id FROM calls c JOIN alerts a ON c.phone = a.phone AND abs(c.ts - a.ts) <= 60000000"
