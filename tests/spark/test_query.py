@@ -78,9 +78,9 @@ def test_an_aggregate_after_a_join_begins_in_its_workers_and_is_the_oracles(
 ) -> None:
     joined = live["calls"].join(live["alerts"], on="phone", within="2 seconds")
     query = joined.where("n > 10 AND n_right < n + 40").aggregate(
-        by="cell_right", window="6 seconds", every="2 seconds", rows="count(*)", total="sum(n)", mean="avg(n_right)"
+        by="cell_right", window="6 seconds", every="2 seconds", pairs="count(*)", total="sum(n)", mean="avg(n_right)"
     )
-    frame = query.select("unix_micros(window.start) AS s", "cell_right", "rows", "total", "round(mean, 6) AS mean").df
+    frame = query.select("unix_micros(window.start) AS s", "cell_right", "pairs", "total", "round(mean, 6) AS mean").df
     plan = _last_plan(spark)
     assert isinstance(plan.operator, PartialAggregate)
     assert plan.spec.where == "(r.`n` < l.`n` + 40)"  # type: ignore[attr-defined]
@@ -210,6 +210,7 @@ ERRORS: list[tuple[Callable[[dict[str, Query]], Any], str]] = [
     (lambda q: q["calls"].cases({}), "cases: give conditions by the names of their outputs"),
     (lambda q: q["calls"].cases({"rest": "n > 1"}), "rest='rest': a condition has that name; choose another for what is left"),
     (lambda q: q["calls"].order(late="side"), "late='side': a query has one output; write 'flag' and split it with cases()"),
+    (_aggregate(rows="count(*)"), "rows='count(*)': is how many rows a window has; give the value another name"),
     (_aggregate(rows=3), "window='1 minute': a window has this duration, or a number of rows=; give one of them"),
     (_aggregate(by="cel"), "by='cel': no such column; did you mean 'cell'?"),
     (_aggregate(x="sum(m)"), "x='m': no such column; there are phone, ts"),
