@@ -88,16 +88,16 @@ QUICK = {"rows": 2_000, "rate": 200, "keys": 300, "batches": 12, "measured": 2}
 def main() -> int:
     options = _options()
     if options.one:
-        print(json.dumps(_run(options.one, _shape(options.query, options.quick), options.data, options.scratch)))
+        print(json.dumps(_run(options.one, shape_of(options.query, options.quick), options.data, options.scratch)))
         return 0
     summary: dict[str, Any] = {"benchmark": "streamcloud", "quick": options.quick}
     equal = True
     for query in [options.query] if options.query else SHAPES:
         root = Path(tempfile.mkdtemp(prefix="braided-streamcloud-"))
         try:
-            shape = _shape(query, options.quick)
-            _generate(shape, root / "data")
-            truth = _oracle(shape, root / "data")
+            shape = shape_of(query, options.quick)
+            generate(shape, root / "data")
+            truth = oracle(shape, root / "data")
             found = {engine: _measure(engine, query, options, root, truth) for engine in options.engines}
         finally:
             shutil.rmtree(root, ignore_errors=True)
@@ -111,12 +111,14 @@ def main() -> int:
     return 0 if equal else 1
 
 
-def _shape(query: str, quick: bool) -> Shape:
+def shape_of(query: str, quick: bool) -> Shape:
+    """Return a query with its streams."""
     shape = SHAPES[query]
     return shape if not quick else Shape(**{**vars(shape), **QUICK})
 
 
-def _generate(shape: Shape, root: Path) -> None:
+def generate(shape: Shape, root: Path) -> None:
+    """Write the files of all streams, a batch each."""
     for number, stream in enumerate(shape.streams):
         (root / stream).mkdir(parents=True)
         for batch in range(shape.batches):
@@ -172,7 +174,8 @@ def _run(engine: str, shape: Shape, data: Path, scratch: Path) -> dict[str, Any]
     return {"median_s": round(statistics.median(measured), 3), "rows": [list(row) for row in rows]}
 
 
-def _oracle(shape: Shape, data: Path) -> dict[Any, Any]:
+def oracle(shape: Shape, data: Path) -> dict[Any, Any]:
+    """Return the truth: count and mean by the start of a window and the group."""
     import duckdb
 
     size, slide = shape.size_s * 1_000_000, shape.slide_s * 1_000_000

@@ -13,9 +13,11 @@ from braided.specs.match import MatchSpec
 from braided.specs.multijoin import MultiJoinSpec, check_streams
 from braided.specs.order import OrderSpec
 from braided.specs.reference import documented
+from braided.specs.row_windows import RowWindowsSpec
 from braided.specs.spec import spec_of
 from braided.typing import (
     AnyDetector,
+    Control,
     Duration,
     Evict,
     How,
@@ -47,7 +49,9 @@ if TYPE_CHECKING:
     from braided.direct.topic import Topic
     from braided.operator.report import Report
     from braided.spark.dashboard import Dashboard
+    from braided.spark.deploy import Cost, Deployment
     from braided.spark.query import Query
+    from braided.spark.stages import Strategy
 
 
 @documented(JoinSpec)
@@ -66,7 +70,7 @@ def join(
     how: How = "inner",
     name: str | None = None,
     partition: Partition = "auto",
-    control: str | None = None,
+    control: Control = None,
     redact: bool = False,
     memory: Memory | None = None,
     evict: Evict = "auto",
@@ -92,7 +96,7 @@ def join(
         Key columns once (as on the left), the other left columns, the other right columns.
 
     Cost: one shuffle. State: every row that can still match, once, in the RocksDB state store. There are as many
-    workers as spark.sql.shuffle.partitions. Not supported: outer joins, Spark Connect.
+    workers as spark.sql.shuffle.partitions. Not supported: outer joins.
 
     Examples
     --------
@@ -234,7 +238,7 @@ def multijoin(
     suffixes: Sequence[str] | None = None,
     name: str | None = None,
     partition: Literal["auto", "hash"] = "auto",
-    control: str | None = None,
+    control: Control = None,
     redact: bool = False,
     memory: Memory | None = None,
     evict: Evict = "auto",
@@ -257,7 +261,7 @@ def multijoin(
         Key columns once (as in the first stream), then the other columns of each stream in order.
 
     Cost: one shuffle. State: every row that can still be part of a result, once. The slowest stream decides how long: a
-    row stays until all other streams have passed it. Not supported: outer joins, predicates, Spark Connect.
+    row stays until all other streams have passed it. Not supported: outer joins, predicates.
 
     Examples
     --------
@@ -282,7 +286,7 @@ def join_group(
     lateness: NamedLatenesses = None,
     idle: Duration | None = None,
     name: str | None = None,
-    control: str | None = None,
+    control: Control = None,
     redact: bool = False,
 ) -> DataFrame:
     """Run several joins over the same streams under one budget.
@@ -350,7 +354,7 @@ def match(
 
     Cost: one shuffle; a sort of each batch by time and key. State: the rows that wait, and of every key those from the
     first match that is open. Keys stay on their workers: use more workers than cores for level load. Batch DataFrames
-    are searched key by key. Not supported: anchors, empty matches, unmatched rows, Spark Connect.
+    are searched key by key. Not supported: anchors, empty matches, unmatched rows.
 
     Examples
     --------
@@ -362,6 +366,46 @@ def match(
     from braided.spark.frontend import run
 
     return run(spec_of(MatchSpec, locals()), [df], name=name)
+
+
+@documented(RowWindowsSpec)
+def row_windows(
+    df: DataFrame,
+    *,
+    time: str,
+    key: Keys = None,
+    rows: int,
+    every: int | None = None,
+    values: Mapping[str, str],
+    forget: Duration | None = None,
+    lateness: Latenesses = None,
+    name: str | None = None,
+) -> DataFrame:
+    """Aggregate a streaming DataFrame over windows of a number of rows of each key, in order of event time.
+
+    Rows may arrive in any order. Windows begin with the first row of a key, then every `every` rows. A window leaves
+    when a row comes that exceeds it, and has the time of its first row (StreamCloud, II.A). The same is a step of
+    `braided.stream`: ``aggregate(by="cell", rows=100, every=10, n="count(*)")``. Late rows are counted and left out.
+
+    {options}
+
+    Returns
+    -------
+    DataFrame
+        The key columns, the time, the values. Sums of whole numbers are bigint and fail where they do not fit.
+
+    Cost: one shuffle; a sort of each batch by time and key. State: the rows that wait, and of every key at most a
+    window's rows, until `forget`. Keys stay on their workers: use more workers than cores
+    for level load. Batch DataFrames are aggregated key by key. A window's time may be of any age: give it no watermark.
+
+    Examples
+    --------
+    >>> braided.row_windows(calls, key="cell", time="ts", rows=100, every=10, values={"phones": "count(phone)"}).columns
+    ['cell', 'ts', 'phones']
+    """
+    from braided.spark.frontend import run
+
+    return run(spec_of(RowWindowsSpec, locals()), [df], name=name)
 
 
 @documented(DetectSpec)
@@ -393,7 +437,7 @@ def detect(
 
     Cost: one shuffle, whatever the depth; a sort of each batch by time, and by key for each detector. State: rows and
     events that wait, and what detectors save of every key. Keys stay on their workers: use more workers than cores for
-    level load. Batch DataFrames are run key by key. Not supported: Spark Connect.
+    level load. Batch DataFrames are run key by key.
 
     Examples
     --------
@@ -409,20 +453,22 @@ def detect(
 
 
 def sql(spark: SparkSession, text: str, streams: Mapping[str, DataFrame], **options: SqlOption) -> DataFrame:
-    """Run a continuous query in Spark SQL, with its joins of streams done by Braided.
+    """Run a continuous query in Spark SQL, with its joins of streams and its patterns done by Braided.
 
     The text is what ``spark.sql`` takes, over streams by name. Spark analyses it first: its names, types and errors
     count. Then every inner join of two or more streams is taken out and becomes a `braided.join`, with the equalities
     of its condition as keys, the comparisons of times as bounds and the rest as a predicate; streams are filtered
-    first, and columns that nothing reads are neither shuffled nor stored. Everything else (projections, aggregates,
-    ``HAVING``, ``UNION ALL``, joins with tables) goes to Spark as text. `braided.explain` shows the joins.
+    first, and columns that nothing reads are neither shuffled nor stored. A ``MATCH_RECOGNIZE`` clause, which Spark
+    does not know, becomes a `braided.match` (docs/match.md). Everything else (projections, aggregates, ``HAVING``,
+    ``UNION ALL``, joins with tables) goes to Spark as text. `braided.explain` shows the joins and patterns.
 
     Parameters
     ----------
     text : a SELECT. Times of two streams must be bounded on both sides, as for Spark's own joins, in any arrangement.
     streams : the streaming DataFrames by the names that the text uses.
-    options : of every join: lateness, idle, partition, memory, evict, share, shed, name, control, redact. A hint sets
-        those of one, by the alias of its input: ``/*+ BRAIDED('a', 'lateness=30 seconds', 'memory=256 MB') */``.
+    options : of every join: lateness, idle, partition, memory, evict, share, shed, name, control, redact; of patterns
+        lateness and name. A hint sets those of one join, by the alias of its input: ``/*+ BRAIDED('a', 'lateness=30
+        seconds', 'memory=256 MB') */``.
 
     Not supported: outer joins of streams, bounds in months, bounds that are columns.
 
@@ -460,6 +506,40 @@ def stream(df: DataFrame, *, time: str, lateness: LatenessOption | None = None) 
     from braided.spark.query import make_query
 
     return make_query(df, time, lateness)
+
+
+def deploy(
+    query: Query,
+    *,
+    topics: str | PathLike[str],
+    strategy: Strategy = "subquery",
+    processors: int | None = None,
+    costs: Mapping[str, Cost] | None = None,
+) -> Deployment:
+    """Lay a query of `braided.stream` out as one Spark query, or as several that topics couple, under one handle.
+
+    These are StreamCloud's three strategies (III.A, Figure 2). Results go to a topic in every one, exactly once: each
+    stage commits its batches by manifests, and the next reads what is committed. Each hop adds a batch to the delay.
+
+    Parameters
+    ----------
+    topics : a directory for the topics and checkpoints of all stages. A query that was deployed there goes on.
+    strategy : ``"query"``: all in one Spark query, with a shuffle for each stateful step. ``"operator"``: a query for
+        each step. ``"subquery"``: a query for each stateful step with the stateless ones after it.
+    processors : how many shuffle partitions all stages have together; by default those of the session.
+    costs : what the stages took in another run, `Deployment.costs`: partitions are shared out in proportion to it, when
+        the query is first deployed. By default all get the same.
+
+    ``start()`` runs all stages until ``stop()``, ``run()`` processes what is there, ``print(deployment)`` shows them.
+
+    >>> joined = braided.stream(calls, time="ts", lateness="30 seconds").join(
+    ...     braided.stream(alerts, time="ts", lateness="30 seconds"), on="phone", within="10 seconds")
+    >>> braided.deploy(joined.where("cell <> 'test'"), topics=deploy_dir, processors=2).stages
+    ['1-join-where']
+    """
+    from braided.spark.deploy import deploy_query
+
+    return deploy_query(query, topics=topics, strategy=strategy, processors=processors, costs=costs)
 
 
 def files(
@@ -571,7 +651,7 @@ def explain(df: DataFrame, *, svg: str | PathLike[str] | None = None) -> None:
     >>> braided.explain(braided.join(calls, alerts, on="phone", time="ts", within="10 seconds", name="hits"))
     hits: joins on phone, -10 seconds <= r.t - l.t <= 10 seconds
       routing auto, table 0: 2 of 2 workers in use, 2 assignments alive
-        fixed: give control= to let it adapt
+        fixed: spark.braided.control=false
     """
     from braided.spark.progress import explain_frame
 
@@ -584,17 +664,39 @@ def explain(df: DataFrame, *, svg: str | PathLike[str] | None = None) -> None:
         Path(svg).write_text(draw_frame(df), encoding="utf-8")
 
 
-def scale(control: str, workers: int | Literal["auto"]) -> None:
+def scale(
+    control: str | PathLike[str] | StreamingQueryLike, workers: int | Literal["auto"], *, name: str | None = None
+) -> None:
     """Change how many workers a join uses while it runs; ``"auto"`` lets the load decide.
 
-    It changes with the next batches, without a restart and without moving state. At most as many workers as the query
-    has shuffle partitions are used.
+    `control` is the running query, where `name` chooses one of several joins, or the join's control directory. It
+    changes with the next batches, without a restart and without moving state. At most as many workers as the query has
+    shuffle partitions are used.
 
     >>> braided.scale(control, 2)
     """
     from braided.spark.progress import request_scale
 
-    request_scale(control, workers)
+    request_scale(control, workers, name)
+
+
+def forget_control(query: str | None = None, *, root: str | PathLike[str] | None = None) -> list[str]:
+    """Delete control directories that queries left behind; return the ids of those queries.
+
+    By default those of queries whose checkpoint, on this machine, is gone. Those of Spark's own temporary checkpoints,
+    and those that nothing has used for 30 days since, go by themselves when a session first makes an adaptive join.
+
+    Parameters
+    ----------
+    query : the id of a query, whose directories are then deleted wherever its checkpoint is.
+    root : what ``spark.braided.control`` names; by default the place in the user's cache directory.
+
+    >>> braided.forget_control(root=control)
+    []
+    """
+    from braided.spark.control import forget
+
+    return forget(query, root)
 
 
 def report(query: StreamingQueryLike, name: str | None = None) -> Report:

@@ -16,10 +16,11 @@ import pyarrow as pa
 
 from braided.compile.build import build
 from braided.compile.stream import Stream
+from braided.detection.arranging import subscriptions
 from braided.detection.detecting import Detecting
 from braided.detection.detector import Detector
 from braided.detection.events import times_of
-from braided.detection.hierarchy import Hierarchy, subscriptions
+from braided.detection.hierarchy import Hierarchy
 from braided.durations import format_duration, parse_duration
 from braided.errors import DetectorError, OptionError
 from braided.local.reading import cut_into_batches, in_microseconds, read

@@ -11,6 +11,7 @@ from case_join import JOINS
 from case_match import MATCHES
 from case_multijoin import MULTIJOINS
 from case_order import ORDERS
+from case_row_windows import ROW_WINDOWS
 from kinds import Kind
 
 from braided.specs.detect import DetectSpec
@@ -19,6 +20,7 @@ from braided.specs.join import JoinSpec
 from braided.specs.match import MatchSpec
 from braided.specs.multijoin import MultiJoinSpec
 from braided.specs.order import OrderSpec
+from braided.specs.row_windows import RowWindowsSpec
 from braided.specs.spec import Spec
 
 KINDS: dict[type[Spec], Kind] = {
@@ -28,4 +30,5 @@ KINDS: dict[type[Spec], Kind] = {
     OrderSpec: ORDERS,
     MatchSpec: MATCHES,
     DetectSpec: DETECTIONS,
+    RowWindowsSpec: ROW_WINDOWS,
 }

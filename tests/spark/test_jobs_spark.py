@@ -95,18 +95,23 @@ def test_a_job_gives_the_oracles_rows_and_goes_on_where_it_was(spark: SparkSessi
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("l.k = r.k AND", "l.k = r.nope AND", r"step pairs: .*nope"),
+        ("l.k = r.k AND", "l.k = r.nope AND", r"^job, line 14: step pairs: .*nope"),
+        ('path = "{0}/r"', 'path = "{0}/none"', r"^job, line 6: sources\.r: .*none"),
         ("lateness =", "latenes =", "step pairs: latenes=: is no option of the joins of a query"),
         (
             ":upper",
             ":lower",
             "step shown: 'job_steps_of_a_test:lower': .* has no attribute 'lower'; install the module",
         ),
-        (":upper", ":nothing", "step shown: 'job_steps_of_a_test:nothing' returned a NoneType, not a DataFrame"),
+        (
+            ":upper",
+            ":nothing",
+            "line 22: step shown: 'job_steps_of_a_test:nothing' returned a NoneType, not a DataFrame",
+        ),
     ],
 )
 def test_parts_that_fail_are_named(
     spark: SparkSession, tmp_path: Path, job: Job, old: str, new: str, message: str
 ) -> None:
     with pytest.raises(JobError, match=message):
-        build_job(spark, parse_job(JOB.format(tmp_path).replace(old, new)))
+        build_job(spark, parse_job(JOB.replace(old, new).format(tmp_path)))

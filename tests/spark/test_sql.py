@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import braided
 from braided.errors import OptionError
+from braided.spark.progress import explain_frame
 
 ROWS = 400
 
@@ -101,6 +102,12 @@ QUERIES = {
     "USING in three streams": """
         SELECT phone, c.n, x.v FROM calls c JOIN alerts a USING (phone) JOIN cells x USING (phone)
         WHERE a.ts BETWEEN c.ts AND c.ts + INTERVAL 1 SECOND AND x.ts BETWEEN a.ts AND a.ts + INTERVAL 1 SECOND""",
+    "three streams that share a key and a window": """
+        SELECT c.phone, a.phone AS p, c.n, a.n AS an, x.state FROM calls c JOIN alerts a ON c.phone = a.phone
+        JOIN cells x ON x.phone = a.phone AND x.n > a.n
+        WHERE a.ts BETWEEN c.ts - INTERVAL 1 SECOND AND c.ts + INTERVAL 1 SECOND
+          AND x.ts BETWEEN c.ts - INTERVAL 1 SECOND AND c.ts + INTERVAL 1 SECOND
+          AND x.ts - a.ts <= INTERVAL 1 SECOND AND a.ts - x.ts <= INTERVAL 1 SECOND""",
     "a NATURAL join": """
         SELECT * FROM (SELECT phone, n % 3 AS m, ts AS t FROM calls) c
         NATURAL JOIN (SELECT phone, n % 3 AS m, ts AS u FROM alerts) a
@@ -122,6 +129,7 @@ def test_a_query_gives_the_oracles_rows(
     labels = pa.table({"phone": [f"p{n}" for n in range(10)], "label": ["a", "b"] * 5})
     spark.createDataFrame(labels.to_pylist()).createOrReplaceTempView("labels")
     frame = braided.sql(spark, QUERIES[what], streams, lateness="5 seconds")
+    assert ("one join of many" in explain_frame(frame)) == ("share a key and a window" in what)
     wanted = _oracle(QUERIES[what], {**tables[1], "labels": labels})
     assert len(wanted) > 20
     assert _run(frame, tmp_path) == wanted

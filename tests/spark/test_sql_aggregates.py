@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, pa
             "n": pa.array([None if n == 5 else int(n) - 2**62 * (n == 7) for n in random.integers(0, 100, rows)], pa.int64()),
             "i": pa.array(random.integers(-50, 50, rows), pa.int32()),
             "v": random.integers(0, 1000, rows) / 8,
+            "d": pa.array([Decimal(int(n)).scaleb(-2) for n in random.integers(-(10**11), 10**11, rows)], pa.decimal128(12, 2)),
             "cell": pa.array([f"x{n}" for n in random.integers(0, 4, rows)]),
         })  # fmt: skip
 
@@ -47,8 +49,8 @@ QUERIES = {
         f"SELECT time_bucket(INTERVAL 5 SECONDS, c.ts) AS s, {VALUES} FROM {JOINED} GROUP BY 1",
     ),
     "with keys of both sides": (
-        f"SELECT window.start AS s, a.phone AS p, c.cell AS cell, {VALUES} FROM {JOINED} AND c.v < a.v GROUP BY window(a.ts, '4 seconds'), a.phone, c.cell HAVING count(*) > 1",
-        f"SELECT time_bucket(INTERVAL 4 SECONDS, a.ts) AS s, a.phone AS p, c.cell AS cell, {VALUES} FROM {JOINED} AND c.v < a.v GROUP BY 1, 2, 3 HAVING count(*) > 1",
+        f"SELECT window.start AS s, a.phone AS p, c.cell AS cell, {VALUES}, sum(c.d) AS d FROM {JOINED} AND c.v < a.v GROUP BY window(a.ts, '4 seconds'), a.phone, c.cell HAVING count(*) > 1",
+        f"SELECT time_bucket(INTERVAL 4 SECONDS, a.ts) AS s, a.phone AS p, c.cell AS cell, {VALUES}, sum(c.d) AS d FROM {JOINED} AND c.v < a.v GROUP BY 1, 2, 3 HAVING count(*) > 1",
     ),
     "sliding": (
         f"SELECT w.start AS s, rows, total FROM (SELECT window(c.ts, '6 seconds', '4 seconds') AS w, count(*) AS rows, sum(a.i) AS total FROM {JOINED} GROUP BY window(c.ts, '6 seconds', '4 seconds'))",
@@ -83,7 +85,10 @@ def _micros(value: Any) -> Any:
 
 def _normal(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     plain = [tuple(round(v, 6) if isinstance(v, float) else _micros(v) for v in row) for row in rows]
-    return sorted((tuple(int(v) if type(v).__name__ == "Decimal" else v for v in row) for row in plain), key=repr)
+    return sorted(
+        (tuple((int(v) if v == int(v) else float(v)) if isinstance(v, Decimal) else v for v in row) for row in plain),
+        key=repr,
+    )
 
 
 @pytest.mark.parametrize("what", QUERIES)

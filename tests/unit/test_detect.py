@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -86,6 +87,9 @@ def test_cycles_unknown_types_and_clashing_schemas_are_refused_by_name() -> None
     assert refused(detector("a", ("row", "nothing"))) == (
         "detector 'a': subscribes to 'nothing', which nobody publishes; there are a, row"
     )
+    # Also where no stream is subscribed to then.
+    assert refused(detector("a", "nothing")).startswith("detector 'a': subscribes to 'nothing', which nobody publishes")
+    assert refused(detector("a", "a")).startswith("detectors: a -> a is a cycle")
     other = detector("seen", schema="t timestamp, v string")
     assert refused(detector(), other) == (
         "detectors: 'seen' is published with k int64, t timestamp[us], v int64 and with k int64, t timestamp[us], "
@@ -124,7 +128,8 @@ def test_two_detectors_may_publish_one_type() -> None:
         ({"delay": "-1 second"}, "Made.delay='-1 second': negative; write '0 seconds' or more"),
         ({"delay": "a while"}, "Made.delay='a while': not a duration"),
         ({"delay": braided.Lateness(recall=0.9)}, "Made.delay: has neither a recall nor clock_rows; leave them out"),
-        ({"forget": "-1 second"}, "Made.forget='-1 second': negative; write '0 seconds' or more, or None"),
+        ({"forget": "-1 second"}, "Made.forget='-1 second': every event would find a new instance; write a duration"),
+        ({"forget": "0 seconds"}, "Made.forget='0 seconds': every event would find a new instance; write a duration"),
     ],
 )  # fmt: skip
 def test_what_a_detector_declares_is_checked(given: dict[str, Any], said: str) -> None:
@@ -157,6 +162,7 @@ def test_options_are_checked() -> None:
     ("made", "said"),
     [
         (lambda events: 1 / 0, "raised ZeroDivisionError: division by zero"),
+        (lambda events: sys.exit(3), "raised SystemExit: 3"),
         (lambda events: 7, "returned int; return a pyarrow.RecordBatch or None"),
         (lambda events: events.select(["t"]), "returned rows with t timestamp[us], at timestamp[us]; its schema says "),
         (
@@ -360,6 +366,7 @@ def test_keyed_detectors_return_groups_that_they_were_given() -> None:
         lambda e, s: (None, state.select(["group"]))
     )
     assert "raised KeyError" in said(lambda e, s: e["nothing"])
+    assert "raised SystemExit" in said(lambda e, s: sys.exit())
 
 
 def test_a_pattern_dated_before_its_match_is_refused() -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from braided.cli import main
-from braided.cli.job import _hidden
 from braided.errors import JobError
 from braided.jobs.job import Job
 from braided.jobs.reading import parse_job, read_job
@@ -72,6 +71,8 @@ def test_what_is_left_out_has_a_default() -> None:
         ('path = "/a"', 'path = "/a"\nmax_files = 0', "line 6: sources.a.max_files: 0: write a number of 1 or more"),
         ('path = "/a"', 'path = "/a"\nwatermark = "1 minute"', "sources.a.time: is missing: a watermark needs the event-time column"),
         ('path = "/a"', 'path = "/a"\noptions = {x = "${NOPE}"}', "sources.a.options.x: ${NOPE}: the environment has no such variable; set it"),
+        ('path = "/a"', 'path = "/a"\noptions = {x = "a${NOPE"}', "line 6: sources.a.options.x: ${ without a name and }; write ${NAME}"),
+        ('path = "/a"', 'path = "/a"\noptions = {x = "${}"}', "sources.a.options.x: ${ without a name and }; write ${NAME}"),
         ('path = "/a"', 'path = "/a"\noptions = {x = []}', "sources.a.options.x: write a text, a number, true or false"),
         ('name = "two"', 'name = "one"', "line 12: steps.1.name: 'one': a source or an earlier step has this name; choose another"),
         ('python = "m:f"', "", "line 11: steps.1: a step has sql = '...' or python = 'module:function', one of them"),
@@ -92,6 +93,17 @@ def test_what_is_wrong_is_said_with_its_place(old: str, new: str, message: str) 
         parse(SMALL.replace(old, new))
 
 
+def test_what_is_built_has_its_place() -> None:
+    assert parse(SMALL).places == {
+        "sources.a": "j.toml, line 4",
+        "steps.0.sql": "j.toml, line 8",
+        "steps.1.python": "j.toml, line 13",
+    }
+    assert parse(SMALL.replace('path = "/a"', 'path = "/a"\noptions = {x = "${spark.y}"}')).sources["a"].options == {
+        "x": "${spark.y}"
+    }
+
+
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     for content, message in ((b"\xff", "is not UTF-8 text (byte 0)"), (b"x" * (2 << 20), "a job file has at most")):
         (tmp_path / "j.toml").write_bytes(content)
@@ -106,7 +118,7 @@ def test_a_mark_at_the_start_of_a_file_is_skipped_and_secrets_are_hidden_in_any_
         b"\xef\xbb\xbf" + SMALL.replace("[sink]", "[sink.options]\nx = '${S}'\n[sink]").encode()
     )
     job = read_job(tmp_path / "j.toml", {"S": "HunterTwo"})
-    assert _hidden("no codec huntertwo, HunterTwo", job) == "no codec ***, ***"
+    assert job.hide("no codec huntertwo, HunterTwo") == "no codec ***, ***"
 
 
 def test_check_says_yes_or_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

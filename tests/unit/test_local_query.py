@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 from typing import Any
 
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -124,6 +126,16 @@ ERRORS = [
     ({"by": "cell", "Cell": "count(*)"}, "Cell=: the result has a column of that name already; choose another"),
     ({"n": "stddev(k)"}, "aggregate: cannot run in one process, because partials of stddev(k) do not merge"),
     ({"n": "max(cell)"}, "aggregate: cannot run in one process, because max of string is left to Spark"),
+    ({"n": "cuont(*)"}, "n='cuont(*)': no such aggregate; did you mean count?"),
+    ({"n": "mean(k)"}, "n='mean(k)': no such aggregate; there are avg, count, max, min, sum"),
+    ({"n": "count()"}, "n='count()': of no column; write count and a column in brackets"),
+    ({"n": "sum(*)"}, "n='sum(*)': of no column; write sum and a column in brackets"),
+    ({"n": "sum(distinct k)"}, "n='sum(distinct k)': of more than one column, or of distinct values; write sum and one"),
+    ({"n": "sum(max(k))"}, "n='sum(max(k))': an aggregate inside another; aggregate twice"),
+    ({"n": "sum(k + 1)"}, "n='sum(k + 1)': of more than a plain column; compute it in the streams, before the join"),
+    ({"n": "sum(k) + 1"}, "n='sum(k) + 1': more than an aggregate; compute with its value afterwards"),
+    ({"n": "sum(k) AS n"}, "n='sum(k) AS n': the option is its name; leave the name in the text out"),
+    ({"window": "1 hour", "every": "1 us"}, "windows have 3,600,000,000 parts, more than 67,108,864, since every moment"),
     ({}, "aggregate: give at least one value, such as n='count(*)'"),
 ]  # fmt: skip
 
@@ -148,6 +160,21 @@ def test_a_sum_that_does_not_fit_is_refused() -> None:
         local.stream(rows, time="ts").join(local.stream(rows, time="ts"), on="k", witin="1 second")
 
 
+def test_sums_of_decimals_are_exact_and_as_wide_as_sparks() -> None:
+    values = [Decimal("99999999.99"), Decimal("-0.01"), None, Decimal("0.05")]
+    rows = pa.table(
+        {"k": [1] * 4, "ts": pa.array([0, 1, 2, 70_000_000], US), "d": pa.array(values, pa.decimal128(10, 2))}
+    )
+    joined = local.stream(rows, time="ts").join(local.stream(rows, time="ts"), on="k", within="1 second")
+    found = joined.aggregate(window="1 minute", total="sum(d)").table
+    assert found["total"].to_pylist() == [Decimal("299999999.94"), Decimal("0.05")]
+    assert found.schema.field("total").type == pa.decimal128(20, 2)
+    wide = rows.set_column(2, "d", rows["d"].cast(pa.decimal128(29, 2)))
+    joined = local.stream(wide, time="ts").join(local.stream(rows, time="ts"), on="k", within="1 second")
+    with pytest.raises(OptionError, match=re.escape("because sum of decimal(29,2) is left to Spark")):
+        joined.aggregate(window="1 minute", total="sum(d)")
+
+
 @pytest.mark.parametrize(
     ("time", "side", "reach"), [(None, 0, 3_000_000), ("ts", 0, 3_000_000), ("ts_right", 1, 2_000_000)]
 )
@@ -167,6 +194,28 @@ def test_partials_know_which_time_is_windowed_and_how_far_results_may_lag(
     late = Windowed.of(by="k", window="6 seconds", time="v", values={"n": "count(*)"})
     with pytest.raises(Unmerged, match="v is not a time by which the streams are joined"):
         merge_of(late, plan)
+
+
+def test_windows_that_advance_by_little_are_made_at_once() -> None:
+    rows = pa.table({"k": [1, 1, 2], "ts": pa.array([-1, 300, 7], US)})
+    joined = local.stream(rows, time="ts").join(local.stream(rows, time="ts"), on="k", within="0 seconds")
+    found = joined.aggregate(by="k", window="100 ms", every="1 us", n="count(*)").table
+    starts = pc.struct_field(found["window"], "start").cast(pa.int64()).to_numpy()
+    counts = {key: found.filter(pc.equal(found["k"], key))["n"].to_pylist() for key in (1, 2)}
+    assert sorted(counts[1]) == [1] * 602 + [2] * 99_699
+    assert counts[2] == [1] * 100_000
+    assert (starts.min(), starts.max()) == (-100_000, 300)
+
+
+@pytest.mark.parametrize(("time", "fits"), [(2**63 - 1, False), (2**63 - 70_000_000, True), (-(2**63), False)])
+def test_windows_at_the_limits_of_time(time: int, fits: bool) -> None:
+    rows = pa.table({"k": [1], "ts": pa.array([time], US)})
+    joined = local.stream(rows, time="ts").join(local.stream(rows, time="ts"), on="k", within="0 seconds")
+    if fits:
+        assert joined.aggregate(window="2 seconds", n="count(*)").table["n"].to_pylist() == [1]
+    else:
+        with pytest.raises(BraidedError, match="64 bits can hold; leave such times out"):
+            joined.aggregate(window="1 minute", n="count(*)")
 
 
 def test_groups_of_doubles_have_one_zero_and_one_nan() -> None:

@@ -22,6 +22,7 @@ from braided.specs.join import JoinSpec
 from braided.specs.match import MatchSpec
 from braided.specs.multijoin import MultiJoinSpec
 from braided.specs.order import OrderSpec
+from braided.specs.row_windows import RowWindowsSpec
 from braided.specs.shared import RUNTIME
 from braided.specs.spec import Spec, spec_from_json, spec_kinds
 
@@ -39,6 +40,8 @@ FUNCTIONS = [
     (OrderSpec, braided.local.merge),
     (MatchSpec, braided.match),
     (MatchSpec, braided.local.match),
+    (RowWindowsSpec, braided.row_windows),
+    (RowWindowsSpec, braided.local.row_windows),
     (DetectSpec, braided.detect),
     (DetectSpec, braided.local.detect),
 ]
@@ -59,6 +62,7 @@ SPECS: list[Spec] = [
     ),
     OrderSpec(time="t", key=["a", "b"], late="side", idle=None, inputs=2),
     MatchSpec(time="t", pattern="A B", define={"A": "k > 1"}, measures={"n": "count(*)"}, within="1 second"),
+    RowWindowsSpec(time="t", key="k", rows=10, every=3, values={"n": "count(*)"}, lateness="1 second"),
     DetectSpec(
         streams=("x",),
         detectors=[braided.Pattern("p", subscribes=["x"], pattern="A B", measures={"t": "A.t"}, within="1 second")],

@@ -17,8 +17,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from braided.aggregates.partial import MERGED, PANE, Measure
+from braided.durations import format_duration
+from braided.errors import BraidedError, OptionError
+from braided.time.clocks import MAX_TIME
 
 START = "start"
+# A part is a pane in a window. So many take seconds and a few gigabytes.
+MOST_PARTS = 1 << 26
+_AT_ONCE = 1 << 20
 
 
 def windows_of(
@@ -32,13 +38,29 @@ def windows_of(
     panes = _grouped(partials, [PANE, *keys], measures)
     kind = panes.schema.field(PANE).type
     starts = panes[PANE].combine_chunks().view(pa.int64()).to_numpy()
-    last = (starts - offset) // slide * slide + offset
-    parts = []
-    for back in range(-(-size // slide)):
-        first = last - back * slide
-        at = np.flatnonzero(first + size > starts)
-        chosen = panes.take(pa.array(at)).set_column(0, START, pa.array(first[at]).view(kind))
-        parts.append(chosen)
+    # How far into the last window that has it a pane begins, and in how many it is.
+    into = (starts - offset) % slide
+    each = (size - 1 - into) // slide + 1
+    total = int(each.sum())
+    if total > MOST_PARTS:
+        raise OptionError(
+            f"every={format_duration(slide)!r}: windows have {total:,} parts, more than {MOST_PARTS:,}, since every "
+            f"moment is in {-(-size // slide):,} of them; write a longer one"
+        )
+    names = [START, *keys, *(measure.name for measure in measures)]
+    parts = [panes.slice(0, 0).rename_columns(names)]
+    ends = np.cumsum(each)
+    for low in range(0, total, _AT_ONCE):
+        number = np.arange(low, min(low + _AT_ONCE, total))
+        at = np.searchsorted(ends, number, side="right")
+        back = into[at] + (number - (ends - each)[at]) * slide
+        first = starts[at] - back
+        if (first > starts[at]).any() or (first > MAX_TIME - size).any():
+            raise BraidedError(
+                "window: one begins before, or ends after, all times that 64 bits can hold; leave such times out"
+            )
+        chosen = panes.take(pa.array(at)).set_column(0, START, pa.array(first).view(kind))
+        parts.append(_grouped(chosen, [START, *keys], measures))
     found = _grouped(pa.concat_tables(parts), [START, *keys], measures)
     return found.sort_by([(START, "ascending")])
 

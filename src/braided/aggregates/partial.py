@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from braided.aggregates.ranges import Layout, RangeTotals
+from braided.errors import BraidedError
 from braided.joins.window_join import WindowJoin
 from braided.operator.blocks import Blocks
 from braided.operator.contract import Admitted, Json, Operator, Outcome, Work
@@ -68,7 +69,9 @@ class Panes:
     def of(self, times: pa.Array[Any]) -> pa.Array[Any]:
         """Return the start of each time's pane."""
         micros = times.view(pa.int64()).to_numpy()
-        starts = (micros - self.offset) // self.width * self.width + self.offset
+        starts = micros - (micros - self.offset) % self.width
+        if (starts > micros).any():
+            raise BraidedError("window: a time is too near to the first that 64 bits can hold; leave such times out")
         return pa.array(starts).view(times.type)
 
     def horizon(self, streams: list[Json]) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
+from braided.cli.fleet_arguments import add_fleet_commands
 from braided.version import __version__
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -87,6 +88,12 @@ def _answer_doctor(arguments: argparse.Namespace) -> int:
     return run_doctor(as_json=arguments.json, join=arguments.join)
 
 
+def _answer_cluster(arguments: argparse.Namespace) -> int:
+    from braided.cli.cluster import run_cluster
+
+    return run_cluster(arguments.workers, cores=arguments.cores, memory=arguments.memory, folder=arguments.dir)
+
+
 def make_parser() -> argparse.ArgumentParser:
     """Return what reads the arguments."""
     parser = argparse.ArgumentParser(
@@ -128,10 +135,18 @@ def make_parser() -> argparse.ArgumentParser:
             )
             command.add_argument("--redact", action="store_true", help="no values of keys in the page and the history")
     _add_watching(commands)
+    add_fleet_commands(commands)
     doctor = commands.add_parser("doctor", help="look for what is wrong with this machine, and say what to type")
     doctor.add_argument("--json", action="store_true", help="as JSON")
     doctor.add_argument("--join", action="store_true", help="also run a small join on a local Spark, half a minute")
     doctor.set_defaults(answer=_answer_doctor)
+    cluster = commands.add_parser("cluster", help="a Spark cluster of processes on this machine, until Ctrl-C")
+    cluster.add_argument("where", choices=["local"], help="on this machine")
+    cluster.add_argument("workers", type=_Count(1), metavar="N", help="how many worker processes")
+    cluster.add_argument("--cores", type=_Count(1), default=1, metavar="C", help="cores of each (%(default)s)")
+    cluster.add_argument("--memory", default="1g", metavar="M", help="memory of each (%(default)s)")
+    cluster.add_argument("--dir", type=Path, metavar="DIR", help="where logs and work go (a new temporary directory)")
+    cluster.set_defaults(answer=_answer_cluster)
     return parser
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import signal
 import sys
@@ -61,7 +60,7 @@ def run_job(path: Path, *, once: bool, as_json: bool, watching: Watching) -> int
             show = partial(_show, as_json=as_json, screen=screen)
             code = _follow(job, once, show, interrupted, words, watching)
     except Exception as error:
-        _say(f"braided run: {_hidden(first_line(error), job)}")
+        _say(f"braided run: {job.hide(first_line(error))}")
         if not isinstance(error, BraidedError):
             _say(f"braided run: Spark's log is {log}")
             return FAILED
@@ -119,7 +118,7 @@ def explain_job(path: Path) -> int:
         with _session(job) as spark:
             braided.explain(build_job(spark, job))
     except Exception as error:
-        _say(f"braided explain: {_hidden(first_line(error), job)}")
+        _say(f"braided explain: {job.hide(first_line(error))}")
         return CANNOT_START
     return 0
 
@@ -200,14 +199,6 @@ def _operators(query: Any, batch: int) -> str:
     rows = sum(stream["last_rows"] for stream in report.streams)
     results = sum(worker["last"]["results"] for worker in report.workers)
     return f"  {report.query['name']}: {rows:,} rows, {results:,} results"
-
-
-def _hidden(text: str, job: Job) -> str:
-    """Return a message without the values that came from the environment."""
-    for secret in sorted(job.secrets, key=len, reverse=True):
-        # Spark may have changed its case.
-        text = re.sub(re.escape(secret), "***", text, flags=re.IGNORECASE) if secret else text
-    return text
 
 
 def _say(text: str) -> None:

@@ -11,6 +11,7 @@ from braided.compile.match import build_match
 from braided.compile.multijoin import build_multijoin
 from braided.compile.order import build_order
 from braided.compile.plan import Plan, Setting
+from braided.compile.row_windows import build_row_windows
 from braided.compile.stream import Stream
 from braided.specs.detect import DetectSpec
 from braided.specs.group import GroupSpec
@@ -18,6 +19,7 @@ from braided.specs.join import JoinSpec
 from braided.specs.match import MatchSpec
 from braided.specs.multijoin import MultiJoinSpec
 from braided.specs.order import OrderSpec
+from braided.specs.row_windows import RowWindowsSpec
 from braided.specs.spec import Spec
 
 _BUILDERS = {
@@ -27,6 +29,7 @@ _BUILDERS = {
     OrderSpec: build_order,
     MatchSpec: build_match,
     DetectSpec: build_detect,
+    RowWindowsSpec: build_row_windows,
 }
 
 

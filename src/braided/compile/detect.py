@@ -11,13 +11,13 @@ from braided.compile.match import matcher_of, meaning_of
 from braided.compile.names import check_zones
 from braided.compile.plan import Column, Copied, Made, Plan, Setting, per_key, watermark_after
 from braided.compile.stream import Stream, TimeMarks
+from braided.detection.arranging import arrange, subscriptions
 from braided.detection.calling import ManyKeys, PerKey
 from braided.detection.columns import read_columns
 from braided.detection.delays import LEARNED
 from braided.detection.detecting import Detecting
 from braided.detection.detector import Declared, Detector, KeyedDetector
 from braided.detection.events import AT, GROUP, RESERVED, TYPE, Keys
-from braided.detection.hierarchy import arrange, subscriptions
 from braided.detection.node import Node, Tactic
 from braided.detection.patterns import InPattern
 from braided.durations import parse_duration
@@ -189,8 +189,11 @@ def _delay(one: Declared) -> int | Lateness:
 def _forget(one: Declared) -> int | None:
     """Return after how many microseconds without events a key is forgotten; None for never."""
     micros = None if one.forget is None else parse_duration(one.forget, f"{type(one).__name__}.forget")
-    if micros is not None and micros < 0:
-        raise OptionError(f"{type(one).__name__}.forget={one.forget!r}: negative; write '0 seconds' or more, or None")
+    if micros is not None and micros <= 0:
+        raise OptionError(
+            f"{type(one).__name__}.forget={one.forget!r}: every event would find a new instance; write a duration of "
+            "more than nothing, or None"
+        )
     return micros
 
 

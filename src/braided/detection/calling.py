@@ -74,7 +74,7 @@ class PerKey:
                 detector.load(decoded(state.as_py()))
             result = detector.on_events(events)
             kept = detector.save()
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # an exit would end the worker without a word
             raise node.failed(f"raised {type(error).__name__}: {error}", events, batch, error) from error
         try:
             content = encoded(kept)
@@ -109,7 +109,7 @@ class ManyKeys:
             known = _with_group(of[order].astype(np.int32), states.take(pa.array(order)))
             try:
                 result = copy.deepcopy(self.detector).on_events(given, known)
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 raise node.failed(f"raised {type(error).__name__}: {error}", given, batch, error) from error
             if not isinstance(result, tuple) or len(result) != 2:
                 what = f"returned {type(result).__name__}; return what is published and the new state, or None for each"

@@ -71,11 +71,11 @@ class Node:
     tactic: Tactic
     forget: int | None = None
 
-    def failed(self, what: str, events: pa.RecordBatch, batch: int, cause: Exception | None = None) -> DetectorError:
+    def failed(self, what: str, events: pa.RecordBatch, batch: int, why: BaseException | None = None) -> DetectorError:
         """Return an error with all that is needed to find its cause."""
         error = DetectorError(
             f"detector {self.name!r} {what}; in its batch {batch}, with {events.num_rows} events of which the first is "
             f"{first_row(events)}"
         )
-        error.__cause__ = cause
+        error.__cause__ = why
         return error

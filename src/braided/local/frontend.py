@@ -27,6 +27,7 @@ from braided.routing.start import first_table
 from braided.specs.detect import DetectSpec
 from braided.specs.match import MatchSpec
 from braided.specs.order import OrderSpec
+from braided.specs.row_windows import RowWindowsSpec
 from braided.specs.spec import Spec
 from braided.typing import ArrowData
 
@@ -97,6 +98,6 @@ def _tables(spec: Spec, data: Sequence[ArrowData]) -> list[pa.Table]:
 
 def _order(spec: Spec, tables: Sequence[pa.Table], arrival: Arrival, times: Sequence[str]) -> npt.NDArray[np.int64]:
     """Return the order of arrival; a single stream to be put in order arrives as it is given."""
-    if isinstance(spec, OrderSpec | MatchSpec | DetectSpec) and arrival is None and len(tables) == 1:
+    if isinstance(spec, OrderSpec | MatchSpec | DetectSpec | RowWindowsSpec) and arrival is None and len(tables) == 1:
         return np.arange(tables[0].num_rows)
     return order_of_arrival(tables, arrival, times)

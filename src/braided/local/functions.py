@@ -19,6 +19,7 @@ from braided.specs.match import MatchSpec
 from braided.specs.multijoin import MultiJoinSpec, check_streams
 from braided.specs.order import OrderSpec
 from braided.specs.reference import documented
+from braided.specs.row_windows import RowWindowsSpec
 from braided.specs.spec import spec_of
 from braided.typing import (
     AnyDetector,
@@ -261,6 +262,39 @@ def match(
     [{'user': 7, 'tries': 2}]
     """
     spec = spec_of(MatchSpec, locals())
+    return run(spec, [data], workers=workers, arrival=arrival, batch_rows=batch_rows, name=name)
+
+
+@documented(RowWindowsSpec)
+def row_windows(
+    data: ArrowData,
+    *,
+    time: str,
+    key: Keys = None,
+    rows: int,
+    every: int | None = None,
+    values: Mapping[str, str],
+    forget: Duration | None = None,
+    lateness: Latenesses = None,
+    name: str | None = None,
+    workers: int = 1,
+    arrival: str | None = None,
+    batch_rows: int = 100_000,
+) -> LocalResult:
+    """Aggregate an Arrow stream over windows of a number of rows in this process, as `braided.row_windows` does.
+
+    Rows arrive in the order of the `arrival` column, else as they are given. Windows that no row exceeds stay open.
+
+    {options}
+
+    >>> import pyarrow as pa
+    >>> times = pa.array([0, 1_000_000, 2_000_000, 3_000_000], pa.timestamp("us"))
+    >>> prices = pa.table({"share": ["x"] * 4, "ts": times, "price": [1, 2, 6, 8]})
+    >>> found = row_windows(prices, key="share", time="ts", rows=2, every=1, values={"mean": "avg(price)"})
+    >>> found.table["mean"].to_pylist()
+    [1.5, 4.0]
+    """
+    spec = spec_of(RowWindowsSpec, locals())
     return run(spec, [data], workers=workers, arrival=arrival, batch_rows=batch_rows, name=name)
 
 

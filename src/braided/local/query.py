@@ -16,9 +16,10 @@ from braided.errors import BraidedError, OptionError
 from braided.local.frontend import run
 from braided.local.results import LocalResult
 from braided.specs.join import JoinSpec
+from braided.specs.row_windows import RowWindowsSpec
 from braided.sqltext.merge import Unmerged
 from braided.sqltext.partials import merge_of, own_names, with_partials
-from braided.sqltext.windowed import WINDOW, Windowed, check_options
+from braided.sqltext.windowed import WINDOW, Windowed, as_rows, check_kind, check_options, find_column
 from braided.typing import ArrowData, Duration, Keys
 
 _RUNNING = ("workers", "arrival", "batch_rows", "name")
@@ -41,6 +42,20 @@ class LocalQuery:
         running = {name: options.pop(name) for name in _RUNNING if name in options}
         return LocalJoin(JoinSpec(time=(self.time, other.time), **options), (self.data, other.data), running)
 
+    def aggregate(
+        self,
+        *,
+        by: Keys = None,
+        rows: int,
+        every: int | None = None,
+        time: str | None = None,
+        forget: Duration | None = None,
+        **values: str,
+    ) -> LocalResult:
+        """Aggregate windows of a number of rows of each group, in order of time: see `braided.local.row_windows`."""
+        spec = RowWindowsSpec(time=time or self.time, key=by, rows=rows, every=every, values=values, forget=forget)
+        return run(spec, [self.data])
+
 
 @dataclass(frozen=True)
 class LocalJoin:
@@ -59,16 +74,28 @@ class LocalJoin:
         self,
         *,
         by: Keys = None,
-        window: Duration,
-        every: Duration | None = None,
+        window: Duration | None = None,
+        rows: int | None = None,
+        every: Duration | int | None = None,
         time: str | None = None,
+        forget: Duration | None = None,
         **values: str,
     ) -> LocalResult:
         """Run the join with a windowed aggregate in its workers; see `Query.aggregate` for the options.
 
-        Every window is closed at the end. What only Spark can aggregate is refused.
+        Every window of time is closed at the end. What only Spark can aggregate is refused. Windows of a number of rows
+        are made of the join's rows.
         """
+        check_kind(window, rows, forget)
+        if rows is not None:
+            table = self.result.table
+            column = find_column(self.spec.time_of(0) if time is None else time, table.column_names, "time")
+            spec = RowWindowsSpec(time=column, key=by, rows=rows, every=as_rows(every), values=values, forget=forget)
+            return run(spec, [table.sort_by(column)])
         windowed = Windowed.of(by=by, window=window, every=every, time=time, values=values)
+        for value in windowed.values:
+            if value.problem is not None:
+                raise OptionError(f"{value.name}={value.text!r}: {value.problem}")
         plans: list[Plan] = []
         hows: list[tuple[str, list[int]]] = []
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ from braided.matching.automaton import PAST_LAST, Automaton
 from braided.matching.conditions import Columns, Conditions, overflow
 from braided.matching.expressions import columns_of
 from braided.matching.measures import Matches, Measures
+from braided.time.clocks import clamp
 
 Int64s = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -54,6 +55,39 @@ class Decided(NamedTuple):
     opens: npt.NDArray[np.bool_]
 
 
+class Finder(Protocol):
+    """What looks for something among the rows of each key: a pattern, or windows of a number of rows."""
+
+    @property
+    def kind(self) -> str:
+        """What options and reports call it."""
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The columns of the key."""
+
+    @property
+    def within(self) -> int | None:
+        """How far the last row of a match may be from its first, in microseconds; None: any time."""
+
+    @property
+    def read(self) -> list[str]:
+        """The columns that the search reads of every row."""
+
+    @property
+    def output(self) -> pa.Schema:
+        """The columns of the results."""
+
+    def expired(self, horizon: int) -> int:
+        """Return the time before which open starts are decided though their keys get no further rows."""
+
+    def search(self, given: Sorted, horizon: int) -> Decided:
+        """Return what is certain where all rows before the horizon are there."""
+
+    def results(self, given: Sorted, matches: Matches) -> Iterator[pa.RecordBatch]:
+        """Yield what was found as rows of the result, in pieces of bounded size."""
+
+
 @dataclass(frozen=True)
 class Matcher:
     """Finds matches and makes results of them.
@@ -61,6 +95,8 @@ class Matcher:
     within : how far the last row of a match may be from its first, in microseconds; None: any time.
     skip, target : where to go on after a match; the bits of the symbols to skip to.
     """
+
+    kind: ClassVar[str] = "match"
 
     automaton: Automaton
     conditions: Conditions
@@ -84,6 +120,10 @@ class Matcher:
         names = {column.name for column in columns_of(tuple(self.conditions.plain.values()))}
         names |= self.conditions.columns | self.measures.conditions.columns
         return [name for name in self.measures.schema.names if name in names]
+
+    def expired(self, horizon: int) -> int:
+        """See `Finder`."""
+        return clamp(horizon - (self.within or 0))
 
     def search(self, given: Sorted, horizon: int) -> Decided:
         """Return what is certain where all rows before the horizon are there; `given.done` is written to."""

@@ -7,6 +7,7 @@
 
 A start is decided by its rows, or when the horizon has passed its time and `within`. Until then all rows from it on are
 kept. The search begins anew from an undecided start when its key gets rows, so that no more than rows is ever stored.
+Windows of a number of rows are looked for in the same way: what is looked for is a `Finder`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from braided.matching.keys import by_key
-from braided.matching.matcher import Matcher, Sorted
+from braided.matching.matcher import Finder, Sorted
 from braided.matching.open_rows import Hashes, Kept, OpenRows
 from braided.operator.blocks import Blocks
 from braided.operator.contract import Admitted, Json, Outcome, Work
@@ -29,7 +30,7 @@ from braided.routing.keys import KeyHasher
 from braided.routing.routes import route
 from braided.routing.sorting import build_directory, directory_shift, sort_order
 from braided.routing.table import RoutingTable
-from braided.time.clocks import MAX_TIME, clamp
+from braided.time.clocks import MAX_TIME
 from braided.time.lateness import Lateness
 from braided.time.stream_clock import lateness_options
 
@@ -40,7 +41,7 @@ _ENOUGH_ROWS = 1 << 18
 
 @dataclass(frozen=True)
 class Matching:
-    """Finds the matches of a pattern among the rows of each key, in order of time.
+    """Finds the matches of a pattern, or what else a `Finder` looks for, among the rows of each key, in order of time.
 
     Cost: a sort of each batch's rows by time and by key, and a search over the rows of keys that have new ones. State:
     the rows that wait to be in order, and those from the first undecided start of each key on.
@@ -50,9 +51,9 @@ class Matching:
     time: str
     hasher: KeyHasher
     rule: int | Lateness
-    matcher: Matcher
+    matcher: Finder
     meaning: Json
-    """The options of the pattern, as the user wrote them."""
+    """The options of what is looked for, as the user wrote them."""
 
     @property
     def inputs(self) -> tuple[pa.Schema, ...]:
@@ -83,7 +84,7 @@ class Matching:
     def options(self) -> Json:
         """Everything that gives the stored state its meaning."""
         return {
-            "operator": "match",
+            "operator": self.matcher.kind,
             "time": self.time,
             "key": list(self.matcher.key),
             "lateness": lateness_options(self.lateness),
@@ -120,9 +121,13 @@ class Matching:
                     results += piece.num_rows
                     yield piece
         waiting, opened = stage.stored(), kept.levels()
+        counts = {"matches": matches}
+        if self.matcher.kind != "match":  # every result is one
+            counts = {}
+            opened.pop("open_matches")
         return Outcome(
             {"stage": stage.to_json(), "open": kept.to_json()},
-            counts={"results": results, "matches": matches, **stage.counts(_LABELS)},
+            counts={"results": results, **counts, **stage.counts(_LABELS)},
             levels={
                 **{name: count + waiting.get(name, 0) for name, count in opened.items()},
                 **stage.levels(_LABELS),
@@ -136,7 +141,7 @@ class Matching:
         Precondition: all rows before the horizon are there, or were before.
         """
         new = Kept(rows, self._hashes(rows), np.zeros(rows.num_rows, np.uint8))
-        for leaves, own in kept.touched(new.hashes, clamp(horizon - (self.matcher.within or 0))):
+        for leaves, own in kept.touched(new.hashes, self.matcher.expired(horizon)):
             stored = [part for leaf in leaves for part in kept.read(leaf)]
             given, hashes = self._sorted(stored, new if own is None else new.pick(own))
             decided = self.matcher.search(given, horizon)

@@ -15,6 +15,7 @@ from braided.spark.dataflow import METRIC
 from braided.spark.plans import kind_of
 from braided.spark.progress import explain_operator, explain_plan
 from braided.spark.registry import Registry, Watched, registry_of
+from braided.spark.sessions import refuse_connect
 from braided.spark.tasks import REPORT
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ _FILES = "path, modificationTime, length, content"
 
 def draw_frame(frame: DataFrame) -> str:
     """Return the picture of a DataFrame's query as SVG."""
+    refuse_connect(frame, "svg")
     if not hasattr(frame, "_jdf"):
         raise OptionError(f"df={type(frame).__name__}: give a Spark DataFrame")
     above = _Walk(registry_of(frame.sparkSession), explain_operator).boxes(frame._jdf.queryExecution().analyzed())

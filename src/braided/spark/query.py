@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, wraps
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
@@ -18,14 +18,50 @@ from braided.spark.watermark import WATERMARK
 from braided.specs.join import JoinSpec
 from braided.specs.multijoin import MultiJoinSpec, check_streams
 from braided.specs.order import OrderSpec
-from braided.sqltext.windowed import Windowed, check_options, find_column
+from braided.specs.row_windows import RowWindowsSpec
+from braided.sqltext.windowed import Windowed, as_rows, check_kind, check_options, find_column
 from braided.typing import Duration, Keys, LatenessOption
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
 R = TypeVar("R")
+M = TypeVar("M", bound="Callable[..., Query]")
 _AROUND = ("name", "control", "redact")
+
+
+@dataclass(frozen=True)
+class Step:
+    """How a query was made of others, so that it can be made again of other streams.
+
+    stateful : whether rows are kept for later ones. by_spark : whether Spark may have to close windows for it.
+    """
+
+    name: str
+    inputs: tuple[Query, ...]
+    make: Callable[[Sequence[Query]], Query]
+    stateful: bool
+    by_spark: bool
+
+
+def _recorded(*, stateful: bool) -> Callable[[M], M]:
+    """Let a step of a query remember what it was made of."""
+
+    def recorded(method: M) -> M:
+        @wraps(method)
+        def step(self: Query, *args: Any, **options: Any) -> Query:
+            def make(queries: Sequence[Query]) -> Query:
+                others = iter(queries[1:])
+                given = [next(others) if isinstance(part, Query) else part for part in args]
+                return step(queries[0], *given, **options)
+
+            inputs = (self, *(part for part in args if isinstance(part, Query)))
+            by_spark = method.__name__ == "aggregate" and options.get("rows") is None
+            return replace(method(self, *args, **options), step=Step(method.__name__, inputs, make, stateful, by_spark))
+
+        return cast("M", step)
+
+    return recorded
 
 
 @dataclass(frozen=True)
@@ -38,12 +74,15 @@ class Query:
     source: DataFrame | PendingJoin
     time: str | None
     lateness: LatenessOption | None = None
+    step: Step | None = field(default=None, compare=False, repr=False)
+    """How it was made of other queries; None for a stream as it was given."""
 
     @cached_property
     def df(self) -> DataFrame:
         """The rows as a DataFrame, to be written or used as any other."""
         return self.source.run() if isinstance(self.source, PendingJoin) else self.source
 
+    @_recorded(stateful=False)
     def where(self, condition: str) -> Query:
         """Keep the rows that satisfy a condition.
 
@@ -59,6 +98,7 @@ class Query:
                 return Query(moved, self.time)
         return self._with(_analysed("where", condition, lambda: self.df.where(condition)))
 
+    @_recorded(stateful=False)
     def select(self, *columns: str, time: str | None = None) -> Query:
         """Choose and compute columns: names, or expressions with ``AS``. `time` names the event time from now on."""
         if not columns:
@@ -86,6 +126,7 @@ class Query:
             before.append(f"NOT {holds}")
         return {**found, rest: self.where(" AND ".join(before))}
 
+    @_recorded(stateful=False)
     def union(self, *others: Query) -> Query:
         """Put the rows of other queries with the same columns beside these."""
         rows = self.df
@@ -98,6 +139,7 @@ class Query:
             rows = rows.unionByName(other.df)
         return self._with(rows)
 
+    @_recorded(stateful=True)
     def join(self, other: Query, **options: Any) -> Query:
         """Join with another query: see `braided.join` for the options. The times are those of the two queries.
 
@@ -111,6 +153,7 @@ class Query:
         pending = PendingJoin.of(JoinSpec(time=times, **options), (self.df, other.df), around)
         return Query(pending, pending.time)
 
+    @_recorded(stateful=True)
     def multijoin(self, *others: Query, **options: Any) -> Query:
         """Join with one or more other queries on a common key: see `braided.multijoin` for the options."""
         every = [self, *others]
@@ -124,6 +167,7 @@ class Query:
         rows = run(spec, [query.df for query in every], **around)
         return Query(rows, times[0] if times[0] in rows.columns else None)
 
+    @_recorded(stateful=True)
     def order(self, *, key: Keys = None, **options: Any) -> Query:
         """Put the rows in order of event time: see `braided.order` for the options."""
         check_options(options, {*_options_of(OrderSpec), "key"} - {"control", "redact"}, "order")
@@ -135,16 +179,19 @@ class Query:
         assert isinstance(rows, DataFrame)
         return self._with(rows)
 
+    @_recorded(stateful=True)
     def aggregate(
         self,
         *,
         by: Keys = None,
-        window: Duration,
-        every: Duration | None = None,
+        window: Duration | None = None,
+        rows: int | None = None,
+        every: Duration | int | None = None,
         time: str | None = None,
+        forget: Duration | None = None,
         **values: str,
     ) -> Query:
-        """Group rows by windows of time, and by columns; each further option is a column of the result.
+        """Group rows by windows, of time or of a number of rows, and by columns; each further option is a value.
 
         After a join it begins in the join's workers where its values merge: ``count``, ``sum``, ``avg``, ``min`` and
         ``max`` of plain columns (docs/sql.md). Else it is Spark's own, which wants a watermark: the stream's `lateness`
@@ -154,24 +201,40 @@ class Query:
         ----------
         by : columns to group by, besides the window.
         window : how long a window is, ``"1 minute"``.
-        every : how far apart windows begin; by default they follow each other.
+        rows : how many rows a window has, in order of time, instead: see `braided.row_windows`.
+        every : how far apart windows begin, in time or in rows; by default they follow each other.
         time : the time that is windowed; by default the query's own.
+        forget : with `rows`, after how long without a row the rows of a group are forgotten.
         values : aggregates by the names they get, ``n="count(*)", mean="avg(duration)"``.
 
-        The result has ``window`` (start and end), the columns of `by` and the values.
+        The result has ``window`` (start and end), the columns of `by` and the values; of windows of a number of rows
+        the columns of `by`, the time of the first row and the values.
         """
+        check_kind(window, rows, forget)
+        if rows is not None:
+            column = self._time_for("aggregate") if time is None else time
+            spec = RowWindowsSpec(
+                time=column,
+                key=by,
+                rows=rows,
+                every=as_rows(every),
+                values=values,
+                forget=forget,
+                lateness=self.lateness,
+            )
+            return Query(run(spec, [self.df]), None)
         windowed = Windowed.of(by=by, window=window, every=every, time=time, values=values)
         text = ", ".join(value.text for value in windowed.values)
         source = self.source
         if isinstance(source, PendingJoin):
             return Query(_analysed("aggregate", text, lambda: source.aggregate(windowed)), None)
-        rows, column = self.df, self._time_for("aggregate")
+        frame, column = self.df, self._time_for("aggregate")
         if windowed.time is not None:
-            column = find_column(windowed.time, rows.columns, "time")
-        marked = any(WATERMARK in (field.metadata or {}) for field in rows.schema.fields)
-        if self.lateness is not None and not marked and rows.isStreaming:
-            rows = rows.withWatermark(column, f"{parse_duration(self.lateness, 'lateness')} microseconds")
-        return Query(_analysed("aggregate", text, lambda: grouped(rows, windowed, column)), None)
+            column = find_column(windowed.time, frame.columns, "time")
+        marked = any(WATERMARK in (field.metadata or {}) for field in frame.schema.fields)
+        if self.lateness is not None and not marked and frame.isStreaming:
+            frame = frame.withWatermark(column, f"{parse_duration(self.lateness, 'lateness')} microseconds")
+        return Query(_analysed("aggregate", text, lambda: grouped(frame, windowed, column)), None)
 
     def _with(self, rows: DataFrame) -> Query:
         return Query(rows, self.time, self.lateness)

@@ -1,4 +1,4 @@
-"""`braided.sql`: Spark analyses the text, the joins of its streams become ours, the rest goes back to Spark as text."""
+"""`braided.sql`: Spark analyses the text; joins and patterns of streams become ours, the rest is Spark's, as text."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Any
 import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
+from sqlglot.optimizer.eliminate_ctes import eliminate_ctes
 from sqlglot.optimizer.qualify import qualify
 from sqlglot.optimizer.scope import Scope, traverse_scope
 
 from braided.aggregates.partial import PANE
 from braided.errors import BraidedError, OptionError
+from braided.spark.sessions import refuse_connect
 from braided.spark.sql_joins import OPTIONS, Joins
+from braided.spark.sql_match import with_matches
 from braided.spark.watermark import WATERMARK
 from braided.sqltext.cut import Cut, Source, cut_select, keep_left, own_columns
 from braided.sqltext.dialect import Braided
@@ -37,6 +40,9 @@ def run_sql(
 ) -> DataFrame:
     """See `braided.sql`."""
     _check(session, text, streams, options)
+    text, streams = with_matches(
+        session, text, streams, options, lambda part, known: run_sql(session, part, known, options)
+    )
     try:
         tree = sqlglot.parse_one(text, dialect=Braided)
     except SqlglotError as error:
@@ -71,6 +77,7 @@ def run_sql(
 
 
 def _check(session: SparkSession, text: Any, streams: Any, options: Mapping[str, Any]) -> None:
+    refuse_connect(session, "braided.sql")
     if not isinstance(text, str) or not text.strip():
         raise OptionError(f"sql: {type(text).__name__} is no query; write a SELECT")
     if not isinstance(streams, Mapping) or not streams:
@@ -171,6 +178,8 @@ class _Query:
         self.tree = qualify(self.tree, schema=schemas, dialect=Braided, validate_qualify_columns=False)
         if shared:
             keep_left(self.tree)
+        # What nothing reads is not built: a match may have been all that did.
+        self.tree = eliminate_ctes(self.tree)
         ours = self.session.sql(self.tree.sql(dialect=Braided))
         # Not `optimizedPlan`, which refuses streams that do not run.
         optimizer = self.session._jsparkSession.sessionState().optimizer()

@@ -16,7 +16,9 @@ from braided.errors import OptionError
 from braided.spark.frontend import run
 from braided.spark.plans import quoted
 from braided.spark.sql_aggregates import closing, with_keys
+from braided.spark.sql_many import common_lateness, join_many
 from braided.specs.join import JoinSpec
+from braided.sqltext.common import find_common
 from braided.sqltext.conditions import Bound, limits, position
 from braided.sqltext.cut import Cut, Source, Step
 from braided.sqltext.dialect import Braided
@@ -65,6 +67,9 @@ class Joins:
             prepared[alias] = frame.select(
                 *(F.col(quoted(actual[column])).alias(names[alias, column]) for column in found.columns[alias])
             )
+        many = None if merge is not None else self._many(found, prepared, sources, names, said)
+        if many is not None:
+            return many, names
         joined = prepared[found.first]
         for number, step in enumerate(found.steps):
             options = self._options(found, step, number)
@@ -146,6 +151,33 @@ class Joins:
                 result = result.withColumn(other, F.col(quoted(key)))
         return result
 
+    def _many(
+        self,
+        found: Cut,
+        prepared: Mapping[str, DataFrame],
+        sources: Mapping[str, Source],
+        names: Mapping[tuple[str, str], str],
+        said: Sequence[str],
+    ) -> DataFrame | None:
+        """Return three and more streams that share a key and a window as one join of many; None where they do not."""
+        common = find_common(found, sources)
+        if common is None or self._given.get("partition", "auto") not in ("auto", "hash"):
+            return None
+        values = self._constants(common.bounds)
+        span = common.within(lambda each: values[id(each)])
+        lateness = common_lateness(common, found.hints, self._given.get("lateness"))
+        if span is None or lateness is None:
+            return None
+        if not all(self._is_exact(each, values[id(each)], sources) for each in common.bounds):
+            return None
+        options = {**self._given, "lateness": lateness}
+        joined = join_many(common, span, [prepared[alias] for alias in common.streams], names, options, said)
+        if joined is None:
+            return None
+        for part in common.rest:
+            joined = joined.where(_sided(part, {}, names))
+        return joined
+
     def _constants(self, bounds: Sequence[Bound]) -> dict[int, int]:
         """Let Spark evaluate the intervals of bounds; return the sum of each bound's, in microseconds."""
         texts = [value.sql(dialect=Braided) for each in bounds for _, value in each.constants]
@@ -201,7 +233,7 @@ class Joins:
 
 def _value(name: str, text: str) -> Any:
     """Return an option's value out of a hint."""
-    if name == "redact":
+    if name == "redact" or (name == "control" and text.lower() in ("true", "false")):
         return text.lower() == "true"
     if name == "memory" and text.isdigit():
         return int(text)
@@ -242,11 +274,11 @@ def _bare(part: exp.Expression) -> str:
 
 
 def _sided(part: exp.Expression, sides: Mapping[str, str], names: Mapping[tuple[str, str], str]) -> str:
-    """Return a condition on two inputs as text over l. and r."""
+    """Return a condition on inputs as text over l. and r., or over the names alone where no sides are given."""
     sided = part.copy()
     for column in list(sided.find_all(exp.Column)):
         renamed = exp.to_identifier(names[column.table, column.name], quoted=True)
-        new = exp.column(renamed, exp.to_identifier(sides[column.table]))
+        new = exp.column(renamed, exp.to_identifier(sides.get(column.table)))
         if column is sided:
             sided = new
         else:

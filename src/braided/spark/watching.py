@@ -130,12 +130,13 @@ class Watch:
         watched = self._registry.find(metric)
         table = work[0].get("table")
         if watched is not None and watched.plan.joined is not None and table is not None:
-            decisions = self._change(run, metric, watched, int(table[0]), decisions)
+            decisions = self._change(progress, metric, watched, int(table[0]), decisions)
         for decision in decisions:
             told = {name: value for name, value in decision.items() if not (self._redact and name == "value")}
             self._add({"event": "decision", "query": run, "operator": metric, **told})
         rows = sum(part["rows"] for part in routed)
-        loads = watched.controller.loads() if watched is not None and watched.controller is not None else []
+        found = None if watched is None else watched.in_query(str(progress.id))
+        loads = found.controller.loads() if found is not None and found.controller is not None else []
         return {
             "operator": metric,
             "name": name_of(metric),
@@ -149,18 +150,18 @@ class Watch:
         }
 
     def _change(
-        self, run: str, metric: str, watched: Watched, version: int, decisions: Sequence[Json]
+        self, progress: Any, metric: str, watched: Watched, version: int, decisions: Sequence[Json]
     ) -> Sequence[Json]:
         """Add a table that was not seen yet; with the first one come the decisions that led to it."""
+        run, found = str(progress.runId), watched.in_query(str(progress.id))
         known = self._tables.get((run, metric))
-        control = watched.routing.control
         if known != version:
             self._tables[run, metric] = version
-            table = watched.routing.table if control is None else control.table(version)
-            labels = watched.controller.labels if watched.controller is not None and not self._redact else {}
-            told = describe_table(table, {} if watched.routing.redact else labels)
+            table = watched.routing.table if found is None else found.control.table(version)
+            controller = None if found is None or self._redact or watched.routing.redact else found.controller
+            told = describe_table(table, {} if controller is None else controller.labels)
             self._add({"event": "table", "query": run, "operator": metric, **told})
-        return control.decisions() if known is None and control is not None else decisions
+        return found.control.decisions() if known is None and found is not None else decisions
 
     def _hot_keys(self, work: Sequence[Json], routed: Sequence[Json]) -> list[Json]:
         """Return the heaviest keys of a batch: rows of the first stream, of the others, and results."""

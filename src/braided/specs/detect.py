@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar
 
+from braided.detection.arranging import arrange
 from braided.detection.detector import Detector, KeyedDetector
 from braided.errors import OptionError
 from braided.specs.group import each_stream
@@ -129,6 +130,7 @@ class DetectSpec(WithIdle):
             seen |= set(self._check_types(one))
             if isinstance(one, Pattern):
                 one.spec(self.time, self.key)
+        arrange(self.streams, given)
         unused = [name for name in self.streams if name not in seen]
         if unused:
             raise OptionError(f"streams: no detector subscribes to {unused[0]!r}; leave it out")

@@ -95,7 +95,8 @@ def spec_kinds() -> dict[str, type[Spec]]:
     import braided.specs.join
     import braided.specs.match
     import braided.specs.multijoin
-    import braided.specs.order  # noqa: F401
+    import braided.specs.order
+    import braided.specs.row_windows  # noqa: F401
 
     found: dict[str, type[Spec]] = {}
     pending = list(Spec.__subclasses__())

@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -29,6 +30,7 @@ KINDS: dict[type[exp.Expression], Total] = {
     exp.Avg: "avg",
 }
 _WHOLE = ("tinyint", "smallint", "int")
+_SUM_DIGITS, _MOST_DIGITS = 10, 38
 _NESTED = ("struct", "array", "map", "variant", "interval")
 _ORDERED = (*_WHOLE, "bigint", "date", "timestamp", "timestamp_ntz")
 
@@ -142,7 +144,10 @@ def _use(node: exp.Expression, merge: Merge, sources: dict[str, Source]) -> tupl
 
 
 def partials_of(kind: Total, column: tuple[str, str] | None, type_: str) -> tuple[str, list[Wanted]]:
-    """Return how an aggregate of a column, or of the rows, is made of partials, and of which; or raise `Unmerged`."""
+    """Return how an aggregate of a column, or of the rows, is made of partials, and of which; or raise `Unmerged`.
+
+    How is ``sum``, ``min``, ``max`` or ``avg`` of them, or the type that their sum is cast to.
+    """
     if column is None:
         return "sum", [Wanted("rows", None, "bigint")]
     if kind == "count":
@@ -157,12 +162,22 @@ def partials_of(kind: Total, column: tuple[str, str] | None, type_: str) -> tupl
         partial = "decimal(38,0)"  # fails just where the total does not fit, not before
     elif type_ in ("float", "double"):
         partial = "double"
+    elif kind == "sum" and (widened := _sum_of_decimals(type_)) is not None:
+        return widened, [Wanted("sum", column, widened)]
     else:
         raise Unmerged(f"{kind} of {type_} is left to Spark")
     total = Wanted("sum", column, partial)
     if kind == "sum":
         return "bigint" if type_ == "bigint" else "sum", [total]
     return "avg", [total, Wanted("count", column, "bigint")]
+
+
+def _sum_of_decimals(type_: str) -> str | None:
+    """Return the type that Spark gives to the sum of a decimal, where no sum of fewer rows than 10^10 overflows it."""
+    found = re.fullmatch(r"decimal\((\d+),(\d+)\)", type_)
+    if found is None or int(found[1]) + _SUM_DIGITS > _MOST_DIGITS:
+        return None
+    return f"decimal({int(found[1]) + _SUM_DIGITS},{found[2]})"
 
 
 def _add(merge: Merge, wanted: Wanted) -> int:
@@ -184,12 +199,10 @@ def rewrite(
         if how == "avg":
             whole = exp.cast(sums[0], "double")
             node.replace(exp.Anonymous(this="try_divide", expressions=[whole, sums[1]]))
-        elif how == "bigint":
-            node.replace(exp.cast(sums[0], "bigint"))
-        elif how == "sum":
-            node.replace(sums[0])
-        else:
+        elif how in ("min", "max"):
             node.replace((exp.Min if how == "min" else exp.Max)(this=column(names[parts[0]])))
+        else:
+            node.replace(sums[0] if how == "sum" else exp.cast(sums[0], how))
     for window in merge.windows:
         for inner in list(window.find_all(exp.Column)):
             inner.replace(column(pane))

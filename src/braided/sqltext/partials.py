@@ -24,7 +24,7 @@ _WORDS = {
     pa.float64(): "double",
     pa.date32(): "date",
 }
-_SUMS = {"bigint": pa.int64(), "decimal(38,0)": pa.decimal128(38, 0), "double": pa.float64()}
+_SUMS = {"bigint": pa.int64(), "double": pa.float64()}
 OWN = ""
 """What a merge calls the one table that its columns are of."""
 
@@ -80,6 +80,8 @@ def own_names(plan: Plan) -> dict[tuple[str, str], str]:
 def _word(kind: pa.DataType) -> str:
     if pa.types.is_timestamp(kind):
         return "timestamp" if kind.tz is not None else "timestamp_ntz"
+    if pa.types.is_decimal128(kind):
+        return f"decimal({kind.precision},{kind.scale})"
     return _WORDS.get(kind, str(kind))
 
 
@@ -127,4 +129,7 @@ def with_partials(
 
 def _type(wanted: Wanted, source: str | None, rows: pa.Schema) -> pa.DataType:
     """Return the Arrow type of a partial result."""
-    return rows.field(source).type if wanted.kind in ("min", "max") else _SUMS[wanted.type]
+    if wanted.kind in ("min", "max"):
+        return rows.field(source).type
+    decimal = re.fullmatch(r"decimal\((\d+),(\d+)\)", wanted.type)
+    return pa.decimal128(int(decimal[1]), int(decimal[2])) if decimal else _SUMS[wanted.type]

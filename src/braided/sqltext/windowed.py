@@ -29,6 +29,8 @@ class Value:
     kind: Total | None
     column: str | None
     """The column that it is of; None for the rows themselves."""
+    problem: str | None = None
+    """Why it is no plain aggregate, where it only looks like one."""
 
 
 @dataclass(frozen=True)
@@ -50,12 +52,14 @@ class Windowed:
         cls,
         *,
         by: Keys,
-        window: Duration,
-        every: Duration | None = None,
+        window: Duration | None,
+        every: Duration | int | None = None,
         time: str | None = None,
         values: Mapping[str, str],
     ) -> Windowed:
         """Check options and return the aggregate."""
+        if window is None:
+            raise OptionError("aggregate: give window=, a duration, or rows=, a number of rows")
         keys = () if by is None else (by,) if isinstance(by, str) else tuple(by)
         size = parse_duration(window, "window")
         slide = size if every is None else parse_duration(every, "every")
@@ -97,7 +101,42 @@ def _value(name: str, text: object) -> Value:
         return Value(name, text, kind, None)
     if plain and isinstance(tree.this, exp.Column) and not tree.this.table:
         return Value(name, text, kind, tree.this.name)
-    return Value(name, text, None, None)
+    return Value(name, text, None, None, _problem(tree, kind))
+
+
+def _problem(tree: exp.Expression, kind: Total | None) -> str | None:
+    """Return what keeps an expression from being a plain aggregate; None where it is one that is not known here."""
+    known = sorted(KINDS.values())
+    if isinstance(tree, exp.Alias):
+        return "the option is its name; leave the name in the text out"
+    if isinstance(tree, exp.Anonymous):
+        close = difflib.get_close_matches(str(tree.this).lower(), known, n=1, cutoff=0.7)
+        return "no such aggregate; " + (f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}")
+    if kind is None:
+        return None if isinstance(tree, exp.AggFunc) else "more than an aggregate; compute with its value afterwards"
+    argument = tree.this
+    if argument is None or isinstance(argument, exp.Star):
+        return f"of no column; write {kind} and a column in brackets"
+    if tree.expressions or isinstance(argument, exp.Distinct):
+        return f"of more than one column, or of distinct values; write {kind} and one column in brackets"
+    if argument.find(exp.AggFunc):
+        return "an aggregate inside another; aggregate twice"
+    return "of more than a plain column; compute it in the streams, before the join"
+
+
+def check_kind(window: object, rows: object, forget: object) -> None:
+    """Refuse options of windows of time beside those of windows of a number of rows."""
+    if rows is not None and window is not None:
+        raise OptionError(f"window={window!r}: a window has this duration, or a number of rows=; give one of them")
+    if rows is None and forget is not None:
+        raise OptionError(f"forget={forget!r}: is for windows of a number of rows=; leave it out")
+
+
+def as_rows(every: Duration | int | None) -> int | None:
+    """Return how many rows later the next window begins."""
+    if every is None or isinstance(every, int):
+        return every
+    raise OptionError(f"every={every!r}: windows have a number of rows=; write how many rows later the next one begins")
 
 
 def find_column(name: object, columns: Sequence[str], option: str) -> str:

@@ -1,0 +1,256 @@
+"""`braided.deploy`: a query as one Spark query, or as several that are coupled by topics, under one handle."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from braided.direct.topic import is_topic
+from braided.durations import Duration
+from braided.errors import BraidedError, OptionError
+from braided.spark.direct import read_files
+from braided.spark.progress import read_report
+from braided.spark.query import Query
+from braided.spark.sink import NOW, write_files
+from braided.spark.stages import Stage, Strategy, split
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+_PARTITIONS = "spark.sql.shuffle.partitions"
+_POOL = "spark.scheduler.pool"
+# A query takes its settings from its session when it is built and when it starts.
+_STARTING = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a stage has taken so far: milliseconds of its batches, and the rows that it read."""
+
+    ms: float = 0.0
+    rows: int = 0
+
+    @property
+    def us_per_row(self) -> float:
+        """Microseconds for a row."""
+        return 1000 * self.ms / self.rows if self.rows else 0.0
+
+
+class Deployment:
+    """The stages of a query, which start, run and stop together. Made by `braided.deploy`; prints as a small table."""
+
+    def __init__(self, stages: Sequence[Stage], folder: Path, partitions: Mapping[str, int], session: SparkSession):
+        self._stages, self._folder, self._partitions, self._session = stages, folder, partitions, session
+        self._queries: dict[str, StreamingQuery] = {}
+        self._before = {name: Cost(**cost) for name, cost in _read(folder / "costs.json").items()}
+
+    @property
+    def topic(self) -> str:
+        """The topic with the results: read it with `braided.files` or `braided.topic`."""
+        return str(self._folder / self._stages[-1].name)
+
+    @property
+    def stages(self) -> list[str]:
+        """The names of the stages, each after those whose results it reads."""
+        return [stage.name for stage in self._stages]
+
+    @property
+    def partitions(self) -> dict[str, int]:
+        """How many partitions each stage has."""
+        return dict(self._partitions)
+
+    def start(self, *, trigger: Duration | None = None) -> None:
+        """Start all stages, or start them again where they stopped; each goes on from its checkpoint."""
+        self._check_stopped()
+        for stage in self._stages:
+            self._queries[stage.name] = self._start(stage, trigger)
+
+    def run(self) -> None:
+        """Process what is there, stage by stage, and end."""
+        self._check_stopped()
+        for stage in self._stages:
+            self._queries[stage.name] = self._start(stage, NOW)
+            self._queries[stage.name].awaitTermination()
+        self._keep_costs()
+
+    def watch(self, timeout: float | None = None) -> bool:
+        """Wait until a stage ends, at most so many seconds; return whether one has. All stop where one has failed."""
+        waiting = threading.Event()
+        passed = 0.0
+        while timeout is None or passed < timeout:
+            ended = [stage for stage in self._stages if not self._queries[stage.name].isActive]
+            failed = [stage for stage in ended if self._queries[stage.name].exception() is not None]
+            if failed:
+                why = self._queries[failed[0].name].exception()
+                self.stop()
+                raise BraidedError(f"stage {failed[0].name}: {why}")
+            if ended:
+                return True
+            waiting.wait(0.2)
+            passed += 0.2
+        return False
+
+    def stop(self) -> None:
+        """Stop all stages; nothing is lost, and nothing is there twice when they start again."""
+        for query in self._queries.values():
+            query.stop()
+        self._keep_costs()
+
+    def costs(self) -> dict[str, Cost]:
+        """Return what each stage has taken so far, those of earlier runs included; give it to `braided.deploy`."""
+        return {stage.name: self._cost(stage.name) for stage in self._stages}
+
+    def __str__(self) -> str:
+        costs = self.costs()
+        width = max(map(len, self.stages))
+        lines = [f"{'stage':<{width}}  partitions  state    us a row"]
+        for stage in self._stages:
+            query = self._queries.get(stage.name)
+            state = "new" if query is None else "runs" if query.isActive else "stopped"
+            cost = f"{costs[stage.name].us_per_row:.1f}" if costs[stage.name].rows else "-"
+            lines.append(f"{stage.name:<{width}}  {self._partitions[stage.name]:>10}  {state:<7}  {cost:>8}")
+        return "\n".join(lines)
+
+    def _check_stopped(self) -> None:
+        running = [name for name, query in self._queries.items() if query.isActive]
+        if running:
+            raise BraidedError(f"deploy: {running[0]} runs; stop() it before")
+
+    def _start(self, stage: Stage, trigger: Any) -> StreamingQuery:
+        conf, context = self._session.conf, self._session.sparkContext
+        with _STARTING:
+            before = conf.get(_PARTITIONS)
+            conf.set(_PARTITIONS, self._partitions[stage.name])
+            context.setLocalProperty(_POOL, stage.name)
+            try:
+                frame = stage.make([self._stream(given) for given in stage.inputs]).df
+                return write_files(
+                    frame,
+                    self._folder / stage.name,
+                    checkpoint=self._folder / "checkpoints" / stage.name,
+                    trigger=trigger,
+                    name=None,
+                )
+            finally:
+                conf.set(_PARTITIONS, str(before))
+                context.setLocalProperty(_POOL, None)
+
+    def _stream(self, stage: Stage) -> Query:
+        """Return what a stage writes as a stream."""
+        path = self._folder / stage.name
+        frame: DataFrame = read_files(
+            self._session, path, format="parquet", schema=None, max_files=None, reader=None, options={}
+        )
+        return Query(frame, stage.query.time, stage.query.lateness)
+
+    def _cost(self, name: str) -> Cost:
+        kept = self._before.get(name, Cost())
+        query = self._queries.get(name)
+        if query is None:
+            return kept
+        progress = list(query.recentProgress)
+        ms = sum(batch.durationMs.get("addBatch", 0) for batch in progress)
+        return Cost(kept.ms + ms, kept.rows + _rows(query, progress))
+
+    def _keep_costs(self) -> None:
+        costs = self.costs()
+        content = {name: {"ms": cost.ms, "rows": cost.rows} for name, cost in costs.items()}
+        new = self._folder / f".costs.{os.getpid()}"
+        new.write_text(json.dumps(content))
+        new.replace(self._folder / "costs.json")
+        self._before, self._queries = costs, {}
+
+
+def _rows(query: StreamingQuery, progress: Sequence[Any]) -> int:
+    """Return how many rows a query has read in these batches.
+
+    Where an operator reads files itself, Spark counts the files. Its report counts rows, since the checkpoint began.
+    """
+    try:
+        report = read_report(query, None)
+    except BraidedError:
+        return sum(int(batch.numInputRows) for batch in progress)
+    rows, batches = sum(int(stream.get("rows", 0)) for stream in report.streams), int(report.query["batches"])
+    return round(rows * min(1.0, len(progress) / max(1, batches)))
+
+
+def deploy_query(
+    query: Query,
+    *,
+    topics: str | os.PathLike[str],
+    strategy: Strategy,
+    processors: int | None,
+    costs: Mapping[str, Cost] | None,
+) -> Deployment:
+    """See `braided.deploy`."""
+    if not isinstance(query, Query):
+        raise OptionError(f"query: {type(query).__name__} is no query; write it with braided.stream(df, time='ts')")
+    if query.step is None:
+        raise OptionError("query: has no step; add one, such as where() or join()")
+    stages = split(query, strategy)
+    session = _session(query)
+    given = int(str(session.conf.get(_PARTITIONS))) if processors is None else processors
+    if type(given) is not int or given < len(stages):
+        raise OptionError(f"processors={processors!r}: write at least one for each of the {len(stages)} stages")
+    folder = Path(os.fspath(topics)).absolute()
+    if is_topic(str(folder)):
+        raise OptionError(f"topics={str(topics)!r}: is a topic; name a directory for all topics of the query")
+    shares = _shares([stage.name for stage in stages], given, costs or {})
+    return Deployment(stages, folder, _kept_partitions(folder, strategy, shares), session)
+
+
+def _session(query: Query) -> SparkSession:
+    while query.step is not None:
+        query = query.step.inputs[0]
+    return query.df.sparkSession
+
+
+def _shares(names: Sequence[str], processors: int, costs: Mapping[str, Cost]) -> dict[str, int]:
+    """Return how many partitions each stage gets: in proportion to what it takes, at least one, all together.
+
+    >>> _shares(["1-where", "2-join"], 8, {"1-where": Cost(100, 10), "2-join": Cost(700, 10)})
+    {'1-where': 1, '2-join': 7}
+    """
+    known = [costs[name].ms for name in names if name in costs and costs[name].ms > 0]
+    mean = sum(known) / len(known) if known else 1.0
+    loads = [costs[name].ms if name in costs and costs[name].ms > 0 else mean for name in names]
+    free = processors - len(names)
+    exact = [max(0.0, load * processors / sum(loads) - 1) for load in loads]
+    scale = free / sum(exact) if sum(exact) else 0.0
+    whole = [int(part * scale) for part in exact]
+    order = sorted(range(len(names)), key=lambda at: whole[at] - exact[at] * scale)
+    for at in order[: free - sum(whole)]:
+        whole[at] += 1
+    return {name: 1 + part for name, part in zip(names, whole, strict=True)}
+
+
+def _kept_partitions(folder: Path, strategy: str, shares: dict[str, int]) -> dict[str, int]:
+    """Return the partitions of the stages as they were when the query was first deployed: state stays where it is."""
+    path = folder / "deployment.json"
+    known = _read(path)
+    if known:
+        if known.get("strategy") != strategy or list(known.get("partitions", {})) != list(shares):
+            raise OptionError(
+                f"topics={str(folder)!r}: another query is deployed there, by {known.get('strategy')!r}, with the "
+                f"stages {', '.join(known.get('partitions', {}))}; name another directory"
+            )
+        return {name: int(count) for name, count in known["partitions"].items()}
+    folder.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"strategy": strategy, "partitions": shares}))
+    return shares
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text())
+    except FileNotFoundError:
+        return {}
+    except ValueError as error:
+        raise OptionError(f"{path}: is damaged ({error}); delete it") from error
+    return content if isinstance(content, dict) else {}

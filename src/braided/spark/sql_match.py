@@ -1,0 +1,96 @@
+"""The MATCH_RECOGNIZE clauses of a query: each a `braided.match` over its input, a stream for the rest of the text."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql.types import DayTimeIntervalType
+
+from braided.errors import OptionError
+from braided.spark.frontend import run
+from braided.spark.plans import quoted
+from braided.specs.match import MatchSpec
+from braided.sqltext.matches import Match, find_match
+from braided.sqltext.recognize import Clause
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def with_matches(
+    session: SparkSession,
+    text: str,
+    streams: Mapping[str, DataFrame],
+    options: Mapping[str, Any],
+    query: Callable[[str, Mapping[str, DataFrame]], DataFrame],
+) -> tuple[str, dict[str, DataFrame]]:
+    """Return a text without its clauses, and the streams that it is over: those given, and the matches.
+
+    `query` runs a text over streams: a subquery that a clause reads.
+    """
+    known = dict(streams)
+    while (found := find_match(text)) is not None:
+        frame = _input(session, found, known, query)
+        name = next(
+            name
+            for number in range(1, len(text) + len(known) + 2)
+            if (name := f"match_{number}") not in text.lower() and name not in map(str.lower, known)
+        )
+        known[name] = _matched(session, found.clause, frame, options)
+        text = found.without(name)
+    return text, known
+
+
+def _input(
+    session: SparkSession,
+    found: Match,
+    streams: Mapping[str, DataFrame],
+    query: Callable[[str, Mapping[str, DataFrame]], DataFrame],
+) -> DataFrame:
+    if found.query is not None:
+        return query(found.query, streams)
+    assert found.table is not None
+    named = {name.lower(): frame for name, frame in streams.items()}
+    if len(found.table) == 1 and found.table[0].lower() in named:
+        return named[found.table[0].lower()]
+    table = ".".join(map(quoted, found.table))
+    try:
+        return session.table(table)
+    except PySparkException as error:
+        raise OptionError(
+            f"sql: {found.place}: no stream and no table is called {table}; streams are {', '.join(streams)}"
+        ) from error
+
+
+def _matched(session: SparkSession, clause: Clause, frame: DataFrame, options: Mapping[str, Any]) -> DataFrame:
+    if clause.within is not None:
+        clause.options["within"] = _interval(session, clause)
+    try:
+        spec = MatchSpec(**clause.options, lateness=options.get("lateness"))
+        return run(spec, [frame], name=options.get("name"))
+    except OptionError as error:
+        said = str(error).replace(
+            "write how long a match may take, such as '5 minutes'",
+            "write how long a match may take, after PATTERN (...): WITHIN INTERVAL '5' MINUTE",
+        )
+        raise type(error)(clause.placed(said)) from error
+
+
+def _interval(session: SparkSession, clause: Clause) -> datetime.timedelta:
+    """Let Spark evaluate WITHIN."""
+    try:
+        frame = session.sql(f"SELECT {clause.within}")
+    except PySparkException as error:
+        raise OptionError(clause.placed(f"within: {str(error).splitlines()[0]}")) from error
+    if len(frame.columns) != 1 or not isinstance(frame.schema[0].dataType, DayTimeIntervalType):
+        raise OptionError(
+            clause.placed(
+                f"within: {clause.within} has no fixed length; write an interval of days, hours, minutes or "
+                "seconds: INTERVAL '5' MINUTE"
+            )
+        )
+    value: datetime.timedelta = frame.collect()[0][0]
+    return value

@@ -1,0 +1,262 @@
+"""What a MATCH_RECOGNIZE clause says: the options of `braided.match`, each with its place in the text.
+
+    ( PARTITION BY user ORDER BY ts
+      MEASURES FIRST(FAIL.ts) AS since, COUNT(FAIL.*) AS tries
+      ONE ROW PER MATCH
+      AFTER MATCH SKIP PAST LAST ROW
+      PATTERN (FAIL{3,} OK) WITHIN INTERVAL '5' MINUTE
+      SUBSET ANY = (FAIL, OK)
+      DEFINE FAIL AS status = 'fail', OK AS status = 'ok' )
+
+The parts are those of SQL:2016, in its order; WITHIN is where Flink has it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from sqlglot.tokens import TokenType
+
+from braided.errors import OptionError
+from braided.matching.pattern import parse_pattern
+from braided.sqltext.words import Words, place
+
+_ONE, _ALL = ("ONE", "ROW", "PER", "MATCH"), ("ALL", "ROWS", "PER", "MATCH")
+
+
+@dataclass(frozen=True)
+class Part:
+    """One option as the text has it: what messages call it, and where its value begins."""
+
+    called: str
+    start: int
+
+
+@dataclass
+class Clause:
+    """What a clause says, in the words of `braided.match`; `within` is still an interval as text."""
+
+    text: str
+    """The whole query."""
+    options: dict[str, Any] = field(default_factory=dict)
+    within: str | None = None
+    parts: dict[str, Part] = field(default_factory=dict)
+    """By what messages of `braided.match` begin with: ``pattern``, ``define['A']``."""
+
+    def placed(self, message: str) -> str:
+        """Return a message about an option of `braided.match` as one about the text."""
+        named = [option for option in self.parts if re.match(re.escape(option) + r"[=:]", message)]
+        if not named:
+            return f"sql: MATCH_RECOGNIZE: {message}"
+        part = self.parts[named[0]]
+        value = _value(self.options, named[0])
+        said = message.removeprefix(named[0]).removeprefix(f"={value!r}")
+        said = f" {said[1:]}" if said.startswith("=") else said
+        found = re.match(r": position (\d+)", said)
+        start = part.start + (int(found[1]) - 1 if found else 0)
+        return f"sql: {place(self.text, start)}: {part.called}{said[found.end() if found else 0 :]}"
+
+
+def _value(options: Mapping[str, Any], option: str) -> object:
+    """Return what an option was given, by what messages call it."""
+    name, bracket, rest = option.partition("[")
+    given = options.get(name)
+    return next((value for key, value in given.items() if f"{key!r}]" == rest), None) if bracket and given else given
+
+
+def read_clause(words: Words, opened: int) -> Clause:
+    """Read a clause, whose opening bracket is given."""
+    return _Reader(words, opened).read()
+
+
+class _Reader:
+    """Reads part by part, in the order that SQL gives them."""
+
+    def __init__(self, words: Words, opened: int) -> None:
+        self._words = words
+        self._at = opened + 1
+        self._stop = words.close(opened)
+        self._clause = Clause(words.text)
+
+    def read(self) -> Clause:
+        options = self._clause.options
+        if self._accept("PARTITION BY") or self._accept("PARTITION", "BY"):
+            options["key"] = self._columns()
+        if not (self._accept("ORDER BY") or self._accept("ORDER", "BY")):  # one token, or two around a comment
+            self._expected("ORDER BY and the event-time column")
+        options["time"] = self._time()
+        self._expect(("MEASURES",), "MEASURES and at least one expression with a name: MEASURES FIRST(A.ts) AS since")
+        options["measures"] = dict(self._measures())
+        options["rows"] = self._rows()
+        if self._accept("AFTER"):
+            options["after"] = self._after()
+        self._expect(("PATTERN",), "PATTERN (...)")
+        options["pattern"] = self._pattern()
+        if self._accept("WITHIN"):
+            self._clause.parts["within"] = Part("WITHIN", self._words.start(self._at))
+            self._clause.within = self._value("an interval: WITHIN INTERVAL '5' MINUTE")
+        if self._accept("SUBSET"):
+            options["subsets"] = dict(self._subsets())
+        if self._accept("DEFINE"):
+            options["define"] = dict(self._define())
+        if self._at < self._stop:
+            self._expected("the end of the clause (its parts have an order: docs/match.md)")
+        return self._clause
+
+    def _accept(self, *words: str) -> bool:
+        found = self._at + len(words) <= self._stop and self._words.says(self._at, *words)
+        self._at += len(words) if found else 0
+        return found
+
+    def _expect(self, words: tuple[str, ...], what: str) -> None:
+        if not self._accept(*words):
+            self._expected(what)
+
+    def _expected(self, what: str) -> NoReturn:
+        found = "the end of the clause" if self._at >= self._stop else self._words.shown(self._at)
+        self._refuse(self._at, f"expected {what}; found {found}")
+
+    def _refuse(self, at: int, why: str) -> NoReturn:
+        raise OptionError(f"sql: {self._words.place(at)}: MATCH_RECOGNIZE: {why}")
+
+    def _name(self, what: str) -> str:
+        name = self._words.name(self._at) if self._at < self._stop else None
+        if name is None:
+            self._expected(what)
+        self._at += 1
+        return name
+
+    def _listed(self, item: Callable[[], Any]) -> Iterator[Any]:
+        yield item()
+        while self._at < self._stop and self._words.is_(self._at, TokenType.COMMA):
+            self._at += 1
+            yield item()
+
+    def _column(self) -> str:
+        start = self._at
+        name = self._name("the name of a column")
+        if self._words.is_(self._at, TokenType.DOT, TokenType.L_PAREN):
+            self._refuse(start, "write the name of a column alone; choose or compute it in a subquery before")
+        return name
+
+    def _columns(self) -> tuple[str, ...]:
+        self._clause.parts["key"] = Part("PARTITION BY", self._words.start(self._at))
+        return tuple(self._listed(self._column))
+
+    def _time(self) -> str:
+        start = self._words.start(self._at)
+        name = self._column()
+        self._clause.parts["time"] = Part(f"ORDER BY {name}", start)
+        self._accept("ASC")
+        if self._words.is_(self._at, TokenType.COMMA, TokenType.DESC) or self._words.says(self._at, "NULLS"):
+            self._refuse(
+                self._at,
+                "ORDER BY takes the event time alone, ascending; rows of the same time are in order of their content",
+            )
+        return name
+
+    def _value(self, what: str) -> str:
+        """Return the text up to the next part, or to the next comma or AS outside of brackets."""
+        start = self._at
+        while self._at < self._stop and not self._words.is_(self._at, TokenType.COMMA, TokenType.ALIAS):
+            if self._begins_part():
+                break
+            is_open = self._words.is_(self._at, TokenType.L_PAREN)
+            self._at = (self._words.close(self._at) if is_open else self._at) + 1
+        if start == self._at:
+            self._expected(what)
+        return self._words.cut(start, self._at)
+
+    def _begins_part(self) -> bool:
+        at, words = self._at, self._words
+        named = (words.says(at, "DEFINE") and words.is_(at + 2, TokenType.ALIAS)) or (
+            words.says(at, "SUBSET") and words.is_(at + 2, TokenType.EQ)
+        )
+        opens = words.says(at, "PATTERN") and words.is_(at + 1, TokenType.L_PAREN)
+        return named or opens or any(words.says(at, *part) for part in (_ONE, _ALL, ("AFTER", "MATCH"), ("WITHIN",)))
+
+    def _measures(self) -> Iterator[tuple[str, str]]:
+        def measure() -> tuple[str, str]:
+            start = self._words.start(self._at)
+            value = self._value("an expression with a name: FIRST(A.ts) AS since")
+            self._expect(("AS",), f"a name for {value}: {value} AS name")
+            name = self._name("a name")
+            self._note("measures", name, start)
+            return name, value
+
+        return self._unique(measure)
+
+    def _define(self) -> Iterator[tuple[str, str]]:
+        def definition() -> tuple[str, str]:
+            name = self._name("a symbol of the pattern")
+            self._expect(("AS",), f"AS and the condition of {name}")
+            self._note("define", name, self._words.start(self._at))
+            return name, self._value(f"the condition of {name}")
+
+        return self._unique(definition)
+
+    def _subsets(self) -> Iterator[tuple[str, tuple[str, ...]]]:
+        def subset() -> tuple[str, tuple[str, ...]]:
+            self._note("subsets", str(self._words.name(self._at)), self._words.start(self._at))
+            name = self._name("a name for several symbols: SUBSET AB = (A, B)")
+            self._expect(("=", "("), f"symbols in brackets: {name} = (A, B)")
+            members = tuple(self._listed(lambda: self._name("a symbol")))
+            self._expect((")",), "',' or ')'")
+            return name, members
+
+        return self._unique(subset)
+
+    def _unique(self, item: Callable[[], tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+        seen = set()
+        for name, value in self._listed(item):
+            if name.upper() in seen:
+                self._refuse(self._at - 1, f"{name} is there twice; leave one out")
+            seen.add(name.upper())
+            yield name, value
+
+    def _note(self, option: str, name: str, start: int) -> None:
+        called = {"define": "DEFINE", "measures": "MEASURES", "subsets": "SUBSET"}[option]
+        self._clause.parts[f"{option}[{name!r}]"] = Part(f"{called} {name}", start)
+
+    def _rows(self) -> str:
+        start = self._at
+        if not self._accept(*_ALL):
+            self._accept(*_ONE)
+            return "one"
+        if self._accept("WITH", "UNMATCHED", "ROWS"):
+            self._refuse(start, "unmatched rows are not supported; write ALL ROWS PER MATCH for those of matches")
+        if self._accept("SHOW", "EMPTY", "MATCHES") or self._accept("OMIT", "EMPTY", "MATCHES"):
+            self._refuse(start, "no match is empty; write ALL ROWS PER MATCH alone")
+        return "all"
+
+    def _after(self) -> str:
+        self._expect(("MATCH", "SKIP"), "AFTER MATCH SKIP PAST LAST ROW, or TO NEXT ROW, TO FIRST or LAST and a symbol")
+        self._clause.parts["after"] = Part("AFTER MATCH SKIP", self._words.start(self._at))
+        if self._accept("PAST", "LAST", "ROW"):
+            return "skip past last row"
+        self._expect(("TO",), "PAST LAST ROW or TO NEXT ROW, TO FIRST or LAST and a symbol")
+        if self._accept("NEXT", "ROW"):
+            return "skip to next row"
+        # Without FIRST or LAST, SQL means the last.
+        which = "first" if self._accept("FIRST") else "last"
+        self._accept("LAST")
+        return f"skip to {which} {self._name('a symbol')}"
+
+    def _pattern(self) -> str:
+        if not self._words.is_(self._at, TokenType.L_PAREN):
+            self._expected("PATTERN (...)")
+        opened, self._at = self._at, self._words.close(self._at) + 1
+        self._clause.parts["pattern"] = Part("PATTERN", self._words.start(opened + 1))
+        self._clause.parts.setdefault("within", Part("WITHIN", self._words.start(opened + 1)))
+        if opened + 2 == self._at:
+            self._refuse(opened, "PATTERN () is empty; write symbols, such as PATTERN (A B+)")
+        text = self._words.in_place(opened + 1, self._at - 1)
+        self._clause.options["pattern"] = text
+        try:
+            parse_pattern(text)
+        except OptionError as error:
+            raise OptionError(self._clause.placed(str(error))) from error
+        return self._words.cut(opened + 1, self._at - 1)
