@@ -40,12 +40,13 @@ TICK = 0.02
 LATE_US = 2_000_000
 
 
-def generate(servers: str, rate: int, seconds: float, partitions: int, behind: Any) -> None:
-    """Send calls and alerts at a steady rate; `behind` has by how many seconds at most it could not keep up."""
+def generate(servers: str, rate: int, seconds: float, partitions: int, said: Any) -> None:
+    """Send calls and alerts at a steady rate; says when it began, and by how many seconds at most it fell behind."""
     from confluent_kafka import Producer
 
     producer = Producer({"bootstrap.servers": servers, "linger.ms": 5, "queue.buffering.max.messages": 1_000_000})
     rng = np.random.default_rng(1)
+    said[0] = time.time()
     began = time.monotonic()
     sent = alerts = 0
     while (now := time.monotonic() - began) < seconds:
@@ -63,7 +64,7 @@ def generate(servers: str, rate: int, seconds: float, partitions: int, behind: A
         producer.poll(0)
         sent += due
         late = time.monotonic() - began - now - TICK
-        behind.value = max(behind.value, late)
+        said[1] = max(said[1], late)
         time.sleep(max(0.0, -late))
     producer.flush(60)
 
@@ -164,10 +165,11 @@ def measure(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
         spark = session(folder, arguments.cores)
         query = start(spark, broker.servers, folder / "checkpoint", arguments.trigger)
         query.processAllAvailable()
-        behind = multiprocessing.get_context("spawn").Value("d", 0.0)
+        spawn = multiprocessing.get_context("spawn")
+        said = spawn.Array("d", 2)
         total = arguments.warm + arguments.seconds
-        given = (broker.servers, arguments.rate, total, arguments.partitions, behind)
-        generator = multiprocessing.get_context("spawn").Process(target=generate, args=given)
+        given = (broker.servers, arguments.rate, total, arguments.partitions, said)
+        generator = spawn.Process(target=generate, args=given)
         generator.start()
         generator.join()
         ended = time.time()
@@ -178,9 +180,11 @@ def measure(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
         hits = read_topic(broker.servers, "hits")
         right = check(broker.servers, hits) if arguments.check else None
         spark.stop()
-    began = ended - arguments.seconds
+    began = said[0] + arguments.warm
     latest = [(at / 1e3, max(row["sent"], row["sent_right"]) / 1e6) for at, row in hits]
     latencies = np.array([at - sent for at, sent in latest if sent >= began])
+    if not len(latencies):
+        raise SystemExit(f"{len(hits)} results, and none of them was measured: give a higher --rate or more --seconds")
     batches = [one.durationMs["triggerExecution"] for one in progress if one.numInputRows]
     return {
         "benchmark": "kafka_latency",
@@ -195,7 +199,7 @@ def measure(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
         "p99_s": round(float(np.percentile(latencies, 99)), 3),
         "max_s": round(float(latencies.max()), 3),
         "batch_ms_median": int(np.median(batches[len(batches) // 2 :])),
-        "generator_behind_s": round(behind.value, 3),
+        "generator_behind_s": round(said[1], 3),
         "drained_s": round(drained, 3),
         "equal_to_duckdb": right,
         "versions": {"spark": pyspark.__version__, "python": platform.python_version(), "braided": braided.__version__},
