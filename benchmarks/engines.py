@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 SAME_FOR_ALL = {
     "spark.driver.memory": "6g",
     "spark.sql.adaptive.enabled": "false",
+    # Where the routing is to adapt, a join is given a control directory.
+    "spark.braided.control": "false",
     # Files of a local checkpoint without forking readlink and chmod for each (docs/runbook.md).
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -154,7 +156,7 @@ def _braided(left: DataFrame, right: DataFrame, workload: Workload, engine: str,
         left, right, on="k", time="ts",
         within=f"{workload.within_s} seconds", lateness=f"{workload.lateness_s} seconds",
         partition="hash" if engine == "braided_hash" else "auto",
-        control=str(scratch / "control") if engine == "braided_adaptive" else None,
+        control=str(scratch / "control") if engine == "braided_adaptive" else False,
     )  # fmt: skip
     return joined.select("k", "ts", "v", "ts_right", "v_right")
 

@@ -100,8 +100,8 @@ MUTATIONS = (
     Mutation(
         "routers that ignore the pin",
         "spark/routing.py",
-        "table = self.control.pin(batch, query)",
-        "table = self.control.newest()",
+        "table = control.pin(batch, query, self.table if isinstance(self.control, ControlRoot) else None)",
+        "table = control.newest(self.table)",
         ("tests/unit/test_routing.py",),
     ),
     Mutation(

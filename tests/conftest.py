@@ -87,7 +87,7 @@ def spark_session(tmp_path_factory: pytest.TempPathFactory, cache_dir: str) -> I
     """One local session for all tests of a process. `local[2,2]` tries a failed task again, plain `local[2]` never."""
     from pyspark.sql import SparkSession
 
-    from braided.spark.conf import FAST_START, SPARK_CONF
+    from braided.spark.conf import FAST_START, SPARK_CONF, quick_checkpoints
 
     os.environ["BRAIDED_CACHE_DIR"] = cache_dir
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -95,17 +95,16 @@ def spark_session(tmp_path_factory: pytest.TempPathFactory, cache_dir: str) -> I
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.streaming.noDataMicroBatches.enabled": "true",
+        # Tests of adaptive routing ask for it.
+        "spark.braided.control": "false",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": "4g",
         # Half the CPU of a whole run: most of the JVM's time goes into code that runs too seldom to be worth the
         # second compiler, and into garbage collectors that are made for more cores than two.
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        # Saves 200 ms of CPU a batch: the default forks readlink and chmod for every file of a local checkpoint. Not for
-        # users: where the file system's rename replaces files, two queries on one checkpoint are noticed less surely.
-        "spark.sql.streaming.checkpointFileManagerClass": (
-            "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-        ),
+        # Saves 200 ms of CPU a batch: the default forks readlink and chmod for every file of a local checkpoint.
+        **quick_checkpoints(),
         # Tests that lose shuffle files make Spark forget its only executor's block manager, which in local mode cannot
         # register again (there is no CoarseGrainedScheduler to ask). Every heartbeat fails from then on, and after 60
         # failures, ten minutes, the executor ends the JVM.

@@ -1,6 +1,7 @@
 """A driver to be killed: joins two folders into a Parquet sink until everything is processed.
 
-Run as a process of its own; `spark/test_kills.py` and `slow/test_many_kills.py` kill it at random moments.
+Run as a process of its own; `spark/test_kills.py` and `slow/test_many_kills.py` kill it at random moments, and the tests
+in `slow/chaos` do worse. There `options.json` has settings of Spark, and options of the join.
 """
 
 from __future__ import annotations
@@ -8,8 +9,11 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import pyarrow as pa
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQueryListener
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
@@ -36,31 +40,45 @@ class _Batches(StreamingQueryListener):  # type: ignore[misc]
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None: ...
 
 
+def _places(spark: SparkSession) -> list[str]:
+    """Return from where executors load the package."""
+
+    def look(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import braided
+
+        for batch in batches:
+            yield pa.RecordBatch.from_pydict({"place": [str(braided.__file__)] * batch.num_rows})
+
+    return [row["place"] for row in spark.range(12, numPartitions=6).mapInArrow(look, "place string").collect()]
+
+
 def main(root: Path) -> None:
     """Process what is there, one file a side and batch.
 
-    With a folder `control`, under ever new routings; with a folder `direct`, files are read and written directly.
+    With a folder `control`, under ever new routings, with a folder `home` too, in the control directory that is found
+    there; with a folder `direct`, files are read and written directly.
     """
-    from pyspark.sql import SparkSession
-
-    control = None
+    given = json.loads((root / "options.json").read_text()) if (root / "options.json").exists() else {}
+    control: str | bool = (root / "home").exists()
     if (root / "control").exists():
         control = str(root / "control")
+    os.environ["XDG_CACHE_HOME"] = str(root / "home")
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     spark = (
         SparkSession.builder.master("local[2]")
-        .config("spark.sql.shuffle.partitions", "2" if control is None else "4")
+        .config("spark.sql.shuffle.partitions", "4" if control else "2")
         .config("spark.sql.session.timeZone", "UTC")
         .config(map=braided.SPARK_CONF | braided.FAST_START)
         .config("spark.sql.streaming.minBatchesToRetain", "5")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
+        .config(map=given.get("spark", {}))
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("OFF")
     spark.streams.addListener(_Batches())
-    if control is not None:
+    if control:
         from routing_cases import RandomController
 
         from braided.spark.registry import registry_of
@@ -73,7 +91,8 @@ def main(root: Path) -> None:
         else spark.readStream.schema(DDL).option("maxFilesPerTrigger", 1).parquet(str(root / side))
         for side in ("left", "right")
     ]
-    joined = braided.join(*sides, on="k", time="ts", within="10 seconds", lateness="5 seconds", control=control)
+    options = {"lateness": "5 seconds", "control": control, **given.get("join", {})}
+    joined = braided.join(*sides, on="k", time="ts", within="10 seconds", name="crashed", **options)
     if direct:
         query = braided.write_files(joined, str(root / "out"), checkpoint=str(root / "check"), trigger="available now")
         query.awaitTermination()
@@ -87,6 +106,10 @@ def main(root: Path) -> None:
         )
         query.awaitTermination()
         written = spark.read.parquet(str(root / "out"))
+    if given.get("where"):
+        (root / "loaded.json").write_text(json.dumps(_places(spark)))
+    report = braided.report(query, "crashed").to_dict() if query.lastProgress is not None else {}
+    (root / "report.json").write_text(json.dumps(report))
     rows = written.select("id", "id_right").collect()
     (root / "committed.json").write_text(json.dumps([tuple(row) for row in rows]))
     print("finished", flush=True)

@@ -6,10 +6,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from braided.api import (
+    dashboard,
     deploy,
     detect,
     explain,
     files,
+    forget_control,
     join,
     join_group,
     match,
@@ -25,7 +27,16 @@ from braided.api import (
     write_files,
 )
 from braided.detection.detector import Detector, KeyedDetector
-from braided.errors import BraidedError, ControlError, DetectorError, OptionError, StateError, TopicError
+from braided.errors import (
+    BraidedError,
+    ControlError,
+    DetectorError,
+    HistoryError,
+    OptionError,
+    PeerError,
+    StateError,
+    TopicError,
+)
 from braided.spark.conf import FAST_START, SPARK_CONF
 from braided.specs.detect import Pattern
 from braided.specs.group import Join
@@ -33,7 +44,7 @@ from braided.time.lateness import Lateness
 from braided.version import __version__
 
 if TYPE_CHECKING:
-    from braided import local, testing
+    from braided import kafka, local, testing
     from braided.buffers.policies.age import AGE
     from braided.buffers.policies.auto import AUTO
     from braided.buffers.policies.fifo import FIFO
@@ -41,6 +52,7 @@ if TYPE_CHECKING:
     from braided.buffers.policies.prob import PROB
     from braided.buffers.policies.random import RAND
     from braided.buffers.policies.recent import RECENT
+    from braided.peers.client import Fleet
 
 __all__ = [
     "AGE",
@@ -56,20 +68,26 @@ __all__ = [
     "ControlError",
     "Detector",
     "DetectorError",
+    "Fleet",
+    "HistoryError",
     "Join",
     "KeyedDetector",
     "Lateness",
     "OptionError",
     "Pattern",
+    "PeerError",
     "StateError",
     "TopicError",
     "__version__",
+    "dashboard",
     "deploy",
     "detect",
     "explain",
     "files",
+    "forget_control",
     "join",
     "join_group",
+    "kafka",
     "local",
     "match",
     "merge",
@@ -89,6 +107,7 @@ __all__ = [
 _LATER = {
     "AGE": ("braided.buffers.policies.age", "AGE"),
     "AUTO": ("braided.buffers.policies.auto", "AUTO"),
+    "Fleet": ("braided.peers.client", "Fleet"),
     "FIFO": ("braided.buffers.policies.fifo", "FIFO"),
     "GDJ": ("braided.buffers.policies.gdj", "GDJ"),
     "PROB": ("braided.buffers.policies.prob", "PROB"),
@@ -98,7 +117,7 @@ _LATER = {
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("local", "testing"):
+    if name in ("kafka", "local", "testing"):
         return importlib.import_module(f"braided.{name}")
     if name in _LATER:
         module, attribute = _LATER[name]

@@ -17,6 +17,7 @@ from braided.specs.row_windows import RowWindowsSpec
 from braided.specs.spec import spec_of
 from braided.typing import (
     AnyDetector,
+    Control,
     Duration,
     Evict,
     How,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 
     from braided.direct.topic import Topic
     from braided.operator.report import Report
+    from braided.spark.dashboard import Dashboard
     from braided.spark.deploy import Cost, Deployment
     from braided.spark.query import Query
     from braided.spark.stages import Strategy
@@ -68,7 +70,7 @@ def join(
     how: How = "inner",
     name: str | None = None,
     partition: Partition = "auto",
-    control: str | None = None,
+    control: Control = None,
     redact: bool = False,
     memory: Memory | None = None,
     evict: Evict = "auto",
@@ -94,7 +96,7 @@ def join(
         Key columns once (as on the left), the other left columns, the other right columns.
 
     Cost: one shuffle. State: every row that can still match, once, in the RocksDB state store. There are as many
-    workers as spark.sql.shuffle.partitions. Not supported: outer joins, Spark Connect.
+    workers as spark.sql.shuffle.partitions. Not supported: outer joins.
 
     Examples
     --------
@@ -236,7 +238,7 @@ def multijoin(
     suffixes: Sequence[str] | None = None,
     name: str | None = None,
     partition: Literal["auto", "hash"] = "auto",
-    control: str | None = None,
+    control: Control = None,
     redact: bool = False,
     memory: Memory | None = None,
     evict: Evict = "auto",
@@ -259,7 +261,7 @@ def multijoin(
         Key columns once (as in the first stream), then the other columns of each stream in order.
 
     Cost: one shuffle. State: every row that can still be part of a result, once. The slowest stream decides how long: a
-    row stays until all other streams have passed it. Not supported: outer joins, predicates, Spark Connect.
+    row stays until all other streams have passed it. Not supported: outer joins, predicates.
 
     Examples
     --------
@@ -284,7 +286,7 @@ def join_group(
     lateness: NamedLatenesses = None,
     idle: Duration | None = None,
     name: str | None = None,
-    control: str | None = None,
+    control: Control = None,
     redact: bool = False,
 ) -> DataFrame:
     """Run several joins over the same streams under one budget.
@@ -352,7 +354,7 @@ def match(
 
     Cost: one shuffle; a sort of each batch by time and key. State: the rows that wait, and of every key those from the
     first match that is open. Keys stay on their workers: use more workers than cores for level load. Batch DataFrames
-    are searched key by key. Not supported: anchors, empty matches, unmatched rows, Spark Connect.
+    are searched key by key. Not supported: anchors, empty matches, unmatched rows.
 
     Examples
     --------
@@ -435,7 +437,7 @@ def detect(
 
     Cost: one shuffle, whatever the depth; a sort of each batch by time, and by key for each detector. State: rows and
     events that wait, and what detectors save of every key. Keys stay on their workers: use more workers than cores for
-    level load. Batch DataFrames are run key by key. Not supported: Spark Connect.
+    level load. Batch DataFrames are run key by key.
 
     Examples
     --------
@@ -513,6 +515,7 @@ def deploy(
     strategy: Strategy = "subquery",
     processors: int | None = None,
     costs: Mapping[str, Cost] | None = None,
+    max_files: int | None = None,
 ) -> Deployment:
     """Lay a query of `braided.stream` out as one Spark query, or as several that topics couple, under one handle.
 
@@ -527,6 +530,8 @@ def deploy(
     processors : how many shuffle partitions all stages have together; by default those of the session.
     costs : what the stages took in another run, `Deployment.costs`: partitions are shared out in proportion to it, when
         the query is first deployed. By default all get the same.
+    max_files : a stage reads at most so many files of a topic in a batch, but always a whole batch of the stage before
+        it; by default all there are.
 
     ``start()`` runs all stages until ``stop()``, ``run()`` processes what is there, ``print(deployment)`` shows them.
 
@@ -537,7 +542,9 @@ def deploy(
     """
     from braided.spark.deploy import deploy_query
 
-    return deploy_query(query, topics=topics, strategy=strategy, processors=processors, costs=costs)
+    return deploy_query(
+        query, topics=topics, strategy=strategy, processors=processors, costs=costs, max_files=max_files
+    )
 
 
 def files(
@@ -649,7 +656,7 @@ def explain(df: DataFrame, *, svg: str | PathLike[str] | None = None) -> None:
     >>> braided.explain(braided.join(calls, alerts, on="phone", time="ts", within="10 seconds", name="hits"))
     hits: joins on phone, -10 seconds <= r.t - l.t <= 10 seconds
       routing auto, table 0: 2 of 2 workers in use, 2 assignments alive
-        fixed: give control= to let it adapt
+        fixed: spark.braided.control=false
     """
     from braided.spark.progress import explain_frame
 
@@ -662,17 +669,39 @@ def explain(df: DataFrame, *, svg: str | PathLike[str] | None = None) -> None:
         Path(svg).write_text(draw_frame(df), encoding="utf-8")
 
 
-def scale(control: str, workers: int | Literal["auto"]) -> None:
+def scale(
+    control: str | PathLike[str] | StreamingQueryLike, workers: int | Literal["auto"], *, name: str | None = None
+) -> None:
     """Change how many workers a join uses while it runs; ``"auto"`` lets the load decide.
 
-    It changes with the next batches, without a restart and without moving state. At most as many workers as the query
-    has shuffle partitions are used.
+    `control` is the running query, where `name` chooses one of several joins, or the join's control directory. It
+    changes with the next batches, without a restart and without moving state. At most as many workers as the query has
+    shuffle partitions are used.
 
     >>> braided.scale(control, 2)
     """
     from braided.spark.progress import request_scale
 
-    request_scale(control, workers)
+    request_scale(control, workers, name)
+
+
+def forget_control(query: str | None = None, *, root: str | PathLike[str] | None = None) -> list[str]:
+    """Delete control directories that queries left behind; return the ids of those queries.
+
+    By default those of queries whose checkpoint, on this machine, is gone. Those of Spark's own temporary checkpoints,
+    and those that nothing has used for 30 days since, go by themselves when a session first makes an adaptive join.
+
+    Parameters
+    ----------
+    query : the id of a query, whose directories are then deleted wherever its checkpoint is.
+    root : what ``spark.braided.control`` names; by default the place in the user's cache directory.
+
+    >>> braided.forget_control(root=control)
+    []
+    """
+    from braided.spark.control import forget
+
+    return forget(query, root)
 
 
 def report(query: StreamingQueryLike, name: str | None = None) -> Report:
@@ -688,3 +717,34 @@ def report(query: StreamingQueryLike, name: str | None = None) -> Report:
     from braided.spark.progress import read_report
 
     return read_report(query, name)
+
+
+def dashboard(
+    spark: SparkSession,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    token: str | None = None,
+    redact: bool = False,
+    history: str | PathLike[str] | None = None,
+) -> Dashboard:
+    """Serve a live page of the session's queries: rates, batch times, workers, hot keys, decisions, time, memory.
+
+    It shows what Spark's progress and the operators' reports say, also of queries that are not Braided's, and keeps the
+    last batches of the last runs. It outlives the queries; ``close()`` ends it. It costs less than a hundredth of
+    a batch, on the driver.
+
+    Parameters
+    ----------
+    host, port : where to listen; by default only this machine can, on any free port.
+    token : what the address must have where others can reach it; by default one is made, and ``url`` has it.
+    redact : no values of keys, and no texts of errors; keys are shown by their hashes.
+    history : a directory to which all events are appended, for ``braided report`` and ``braided dash``, at most 128 MB.
+
+    >>> with braided.dashboard(spark) as page:
+    ...     page.url.startswith("http://127.0.0.1:")
+    True
+    """
+    from braided.spark.dashboard import Dashboard
+
+    return Dashboard(spark, host=host, port=port, token=token, redact=redact, history=history)

@@ -31,3 +31,7 @@ class DetectorError(BraidedError):
 
 class JobError(BraidedError):
     """A job file that cannot be accepted; the message has the line and the key."""
+
+
+class HistoryError(BraidedError):
+    """A history of a query that cannot be read or written: not there, damaged, of something else."""

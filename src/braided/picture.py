@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
-from typing import Literal
+from typing import Any, Literal
 
 _WIDTH, _GAP_X, _GAP_Y, _LINE, _PAD = 330, 60, 24, 17, 10
 _LETTERS = 50
@@ -21,6 +21,8 @@ class Box:
     kind: Literal["braided", "spark", "source"]
     lines: Sequence[str] = ()
     inputs: Sequence[Box] = ()
+    operator: str | None = None
+    """What the metrics of one of Braided's operators are called."""
 
 
 @dataclass
@@ -59,6 +61,28 @@ def draw(result: Box) -> str:
     parts += [_arrow(source, each) for each in placed for source in each.inputs]
     parts += [_drawn(each) for each in placed]
     return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+def lay_out(result: Box) -> dict[str, Any]:
+    """Return the same picture as plain JSON: boxes with their places, and arrows between them by their numbers.
+
+    >>> lay_out(Box("count", "spark", inputs=[Box("calls", "source")]))["arrows"]
+    [[0, 1]]
+    """
+    last = _place(result)
+    placed = _all(last)
+    _stack(last, {})
+    numbers = {id(each): number for number, each in enumerate(placed)}
+    return {
+        "boxes": [
+            {
+                "title": each.box.title, "kind": each.box.kind, "operator": each.box.operator, "lines": each.lines,
+                "x": _left(each), "y": round(each.y, 1), "width": _WIDTH, "height": each.height,
+            }
+            for each in placed
+        ],
+        "arrows": [[numbers[id(source)], numbers[id(each)]] for each in placed for source in each.inputs],
+    }  # fmt: skip
 
 
 def _place(box: Box) -> _Placed:

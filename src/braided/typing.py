@@ -11,6 +11,7 @@ __all__ = [
     "AnyDetector",
     "ArrowData",
     "ClockRows",
+    "Control",
     "DetectorState",
     "Duration",
     "Evict",
@@ -36,6 +37,8 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from os import PathLike
+
     import numpy as np
     import numpy.typing as npt
     import pyarrow as pa
@@ -83,6 +86,9 @@ Shed: TypeAlias = float | Literal["unbiased"]
 
 Partition: TypeAlias = Literal["auto", "hash", "ssp", "grid"]
 """How rows are laid over workers."""
+
+Control: TypeAlias = "str | PathLike[str] | bool | None"
+"""Where routing tables are: a directory of the operator's own; None, or True, for one that is found; False for none."""
 
 Late: TypeAlias = Literal["flag", "drop", "side"]
 """What becomes of rows that come too late to be put in order."""

@@ -232,9 +232,10 @@ def traced(runtime: LocalRuntime, tasks: Tasks, *, final: bool, moment: int | No
 
 
 def state_of(store: MemoryStore) -> tuple[str, dict[int, bytes]]:
-    """Return a worker's state as it is stored, but for the CPU time that its report shows."""
+    """Return a worker's state as it is stored, but for what its report shows of CPU time and of the cache."""
     book = {} if store.book is None else read_book(store.book)
-    book.get("counts", {}).pop("cpu_ms", None)
+    for name in ("cpu_ms", "cached_reads"):
+        book.get("counts", {}).pop(name, None)
     return json.dumps(book), dict(store.blocks)
 
 

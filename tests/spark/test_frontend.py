@@ -19,7 +19,7 @@ from streams import UTC, file_stream, read_rows, run_to_end, write_batch
 import braided
 from braided import api
 from braided.spark.dataflow import METRIC
-from braided.spark.registry import Watched, metrics_of, name_of, registry_of
+from braided.spark.registry import metrics_of, name_of, named, registry_of
 
 pytestmark = pytest.mark.spark
 SECOND = 1_000_000
@@ -118,12 +118,10 @@ def test_the_registry_lets_go_of_what_is_gone(
 
 def test_only_decisions_about_a_key_show_its_value() -> None:
     """The key 0 has the hash 0, which is no default for decisions about none."""
-    routing, controller = SimpleNamespace(redact=False), SimpleNamespace(labels={0: "zero"})
-    watched = Watched("hits", 1, None, routing, 1, controller=controller)  # type: ignore[arg-type]
-    assert watched._named({"action": "promote", "key": f"{0:016x}"})["value"] == "zero"
-    assert watched._named({"action": "scale"}) == {"action": "scale"}
-    routing.redact = True
-    assert "value" not in watched._named({"action": "promote", "key": f"{0:016x}"})
+    controller, promoted = SimpleNamespace(labels={0: "zero"}), {"action": "promote", "key": f"{0:016x}"}
+    assert named(promoted, controller, False)["value"] == "zero"
+    assert named({"action": "scale"}, controller, False) == {"action": "scale"}
+    assert "value" not in named(promoted, controller, True)
 
 
 def test_nothing_is_published_before_all_is_checked(pair: tuple[DataFrame, DataFrame], tmp_path: Path) -> None:
@@ -212,7 +210,7 @@ def test_every_public_function_has_an_example_that_runs(spark: SparkSession, tmp
         for test in doctest.DocTestFinder(recurse=False).find(function, name, globs=names)
     ]
     assert {test.name for test in tests if test.examples} == {
-        "deploy", "detect", "explain", "files", "join", "join_group", "match", "merge", "multijoin", "order", "report", "row_windows", "scale", "sql",
+        "deploy", "detect", "explain", "files", "forget_control", "join", "join_group", "match", "merge", "multijoin", "order", "report", "row_windows", "scale", "sql",
         "stream", "topic", "write_files",
     }  # fmt: skip
     for test in tests:

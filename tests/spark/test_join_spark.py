@@ -104,7 +104,7 @@ def test_equals_the_oracle_and_reports(spark: SparkSession, tmp_path: Path) -> N
     assert len(plain["workers"]) == 2
     for worker in plain["workers"]:
         assert set(worker["last"]) == set(worker["total"]) == {
-            "rows", "results", "cpu_ms", "stored_rows", "stored_bytes", "runs",
+            "rows", "results", "cpu_ms", "stored_rows", "stored_bytes", "runs", "state_reads", "cached_reads",
         }  # fmt: skip
     assert sum(worker["total"]["results"] for worker in plain["workers"]) == found.total()
     assert "worker" in str(report)

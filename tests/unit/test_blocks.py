@@ -83,6 +83,7 @@ def test_a_block_is_read_and_derived_from_once() -> None:
         assert [part.to_pybytes() for part in blocks.read(indexed.number, derive)] == [b"rows", b"index"]
     assert derived == [b"rows"]
     assert again.reads == 1
+    assert (blocks.reads, blocks.cached) == (2, 1)
     for block in (plain, indexed):
         blocks.delete(block.number)
     assert not again.blocks

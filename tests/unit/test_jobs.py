@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from braided.cli import main
-from braided.cli.job import _hidden
 from braided.errors import JobError
 from braided.jobs.job import Job
 from braided.jobs.reading import parse_job, read_job
@@ -119,7 +118,7 @@ def test_a_mark_at_the_start_of_a_file_is_skipped_and_secrets_are_hidden_in_any_
         b"\xef\xbb\xbf" + SMALL.replace("[sink]", "[sink.options]\nx = '${S}'\n[sink]").encode()
     )
     job = read_job(tmp_path / "j.toml", {"S": "HunterTwo"})
-    assert _hidden("no codec huntertwo, HunterTwo", job) == "no codec ***, ***"
+    assert job.hide("no codec huntertwo, HunterTwo") == "no codec ***, ***"
 
 
 def test_check_says_yes_or_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,6 +16,7 @@ ROOT = Path(braided.__file__).parent
 # From the bottom to the top. Packages of one line do not import each other.
 LAYERS = (
     ("errors", "compiled", "version", "picture"),
+    ("sequence",),
     ("predicates",),
     ("durations",),
     ("typing",),
@@ -26,14 +27,15 @@ LAYERS = (
     ("aggregates", "detection"),
     ("specs", "jobs"),
     ("compile",),
-    ("sqltext",),
+    ("sqltext", "ui"),
     ("local", "spark", "peers"),
-    ("api", "daemon", "testing"),
+    ("fleet",),
+    ("api", "daemon", "kafka", "testing"),
     ("workloads",),
     ("cli",),
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
-KNOW_SPARK = {"spark", "cli", "daemon"}
+KNOW_SPARK = {"spark", "fleet", "cli", "daemon"}
 
 
 def _is_type_checking(node: ast.AST) -> bool:

@@ -42,7 +42,7 @@ def test_an_envelope_survives_its_way() -> None:
         (b"x" * (LIMIT + 1), f"a message of {LIMIT + 1} bytes, more than {LIMIT}"),
         (_content(version=2), "version=2: this peer speaks version 1; upgrade the older one"),
         (_content(kind="os.system"), "kind='os.system': no such message"),
-        (_content(kind=3), "kind: 3 is no text of at most 4096 characters"),
+        (_content(kind=3), "kind: 3 is no text of at most 32768 characters"),
         (_content(number=True), "number: True is no whole number"),
         (_content(number=10**40), "is no whole number"),
         (_content(body={"ok": 1}), "ok: 1 is not true or false"),

@@ -132,3 +132,30 @@ def test_old_epochs_are_deleted_but_never_one_after_the_holders(tmp_path: Path) 
 def test_a_url_is_refused() -> None:
     with pytest.raises(PeerError, match=r"checkpoint='s3://b/c': write a path; clones need a file system with hard"):
         Checkpoints("s3://b/c")
+
+
+def test_a_clone_names_its_own_schema_files_and_needs_no_earlier_epoch(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(str(tmp_path / "hits"))
+    first = checkpoints.open(0)
+    metadata = first / "state" / "0" / "_metadata" / "v2"
+    schema = first / "state" / "0" / "_stateSchema" / "default" / "0_abc"
+    for file in (metadata, schema.parent):
+        file.mkdir(parents=True)
+    schema.write_text("schema")
+    (metadata / "7").write_text(f'v2\\n{{"stateSchemaFilePaths":["file:{schema}"]}}')
+    (metadata / ".7.crc").write_text("checksum")
+    (metadata / "8").write_text("nothing to change")
+    before = (metadata / "7").read_text()
+    second = checkpoints.open(1)
+    moved = (second / "state" / "0" / "_metadata" / "v2" / "7").read_text()
+    assert moved == before.replace("/000000000000/", "/000000000001/")
+    assert Path(moved.split("file:")[1].split('"')[0]).read_text() == "schema"
+    assert not (second / "state" / "0" / "_metadata" / "v2" / ".7.crc").exists()
+    assert (metadata / "7").read_text() == before
+    with checkpoints.rehearsal() as clone:
+        text = (clone / "state" / "0" / "_metadata" / "v2" / "7").read_text()
+        assert f"/hits/{clone.name}/state/" in text
+    third = checkpoints.open(2)
+    checkpoints.clean(2, keep=1)
+    assert checkpoints.epochs() == [2]
+    assert "/hits/000000000002/state/" in (third / "state" / "0" / "_metadata" / "v2" / "7").read_text()

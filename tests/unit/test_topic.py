@@ -53,6 +53,10 @@ def test_only_committed_files_are_part_of_a_topic(topic: Topic) -> None:
     assert _commit(writer, 1, [3])
     assert _values(topic) == [1, 2, 3]
     assert len(list(_disk(topic.data).rglob("*.parquet"))) == 2  # what the failed attempt left was swept
+    _file(topic, 1, [98])  # of an attempt that lost, and goes on after its batch is done
+    assert _commit(writer, 2, [4])
+    assert _values(topic) == [1, 2, 3, 4]
+    assert len(list(_disk(topic.data).rglob("*.parquet"))) == 3
 
 
 def test_a_batch_is_committed_once(topic: Topic) -> None:

@@ -1,4 +1,4 @@
-"""The command line: `braided demo`, `run`, `check`, `explain`, `doctor`."""
+"""The command line: `demo`, `run`, `check`, `explain`, `dash`, `report`, `bench`, `doctor`, `cluster`, `fleet`."""
 
 from braided.cli.arguments import main
 

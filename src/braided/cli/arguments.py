@@ -5,8 +5,12 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
+from braided.cli.fleet_arguments import add_fleet_commands
 from braided.version import __version__
+
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 _DEMO = """\
 Generates two streams, call records and suspicious numbers, and joins them live on a local Spark; one phone turns
@@ -19,7 +23,7 @@ Needs Java 17 or later and the 'demo' extra: pip install 'braided[demo]'.
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 fine, 1 failed, 2 cannot start, 130 stopped by Ctrl-C."""
-    arguments = _parser().parse_args(argv)
+    arguments = make_parser().parse_args(argv)
     answer: Callable[[argparse.Namespace], int] = arguments.answer
     return answer(arguments)
 
@@ -29,13 +33,14 @@ def _answer_demo(arguments: argparse.Namespace) -> int:
     from braided.cli.streams import DemoStreams
 
     demo = DemoStreams(rows=arguments.rows, seconds=arguments.seconds)
-    return run_demo(demo, arguments.out, color=arguments.color)
+    return run_demo(demo, arguments.out, color=arguments.color, dashboard=arguments.dashboard)
 
 
 def _answer_run(arguments: argparse.Namespace) -> int:
-    from braided.cli.job import run_job
+    from braided.cli.job import Watching, run_job
 
-    return run_job(arguments.job, once=arguments.once, as_json=arguments.json)
+    watching = Watching(arguments.dashboard, arguments.history, arguments.redact)
+    return run_job(arguments.job, once=arguments.once, as_json=arguments.json, watching=watching)
 
 
 def _answer_check(arguments: argparse.Namespace) -> int:
@@ -50,13 +55,47 @@ def _answer_explain(arguments: argparse.Namespace) -> int:
     return explain_job(arguments.job)
 
 
+def _answer_dash(arguments: argparse.Namespace) -> int:
+    from braided.cli.watch import serve_history
+
+    return serve_history(arguments.history, host=arguments.host, port=arguments.port, token=arguments.token)
+
+
+def _answer_report(arguments: argparse.Namespace) -> int:
+    from braided.cli.watch import report_history
+
+    return report_history(arguments.history, as_json=arguments.json, html=arguments.html)
+
+
+def _answer_bench(arguments: argparse.Namespace) -> int:
+    from braided.cli.bench import list_benchmarks, run_benchmark
+
+    if arguments.name is None:
+        return list_benchmarks()
+    return run_benchmark(arguments.name, arguments.words, as_json=arguments.json)
+
+
+def _answer_completion(arguments: argparse.Namespace) -> int:
+    from braided.cli.completion import write_script
+
+    print(write_script(make_parser(), arguments.shell))
+    return 0
+
+
 def _answer_doctor(arguments: argparse.Namespace) -> int:
     from braided.cli.doctor import run_doctor
 
     return run_doctor(as_json=arguments.json, join=arguments.join)
 
 
-def _parser() -> argparse.ArgumentParser:
+def _answer_cluster(arguments: argparse.Namespace) -> int:
+    from braided.cli.cluster import run_cluster
+
+    return run_cluster(arguments.workers, cores=arguments.cores, memory=arguments.memory, folder=arguments.dir)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Return what reads the arguments."""
     parser = argparse.ArgumentParser(
         prog="braided", description="Exact, fast stream joins for PySpark Structured Streaming."
     )
@@ -75,6 +114,7 @@ def _parser() -> argparse.ArgumentParser:
         "--seconds", type=_Count(4), default=64, metavar="S", help="event time the streams span (%(default)s)"
     )
     demo.add_argument("--out", type=Path, metavar="DIR", help="where demo.html goes (a new temporary directory)")
+    demo.add_argument("--dashboard", action="store_true", help="also a live page; it stays open until Ctrl-C")
     demo.add_argument("--no-color", dest="color", action="store_false", help="no colours, as with NO_COLOR=1")
     demo.set_defaults(answer=_answer_demo)
     jobs = {
@@ -89,11 +129,63 @@ def _parser() -> argparse.ArgumentParser:
         if name == "run":
             command.add_argument("--once", action="store_true", help="process what is there now, then end")
             command.add_argument("--json", action="store_true", help="Spark's progress as a line of JSON a batch")
+            command.add_argument("--dashboard", action="store_true", help="also a live page, on this machine only")
+            command.add_argument(
+                "--history", type=Path, metavar="DIR", help="append what happens to DIR, for braided report and dash"
+            )
+            command.add_argument("--redact", action="store_true", help="no values of keys in the page and the history")
+    _add_watching(commands)
+    add_fleet_commands(commands)
     doctor = commands.add_parser("doctor", help="look for what is wrong with this machine, and say what to type")
     doctor.add_argument("--json", action="store_true", help="as JSON")
     doctor.add_argument("--join", action="store_true", help="also run a small join on a local Spark, half a minute")
     doctor.set_defaults(answer=_answer_doctor)
+    cluster = commands.add_parser("cluster", help="a Spark cluster of processes on this machine, until Ctrl-C")
+    cluster.add_argument("where", choices=["local"], help="on this machine")
+    cluster.add_argument("workers", type=_Count(1), metavar="N", help="how many worker processes")
+    cluster.add_argument("--cores", type=_Count(1), default=1, metavar="C", help="cores of each (%(default)s)")
+    cluster.add_argument("--memory", default="1g", metavar="M", help="memory of each (%(default)s)")
+    cluster.add_argument("--dir", type=Path, metavar="DIR", help="where logs and work go (a new temporary directory)")
+    cluster.set_defaults(answer=_answer_cluster)
     return parser
+
+
+def _add_watching(commands: Commands) -> None:
+    """Add the commands that look at what others ran, and `bench`, which runs what others measured."""
+    dash = commands.add_parser(
+        "dash", help="a live page of a query that runs with --history", description="Serve the page of a history."
+    )
+    report = commands.add_parser(
+        "report",
+        help="the report of a query that ran, or runs, with --history",
+        description="Write a report of a history, or of the control directory of an adaptive join.",
+    )
+    for command, answer in ((dash, _answer_dash), (report, _answer_report)):
+        command.add_argument("history", type=Path, metavar="DIR", help="a directory with a history, or its file")
+        command.set_defaults(answer=answer)
+    dash.add_argument(
+        "--host", default="127.0.0.1", help="where to listen (%(default)s); elsewhere a token is asked for"
+    )
+    dash.add_argument("--port", type=_Count(0), default=0, metavar="N", help="0 takes a free one (%(default)s)")
+    dash.add_argument("--token", metavar="TEXT", help="the token (a new one)")
+    report.add_argument("--json", action="store_true", help="as JSON")
+    report.add_argument("--html", type=Path, metavar="FILE", help="as one HTML file with plots")
+    bench = commands.add_parser(
+        "bench",
+        help="run a benchmark of a clone of the repository, or list them",
+        description="Run a benchmark and show its figures as a table. What follows -- goes to the benchmark.",
+    )
+    bench.add_argument("name", nargs="?", metavar="NAME", help="which one; without it they are listed")
+    bench.add_argument("words", nargs="*", metavar="ARGUMENT", help="for the benchmark, after --")
+    bench.add_argument("--json", action="store_true", help="the benchmark's own JSON instead of the table")
+    bench.set_defaults(answer=_answer_bench)
+    completion = commands.add_parser(
+        "completion",
+        help="print a script that completes these commands in a shell",
+        description="For bash: braided completion bash > ~/.local/share/bash-completion/completions/braided",
+    )
+    completion.add_argument("shell", choices=("bash", "zsh", "fish"))
+    completion.set_defaults(answer=_answer_completion)
 
 
 class _Count:

@@ -23,7 +23,7 @@ from braided.durations import parse_duration
 from braided.workloads.calls import ORIGIN
 
 
-def run_demo(demo: DemoStreams, out: Path | None, *, color: bool) -> int:
+def run_demo(demo: DemoStreams, out: Path | None, *, color: bool, dashboard: bool = False) -> int:
     """Run the demo and return the exit code."""
     problem = find_java_problem()
     if importlib.util.find_spec("duckdb") is None:
@@ -42,7 +42,8 @@ def run_demo(demo: DemoStreams, out: Path | None, *, color: bool) -> int:
     try:
         with quiet_output(log) as screen:
             display = open_display(screen, origin=ORIGIN, color=color)
-            checks = _run(demo, folder, out, display)
+            with contextlib.ExitStack() as pages:
+                checks = _run(demo, folder, out, display, pages if dashboard else None)
     except KeyboardInterrupt:
         print("braided demo: stopped", file=sys.stderr)
         return STOPPED
@@ -60,13 +61,19 @@ def run_demo(demo: DemoStreams, out: Path | None, *, color: bool) -> int:
     return FAILED if wrong else 0
 
 
-def _run(demo: DemoStreams, folder: Path, out: Path, display: Display) -> dict[str, Check]:
+def _run(
+    demo: DemoStreams, folder: Path, out: Path, display: Display, pages: contextlib.ExitStack | None
+) -> dict[str, Check]:
+    """Run both joins and check them; with `pages` a dashboard is open until Ctrl-C."""
     legs = demo.legs
     display.say("streams", f"{demo.rows:,} rows: {demo.seconds} s of call records and suspicious numbers")
     demo.write(folder)
     legs.write(folder)
     with local_session(folder, WORKERS) as spark, note_interrupts() as interrupted:
         display.say("spark", f"{spark.version}, local, {WORKERS} workers")
+        if pages is not None:
+            page = pages.enter_context(braided.dashboard(spark))
+            display.say("dashboard", page.url)
         display.say("join", f"calls.caller = numbers.phone, within {WITHIN}, lateness {LATENESS}; adapts as it runs")
         display.begin(demo.batches)
         run = follow(lambda: join_calls(spark, folder), display.show, interrupted)
@@ -90,4 +97,8 @@ def _run(demo: DemoStreams, folder: Path, out: Path, display: Display) -> dict[s
     (out / "demo.json").write_text(json.dumps(described, indent=1) + "\n")
     (out / "demo.html").write_text(draw_page(described))
     display.say("picture", str(out / "demo.html"))
+    if pages is not None:
+        display.say("dashboard", f"{page.url} stays; Ctrl-C ends it")
+        with note_interrupts() as interrupted:
+            interrupted.wait()
     return checks

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import signal
 import sys
@@ -12,6 +11,8 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -25,7 +26,29 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def run_job(path: Path, *, once: bool, as_json: bool) -> int:
+@dataclass(frozen=True)
+class Watching:
+    """How a run may be watched: by a page, and by a history in a directory."""
+
+    page: bool = False
+    history: Path | None = None
+    redact: bool = False
+
+    @contextmanager
+    def of(self, spark: SparkSession, words: TextIO) -> Iterator[None]:
+        """Watch the queries of a session."""
+        if not self.page and self.history is None:
+            yield
+            return
+        import braided
+
+        with braided.dashboard(spark, redact=self.redact, history=self.history) as page:
+            if self.page:
+                print(f"dashboard: {page.url}", file=words, flush=True)
+            yield
+
+
+def run_job(path: Path, *, once: bool, as_json: bool, watching: Watching) -> int:
     """Run a job until it ends, fails or is stopped by Ctrl-C; a second Ctrl-C ends the process at once."""
     job = _read(path, "run")
     if job is None:
@@ -34,9 +57,10 @@ def run_job(path: Path, *, once: bool, as_json: bool) -> int:
     log = folder / "spark.log"
     try:
         with os.fdopen(os.dup(2), "w") as words, quiet_output(log) as screen, note_interrupts() as interrupted:
-            code = _follow(job, once, lambda query, seen: _show(query, seen, as_json, screen), interrupted, words)
+            show = partial(_show, as_json=as_json, screen=screen)
+            code = _follow(job, once, show, interrupted, words, watching)
     except Exception as error:
-        _say(f"braided run: {_hidden(first_line(error), job)}")
+        _say(f"braided run: {job.hide(first_line(error))}")
         if not isinstance(error, BraidedError):
             _say(f"braided run: Spark's log is {log}")
             return FAILED
@@ -45,11 +69,18 @@ def run_job(path: Path, *, once: bool, as_json: bool) -> int:
     return code
 
 
-def _follow(job: Job, once: bool, show: Callable[[Any, int], int], interrupted: threading.Event, words: TextIO) -> int:
+def _follow(
+    job: Job,
+    once: bool,
+    show: Callable[[Any, int], int],
+    interrupted: threading.Event,
+    words: TextIO,
+    watching: Watching,
+) -> int:
     """Start the query and show its batches until it ends or is interrupted."""
     from braided.spark.jobs import start_job
 
-    with _session(job) as spark:
+    with _session(job) as spark, watching.of(spark, words):
         query = start_job(spark, job, once=once)
         print(f"{job.name}: running; Ctrl-C stops it", file=words, flush=True)
         seen = -1
@@ -87,7 +118,7 @@ def explain_job(path: Path) -> int:
         with _session(job) as spark:
             braided.explain(build_job(spark, job))
     except Exception as error:
-        _say(f"braided explain: {_hidden(first_line(error), job)}")
+        _say(f"braided explain: {job.hide(first_line(error))}")
         return CANNOT_START
     return 0
 
@@ -168,14 +199,6 @@ def _operators(query: Any, batch: int) -> str:
     rows = sum(stream["last_rows"] for stream in report.streams)
     results = sum(worker["last"]["results"] for worker in report.workers)
     return f"  {report.query['name']}: {rows:,} rows, {results:,} results"
-
-
-def _hidden(text: str, job: Job) -> str:
-    """Return a message without the values that came from the environment."""
-    for secret in sorted(job.secrets, key=len, reverse=True):
-        # Spark may have changed its case.
-        text = re.sub(re.escape(secret), "***", text, flags=re.IGNORECASE) if secret else text
-    return text
 
 
 def _say(text: str) -> None:

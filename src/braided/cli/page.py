@@ -44,7 +44,7 @@ def draw_page(run: Json) -> str:
     plan, join, legs = run["plan"], run["join"], run["legs"]
     code = (
         'braided.join(calls, numbers, on=[("caller", "phone")], time=("start", "seen_at"),\n'
-        f'             within="{join["within"]}", lateness="{join["lateness"]}", control=folder)'
+        f'             within="{join["within"]}", lateness="{join["lateness"]}")'
     )
     theta = (
         'braided.join(incoming, outgoing, on=None, time="start", '

@@ -29,7 +29,6 @@ def join_calls(spark: SparkSession, folder: Path) -> Any:
         within=WITHIN,
         lateness=LATENESS,
         name="calls",
-        control=str(folder / "control"),
     )
     return _start(joined, folder / "joined")
 

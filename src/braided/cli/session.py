@@ -14,7 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from braided.spark.conf import FAST_START, SPARK_CONF
+from braided.spark.conf import FAST_START, SPARK_CONF, quick_checkpoints
+from braided.spark.control import CONTROL
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -93,14 +94,11 @@ def local_session(folder: Path, workers: int) -> Iterator[SparkSession]:
         "spark.sql.shuffle.partitions": str(workers),
         **SPARK_CONF,
         **FAST_START,
-        # Checkpoint files of a batch without forking readlink and chmod for each. Where a file system's rename replaces
-        # files it notices two queries on one checkpoint less surely; nobody else knows of the demo's.
-        "spark.sql.streaming.checkpointFileManagerClass": (
-            "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-        ),
+        **quick_checkpoints(),
         # DuckDB reads the default, INT96, as a time without a zone.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.session.timeZone": "UTC",
+        CONTROL: str(folder / "control"),
         "spark.sql.streaming.numRecentProgressUpdates": "100000",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.local.dir": str(scratch),

@@ -393,10 +393,12 @@ class TopicWriter:
                     f"{self.topic.location}: another writer, of epoch {other.epoch}, has taken the topic from this one "
                     f"of epoch {self._claim.epoch}; batch {batch} was not committed here"
                 )
-        self._last = entry
+        before, self._last = self._last, entry
         self._next += 1
         self.topic._mark_slot(_HEAD, self._next)
         self.topic.sweep(batch, files)
+        if before is not None:  # an attempt that lost (speculation) may have gone on writing after its batch was done
+            self.topic.sweep(before.batch, before.files)
         return True
 
     def _check_again(self, batch: int, offsets: str) -> None:
@@ -440,6 +442,14 @@ def check_reader(reader: str) -> None:
 def digest(text: str) -> str:
     """Return the digest of a batch's offsets."""
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def plan_digest(plan: str) -> str:
+    """Return the digest of the input that a batch covers, by its file in the checkpoint's log of offsets.
+
+    The first two lines are a version and what the batch's clock was; those after it the offsets of the inputs.
+    """
+    return digest("\n".join(plan.splitlines()[2:]))
 
 
 def _level(entry: Manifest) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from braided.direct.places import delete_file, make_folder, open_output
+from braided.errors import TopicError
 
 # A row group is what a reader of these files holds at once; a file is what one reading task gets.
 _GROUP_ROWS = 1 << 20
@@ -64,21 +67,35 @@ class FileWriter:
         self._rows += rows.num_rows
         self._bytes += rows.nbytes
         if self._rows >= _GROUP_ROWS or self._bytes >= _GROUP_BYTES:
-            self._write_group()
+            with self._room():
+                self._write_group()
 
     def close(self) -> list[DataFile]:
         """Write what waits and return the files."""
-        self._write_group()
-        self._close_file()
+        with self._room():
+            self._write_group()
+            self._close_file()
         return self._done
+
+    @contextlib.contextmanager
+    def _room(self) -> Iterator[None]:
+        """Say where it was that a disk is full, or a file cannot be written."""
+        try:
+            yield
+        except OSError as error:
+            raise TopicError(
+                f"{self._target.data}: cannot be written: {error}; make room, or mend it, then start the query again: "
+                "it goes on from its checkpoint"
+            ) from error
 
     def discard(self) -> None:
         """Delete what was written: the attempt has failed."""
         if self._open is not None:
             name, sink, writer = self._open
             self._open = None
-            writer.close()
-            sink.close()
+            for part in (writer, sink):  # on a full disk, the end of the file cannot be written either
+                with contextlib.suppress(OSError):
+                    part.close()
             delete_file(f"{self._target.data}/{name}")
         for file in self._done:
             delete_file(f"{self._target.data}/{file.name}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -65,6 +66,7 @@ class Job:
     """A whole query. `secrets` are values from the environment, which are never shown.
 
     places : the file and the line of what is built, for messages, of ``sources.NAME``, ``tables.NAME``, ``steps.0.sql``
+    operator : what it does, in the ontology of a fleet (docs/peers.md).
     """
 
     name: str
@@ -74,7 +76,15 @@ class Job:
     tables: Mapping[str, Source] = field(default_factory=dict)
     steps: tuple[Step, ...] = ()
     trigger: str | None = None
+    operator: str | None = None
     needs: Needs = Needs()
     spark: Mapping[str, str] = field(default_factory=dict)
     secrets: frozenset[str] = field(default=frozenset(), repr=False)
     places: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+
+    def hide(self, text: str) -> str:
+        """Return a message without the values that came from the environment."""
+        for secret in sorted(self.secrets, key=len, reverse=True):
+            # Spark may have changed its case.
+            text = re.sub(re.escape(secret), "***", text, flags=re.IGNORECASE) if secret else text
+        return text

@@ -24,6 +24,7 @@ _LARGEST = 1 << 20
 _SECRET = re.compile(r"\$\{(\w+)\}")
 _UNCLOSED = re.compile(r"\$\{(?![^{}]+\})")
 _SIZE = re.compile(r"\d+(\.\d+)? ?([KMGT]i?B|B)", re.IGNORECASE)
+_OPERATOR = re.compile(r"[A-Za-z0-9][\w-]*(\.[A-Za-z0-9][\w-]*)*", re.ASCII)
 _MODES = ("append", "update", "complete")
 # An option of a join in a step: what may be written in TOML.
 _PLAIN = (str, int, float, bool)
@@ -32,16 +33,20 @@ _PLAIN = (str, int, float, bool)
 def read_job(path: str | os.PathLike[str], environment: Mapping[str, str] = os.environ) -> Job:
     """Return the job in a file. ``${NAME}`` in an option's value is a variable of the environment."""
     file = Path(path)
+    return parse_job(read_text(file), str(file), environment)
+
+
+def read_text(file: Path) -> str:
+    """Return what a job file has in it."""
     try:
         size = file.stat().st_size
         if size > _LARGEST:
             raise JobError(f"{file}: has {size} bytes; a job file has at most {_LARGEST}")
-        text = file.read_text(encoding="utf-8-sig")
+        return file.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise JobError(f"{file}: is not UTF-8 text (byte {error.start})") from None
     except OSError as error:
         raise JobError(f"{file}: {error.strerror}") from None
-    return parse_job(text, str(file), environment)
 
 
 def parse_job(text: str, file: str = "job", environment: Mapping[str, str] = os.environ) -> Job:
@@ -61,7 +66,7 @@ class _Reader:
         self._secrets: set[str] = set()
 
     def job(self, given: Json) -> Job:
-        known = ("name", "checkpoint", "trigger", "needs", "spark", "sources", "tables", "steps", "sink")
+        known = ("name", "operator", "checkpoint", "trigger", "needs", "spark", "sources", "tables", "steps", "sink")
         self._known(given, (), known)
         sources = self._tables(given, "sources", self._source)
         if not sources:
@@ -87,6 +92,7 @@ class _Reader:
                 self._is_table(given.get("sink"), ("sink",)), last, [n for n in streams if n not in tables]
             ),
             trigger=self._trigger(given),
+            operator=self._operator(given),
             needs=self._needs(self._is_table(given.get("needs", {}), ("needs",))),
             spark=self._settings(given, ("spark",)),
             secrets=frozenset(self._secrets),
@@ -106,6 +112,12 @@ class _Reader:
         if not re.fullmatch(r"[\w.-]{1,80}", name):
             self._refuse(("name",), f"{name!r}: write letters, digits, dots, dashes and underscores, at most 80")
         return name
+
+    def _operator(self, given: Json) -> str | None:
+        operator: str | None = self._text_of(given, ("operator",), None)
+        if operator is not None and not _OPERATOR.fullmatch(operator):
+            self._refuse(("operator",), f"{operator!r}: write parts with dots between them, as in 'join.window'")
+        return operator
 
     def _trigger(self, given: Json) -> str | None:
         trigger: str | None = self._text_of(given, ("trigger",), None)

@@ -33,10 +33,13 @@ class Blocks:
 
     known : part of the worker's book, changed here: the next number, and the name of each block in the cache, which is
         the digest of its content, and after a dash how something was derived from it.
+    reads, cached : how many blocks were read, and how many of them were in the host's cache.
     """
 
     def __init__(self, store: Store, worker: int, known: dict[str, int | str]) -> None:
         self._store, self._worker, self._known = store, worker, known
+        self.reads = 0
+        self.cached = 0
 
     def write(self, content: bytes, beside: Sequence[pa.Buffer] = (), kind: str = "") -> Stored:
         """Store a block. `beside` is derived from it and kept in the cache alone; `kind` says how it was derived."""
@@ -51,7 +54,9 @@ class Blocks:
         """Return a block's content and what is beside it: as the cache has it, or read, verified and derived again."""
         name = str(self._known[str(number)])
         known = self._store.cache.get(name)
+        self.reads += 1
         if known is not None:
+            self.cached += 1
             return known
         content = self._store.get(number)
         if digest_of(content) != name.partition("-")[0]:

@@ -23,6 +23,7 @@ from braided.operator.store import RESTORE
 _HEAD = re.compile(rb"braided (\d{1,9}) ([0-9a-f]{32})\n")
 # Options that give stored state no meaning: they may change from one start to the next.
 _FREE = ("idle",)
+_WORDS = {"adaptive": "adaptive (control=)"}
 _DURATIONS = ("lateness", "between", "within")
 
 
@@ -56,7 +57,9 @@ def check_options(stored: Json, now: Json) -> None:
     # Compare them as JSON: a tuple in the options comes back as a list.
     changed = list(_changes(stored, json.loads(json.dumps(now))))
     if changed:
-        details = ", ".join(f"{name} was {_shown(name, old)} and is {_shown(name, new)}" for name, old, new in changed)
+        details = ", ".join(
+            f"{_WORDS.get(name, name)} was {_shown(name, old)} and is {_shown(name, new)}" for name, old, new in changed
+        )
         raise StateError(
             f"the checkpoint was written with other options: {details}; restore them or start with a new checkpoint"
         )

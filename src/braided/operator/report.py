@@ -12,7 +12,7 @@ from braided.buffers.recall.estimate import recall_of
 from braided.durations import show_duration
 from braided.operator.contract import Json, stream_labels
 
-_COLUMNS = ("rows", "results", "cpu_ms", "stored_rows", "stored_bytes", "runs")
+_COLUMNS = ("rows", "results", "cpu_ms", "stored_rows", "stored_bytes", "runs", "state_reads", "cached_reads")
 _BOUNDED = ("evicted", "refused", "shed", "too_large")
 
 
@@ -27,7 +27,8 @@ class Report:
     ``matches`` and ``open_matches`` of a pattern, and ``detectors``: of each its ``events``, those that came ``late``
     to it, those ``waiting`` for it, ``delay`` (D, and its history where it is learned), and ``behind``, how long after
     the streams' horizon it sees events. A worker's ``share`` is its rows and results in the last batch over the mean
-    of all workers.
+    of all workers. Of its ``state_reads``, blocks of state that it read, ``cached_reads`` came from the cache of its
+    host: fewer where Spark moved it to another executor.
     """
 
     query: Json

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import socket
 import time
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass
@@ -40,7 +41,7 @@ class WorkerTask:
 
     Where `watched`, a controller wants to know the load in detail. Where `final`, no batch comes after this one.
     `moment` is when the batch ran, in microseconds, the same for all workers and for every re-run; None where it is
-    not known. Where `hand_on` is given, results carry their delay.
+    not known. Where `hand_on` is given, results carry their delay. `control` is where the routing tables are.
     """
 
     worker: int
@@ -50,6 +51,7 @@ class WorkerTask:
     final: bool = False
     moment: int | None = None
     hand_on: HandOn | None = None
+    control: str | None = None
 
 
 def run_worker(
@@ -60,13 +62,11 @@ def run_worker(
     headers, blocks = _sort_packets(operator, packets)
     table = _check_headers(headers, task)
     book = _load_book(store, operator, task)
-    _check_table(book, table)
+    _check_table(book, table, task.control)
     streams = _sum_streams(headers, operator)
-    results = operator.process(
-        Work(task.worker, blocks, streams, task.watched, task.final, task.moment),
-        book["state"],
-        Blocks(store, task.worker, book["blocks"]),
-    )
+    stored = Blocks(store, task.worker, book["blocks"])
+    work = Work(task.worker, blocks, streams, task.watched, task.final, task.moment)
+    results = operator.process(work, book["state"], stored)
     if task.hand_on is not None:
         known = book.get("lateness")
         results = append_delay(results, None if known is None else task.hand_on.delay(known))
@@ -74,10 +74,14 @@ def run_worker(
     counts = {
         "rows": sum(block.rows.num_rows for block in blocks),
         "cpu_ms": round(1000 * (time.process_time() - started)),
+        "state_reads": stored.reads,
+        "cached_reads": stored.cached,
         **outcome.counts,
     }
     book["state"] = outcome.state
     book["table"] = book["table"] if table is None else table
+    if task.control is not None:
+        book["control"] = [task.control, socket.gethostname()]
     book["batches"] += 1
     if task.hand_on is not None:
         book["lateness"] = [stream["lateness"] for stream in outcome.streams]
@@ -137,21 +141,32 @@ def _check_headers(headers: list[tuple[int, Json]], task: WorkerTask) -> tuple[i
     return tables[0] if tables else None
 
 
-def _check_table(book: Json, table: tuple[int, str] | None) -> None:
+def _check_table(book: Json, table: tuple[int, str] | None, control: str | None) -> None:
     """Refuse a table older than the last one, or another of its version: it would not probe all that is stored."""
     if table is None or book["table"] is None:
         return
     version, digest = book["table"]
     if table[0] < version:
         raise StateError(
-            f"the routing went back from version {version} to {table[0]}; give control= the directory that belongs to "
-            "the checkpoint, or start with a new checkpoint and a new directory"
+            f"the routing went back from version {version} to {table[0]}; {_bring(book.get('control'), control)}, or "
+            "start with a new checkpoint and a new directory"
         )
     if table[0] == version and table[1] != digest:
         raise StateError(
             f"the checkpoint was written with another routing table of version {version}; restore partition= and "
             "control= as they were, or start with a new checkpoint"
         )
+
+
+def _bring(before: list[str] | None, now: str | None) -> str:
+    """Say which control directory a checkpoint needs, where it was, and where it is looked for."""
+    if before is None:
+        return "give control= the directory that belongs to the checkpoint"
+    location, host = before
+    where = f"the checkpoint needs the control directory {location!r}, as {host} saw it"
+    if now is None:
+        return f"{where}; give it as control=, or set spark.braided.control to the folder of all of them"
+    return f"{where}; copy it to {now!r}" if now != location else f"{where}; it is not there, or older: restore it"
 
 
 def _load_book(store: Store, operator: Operator, task: WorkerTask) -> Json:

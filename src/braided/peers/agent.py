@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from braided.errors import BraidedError, PeerError
 from braided.peers.machine import Machine
-from braided.peers.messages import Contact, Done, Envelope, Message, Ping, decode, encode
+from braided.peers.messages import Contact, Done, Envelope, Message, Ping, Request, decode, encode
 
 M = TypeVar("M", bound=Message)
 Answer = Message | None | Awaitable[Message | None]
@@ -34,7 +34,7 @@ class Agent:
         self.latency: dict[str, float] = {}
         """Seconds to peers that have answered, by their ids: half of the shortest time that an answer took recently."""
         self.seen: list[Callable[[Contact], None]] = []
-        """Called with everybody who is heard of at first hand."""
+        """Called with every peer that is heard of at first hand."""
         self.missed: list[Callable[[Contact], None]] = []
         """Called with everybody who did not answer in time."""
         self._handlers: dict[type[Message], Callable[[Contact, Any], Answer]] = {}
@@ -102,8 +102,9 @@ class Agent:
             self.counts["impostor"] += 1
             return
         self.counts[f"received {type(envelope.message).__name__}"] += 1
-        for call in self.seen:
-            call(sender)
+        if not isinstance(envelope.message, Request):
+            for call in self.seen:
+                call(sender)
         if envelope.is_reply:
             asked = self._asked.get(envelope.number)
             # A reply to nothing is late, sent twice, or a guess.

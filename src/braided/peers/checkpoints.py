@@ -2,12 +2,14 @@
 
 ```
  ROOT/000000000003/             the checkpoint of epoch 3; its name appears when it is whole
+ ROOT/000000000003/control/     control directories of its joins, which go along
  ROOT/.000000000004-1f3a.../    a clone that is being made, or was left by a death
  ROOT/.rehearsal-77c0.../       a clone to try a batch on
 ```
 
 Precondition: files are replaced by renaming, never rewritten, as Spark and Braided do on every file system. Then a
-link keeps what it was made of. A clone for an epoch must be made after the epoch has claimed the component's topics.
+link keeps what it was made of. Logs that lines are added to are copied. A clone for an epoch must be made after the
+epoch has claimed the component's topics.
 """
 
 from __future__ import annotations
@@ -17,16 +19,22 @@ import os
 import re
 import secrets
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from braided.direct.topic import plan_digest
 from braided.errors import PeerError
+from braided.peers.leases import Position
 
 _EPOCH = re.compile(r"[0-9]{12}")
 # Written last in a batch, so taken first: whatever is noted as committed has its state and its plan in the clone.
 _FIRST = "commits"
 # Written first in a batch, so taken last.
 _LAST = "offsets"
+CONTROL = "control"
+_ADDED_TO = ".jsonl"
+_ABANDONED = 24 * 3600
 
 
 class Checkpoints:
@@ -36,6 +44,8 @@ class Checkpoints:
         if "://" in root:
             raise PeerError(f"checkpoint={root!r}: write a path; clones need a file system with hard links")
         self._root = Path(root)
+        if (self._root / "metadata").exists():
+            raise PeerError(f"checkpoint={root!r}: is that of a query that ran outside of a fleet; give a new one")
 
     def open(self, epoch: int) -> Path:
         """Return the checkpoint of a new epoch: a clone of the newest one before it, empty for the first."""
@@ -44,7 +54,7 @@ class Checkpoints:
             raise PeerError(f"checkpoint={str(target)!r}: this epoch has begun before; take a new one")
         made = self._root / f".{epoch:012d}-{secrets.token_hex(8)}"
         before = [known for known in self.epochs() if known < epoch]
-        self._clone(self._path(before[-1]) if before else None, made)
+        self._clone(self._path(before[-1]) if before else None, made, target.name)
         try:
             made.rename(target)
         except OSError as error:
@@ -56,7 +66,7 @@ class Checkpoints:
         """Give a clone of the newest checkpoint, and delete it afterwards."""
         made = self._root / f".rehearsal-{secrets.token_hex(8)}"
         epochs = self.epochs()
-        self._clone(self._path(epochs[-1]) if epochs else None, made)
+        self._clone(self._path(epochs[-1]) if epochs else None, made, made.name)
         try:
             yield made
         finally:
@@ -73,21 +83,43 @@ class Checkpoints:
     def clean(self, epoch: int, keep: int = 2) -> None:
         """Delete all but the newest checkpoints, for the holder of an epoch once it has committed; of later ones none.
 
-        A former owner that still writes to its own finds it gone, and fails, as its commit would.
+        A former owner that still writes to its own finds it gone, and fails, as its commit would. What deaths left of
+        clones goes after a day.
         """
         for old in [known for known in self.epochs() if known <= epoch][: -max(1, keep)]:
             shutil.rmtree(self._path(old), ignore_errors=True)
+        for name in os.listdir(self._root):
+            with contextlib.suppress(FileNotFoundError):
+                if name.startswith(".") and time.time() - (self._root / name).stat().st_mtime > _ABANDONED:
+                    shutil.rmtree(self._root / name, ignore_errors=True)
 
     def _path(self, epoch: int) -> Path:
         return self._root / f"{epoch:012d}"
 
-    def _clone(self, source: Path | None, target: Path) -> None:
+    def _clone(self, source: Path | None, target: Path, name: str) -> None:
+        """Make a clone that will have a name below the root."""
         target.mkdir(parents=True)
         if source is None:
             return
-        names = sorted(os.listdir(source), key=lambda name: (name == _LAST, name != _FIRST, name))
-        for name in names:
-            _link(source / name, target / name)
+        for part in sorted(os.listdir(source), key=lambda part: (part == _LAST, part != _FIRST, part)):
+            _link(source / part, target / part)
+        self._relocate(target, name)
+
+    def _relocate(self, clone: Path, name: str) -> None:
+        """Let a clone's metadata of its state name its own files; Spark writes whole paths there.
+
+        The files of schemas are in the clone too. Those that the paths lead to go with the epoch that wrote them.
+        """
+        place = re.compile(rf"(?<=/{re.escape(self._root.name)}/)[^/\"]+(?=/state/)")
+        for file in clone.glob("state/*/_metadata/**/*"):
+            if file.is_file() and not file.name.startswith("."):
+                content = file.read_text()
+                moved = place.sub(name, content)
+                if moved != content:
+                    new = file.with_name(f".{file.name}.new")
+                    new.write_text(moved)
+                    new.rename(file)  # the link of the other epoch keeps what it has
+                    file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
 
 
 def _link(source: Path, target: Path) -> None:
@@ -99,4 +131,40 @@ def _link(source: Path, target: Path) -> None:
                 _link(source / name, target / name)
         return
     with contextlib.suppress(FileNotFoundError):
-        os.link(source, target)
+        if source.name.endswith(_ADDED_TO):
+            shutil.copy2(source, target)
+        else:
+            os.link(source, target)
+
+
+def position_of(checkpoint: Path) -> Position:
+    """Return how far a query has come, by what its checkpoint notes as committed."""
+    done = _numbers(checkpoint / _FIRST)
+    if not done:
+        return Position()
+    return Position(done[-1], plan_digest((checkpoint / _LAST / str(done[-1])).read_text()))
+
+
+def go_back(checkpoint: Path) -> int | None:
+    """Make a clone forget that its last batch was committed, so that it runs again; return which one, None if none.
+
+    Whatever was planned or pinned after it goes too: the query that the clone was made of runs on meanwhile.
+    """
+    done = _numbers(checkpoint / _FIRST)
+    if not done:
+        return None
+    logs = [checkpoint / _FIRST, checkpoint / _LAST, *checkpoint.glob(f"{CONTROL}/**/pins")]
+    for log in logs:
+        for name in os.listdir(log):
+            stem = name.removeprefix(".").removesuffix(".crc").removesuffix(".json")
+            if stem.isdigit() and int(stem) >= done[-1] + (log.name != _FIRST):
+                (log / name).unlink()
+    return done[-1]
+
+
+def _numbers(log: Path) -> list[int]:
+    """Return the batches that a log of a checkpoint has."""
+    try:
+        return sorted(int(name) for name in os.listdir(log) if name.isdigit())
+    except FileNotFoundError:
+        return []

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from braided.errors import PeerError
 
-MAX_TEXT = 4096
+MAX_TEXT = 32 << 10  # a job file; a whole message has 64 KB
 MAX_ITEMS = 1024
 MAX_INTEGER = 2**53  # exact in every reader of JSON
 

@@ -16,6 +16,8 @@ from braided.peers.names import covers
 from braided.peers.watch import Watch
 
 _LOOKS = 4  # at the leases, in a span
+_LET_GO = 1 / 3
+"""The part of a span after which a lease that was let go of is free: whoever takes the component over takes less."""
 
 
 @message
@@ -66,7 +68,8 @@ class Guardian:
                 continue
             await self._note_move(lease)
             beat = await machine.blocking(lambda: leases.beat_of(lease))  # noqa: B023
-            if self._observer.expired(name, lease.epoch, beat.counter, machine.now()):
+            part = 1.0 if beat.released is None else _LET_GO
+            if self._observer.expired(name, lease.epoch, beat.counter, machine.now(), part):
                 await self._give(job, lease.epoch)
             else:
                 self._tried.pop(name, None)
@@ -105,7 +108,10 @@ class Guardian:
 
     async def _revive(self, sender: Contact, wanted: Revive) -> Message:
         self._holding.check_open()
-        job = await self._agent.machine.blocking(lambda: self._holding.jobs.read(wanted.component))
+        jobs = self._holding.jobs
+        job = await self._agent.machine.blocking(lambda: jobs.read(wanted.component))
+        if await self._agent.machine.blocking(lambda: jobs.is_removed(wanted.component)):
+            raise PeerError(f"component={wanted.component!r}: was removed")
         if not any(covers(pattern, job.operator) for pattern in self._holding.host.offers()):
             raise PeerError(f"operator={job.operator!r}: cannot run here")
         await self._holding.take(job, wanted.epoch + 1)

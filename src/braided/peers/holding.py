@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
+from collections import deque
 from dataclasses import dataclass, field
 
 from braided.errors import BraidedError, PeerError
@@ -12,6 +14,16 @@ from braided.peers.host import Host, Job, Jobs
 from braided.peers.leases import SPAN, Beat, Lease, Leases, Position
 
 _BEATS = 6  # in a span
+_EVENTS = 1000
+
+
+@dataclass(frozen=True)
+class Event:
+    """What happened to a component here, and when by this machine's clock."""
+
+    at: float
+    component: str
+    what: str
 
 
 @dataclass
@@ -38,8 +50,8 @@ class Holding:
         self.span = span
         self.is_closing = False
         """Whether this peer takes no more components, because it is about to leave."""
-        self.events: list[tuple[str, str]] = []
-        """What happened to components here, the last thousand: (component, what)."""
+        self.events: deque[Event] = deque(maxlen=_EVENTS)
+        """What happened to components here, the last thousand."""
         self._agent = agent
         self._held: dict[str, Held] = {}
         host.ended = self._ended
@@ -105,6 +117,11 @@ class Holding:
         self.note(name, f"stopped after batch {position.batch}")
         return position
 
+    async def _leave(self, name: str) -> None:
+        """Stop a component that was removed; what fails is tried again with the next beat."""
+        with contextlib.suppress(PeerError):
+            await self.give(name)
+
     async def take_back(self, job: Job, epoch: int, position: Position | None) -> bool:
         """Own a component again that was let go of at an epoch, unless another peer has taken it."""
         lease = await self._agent.machine.blocking(lambda: self.leases.newest(job.name))
@@ -139,6 +156,8 @@ class Holding:
                 if newest is None or newest.token != held.lease.token:
                     self._lose(held, f"lost: another peer has epoch {newest.epoch if newest else None}")
                     return
+                if held.is_running and await machine.blocking(lambda: self.jobs.is_removed(name)):
+                    machine.spawn(self._leave(name))
                 async with held.writing:
                     if held.is_released:
                         return
@@ -178,4 +197,4 @@ class Holding:
 
     def note(self, component: str, what: str) -> None:
         """Keep an event."""
-        self.events = [*self.events, (component, what)][-1000:]
+        self.events.append(Event(self._agent.machine.now(), component, what))

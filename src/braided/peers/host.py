@@ -16,6 +16,7 @@ from braided.peers.names import check_operator
 from braided.routing.files import Files
 
 _FOLDER = "components"
+_REMOVED = ".removed"
 
 
 @dataclass(frozen=True)
@@ -106,5 +107,16 @@ class Jobs:
             raise PeerError(f"{_FOLDER}/{name}.json: is damaged ({error}); restore it from a copy") from error
 
     def names(self) -> list[str]:
-        """Return the names of all components."""
-        return sorted(name.removesuffix(".json") for name in self._files.names(_FOLDER) if name.endswith(".json"))
+        """Return the names of all components that were not removed."""
+        files = set(self._files.names(_FOLDER))
+        names = (name.removesuffix(".json") for name in files if name.endswith(".json"))
+        return sorted(name for name in names if name + _REMOVED not in files)
+
+    def remove(self, name: str) -> None:
+        """Take a component out of the fleet, for ever; who holds it sees that. Its name cannot be given again."""
+        self.read(name)
+        self._files.create(f"{_FOLDER}/{name}{_REMOVED}", b"1")
+
+    def is_removed(self, name: str) -> bool:
+        """Whether a component was taken out of the fleet."""
+        return self._files.read(f"{_FOLDER}/{name}{_REMOVED}") is not None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from braided.errors import PeerError
 from braided.peers.agent import Agent
 from braided.peers.composition import Application, Candidate, Composition, Placed, Running, compose
@@ -26,12 +28,17 @@ class Launcher:
 
     async def compose(self, application: Application) -> Composition:
         """Return where an application would run, and why not if it cannot: a dry run."""
-        composition, _ = await self._compose(application)
+        composition, _ = await self.composed(application)
         return composition
 
     async def launch(self, application: Application) -> list[Job]:
         """Start an application; return its new components. What no peer takes at once is left to its guardian."""
-        composition, contacts = await self._compose(application)
+        return await self.start(application, *await self.composed(application))
+
+    async def start(
+        self, application: Application, composition: Composition, contacts: Mapping[str, Contact]
+    ) -> list[Job]:
+        """Start what a composition adds to the fleet, at the peers that it names, each after what it reads from."""
         jobs = self.jobs(application, composition)
         placed = [one for one in composition.placed if one.shared is None]
         for job, one in zip(jobs, placed, strict=True):
@@ -65,7 +72,8 @@ class Launcher:
             return placed.shared.output
         return f"{self._root}/topics/{application.name}.{placed.step.name}"
 
-    async def _compose(self, application: Application) -> tuple[Composition, dict[str, Contact]]:
+    async def composed(self, application: Application) -> tuple[Composition, dict[str, Contact]]:
+        """Return where an application would run, and the peers that were asked, by their ids."""
         hosts = await self._survey.hosts_of({step.operator for step in application.steps})
         running, holders = await self._running()
         known = {contact.node: contact for contact in (*holders, *hosts)}

@@ -112,13 +112,13 @@ class Observer:
         self.span = span
         self._seen: dict[str, tuple[int, int, float]] = {}
 
-    def expired(self, component: str, epoch: int, counter: int, now: float) -> bool:
-        """Take what was just read of a lease; whether it has not changed for the whole span."""
+    def expired(self, component: str, epoch: int, counter: int, now: float, part: float = 1.0) -> bool:
+        """Take what was just read of a lease; whether it has not changed for the whole span, or a part of it."""
         before = self._seen.get(component)
         if before is None or before[:2] != (epoch, counter):
             self._seen[component] = (epoch, counter, now)
             return False
-        return now - before[2] >= self.span
+        return now - before[2] >= part * self.span
 
 
 def _name(component: str, epoch: int) -> str:

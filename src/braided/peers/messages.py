@@ -53,6 +53,10 @@ class Message:
     """What a peer says; a dataclass with the decorator `message`."""
 
 
+class Request(Message):
+    """What a user asks of a peer. Whoever sends it is no peer, and is not remembered as one."""
+
+
 M = TypeVar("M", bound=Message)
 _KINDS: dict[str, type[Message]] = {}
 

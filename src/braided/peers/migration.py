@@ -30,8 +30,8 @@ from braided.peers.leases import Position
 from braided.peers.messages import Contact, Done, Message, expect, message
 from braided.peers.watch import Move
 
-REHEARSAL = 60.0
-"""Seconds that a target may take to rehearse, and to start."""
+REHEARSAL = 120.0
+"""Seconds that a target may take to rehearse, and to start: a Spark application that is cold on a busy machine."""
 _ATTEMPTS = 2  # of an update whose reply does not come
 
 
@@ -116,9 +116,13 @@ class Migrator:
 
     async def order(self, move: Move) -> bool:
         """Have a component moved; return whether it has, once that is known."""
+        return (await self.carry_out(move)).ok
+
+    async def carry_out(self, move: Move) -> MigrationEnd:
+        """Have a component moved; return whether it has, or why not."""
         key = (move.source.node, move.component)
         if key in self._ends:
-            return False
+            return MigrationEnd(move.component, False, "it is being moved")
         end: asyncio.Future[MigrationEnd] = asyncio.get_running_loop().create_future()
         self._ends[key] = end
 
@@ -130,9 +134,11 @@ class Migrator:
         cancel = self._agent.machine.later((2 + _ATTEMPTS) * self._patience, give_up)
         try:
             decision = MigrationDecision(move.component, move.target, move.reason[:1000])
-            if await self._agent.ask(move.source, decision) != Done():
-                return False
-            return (await end).ok
+            reply = expect(await self._agent.ask(move.source, decision), Done)
+            if reply is None or not reply.ok:
+                why = reply.reason if reply else f"peer {move.source.name} does not answer"
+                return MigrationEnd(move.component, False, why)
+            return await end
         finally:
             cancel()
             del self._ends[key]

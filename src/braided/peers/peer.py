@@ -19,6 +19,7 @@ from braided.peers.master import INTERVAL, Master
 from braided.peers.messages import Contact
 from braided.peers.migration import REHEARSAL, Migrator
 from braided.peers.names import check_pattern
+from braided.peers.service import Service
 from braided.peers.survey import Survey
 from braided.peers.watch import Move, Watch
 from braided.routing.files import files_at
@@ -73,6 +74,17 @@ class Peer:
         self.guardian = Guardian(self.agent, self.discovery, self.watch, self.holding)
         self.survey = Survey(self.agent, self.discovery, host)
         self.launcher = Launcher(self.agent, self.holding, self.survey, storage)
+        self.service = Service(
+            self.agent,
+            self.discovery,
+            self.holding,
+            self.survey,
+            self.migrator,
+            self.launcher,
+            drain=self.drain,
+            storage=storage,
+            patience=settings.rehearsal,
+        )
         self.master = Master(
             self.agent,
             self.discovery,

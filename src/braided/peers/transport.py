@@ -111,7 +111,7 @@ class Transport:
                     link.waiting.clear()
                     return
                 link.writer = writer
-                self._spawn(self._drain(reader, writer))
+                self._spawn(self._drain(link, reader, writer))
             async with asyncio.timeout(CONNECT):
                 while link.waiting:
                     link.writer.write(link.waiting.pop(0))
@@ -125,11 +125,13 @@ class Transport:
         finally:
             link.is_busy = False
 
-    async def _drain(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Notice that the other side has closed; it sends nothing here."""
+    async def _drain(self, link: _Link, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Notice that the other side has closed, and forget it: users come and go. It sends nothing here."""
         with contextlib.suppress(*_FAILURES):
             await reader.read(1)
         writer.close()
+        if link.writer is writer and not link.is_busy and self._links.get(link.to.node) is link:
+            del self._links[link.to.node]
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -151,6 +153,8 @@ class Transport:
             await self._listen(node, reader)
         except _FAILURES:
             self.counts["connection broken"] += 1
+        except asyncio.CancelledError:
+            pass  # this peer closes; asyncio would log it as an error of its own
         finally:
             writer.close()
 

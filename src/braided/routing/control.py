@@ -79,9 +79,12 @@ class ControlDir:
         names = [name.removesuffix(".json") for name in self._files.names("tables")]
         return sorted(int(name) for name in names if name.isdigit())
 
-    def newest(self) -> RoutingTable:
-        """Return the newest table."""
+    def newest(self, first: RoutingTable | None = None) -> RoutingTable:
+        """Return the newest table; where there is none, `first` is published."""
         versions = self.versions()
+        if not versions and first is not None:
+            self.publish(first)
+            versions = self.versions()
         if not versions:
             raise ControlError(
                 f"control={self.location!r}: has no routing table; restore it from a copy, or start with a new "
@@ -107,8 +110,11 @@ class ControlDir:
             )
         return table
 
-    def pin(self, batch: int, query: str) -> RoutingTable:
-        """Return the table of a batch: the one that its pin names, or the newest, which is pinned now."""
+    def pin(self, batch: int, query: str, first: RoutingTable | None = None) -> RoutingTable:
+        """Return the table of a batch: the one that its pin names, or the newest, which is pinned now.
+
+        Where there is no table at all, `first` is published.
+        """
         name = _pin_name(batch)
         content = self._files.read(name)
         # Pins of old batches are deleted, so a batch that has none may be older than all that are left.
@@ -121,7 +127,7 @@ class ControlDir:
                 "checkpoint and a new directory"
             )
         if content is None:
-            newest = self.newest()
+            newest = self.newest(first)
             mine = {"format": _FORMAT, "query": query, "version": newest.version, "digest": newest.digest}
             if self._files.create(name, _bytes(mine)):
                 return newest

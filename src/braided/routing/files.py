@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
+import shutil
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -13,6 +15,7 @@ from typing import Any, Protocol
 from braided.errors import BraidedError, ControlError, TopicError
 
 _ATTEMPTS = 3
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Files(Protocol):
@@ -38,6 +41,9 @@ class Files(Protocol):
 
     def delete(self, name: str) -> None:
         """Delete a file if it exists."""
+
+    def clear(self, folder: str) -> None:
+        """Delete a folder with all that is in it, if it exists."""
 
 
 @lru_cache(maxsize=64)
@@ -124,10 +130,19 @@ class LocalFiles:
         private = self._is_private()
         path.parent.mkdir(mode=0o700 if private else 0o777, parents=True, exist_ok=True)
         temporary = path.parent / f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}"
-        with open(temporary, "xb", opener=_opener(private)) as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        try:
+            with open(temporary, "xb", opener=_opener(private)) as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            temporary.unlink(missing_ok=True)
+            if error.errno not in _FULL:
+                raise
+            raise self._error(
+                f"{self._where}: cannot write {path.relative_to(self._root)}: {error.strerror}; make room, then start "
+                "the query again: it goes on from its checkpoint"
+            ) from error
         return temporary
 
     def _is_private(self) -> bool:
@@ -152,6 +167,10 @@ class LocalFiles:
         """See `Files`."""
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             (self._root / name).unlink()
+
+    def clear(self, folder: str) -> None:
+        """See `Files`."""
+        shutil.rmtree(self._root / folder, ignore_errors=True)
 
 
 def _opener(private: bool) -> Callable[[str, int], int]:
@@ -254,3 +273,8 @@ class RemoteFiles:
         """See `Files`."""
         with self._reached("delete", name), contextlib.suppress(FileNotFoundError):
             self._system.rm_file(self._path(name))
+
+    def clear(self, folder: str) -> None:
+        """See `Files`."""
+        with self._reached("delete", folder), contextlib.suppress(FileNotFoundError):
+            self._system.rm(self._path(folder), recursive=True)

@@ -20,7 +20,7 @@ from braided.joins.window_join import WindowJoin
 from braided.matching.matching import Matching
 from braided.operator.router import conform
 from braided.ordering.ordering import LATE, SEQ, Ordering
-from braided.spark.inputs import from_arrow_type
+from braided.spark.arrow_types import from_arrow
 from braided.spark.plans import quoted
 from braided.spark.tasks import wire_names
 from braided.specs.join import JoinSpec
@@ -115,7 +115,7 @@ def _matched(plan: Plan, operator: Matching, frame: DataFrame) -> DataFrame:
 def _wire(plan: Plan, frame: DataFrame) -> StructType:
     """Return the result's columns under plain names."""
     kinds = [
-        frame.schema[column.source].dataType if isinstance(column, Copied) else from_arrow_type(column.kind)
+        frame.schema[column.source].dataType if isinstance(column, Copied) else from_arrow(column.kind)
         for column in plan.columns
         if isinstance(column, Copied | Made)
     ]

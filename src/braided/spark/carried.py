@@ -2,14 +2,15 @@
 
 An operator whose lateness is learned gives its rows a last column that says how late they may be, and the DataFrame
 that the user gets is a projection without it. An operator after it puts the column back into the projections and
-filters in between. No public API adds a column below a projection; where the plan has another shape it stays as it is,
-and only the least that the lateness may be is known (the time column's marks).
+filters in between. No public API adds a column below a projection; where the plan has another shape, and with Spark
+Connect, it stays as it is, and only the least that the lateness may be is known (the time column's marks).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from braided.spark.sessions import is_connect
 from braided.time.hand_on import COLUMN
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ _TRANSPARENT = {"Filter", "SubqueryAlias", "Repartition", "RepartitionByExpressi
 
 def with_delay(frame: DataFrame) -> DataFrame:
     """Return a DataFrame with the delay of its rows in a last column, where an operator of ours gave them one."""
+    if is_connect(frame):
+        return frame
     session = frame.sparkSession
     plan = _carrying(frame._jdf.queryExecution().analyzed(), session._jvm)
     if plan is None:

@@ -98,7 +98,7 @@ def stateful(
         .withColumn(MOMENT, moment)
         .groupBy("worker")
         .transformWithStateInPandas(
-            Processor(Worker(operator, routing.workers, flat, routing.control is not None, hand_on, written)),
+            Processor(Worker(operator, routing, flat, hand_on, written)),
             wire,
             "Append",
             "None",

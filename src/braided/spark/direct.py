@@ -36,6 +36,7 @@ from braided.predicates.compile import Predicate, compile_filter
 from braided.predicates.tree import Column, Compare, Constant, Every, Truth, Value
 from braided.spark.inputs import arrow_of
 from braided.spark.plans import id_of, kind_of, picked_columns, quoted, source_of
+from braided.spark.sessions import is_connect, slots_of
 from braided.spark.topic_source import NAME as TOPIC
 from braided.spark.topic_source import TopicSource
 
@@ -134,7 +135,7 @@ def _is_topic(path: str) -> bool:
 
 def _read_topic(session: SparkSession, path: str, max_files: int | None, reader: str | None) -> DataFrame:
     session.dataSource.register(TopicSource)
-    options = {"path": Topic(path).location, "parallel": str(session.sparkContext.defaultParallelism), MARK: "topic"}
+    options = {"path": Topic(path).location, "parallel": str(slots_of(session)), MARK: "topic"}
     if max_files is not None:
         options["max_files"] = str(max_files)
     if reader is not None:
@@ -151,6 +152,8 @@ def _read_topic(session: SparkSession, path: str, max_files: int | None, reader:
 
 def read_directly(frame: DataFrame, ansi: bool) -> DirectInput | str | None:
     """Return how ROUTE can read an input itself; why it cannot; None for what did not come from `braided.files`."""
+    if is_connect(frame):
+        return None
     plan = frame._jdf.queryExecution().analyzed()
     if not _has_mark(plan):
         return None
@@ -267,7 +270,7 @@ def _cut(source: DataFrame, partitions: Sequence[str], largest: int, session: Sp
     )
     cut = source.select("path", starts.alias("start"), *parts)
     stop = (F.col("start") + CUT).alias("stop")
-    return cut.select("path", "start", stop, *parts).repartition(int(session.sparkContext.defaultParallelism))
+    return cut.select("path", "start", stop, *parts).repartition(slots_of(session))
 
 
 def _is_set(session: SparkSession, name: str) -> bool:

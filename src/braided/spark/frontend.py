@@ -13,19 +13,23 @@ from braided.compile.build import build
 from braided.compile.plan import Column, Copied, Made, Plan, Setting
 from braided.errors import OptionError
 from braided.ordering.ordering import LATE
+from braided.spark.arrow_types import from_arrow
 from braided.spark.batch import run_batch
 from braided.spark.carried import with_delay
+from braided.spark.control import Fixed, find_control
 from braided.spark.dataflow import stateful
 from braided.spark.direct import DirectInput, read_directly
-from braided.spark.inputs import check_frames, from_arrow_type, stream_of
+from braided.spark.inputs import check_frames, stream_of
 from braided.spark.registry import register
 from braided.spark.routing import count_workers, make_routing
+from braided.spark.sessions import check_python
 from braided.spark.tasks import WrittenResult
 from braided.spark.watermark import MARKS, lengthen_watermark, to_metadata
 from braided.specs.join import JoinSpec
 from braided.specs.order import OrderSpec
 from braided.specs.spec import Spec
 from braided.time.hand_on import COLUMN
+from braided.typing import Control
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,7 +40,7 @@ def run(
     frames: Sequence[DataFrame],
     *,
     name: str | None = None,
-    control: str | None = None,
+    control: Control = None,
     redact: bool = False,
     merged: Callable[[Plan], Plan] | None = None,
     said: Sequence[str] = (),
@@ -50,14 +54,17 @@ def run(
     session = check_frames(dict(zip(spec.labels, frames, strict=True)))
     streams = [stream_of(frame, label) for frame, label in zip(frames, spec.labels, strict=True)]
     ansi = str(session.conf.get("spark.sql.ansi.enabled")).lower() == "true"
-    plan = build(spec, streams, Setting(adaptive=control is not None, filters=True, ansi=ansi))
+    place = find_control(session, spec, control, frames)
+    plan = build(spec, streams, Setting(adaptive=not isinstance(place, Fixed), filters=True, ansi=ansi))
     if isinstance(spec, JoinSpec) and spec.where is not None:
         _check_where(session, spec.where, frames)
     if not frames[0].isStreaming:
         return run_batch(plan, frames)
     if merged is not None:
         plan = merged(plan)
-    routing = make_routing(plan, count_workers(session), control, redact)
+    workers = count_workers(session)
+    check_python(session)
+    routing = make_routing(plan, workers, place, name=name, redact=redact)
     inputs: list[DataFrame | DirectInput] = []
     waits: list[int | None] = []
     notes = list(said)
@@ -107,7 +114,7 @@ def _check_where(session: SparkSession, where: str, frames: Sequence[DataFrame])
     """Refuse a predicate that Spark cannot analyse, before anything is made."""
     sides = StructType([StructField(letter, frame.schema) for letter, frame in zip("lr", frames, strict=True)])
     try:
-        session.createDataFrame([], sides).where(where)
+        _ = session.createDataFrame([], sides).where(where).schema  # Spark Connect analyses when it is asked
     except PySparkException as error:
         said = str(error).strip().splitlines()[0]
         raise OptionError(f"where={where!r}: Spark says {said}") from error
@@ -116,7 +123,7 @@ def _check_where(session: SparkSession, where: str, frames: Sequence[DataFrame])
 def _field(plan: Plan, column: Column, frames: Sequence[DataFrame], waits: Sequence[int | None]) -> StructField:
     """Return a result column as Spark knows it, with the metadata it had and the marks of its times."""
     if isinstance(column, Made):
-        return StructField(column.name, from_arrow_type(column.kind), column.nullable)
+        return StructField(column.name, from_arrow(column.kind), column.nullable)
     if isinstance(column, Copied):
         field = frames[column.stream].schema[column.source]
         metadata = {key: value for key, value in (field.metadata or {}).items() if key not in MARKS}

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql.pandas.types import from_arrow_type as from_arrow
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import DataType, StringType, StructType
 
 from braided.compile.stream import Stream, TimeMarks
 from braided.errors import OptionError
+from braided.spark.arrow_types import to_arrow
 from braided.spark.watermark import marks_of
 from braided.time.hand_on import COLUMN
 
@@ -21,14 +20,12 @@ if TYPE_CHECKING:
 
 
 def check_frames(frames: Mapping[str, Any]) -> SparkSession:
-    """Refuse what is no DataFrame of a classic session, and streams mixed with tables; return the session."""
+    """Refuse what is no DataFrame of Spark's, and streams mixed with tables; return the session."""
     for label, frame in frames.items():
         if not isinstance(frame, DataFrame):
             raise OptionError(
                 f"{label}: {type(frame).__name__} is not a Spark DataFrame; for Arrow data use braided.local"
             )
-        if type(frame).__module__.startswith("pyspark.sql.connect"):
-            raise OptionError(f"{label}: Spark Connect is not supported yet; use a classic SparkSession")
     streaming = [label for label, frame in frames.items() if frame.isStreaming]
     tables = [label for label in frames if label not in streaming]
     if streaming and tables:
@@ -60,12 +57,6 @@ def is_collated(kind: DataType) -> bool:
     return isinstance(kind, StringType) and not kind.isUTF8BinaryCollation()
 
 
-def from_arrow_type(kind: pa.DataType) -> DataType:
-    """Return the Spark type of a column that an operator makes."""
-    made: DataType = from_arrow(kind, prefer_timestamp_ntz=True)
-    return made
-
-
 def arrow_schema(frame: DataFrame, label: str) -> pa.Schema:
     """Return the Arrow schema of a frame's rows, or refuse a column that Arrow cannot carry."""
     return arrow_of(frame.schema, label)
@@ -76,10 +67,10 @@ def arrow_of(schema: StructType, label: str) -> pa.Schema:
     fields = []
     for field in schema.fields:
         try:
-            fields += list(to_arrow_schema(StructType([field]), timezone="UTC"))
-        except Exception as error:
+            fields.append(pa.field(field.name, to_arrow(field.dataType), nullable=field.nullable))
+        except TypeError as error:
             raise OptionError(
                 f"{label}: column {field.name!r} of type {field.dataType.simpleString()} cannot be carried in Arrow; "
                 "drop or cast it"
             ) from error
-    return pa.schema([field.remove_metadata() for field in fields])
+    return pa.schema(fields)

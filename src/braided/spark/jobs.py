@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
 
-def build_job(spark: SparkSession, job: Job) -> DataFrame:
-    """Return the stream that goes to a job's sink; nothing has started."""
+def build_job(spark: SparkSession, job: Job, *, reader: str | None = None) -> DataFrame:
+    """Return the stream that goes to a job's sink; nothing has started. Topics keep what `reader` has not read yet."""
     streams: dict[str, DataFrame] = {}
     for name, table in job.tables.items():
         with _named(job, f"tables.{name}"):
             _load(spark.read, table).createOrReplaceTempView(name)
     for name, source in job.sources.items():
         with _named(job, f"sources.{name}"):
-            streams[name] = _stream(spark, source)
+            streams[name] = _stream(spark, source, reader if source.format == TOPIC else None)
     for number, step in enumerate(job.steps):
         with _named(job, f"steps.{number}.{'python' if step.sql is None else 'sql'}", f"step {step.name}"):
             streams[step.name] = _run_step(spark, step, streams)
@@ -38,12 +38,18 @@ def build_job(spark: SparkSession, job: Job) -> DataFrame:
 
 def start_job(spark: SparkSession, job: Job, *, once: bool = False) -> StreamingQuery:
     """Start a job's query. With `once` it processes what is there, and ends."""
-    frame = build_job(spark, job)
     trigger = NOW if once else job.trigger
+    return write_sink(build_job(spark, job), job, trigger)
+
+
+def write_sink(frame: DataFrame, job: Job, trigger: str | None) -> StreamingQuery:
+    """Start the query that takes a stream to a job's sink."""
     sink = job.sink
     if sink.format == TOPIC:
         assert sink.path is not None
-        return write_files(frame, sink.path, checkpoint=job.checkpoint, trigger=trigger, name=job.name)
+        return write_files(
+            frame, sink.path, checkpoint=job.checkpoint, trigger=trigger, name=job.name, compact=False, keep=None
+        )
     writer = frame.writeStream.format(sink.format).outputMode(sink.mode).queryName(job.name).options(**sink.options)
     writer = writer.option("checkpointLocation", job.checkpoint)
     if trigger is not None:
@@ -64,7 +70,7 @@ def _named(job: Job, key: str, called: str | None = None) -> Iterator[None]:
         raise JobError(f"{what}: {str(error).strip().splitlines()[0]}") from error
 
 
-def _stream(spark: SparkSession, source: Source) -> DataFrame:
+def _stream(spark: SparkSession, source: Source, reader: str | None) -> DataFrame:
     if source.format in ("parquet", TOPIC):
         assert source.path is not None
         frame = read_files(
@@ -73,14 +79,14 @@ def _stream(spark: SparkSession, source: Source) -> DataFrame:
             format="parquet",
             schema=source.schema,
             max_files=source.max_files,
-            reader=None,
+            reader=reader,
             options=source.options,
         )
     else:
-        reader = spark.readStream
+        stream = spark.readStream
         if source.max_files is not None:
-            reader = reader.option("maxFilesPerTrigger", source.max_files)
-        frame = _load(reader, source)
+            stream = stream.option("maxFilesPerTrigger", source.max_files)
+        frame = _load(stream, source)
     return frame if source.watermark is None else frame.withWatermark(str(source.time), source.watermark)
 
 

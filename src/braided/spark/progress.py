@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
+import io
+import os
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from pyspark.sql import DataFrame
 
 from braided.compile.plan import describe
 from braided.errors import ControlError, OptionError
 from braided.operator.contract import Json
 from braided.operator.report import Report, routing_lines
+from braided.routing.control import ControlDir
 from braided.routing.table import BUCKETS, GRIDS, RoutingTable
+from braided.spark.control import open_control
 from braided.spark.dataflow import METRIC
-from braided.spark.registry import Watched, metrics_of, name_of, registries, registry_of
-from braided.spark.routing import open_control
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from braided.spark.registry import (
+    Adapting,
+    Watched,
+    metrics_of,
+    name_of,
+    registries,
+    registry_of,
+    reports_of,
+    root_of,
+)
+from braided.spark.sessions import is_connect
+from braided.typing import StreamingQueryLike
 
 
 def read_report(query: Any, name: str | None = None) -> Report:
@@ -33,14 +45,11 @@ def read_report(query: Any, name: str | None = None) -> Report:
         if name is not None and len(chosen) > 1:
             raise OptionError(f"name={name!r}: {len(chosen)} operators of this query share it; give each its own")
         if chosen:
-            metric, metrics = chosen[-1], progress.observedMetrics
-            reports = [json.loads(text) for text in metrics[f"{METRIC}{metric}:work"]["reports"]]
-            routed = [json.loads(text) for text in metrics[f"{METRIC}{metric}:route"]["reports"]]
-            watched = _watched(metric)
-            result = Report.of_workers(
-                name_of(metric), progress.batchId, reports, _routing_of(watched, reports, routed)
-            )
-            result.query["id"] = str(query.id)
+            metric, id_ = chosen[-1], str(query.id)
+            reports, routed = (reports_of(progress, metric, part) for part in ("work", "route"))
+            routing = _routing_of(_watched(metric), id_, reports, routed)
+            result = Report.of_workers(name_of(metric), progress.batchId, reports, routing)
+            result.query["id"] = id_
             return result
     if name is not None and names:
         raise OptionError(f"name={name!r}: this query has no such join; it has {', '.join(sorted(names))}")
@@ -53,23 +62,23 @@ def _watched(metric: str) -> Watched | None:
     return next((watched for watched in found if watched is not None), None)
 
 
-def _routing_of(watched: Watched | None, reports: list[Json], routed: list[Json]) -> Json | None:
+def _routing_of(watched: Watched | None, query: str, reports: list[Json], routed: list[Json]) -> Json | None:
     """Describe the table that a batch used; None for an operator that this process did not make, or that has none."""
     if watched is None or watched.plan.joined is None or not reports or reports[0].get("table") is None:
         return None
-    control = watched.routing.control
-    table = watched.routing.table if control is None else control.table(reports[0]["table"][0])
-    described = describe_routing(table, watched)
+    found = watched.in_query(query)
+    table = watched.routing.table if found is None else found.control.table(reports[0]["table"][0])
+    described = describe_routing(table, watched, found)
     rows = sum(report["rows"] for report in routed)
     if rows:
         described["copies_per_row"] = round(sum(report["copies"] for report in routed) / rows, 4)
     return described
 
 
-def describe_routing(table: RoutingTable, watched: Watched) -> Json:
+def describe_routing(table: RoutingTable, watched: Watched, found: Adapting | None) -> Json:
     """Return a table for people, as plain JSON: its scheme, grids with what lies on them, moves, decisions."""
-    control = watched.routing.control
-    labels = watched.controller.labels if watched.controller is not None else {}
+    controller = None if found is None else found.controller
+    labels = {} if controller is None else controller.labels
     grids = []
     for at, key in enumerate(table.key_hashes.tolist()):
         number = int(table.live[BUCKETS + at, 0])
@@ -86,12 +95,12 @@ def describe_routing(table: RoutingTable, watched: Watched) -> Json:
         "alive": len(np.unique(table.live[table.live >= 0])),
         "grids": grids,
         "moving": int((table.live[:BUCKETS, 1] >= 0).sum()),
-        "control": None if control is None else control.location,
+        "control": None if found is None else found.control.location,
     }
-    if control is not None:
-        described["decisions"] = control.decisions()
-    if watched.controller is not None:
-        described["loads"] = watched.controller.loads()
+    if found is not None:
+        described["decisions"] = found.control.decisions()
+    if controller is not None:
+        described["loads"] = controller.loads()
     return described
 
 
@@ -102,35 +111,76 @@ def _grid(table: RoutingTable, number: int, what: str) -> Json:
 
 def explain_frame(frame: DataFrame) -> str:
     """See `braided.explain`."""
-    if not hasattr(frame, "_jdf"):
-        raise OptionError(f"df={type(frame).__name__}: give a Spark DataFrame")
-    plan = frame._jdf.queryExecution().analyzed().toString()
-    numbers = sorted({int(number) for number in re.findall(rf"{re.escape(METRIC)}(\d+)-[0-9a-f]{{8}}:", plan)})
-    found = registry_of(frame.sparkSession).numbered(numbers)
+    found = registry_of(frame.sparkSession).numbered(_numbers(frame))
     lines = [line for watched in found for line in explain_operator(watched)]
     return "\n".join(lines) if lines else "no braided join in this DataFrame"
 
 
+def _numbers(frame: DataFrame) -> list[int]:
+    """Return the numbers of the operators of a DataFrame, by the metrics in its plan."""
+    if not isinstance(frame, DataFrame):
+        raise OptionError(f"df={type(frame).__name__}: give a Spark DataFrame")
+    if is_connect(frame):
+        # The plan as text is all that Spark Connect gives, and it prints it.
+        shown = io.StringIO()
+        with contextlib.redirect_stdout(shown):
+            frame.explain(extended=True)
+        plan = shown.getvalue()
+    else:
+        plan = frame._jdf.queryExecution().analyzed().toString()
+    return sorted({int(number) for number in re.findall(rf"{re.escape(METRIC)}(\d+)-[0-9a-f]{{8}}:", plan)})
+
+
 def explain_operator(watched: Watched) -> list[str]:
     """Return what one operator does, how its rows are laid over workers, and what else there is to say of it."""
-    lines = [f"{watched.name}: {describe(watched.plan)}"]
+    first, *notes = explain_plan(watched)
+    lines = [first]
     if watched.plan.joined is not None:
-        control = watched.routing.control
-        table = watched.routing.table if control is None else control.newest()
-        lines += routing_lines(describe_routing(table, watched))
-        adapts = "fixed: give control= to let it adapt" if control is None else f"adapts by {control.location}"
-        lines.append(f"    {adapts}")
-    lines += [f"    {note}" for note in watched.notes]
+        found = next(reversed(watched.adapting.values()), None) or _own(watched)
+        table = watched.routing.table if found is None else found.control.newest()
+        lines += routing_lines(describe_routing(table, watched, found))
+        lines.append(f"    {_adapts(watched, found)}")
+    return lines + notes
+
+
+def explain_plan(watched: Watched) -> list[str]:
+    """Return what one operator does, whatever its routing."""
+    lines = [f"{watched.name}: {describe(watched.plan)}", *(f"    {note}" for note in watched.notes)]
     if watched.plan.residual is not None:
         lines.append(f"    where={watched.plan.residual.where!r} runs in Spark: {watched.plan.residual.why}")
     return lines
 
 
-def request_scale(control: str, workers: int | str) -> None:
+def _own(watched: Watched) -> Adapting | None:
+    """Return the routing of an operator that has a directory of its own, which needs no query to be found."""
+    control = watched.routing.control
+    return Adapting(control) if isinstance(control, ControlDir) else None
+
+
+def _adapts(watched: Watched, found: Adapting | None) -> str:
+    if found is not None:
+        return f"adapts by {found.control.location}"
+    root = root_of(watched)
+    return (
+        f"fixed: {watched.routing.fixed}" if root is None else f"adapts by {root}/<query id>/{watched.routing.operator}"
+    )
+
+
+def request_scale(control: str | os.PathLike[str] | StreamingQueryLike, workers: int | str, name: str | None) -> None:
     """See `braided.scale`."""
     if workers != "auto" and (type(workers) is not int or workers < 1):
         raise OptionError(f"workers={workers!r}: write a number of 1 or more, or 'auto'")
-    directory = open_control(control)
+    location = control if isinstance(control, str | os.PathLike) else _location(control, name)
+    directory = open_control(location)
     if not directory.versions():
-        raise ControlError(f"control={control!r}: is no control directory of a join")
+        raise ControlError(f"control={str(location)!r}: is no control directory of a join")
     directory.want(workers)
+
+
+def _location(query: StreamingQueryLike, name: str | None) -> str:
+    """Return the control directory of a query's operator, as its report has it."""
+    report = read_report(query, name)
+    location = None if report.routing is None else report.routing["control"]
+    if location is None:
+        raise OptionError(f"query: the routing of {report.query['name']} is fixed; `braided.explain` says why")
+    return str(location)

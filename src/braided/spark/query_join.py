@@ -15,6 +15,7 @@ from sqlglot.errors import SqlglotError
 from braided.aggregates.partial import PANE
 from braided.compile.build import build
 from braided.compile.plan import Copied, Plan, Setting
+from braided.spark.control import Fixed, find_control
 from braided.spark.frontend import run
 from braided.spark.inputs import check_frames, stream_of
 from braided.spark.plans import quoted
@@ -47,8 +48,8 @@ class PendingJoin:
         session = check_frames(dict(zip(spec.labels, frames, strict=True)))
         ansi = str(session.conf.get("spark.sql.ansi.enabled")).lower() == "true"
         streams = [stream_of(frame, label) for frame, label in zip(frames, spec.labels, strict=True)]
-        adaptive = options.get("control") is not None
-        plan = build(spec, streams, Setting(adaptive=adaptive, filters=True, ansi=ansi))
+        place = find_control(session, spec, options.get("control"), frames)
+        plan = build(spec, streams, Setting(adaptive=not isinstance(place, Fixed), filters=True, ansi=ansi))
         return cls(spec, frames, options, plan)
 
     @property

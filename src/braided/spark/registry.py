@@ -17,9 +17,9 @@ import threading
 import uuid
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark.sql.streaming import StreamingQueryListener
 
@@ -27,9 +27,13 @@ from braided.balance.controller import Controller
 from braided.balance.observation import observe
 from braided.compile.plan import Plan
 from braided.durations import show_duration
+from braided.operator.contract import Json
 from braided.operator.report import Report
+from braided.routing.control import ControlDir
+from braided.routing.root import ControlRoot
 from braided.spark.dataflow import METRIC
 from braided.spark.routing import Routing
+from braided.spark.sessions import is_connect, slots_of, what_to_install
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -40,13 +44,24 @@ _KEPT_BATCHES = 100
 _PRUNE_EVERY = 20
 # So many operators are remembered that no running query uses: a DataFrame may be started at any time.
 _MOST_IDLE = 1000
+# Of so many queries a DataFrame's routing is remembered: it may be started again and again.
+_MOST_QUERIES = 16
 _numbers = itertools.count(1)
 ControllerFactory = Callable[..., Controller]
 
 
 @dataclass
+class Adapting:
+    """The routing of an operator in one query: its control directory, and the controller that changes it."""
+
+    control: ControlDir
+    controller: Controller | None = None
+    last_batch: int = -1
+
+
+@dataclass
 class Watched:
-    """One operator as the driver knows it; with a control directory it has a controller."""
+    """One operator as the driver knows it; in every query that has it, it may have a controller."""
 
     name: str
     number: int
@@ -58,80 +73,118 @@ class Watched:
     """What to explain of how its inputs are read."""
     rebuild: Callable[..., DataFrame] | None = None
     """Makes the operator's DataFrame anew, with workers that write their results into files."""
-    controller: Controller | None = None
+    adapting: OrderedDict[str, Adapting] = field(default_factory=OrderedDict)
+    """By the ids of queries, the last one last."""
     queries: set[str] = field(default_factory=set)
     """The running queries that have it, by their run's id."""
-    last_batch: int = -1
-    warned: bool = False
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    warned: set[str] = field(default_factory=set)
+    lock: threading.RLock = field(default_factory=threading.RLock)
 
-    def on_progress(self, progress: Any, metric: str) -> None:
-        """Take a batch's reports; decide, publish, log."""
-        control, joined = self.routing.control, self.plan.joined
-        if control is None or joined is None:
-            return
+    def in_query(self, query: str) -> Adapting | None:
+        """Return the operator's routing in a query; None where it is fixed."""
+        control = self.routing.directory(query)
+        if control is None:
+            return None
         with self.lock:
-            if control.owner() != str(progress.id) or progress.batchId <= self.last_batch:
-                return
-            metrics = progress.observedMetrics
-            reports = [
-                [json.loads(text) for text in metrics[f"{METRIC}{metric}:{part}"]["reports"]]
-                for part in ("work", "route")
-            ]
+            found = self.adapting.setdefault(query, Adapting(control))
+            self.adapting.move_to_end(query)
+            while len(self.adapting) > _MOST_QUERIES:
+                self.adapting.popitem(last=False)
+        return found
+
+    def on_progress(self, progress: Any, metric: str) -> list[Json]:
+        """Take a batch's reports; decide, publish, log. Return the decisions."""
+        joined = self.plan.joined
+        with self.lock:
+            found = self.in_query(str(progress.id))
+            if found is None or joined is None:
+                return []
+            control = found.control
+            if control.owner() != str(progress.id) or progress.batchId <= found.last_batch:
+                return []
+            reports = [reports_of(progress, metric, part) for part in ("work", "route")]
             batch_ms = float(progress.durationMs.get("triggerExecution", 0)) or 1.0
             seen = observe(progress.batchId, batch_ms, self.routing.workers, *reports)
             if seen is None:
-                return
-            self.last_batch = progress.batchId
-            if self.controller is None or self.controller.table.version < seen.version:
-                self.controller = self.make_controller(
+                return []
+            found.last_batch = progress.batchId
+            if found.controller is None or found.controller.table.version < seen.version:
+                found.controller = self.make_controller(
                     control.newest(), joined.window, slots=self.slots, most_columns=joined.most_columns
                 )
-            before = self.controller.table
-            decisions = self.controller.step(seen, control.wanted())
-            after = self.controller.table
+            before = found.controller.table
+            decisions = found.controller.step(seen, control.wanted())
+            after = found.controller.table
             if after is not before and not control.publish(after):
                 _log.warning("control=%r: table %d exists already; going on from it", control.location, after.version)
-                self.controller = None
-                return
-            control.log([self._named(decision.to_json()) for decision in decisions])
+                found.controller = None
+                return []
+            logged = [named(decision.to_json(), found.controller, self.routing.redact) for decision in decisions]
+            control.log(logged)
             if progress.batchId % _PRUNE_EVERY == 0:
-                self._prune(progress.batchId)
+                _prune(control, progress.batchId)
+            return logged
+
+    def warn_of_twins(self) -> None:
+        """Say once that operators of one query cannot be told apart, so that their routing stays as it is."""
+        if "twins" not in self.warned:
+            self.warned.add("twins")
+            _log.warning(
+                "%s: another operator of this query has the same options and columns, so the routing of both stays as "
+                "it is; give each a name=, and it adapts", self.name,
+            )  # fmt: skip
 
     def warn_of_late_rows(self, progress: Any, metric: str) -> None:
         """Say once that rows came later than a lateness that nobody chose."""
-        if self.warned or not self.plan.unchosen:
+        if "late" in self.warned or not self.plan.unchosen:
             return
-        texts = progress.observedMetrics[f"{METRIC}{metric}:work"]["reports"]
-        streams = Report.of_workers(self.name, None, map(json.loads, texts)).streams
+        streams = Report.of_workers(self.name, None, reports_of(progress, metric, "work")).streams
         late = [streams[at] for at in self.plan.unchosen if streams[at]["late"]]
         if late:
-            self.warned = True
+            self.warned.add("late")
             _log.warning(
                 "%s: %d rows of the %s stream came later than its lateness, %s, which was learned since none was "
                 "given; they may have lost pairs. Give lateness=, or the input a withWatermark.",
                 self.name, late[0]["late"], late[0]["name"], show_duration(late[0]["lateness"]),
             )  # fmt: skip
 
-    def _named(self, decision: dict[str, Any]) -> dict[str, Any]:
-        """Add a key's value to a decision that names its hash; there is none where keys are redacted."""
-        if self.controller is None or self.routing.redact or "key" not in decision:
-            return decision
-        label = self.controller.labels.get(int(decision["key"], 16))
-        return decision if label is None else {**decision, "value": label}
 
-    def _prune(self, batch: int) -> None:
-        assert self.routing.control is not None
-        oldest = self.routing.control.oldest_pinned(batch - _KEPT_BATCHES)
-        if oldest is not None:
-            self.routing.control.prune(batch - _KEPT_BATCHES, oldest)
+def named(decision: dict[str, Any], controller: Controller, redact: bool) -> dict[str, Any]:
+    """Add a key's value to a decision that names its hash; there is none where keys are redacted."""
+    if redact or "key" not in decision:
+        return decision
+    label = controller.labels.get(int(decision["key"], 16))
+    return decision if label is None else {**decision, "value": label}
+
+
+def _prune(control: ControlDir, batch: int) -> None:
+    oldest = control.oldest_pinned(batch - _KEPT_BATCHES)
+    if oldest is not None:
+        control.prune(batch - _KEPT_BATCHES, oldest)
+
+
+class Follower(Protocol):
+    """Hears what a registry hears, after the controllers; see `StreamingQueryListener` for the events."""
+
+    def started(self, event: Any) -> None:
+        """Hear of a query that starts, which waits until this returns."""
+
+    def progressed(self, progress: Any, decisions: Mapping[str, Sequence[Json]]) -> None:
+        """Hear of a batch, and of what was decided after it for each operator, by its metric."""
+
+    def ended(self, event: Any) -> None:
+        """Hear of a query that ended."""
 
 
 class Registry(StreamingQueryListener):  # type: ignore[misc]
     """The operators of one session, by their metrics. A controller is made by `make_controller`."""
 
-    def __init__(self, make_controller: ControllerFactory = Controller) -> None:
+    def __init__(self, session: SparkSession, make_controller: ControllerFactory = Controller) -> None:
         self.make_controller = make_controller
+        self.followers: list[Follower] = []
+        self._session = weakref.ref(session)
+        self._checkpoints: dict[str, str] = {}
+        """Where the checkpoints of running queries are, by their run's id."""
         self._operators: OrderedDict[str, Watched] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -154,32 +207,98 @@ class Registry(StreamingQueryListener):  # type: ignore[misc]
             return [watched for watched in self._operators.values() if watched.number in set(numbers)]
 
     def onQueryStarted(self, event: Any) -> None:
-        """Nothing to do: what a query has shows in its first progress."""
+        """Look where the query's checkpoint is. Spark waits for this before the first batch, except Spark Connect."""
+        with self._lock:
+            roots = {root_of(operator) for operator in self._operators.values()} - {None}
+        try:
+            checkpoint = checkpoint_of(self._session(), str(event.id)) if roots else None
+            if checkpoint is not None:
+                self._checkpoints[str(event.runId)] = checkpoint
+                for location in filter(None, roots):
+                    ControlRoot(location).notice_start(str(event.id), str(event.runId), checkpoint)
+        except Exception:
+            _log.exception(
+                "the checkpoint of query %s was not found; its control directory stays when it goes", event.id
+            )
+        self._tell(lambda follower: follower.started(event))
 
     def onQueryIdle(self, event: Any) -> None:
         """Nothing to do."""
 
     def onQueryTerminated(self, event: Any) -> None:
         """Let go: the query may start again, but need not."""
+        missing = what_to_install(event.exception)
+        if missing is not None:
+            _log.error("query %s: %s", event.id, missing)
         with self._lock:
+            self._checkpoints.pop(str(event.runId), None)
             for watched in self._operators.values():
                 watched.queries.discard(str(event.runId))
+        self._tell(lambda follower: follower.ended(event))
 
     def onQueryProgress(self, event: Any) -> None:
         """Let no error out: the query must not depend on its controller."""
         progress = event.progress
+        decisions: dict[str, list[Json]] = {}
+        twins = self._twins(progress)
         for metric in metrics_of(progress):
             with self._lock:
                 watched = self._operators.get(metric)
                 if watched is None:
                     continue
                 self._operators.move_to_end(metric)
+                is_new = str(progress.runId) not in watched.queries
                 watched.queries.add(str(progress.runId))
             try:
                 watched.warn_of_late_rows(progress, metric)
-                watched.on_progress(progress, metric)
+                if is_new:
+                    self._note_checkpoint(watched, progress)
+                if metric in twins:
+                    watched.warn_of_twins()
+                else:
+                    decisions[metric] = watched.on_progress(progress, metric)
             except Exception:
                 _log.exception("join %r: the controller failed on a batch; the routing stays as it is", watched.name)
+        self._tell(lambda follower: follower.progressed(progress, decisions))
+
+    def _tell(self, tell: Callable[[Follower], None]) -> None:
+        for follower in tuple(self.followers):
+            try:
+                tell(follower)
+            except Exception:
+                _log.exception("%s failed on an event of a query", type(follower).__name__)
+
+    def _note_checkpoint(self, watched: Watched, progress: Any) -> None:
+        location, checkpoint = root_of(watched), self._checkpoints.get(str(progress.runId))
+        if location is not None and checkpoint is not None:
+            ControlRoot(location).note(str(progress.id), checkpoint)
+
+    def _twins(self, progress: Any) -> set[str]:
+        """Return the operators of a query that would have one control directory, and so must leave it alone.
+
+        Every operator of a query is among its metrics in every batch, also when it had no rows.
+        """
+        places: dict[tuple[str, str], list[str]] = {}
+        for metric in all_metrics_of(progress):
+            watched = self.find(metric)
+            location = None if watched is None else root_of(watched)
+            if watched is not None and location is not None:
+                places.setdefault((location, watched.routing.operator), []).append(metric)
+        return {metric for metrics in places.values() if len(metrics) > 1 for metric in metrics}
+
+
+def root_of(watched: Watched) -> str | None:
+    """Return the root below which an operator has its control directories."""
+    control = watched.routing.control
+    return control.location if isinstance(control, ControlRoot) else None
+
+
+def checkpoint_of(session: SparkSession | None, query: str) -> str | None:
+    """Return where the checkpoint of a query is. No public API says it, and Spark Connect has no way at all."""
+    if session is None or is_connect(session):
+        return None
+    found = session.streams.get(query)
+    return None if found is None else str(found._jsq.streamingQuery().resolvedCheckpointRoot())
 
 
 _REGISTRIES: weakref.WeakKeyDictionary[SparkSession, Registry] = weakref.WeakKeyDictionary()
@@ -189,7 +308,7 @@ def registry_of(session: SparkSession) -> Registry:
     """Return the registry of a session, which listens to its queries."""
     registry = _REGISTRIES.get(session)
     if registry is None:
-        registry = _REGISTRIES[session] = Registry()
+        registry = _REGISTRIES[session] = Registry(session)
         session.streams.addListener(registry)
     return registry
 
@@ -207,7 +326,7 @@ def register(
     registry = registry_of(session)
     chosen = name or f"{plan.spec.kind}-{number}"
     metric = f"{number}-{uuid.uuid4().hex[:8]}:{chosen}"
-    slots = int(session.sparkContext.defaultParallelism)
+    slots = slots_of(session)
     watched = Watched(chosen, number, plan, routing, slots, registry.make_controller, notes)
     registry.add(metric, watched)
     return watched, metric
@@ -215,12 +334,33 @@ def register(
 
 def metrics_of(progress: Any) -> list[str]:
     """Return the operators that reported in a batch, in the order in which they were made."""
+    return [metric for metric in all_metrics_of(progress) if reports_text(progress, metric, "work")]
+
+
+def all_metrics_of(progress: Any) -> list[str]:
+    """Return the operators of a query, in the order in which they were made."""
     found = [
         metric[len(METRIC) : -len(":work")]
-        for metric, row in progress.observedMetrics.items()
-        if metric.startswith(METRIC) and metric.endswith(":work") and row["reports"]
+        for metric in progress.observedMetrics
+        if metric.startswith(METRIC) and metric.endswith(":work")
     ]
     return sorted(found, key=lambda metric: int(metric.split("-", 1)[0]))
+
+
+def reports_of(progress: Any, metric: str, part: str) -> list[Json]:
+    """Return what the routers ("route") or the workers ("work") of an operator reported in a batch."""
+    return [json.loads(text) for text in reports_text(progress, metric, part)]
+
+
+def reports_text(progress: Any, metric: str, part: str) -> Sequence[str]:
+    """Return the same as text, none for an operator that a batch did not run."""
+    row = progress.observedMetrics.get(f"{METRIC}{metric}:{part}")
+    if row is None:
+        return ()
+    # Spark Connect hands over a row as its parts: its values, and a schema.
+    found = row.asDict()
+    texts: Sequence[str] = found["reports"] if "reports" in found else found["values"][0]
+    return texts
 
 
 def name_of(metric: str) -> str:

@@ -1,51 +1,76 @@
-"""Where router tasks get their table from: a control directory that the driver opens, or one table for good."""
+"""Where router tasks get their table from: a control directory, or one table for good."""
 
 from __future__ import annotations
 
-import logging
-import os
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from braided.compile.plan import Plan
 from braided.errors import ControlError, OptionError
+from braided.operator.book import lasting
+from braided.operator.worker import fingerprint
 from braided.routing.control import ControlDir
+from braided.routing.root import ControlRoot
 from braided.routing.start import first_table
 from braided.routing.table import RoutingTable
 from braided.spark.conf import PROVIDER, ROCKSDB
+from braided.spark.control import Fixed, warn_if_fixed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_log = logging.getLogger("braided")
 PARTITIONS = "spark.sql.shuffle.partitions"
 
 
 @dataclass(frozen=True)
 class Routing:
-    """The first table and, where the routing adapts, the directory with the later ones."""
+    """The first table and, where the routing adapts, where the later ones are.
+
+    operator : what the operator's directory is called, where one root serves all queries.
+    fixed : why the routing does not adapt.
+    """
 
     table: RoutingTable
-    control: ControlDir | None = None
+    control: ControlDir | ControlRoot | None = None
     redact: bool = False
+    operator: str = ""
+    fixed: str = ""
 
     @property
     def workers(self) -> int:
         """The number of workers there are."""
         return self.table.workers
 
-    def table_of(self, batch: int, query: str, join: str) -> RoutingTable:
-        """Return the table of a batch."""
-        if self.control is None:
+    def directory(self, query: str) -> ControlDir | None:
+        """Return the control directory of a query."""
+        return self.control.directory(query, self.operator) if isinstance(self.control, ControlRoot) else self.control
+
+    def table_of(self, batch: int, query: str, join: str, run: str | None = None) -> RoutingTable:
+        """Return the table of a batch of a query, in one of its runs."""
+        control = self.directory(query)
+        if control is None:
             return self.table
-        self.control.claim(query, join)
-        table = self.control.pin(batch, query)
-        if table.workers != self.workers:
-            raise ControlError(
-                f"control={self.control.location!r}: its tables are for {table.workers} workers, this query has "
-                f"{self.workers}; set {PARTITIONS}={table.workers} or start anew"
-            )
+        if isinstance(self.control, ControlRoot) and run is not None:
+            self.control.refuse_copy(query, run)
+        control.claim(query, join)
+        table = control.pin(batch, query, self.table if isinstance(self.control, ControlRoot) else None)
+        _check_fit(control, table, self.table)
         return table
+
+
+def _check_fit(control: ControlDir, table: RoutingTable, first: RoutingTable) -> None:
+    """Refuse a table that was made for another number of workers, or another scheme, than a query has."""
+    if table.workers != first.workers:
+        raise ControlError(
+            f"control={control.location!r}: its tables are for {table.workers} workers, this session has "
+            f"{first.workers}; set {PARTITIONS}={table.workers} or give another directory"
+        )
+    if table.scheme != first.scheme:
+        raise ControlError(
+            f"partition={first.scheme!r}: control={control.location!r} was made for {table.scheme!r}; "
+            "give another directory, or restore partition="
+        )
 
 
 def count_workers(spark: SparkSession) -> int:
@@ -56,39 +81,31 @@ def count_workers(spark: SparkSession) -> int:
     return int(str(spark.conf.get(PARTITIONS)))
 
 
-def make_routing(plan: Plan, workers: int, control: str | None, redact: bool) -> Routing:
+def make_routing(
+    plan: Plan, workers: int, control: ControlDir | ControlRoot | Fixed, *, name: str | None, redact: bool
+) -> Routing:
     """Return how router tasks find their table; open the control directory, with its first table if it has none.
 
+    Below a root the directory is made by the first task of a query, since a query has no id before it starts.
     Precondition: everything else about the operator has been checked, since the directory is written to.
     """
-    if control is None:
-        if plan.scheme == "auto" and plan.keyed:
-            _log.info("no control=: the routing is fixed, so hot keys and hot workers stay where they are")
-        return Routing(first_table(plan.scheme, workers, keyed=plan.keyed, version=0))
-    if not isinstance(control, str | os.PathLike) or not str(control):
-        raise OptionError(f"control={control!r}: write a directory or an fsspec URL that all executors can reach")
+    if isinstance(control, Fixed):
+        if plan.joined is not None and plan.fixed is None:
+            warn_if_fixed(control)
+        fixed = first_table(plan.scheme, workers, keyed=plan.keyed, version=0)
+        return Routing(fixed, fixed=plan.fixed or control.why)
     if plan.fixed is not None:
         raise OptionError(f"control=: {plan.fixed}; leave it out")
-    first = first_table(plan.scheme, workers, keyed=plan.keyed, version=1)
-    directory = open_control(control)
-    directory.check()
-    if not directory.versions():
-        directory.publish(first)
-    newest = directory.newest()
-    if newest.workers != workers:
-        raise ControlError(
-            f"control={str(control)!r}: its tables are for {newest.workers} workers, this session has {workers}; set "
-            f"{PARTITIONS}={newest.workers} or give another directory"
-        )
-    if newest.scheme != first.scheme:
-        raise ControlError(
-            f"partition={plan.scheme!r}: control={str(control)!r} was made for {newest.scheme!r}; "
-            "give another directory"
-        )
-    return Routing(newest, directory, redact)
+    control.check()
+    operator = f"{_plain(name or plan.spec.kind)}-{fingerprint({'name': name, **lasting(plan.operator.options)})[:12]}"
+    routing = Routing(first_table(plan.scheme, workers, keyed=plan.keyed, version=1), control, redact, operator)
+    if isinstance(control, ControlRoot):
+        return routing
+    newest = control.newest(routing.table)
+    _check_fit(control, newest, routing.table)
+    return replace(routing, table=newest)
 
 
-def open_control(location: str | os.PathLike[str]) -> ControlDir:
-    """Return the control directory at a path or URL."""
-    text = str(location)
-    return ControlDir(text if "://" in text else os.path.abspath(text))
+def _plain(name: str) -> str:
+    """Return a name as a part of a path."""
+    return re.sub(r"[^A-Za-z0-9_]+", "_", name)[:40]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from pyspark import TaskContext
 from pyspark.sql.types import StructField, StructType
 
 from braided.direct.places import is_remote, local_path
-from braided.direct.topic import Topic, TopicWriter, create_topic, digest
+from braided.direct.topic import Topic, TopicWriter, create_topic, plan_digest
 from braided.direct.upkeep import Upkeep
 from braided.direct.writing import DataFile, FileTarget, batch_folder
 from braided.durations import Duration, parse_duration
@@ -31,12 +31,13 @@ from braided.spark.dataflow import METRIC
 from braided.spark.inputs import arrow_of
 from braided.spark.plans import id_of, kind_of, picked_columns
 from braided.spark.registry import registry_of
+from braided.spark.sessions import refuse_connect
 from braided.spark.tasks import FILES_DDL, REPORT, Unpack, WrittenResult, batch_number, file_rows, settle, wire_names
 from braided.spark.watermark import BEHIND, DELAY
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 NOW = "available now"
 _CODECS = {"none", "snappy", "gzip", "brotli", "lz4", "zstd"}
@@ -53,32 +54,65 @@ def write_files(
     keep: int | None = None,
 ) -> StreamingQuery:
     """See `braided.write_files`."""
+    refuse_connect(frame, "braided.write_files")
     if not frame.isStreaming:
         raise OptionError("df: is no stream; df.write.parquet writes a table")
-    path, checkpoint = os.fspath(path), os.fspath(checkpoint)
-    pause = None if trigger in (None, NOW) else parse_duration(trigger, "trigger")
-    session = frame.sparkSession
-    schema = arrow_of(frame.schema, "df")
+    check_trigger(trigger)
+    checkpoint = os.fspath(checkpoint)
+    topic = make_topic(frame, os.fspath(path))
+    commit = Commit(frame.sparkSession, topic, checkpoint, Upkeep(topic, compact=compact, keep=keep))
+    return start_files(frame, topic.data, commit, checkpoint=checkpoint, trigger=trigger, name=name)
+
+
+def make_topic(frame: DataFrame, path: str) -> Topic:
+    """Return the topic of a stream's rows, which is made if there is none."""
+    arrow_of(frame.schema, "df")
     if not frame.columns:
         raise OptionError("df: has no column")
     if len({column.lower() for column in frame.columns}) != len(frame.columns):
         raise OptionError(f"df: two of its columns share a name: {', '.join(frame.columns)}; rename one")
     plain = StructType([StructField(field.name, field.dataType, True) for field in frame.schema.fields])
     topic = create_topic(path, plain.json())
-    upkeep = Upkeep(topic, compact=compact, keep=keep)
     marks = {
         field.name: {m: field.metadata[m] for m in (DELAY, BEHIND) if m in (field.metadata or {})}
         for field in frame.schema.fields
     }
     topic.mark({column: found for column, found in marks.items() if found})
+    return topic
+
+
+def start_files(
+    frame: DataFrame,
+    data: str,
+    commit: Callable[[DataFrame, int], None],
+    *,
+    checkpoint: str,
+    trigger: Duration | None,
+    name: str | None,
+) -> StreamingQuery:
+    """Start a query that writes rows as files below `data`; each batch of rows that name them is given to `commit`."""
+    session = frame.sparkSession
+    schema = arrow_of(frame.schema, "df")
     codec = str(session.conf.get("spark.sql.parquet.compression.codec")).lower()
-    target = FileTarget(topic.data, codec if codec in _CODECS else "snappy")
+    target = FileTarget(data, codec if codec in _CODECS else "snappy")
     files = _by_the_workers(frame, target, schema)
     if files is None:
         wired = frame.toDF(*wire_names(len(frame.columns)))
         files = wired.mapInArrow(WriteTask(target, schema), FILES_DDL)
-    commit = Commit(session, topic, checkpoint, upkeep)
-    writer = files.writeStream.foreachBatch(commit).option("checkpointLocation", checkpoint)
+    return start_query(files.writeStream.foreachBatch(commit), checkpoint, trigger, name)
+
+
+def check_trigger(trigger: Duration | None) -> int | None:
+    """Return the time between batches in microseconds, None where there is none."""
+    return None if trigger in (None, NOW) else parse_duration(trigger, "trigger")
+
+
+def start_query(
+    writer: DataStreamWriter, checkpoint: str, trigger: Duration | None, name: str | None
+) -> StreamingQuery:
+    """Start a query with what our sinks have in common."""
+    pause = check_trigger(trigger)
+    writer = writer.option("checkpointLocation", checkpoint)
     if name is not None:
         writer = writer.queryName(name)
     if trigger == NOW:
@@ -109,6 +143,13 @@ class WriteTask:
         settle()
 
 
+def run_files(files: DataFrame) -> list[DataFile]:
+    """Run a batch of a query that writes files, and return them."""
+    rows = files.collect()
+    named = [DataFile(row["name"], row["rows"], row["bytes"]) for row in rows if row["name"] is not None]
+    return sorted(named, key=lambda file: file.name)
+
+
 class Commit:
     """What the driver does with a batch: run it, and commit the files that its tasks named."""
 
@@ -123,11 +164,8 @@ class Commit:
         if self._writer is None:
             owner = json.loads(self._read("metadata"))["id"]
             self._writer = self._topic.claim(owner, batch)
-        # The first two lines are a version and what the batch's clock was; those after it the offsets of the inputs.
-        offsets = self._read(f"offsets/{batch}").splitlines()[2:]
-        rows = files.collect()
-        named = [DataFile(row["name"], row["rows"], row["bytes"]) for row in rows if row["name"] is not None]
-        self._writer.commit(batch, digest("\n".join(offsets)), sorted(named, key=lambda file: file.name))
+        offsets = plan_digest(self._read(f"offsets/{batch}"))
+        self._writer.commit(batch, offsets, run_files(files))
         self._upkeep.after_batch()
 
     def _read(self, name: str) -> str:

@@ -16,6 +16,7 @@ from sqlglot.optimizer.scope import Scope, traverse_scope
 
 from braided.aggregates.partial import PANE
 from braided.errors import BraidedError, OptionError
+from braided.spark.sessions import refuse_connect
 from braided.spark.sql_joins import OPTIONS, Joins
 from braided.spark.sql_match import with_matches
 from braided.spark.watermark import WATERMARK
@@ -76,6 +77,7 @@ def run_sql(
 
 
 def _check(session: SparkSession, text: Any, streams: Any, options: Mapping[str, Any]) -> None:
+    refuse_connect(session, "braided.sql")
     if not isinstance(text, str) or not text.strip():
         raise OptionError(f"sql: {type(text).__name__} is no query; write a SELECT")
     if not isinstance(streams, Mapping) or not streams:

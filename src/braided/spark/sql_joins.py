@@ -233,7 +233,7 @@ class Joins:
 
 def _value(name: str, text: str) -> Any:
     """Return an option's value out of a hint."""
-    if name == "redact":
+    if name == "redact" or (name == "control" and text.lower() in ("true", "false")):
         return text.lower() == "true"
     if name == "memory" and text.isdigit():
         return int(text)

@@ -22,6 +22,7 @@ from braided.operator.contract import Json, Operator
 from braided.operator.router import Packet, Watch, route_task
 from braided.operator.store import Cache, missing
 from braided.operator.worker import WorkerTask, fingerprint, run_worker
+from braided.routing.root import ControlRoot
 from braided.routing.table import RoutingTable, worker_ids
 from braided.spark.routing import Routing
 from braided.time.hand_on import COLUMN, HandOn
@@ -51,6 +52,9 @@ PACKETS_DDL = (
 REPORT = "__braided_report"
 BLOCK = "__braided_block"
 MOMENT = "moment"
+_QUERY = "sql.streaming.queryId"
+# Spark runs the jobs of a query in a group of the name of its run.
+_RUN = "spark.jobGroup.id"
 
 
 # What is handed on where results are written as files: their names and sizes.
@@ -165,10 +169,10 @@ class RouteTask:
             return self._routing.table
         context = TaskContext.get()
         batch = context.getLocalProperty("streaming.sql.batchId") if context is not None else None
-        query = context.getLocalProperty("sql.streaming.queryId") if context is not None else None
+        query = context.getLocalProperty(_QUERY) if context is not None else None
         if batch is None or query is None:
             raise BraidedError("control=: only a streaming query can use it; this plan runs outside of one")
-        return self._routing.table_of(int(batch), query, join)
+        return self._routing.table_of(int(batch), query, join, context.getLocalProperty(_RUN))
 
 
 def _packet_rows(packets: list[Packet], ids: tuple[int, ...]) -> pa.RecordBatch:
@@ -194,17 +198,18 @@ class Worker:
     def __init__(
         self,
         operator: Operator,
-        workers: int,
+        routing: Routing,
         flat: bool,
-        watched: bool,
         hand_on: HandOn | None = None,
         written: WrittenResult | None = None,
     ) -> None:
         self._operator = operator
         self._written = written
-        self._watched = watched
         self._hand_on = hand_on
-        self._workers = workers
+        self._workers = routing.workers
+        # Not the routing itself: workers need no table.
+        self._control = routing.control
+        self._place = routing.operator
         self._flat = flat
         self._version = __version__
 
@@ -223,7 +228,10 @@ class Worker:
             for fields in zip(*numbers, frame["note"], frame["block"], strict=True):
                 packets.append(Packet(worker, *fields))
         options = fingerprint(self._operator.options)
-        task = WorkerTask(worker, self._workers, options, self._watched, moment=moment, hand_on=self._hand_on)
+        watched = self._control is not None
+        task = WorkerTask(
+            worker, self._workers, options, watched, moment=moment, hand_on=self._hand_on, control=self._location()
+        )
         results = run_worker(self._operator, task, packets, SparkStore(book, blocks))
         del packets
         if self._written is not None:
@@ -244,6 +252,14 @@ class Worker:
                 if self._flat
                 else pd.DataFrame({BLOCK: [piece.serialize().to_pybytes()], REPORT: [None]})
             )
+
+    def _location(self) -> str | None:
+        """Return where the query's routing tables are."""
+        context = TaskContext.get()
+        query = context.getLocalProperty(_QUERY) if context is not None else None
+        if isinstance(self._control, ControlRoot):
+            return None if query is None else self._control.directory(query, self._place).location
+        return None if self._control is None else self._control.location
 
     def _write(
         self, worker: int, results: Generator[pa.RecordBatch, None, Json], written: WrittenResult

@@ -4,7 +4,7 @@ A native operator after a join drops rows older than Spark's watermark, and a re
 input's watermark by the width of the window. Spark's own join delays its output watermark for that reason;
 an operator in Python cannot, and a second `withWatermark` is refused. So the delay of the inputs' own
 watermark is lengthened instead, in the query plan. No public API does this; where the plan has a shape we do
-not know, it stays as it is and a warning says which delay to write.
+not know, and with Spark Connect, it stays as it is and a warning says which delay to write.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from braided.compile.stream import TimeMarks
+from braided.spark.sessions import is_connect
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -73,7 +74,9 @@ def lengthen_watermark(frame: DataFrame, column: str, delay_us: int) -> tuple[Da
     current_ms = int(metadata[WATERMARK])
     if current_ms >= wanted_ms:
         return frame, current_ms
-    plan = _lengthened(frame._jdf.queryExecution().analyzed(), wanted_ms, frame.sparkSession._jvm)
+    plan = None
+    if not is_connect(frame):
+        plan = _lengthened(frame._jdf.queryExecution().analyzed(), wanted_ms, frame.sparkSession._jvm)
     if plan is None:
         _log.warning(
             "time=%r: a native aggregation after this join may drop results as late; "

@@ -1,0 +1,225 @@
+"""How long a result takes from Kafka to Kafka: `python benchmarks/kafka_latency.py --rate 10000`.
+
+Calls come at a steady rate, and an alert for every 500 of them; a call meets the alerts of its phone within a minute to
+either side. Broker, generator (a process of its own), Spark and its Python workers share the machine, as all of it
+would on one small host. The latency of a result is the time at which the broker had it, less that at which the later
+of its two records was handed to the generator's client: queues of client, broker, batch and sink are all in it.
+
+The first minutes (`--warm`) are left out: until then the window fills and the JVM compiles. Prints a line of JSON. With
+`--check`, all results are compared with DuckDB's over the records of both topics (for short runs).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import platform
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyspark
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "examples" / "kafka"))
+
+from broker import Broker
+from jars import CONNECTOR, fetch
+
+import braided
+
+SCHEMA = "phone long, ts long, sent long, id long"  # times in microseconds
+PHONES = 100_000
+CALLS_PER_ALERT = 500
+TICK = 0.02
+LATE_US = 2_000_000
+
+
+def generate(servers: str, rate: int, seconds: float, partitions: int, behind: Any) -> None:
+    """Send calls and alerts at a steady rate; `behind` has by how many seconds at most it could not keep up."""
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": servers, "linger.ms": 5, "queue.buffering.max.messages": 1_000_000})
+    rng = np.random.default_rng(1)
+    began = time.monotonic()
+    sent = alerts = 0
+    while (now := time.monotonic() - began) < seconds:
+        due = int(rate * now) - sent
+        micros = time.time_ns() // 1000
+        phones = rng.integers(0, PHONES, due).tolist()
+        lates = rng.integers(0, LATE_US, due).tolist()
+        for at in range(due):
+            text = f'{{"phone":{phones[at]},"ts":{micros - lates[at]},"sent":{micros},"id":{sent + at}}}'
+            producer.produce("calls", text, partition=(sent + at) % partitions)
+            if (sent + at) % CALLS_PER_ALERT == 0:
+                text = f'{{"phone":{phones[at]},"ts":{micros},"sent":{micros},"id":{alerts}}}'
+                producer.produce("alerts", text, partition=alerts % partitions)
+                alerts += 1
+        producer.poll(0)
+        sent += due
+        late = time.monotonic() - began - now - TICK
+        behind.value = max(behind.value, late)
+        time.sleep(max(0.0, -late))
+    producer.flush(60)
+
+
+def start(spark: Any, servers: str, checkpoint: Path, trigger: str | None) -> Any:
+    """Start the query that is measured."""
+    sides = [
+        braided.kafka.read(spark, topic, servers=servers, schema=SCHEMA).selectExpr(
+            "phone", "timestamp_micros(ts) AS ts", "sent", "id"
+        )
+        for topic in ("calls", "alerts")
+    ]
+    hits = braided.join(*sides, on="phone", time="ts", within="1 minute", lateness="5 seconds", name="hits")
+    return braided.kafka.write(
+        hits.select("phone", "sent", "id", "sent_right", "id_right"),
+        "hits",
+        servers=servers,
+        checkpoint=checkpoint,
+        key="phone",
+        trigger=trigger,
+    )
+
+
+def make_topics(servers: str, partitions: int) -> None:
+    """Make the topics; the broker says when a hit came, not the client."""
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    stamped = {"message.timestamp.type": "LogAppendTime"}
+    topics = [NewTopic(name, partitions, 1) for name in ("calls", "alerts")]
+    made = AdminClient({"bootstrap.servers": servers}).create_topics(
+        [*topics, NewTopic("hits", partitions, 1, config=stamped)]
+    )
+    for future in made.values():
+        future.result(30)
+
+
+def read_topic(servers: str, topic: str) -> list[tuple[int, dict[str, Any]]]:
+    """Return the time in milliseconds and the value of each record of a topic."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "latency", "enable.partition.eof": True})
+    parts = consumer.list_topics(topic, timeout=30).topics[topic].partitions
+    consumer.assign([TopicPartition(topic, number, 0) for number in parts])
+    found, ended = [], 0
+    while ended < len(parts):
+        for message in consumer.consume(10_000, 1.0):
+            if message.error() is None:
+                found.append((message.timestamp()[1], json.loads(message.value())))
+            else:
+                ended += 1
+    consumer.close()
+    return found
+
+
+def check(servers: str, hits: list[tuple[int, dict[str, Any]]]) -> bool:
+    """Whether the hits are those that DuckDB finds among all records of both topics."""
+    import duckdb
+    import pyarrow as pa
+
+    calls, alerts = (
+        pa.table({name: [row[name] for _, row in read_topic(servers, topic)] for name in ("phone", "ts", "id")})
+        for topic in ("calls", "alerts")
+    )
+    rows = duckdb.sql(
+        "SELECT c.id, a.id FROM calls c JOIN alerts a ON c.phone = a.phone AND abs(c.ts - a.ts) <= 60000000"
+    ).fetchall()
+    assert min(calls.num_rows, alerts.num_rows) > 0
+    return sorted(rows) == sorted((row["id"], row["id_right"]) for _, row in hits)
+
+
+def session(folder: Path, cores: int) -> Any:
+    """Return a local session with the connector."""
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    settings = {
+        "spark.jars": ",".join(map(str, fetch(CONNECTOR, folder / "connector"))),
+        "spark.sql.shuffle.partitions": str(cores),
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.streaming.numRecentProgressUpdates": "100000",
+        "spark.sql.streaming.checkpointFileManagerClass": (
+            "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+        ),
+        "spark.driver.memory": "2g",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.local.dir": str(folder / "scratch"),
+    }
+    builder = SparkSession.builder.master(f"local[{cores}]").config(map={**braided.SPARK_CONF, **braided.FAST_START})
+    made = builder.config(map=settings).getOrCreate()
+    made.sparkContext.setLogLevel("ERROR")
+    return made
+
+
+def measure(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Run once and return what was measured."""
+    with Broker(folder, partitions=arguments.partitions) as broker:
+        make_topics(broker.servers, arguments.partitions)
+        spark = session(folder, arguments.cores)
+        query = start(spark, broker.servers, folder / "checkpoint", arguments.trigger)
+        query.processAllAvailable()
+        behind = multiprocessing.get_context("spawn").Value("d", 0.0)
+        total = arguments.warm + arguments.seconds
+        given = (broker.servers, arguments.rate, total, arguments.partitions, behind)
+        generator = multiprocessing.get_context("spawn").Process(target=generate, args=given)
+        generator.start()
+        generator.join()
+        ended = time.time()
+        query.processAllAvailable()
+        drained = time.time() - ended
+        progress = query.recentProgress
+        query.stop()
+        hits = read_topic(broker.servers, "hits")
+        right = check(broker.servers, hits) if arguments.check else None
+        spark.stop()
+    began = ended - arguments.seconds
+    latest = [(at / 1e3, max(row["sent"], row["sent_right"]) / 1e6) for at, row in hits]
+    latencies = np.array([at - sent for at, sent in latest if sent >= began])
+    batches = [one.durationMs["triggerExecution"] for one in progress if one.numInputRows]
+    return {
+        "benchmark": "kafka_latency",
+        "rate": arguments.rate,
+        "seconds": arguments.seconds,
+        "warm": arguments.warm,
+        "partitions": arguments.partitions,
+        "trigger": arguments.trigger,
+        "results": len(hits),
+        "measured": len(latencies),
+        "p50_s": round(float(np.percentile(latencies, 50)), 3),
+        "p99_s": round(float(np.percentile(latencies, 99)), 3),
+        "max_s": round(float(latencies.max()), 3),
+        "batch_ms_median": int(np.median(batches[len(batches) // 2 :])),
+        "generator_behind_s": round(behind.value, 3),
+        "drained_s": round(drained, 3),
+        "equal_to_duckdb": right,
+        "versions": {"spark": pyspark.__version__, "python": platform.python_version(), "braided": braided.__version__},
+        "cores": os.cpu_count(),
+    }
+
+
+def main() -> None:
+    """Measure at one rate."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rate", type=int, default=10_000, help="calls a second (%(default)s)")
+    parser.add_argument("--seconds", type=float, default=60, help="how long is measured (%(default)s)")
+    parser.add_argument("--warm", type=float, default=100, help="how long is left out before (%(default)s)")
+    parser.add_argument("--partitions", type=int, default=2, help="of each topic (%(default)s)")
+    parser.add_argument("--cores", type=int, default=2, help="tasks of Spark at a time (%(default)s)")
+    parser.add_argument("--trigger", help="a duration between batches; by default one follows the other")
+    parser.add_argument("--check", action="store_true", help="compare the results with DuckDB's")
+    folder = Path(tempfile.mkdtemp(prefix="braided-latency-"))
+    try:
+        print(json.dumps(measure(folder, parser.parse_args())))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""Scripts that complete commands, options and files in a shell, written from the parser itself."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Literal
+
+Shell = Literal["bash", "zsh", "fish"]
+
+_BASH = """\
+_braided() {{
+  local word=${{COMP_WORDS[COMP_CWORD]}} command=${{COMP_WORDS[1]}} words
+  if [ "$COMP_CWORD" -le 1 ]; then words="{commands}"; else
+    case "$command" in
+{cases}
+    esac
+  fi
+  COMPREPLY=($(compgen -W "$words" -- "$word"))
+  [ "${{#COMPREPLY[@]}}" -gt 0 ] || COMPREPLY=($(compgen -f -- "$word"))
+}}
+complete -o filenames -F _braided braided"""
+
+
+def write_script(parser: argparse.ArgumentParser, shell: Shell) -> str:
+    """Return the script of a shell; zsh runs that of bash."""
+    commands = _commands(parser)
+    if shell == "fish":
+        return "\n".join(_fish(commands))
+    cases = "\n".join(f'      {name}) words="{" ".join(_words(command))}" ;;' for name, command in commands.items())
+    script = _BASH.format(commands=" ".join([*commands, "--help", "--version"]), cases=cases)
+    return script if shell == "bash" else f"autoload -U +X bashcompinit && bashcompinit\n{script}"
+
+
+def _commands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    found = next(action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    return dict(found.choices)
+
+
+def _words(command: argparse.ArgumentParser) -> list[str]:
+    """Return the long options of a command, and what its arguments may be where that is a choice."""
+    options = [option for action in command._actions for option in action.option_strings if option.startswith("--")]
+    chosen = [
+        str(choice) for action in command._actions if not action.option_strings for choice in action.choices or ()
+    ]
+    return [*options, *chosen]
+
+
+def _fish(commands: dict[str, argparse.ArgumentParser]) -> list[str]:
+    lines = [f"complete -c braided -n __fish_use_subcommand -f -a '{' '.join(commands)}'"]
+    for name, command in commands.items():
+        for word in _words(command):
+            what = f"-l {word.removeprefix('--')}" if word.startswith("--") else f"-a {word}"
+            lines.append(f"complete -c braided -n '__fish_seen_subcommand_from {name}' {what}")
+    return lines

@@ -1,0 +1,122 @@
+"""`braided fleet`: jobs handed to a fleet, where they run, moves, drains and events."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from braided.cli.exits import FAILED, STOPPED, first_line
+from braided.errors import BraidedError
+from braided.jobs.reading import read_text
+from braided.peers.applications import is_application
+from braided.peers.client import Fleet, Status
+
+
+def ask_fleet(arguments: argparse.Namespace) -> int:
+    """Ask a peer something and print the answer."""
+    try:
+        with Fleet(arguments.peer, token_file=arguments.token_file) as fleet:
+            _ANSWERS[arguments.command](fleet, arguments)
+    except (BraidedError, OSError) as error:
+        print(f"braided fleet: {first_line(error)}", file=sys.stderr, flush=True)
+        return FAILED
+    except KeyboardInterrupt:
+        return STOPPED
+    return 0
+
+
+def _submit(fleet: Fleet, arguments: argparse.Namespace) -> None:
+    if is_application(read_text(arguments.job)):
+        launched = fleet.launch(arguments.job, dry_run=arguments.dry_run)
+        rows = [(row.job, row.peer, f"{row.arrives:.2f} s", row.shared) for row in launched.rows]
+        _print(arguments, asdict(launched), table(("job", "peer", "an event after", "shared with"), rows))
+        return
+    placed = fleet.submit(arguments.job, dry_run=arguments.dry_run)
+    verb = "would run" if arguments.dry_run else "runs"
+    _print(arguments, asdict(placed), f"{placed.component}: {verb} at {placed.peer}; {placed.reason}")
+
+
+def _status(fleet: Fleet, arguments: argparse.Namespace) -> None:
+    status = fleet.status()
+    _print(arguments, asdict(status), describe(status))
+
+
+def _watch(fleet: Fleet, arguments: argparse.Namespace) -> None:
+    while True:
+        _status(fleet, arguments)
+        if not arguments.json:
+            print(flush=True)
+        time.sleep(max(0.1, arguments.every))
+
+
+def _move(fleet: Fleet, arguments: argparse.Namespace) -> None:
+    begun = time.monotonic()
+    fleet.move(arguments.component, arguments.to)
+    seconds = time.monotonic() - begun
+    said = {"component": arguments.component, "peer": arguments.to, "seconds": round(seconds, 3)}
+    _print(arguments, said, f"{arguments.component}: runs at {arguments.to}, after {seconds:.1f} s with its rehearsal")
+
+
+def _drain(fleet: Fleet, arguments: argparse.Namespace) -> None:
+    stay = fleet.drain(arguments.to)
+    text = f"{arguments.to}: has no jobs any more, and takes none"
+    _print(arguments, {"stay": stay}, text if not stay else f"{arguments.to}: nobody took {', '.join(stay)}")
+
+
+def _remove(fleet: Fleet, arguments: argparse.Namespace) -> None:
+    fleet.remove(arguments.component)
+    said = {"removed": arguments.component}
+    _print(arguments, said, f"{arguments.component}: removed; its peer stops it after the batch that runs")
+
+
+def _events(fleet: Fleet, arguments: argparse.Namespace) -> None:
+    events = fleet.events()
+    rows = [(f"{event.ago:.0f} s ago", event.peer, event.component, event.what) for event in events]
+    _print(arguments, [asdict(event) for event in events], table(("when", "peer", "job", "what"), rows))
+
+
+_ANSWERS: dict[str, Callable[[Fleet, argparse.Namespace], None]] = {
+    "submit": _submit,
+    "status": _status,
+    "watch": _watch,
+    "move": _move,
+    "remove": _remove,
+    "drain": _drain,
+    "events": _events,
+}
+
+
+def describe(status: Status) -> str:
+    """Return a fleet as two tables."""
+    peers = [(row.contact.name, row.contact.address, f"{row.load:.2f}", f"{row.cores:g}") for row in status.peers]
+    jobs = []
+    for row in status.components:
+        peer = row.peer if row.peer and not row.is_released else "nobody yet"
+        part = row.measured
+        figures = (
+            (f"{part.load:.2f}", f"{part.busy:.2f}", f"{part.backlog:,}", f"{part.rate:,.0f}") if part else ("",) * 4
+        )
+        jobs.append((row.name, row.operator, peer, str(row.epoch) if row.epoch >= 0 else "", *figures, row.output))
+    headers = ("job", "operator", "peer", "epoch", "load", "busy", "backlog", "rows/s", "output")
+    return f"{table(('peer', 'address', 'load', 'cores'), peers)}\n\n{table(headers, jobs)}"
+
+
+def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return rows below headers, in columns.
+
+    >>> print(table(("a", "bb"), [("ccc", "d")]))
+    a    bb
+    ccc  d
+    """
+    widths = [max(map(len, column)) for column in zip(headers, *rows, strict=True)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in (headers, *rows)]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _print(arguments: argparse.Namespace, value: Any, text: str) -> None:
+    print(json.dumps(value) if arguments.json else text, flush=True)

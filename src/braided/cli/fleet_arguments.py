@@ -1,0 +1,96 @@
+"""What may be typed after `braided peer` and `braided fleet`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import Any
+
+ADDRESS, TOKEN = "127.0.0.1:7401", "fleet.token"
+_PEER = """\
+Starts a peer of a fleet: a Spark application on this machine that runs jobs of the fleet. The first one makes a token
+file; further ones join by the address of any that is there. Ctrl-C gives its jobs to others and stops it. See
+docs/peers.md.
+"""
+
+
+def add_fleet_commands(commands: Any) -> None:
+    """Add `peer` and `fleet` to the commands."""
+    _add_peer(commands)
+    fleet = commands.add_parser("fleet", help="hand jobs to a fleet of peers, and look after them")
+    asked = fleet.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    submit = _command(asked, "submit", "hand in a job file, or an application of several")
+    submit.add_argument(
+        "job", type=Path, metavar="FILE.toml", help="the job (docs/jobs.md), or the application (docs/peers.md)"
+    )
+    submit.add_argument("--dry-run", action="store_true", help="only say where it would go, and why")
+    _command(asked, "status", "list peers and jobs")
+    watch = _command(asked, "watch", "list peers and jobs again and again, until Ctrl-C")
+    watch.add_argument("--every", type=float, default=2.0, metavar="S", help="seconds (%(default)s)")
+    move = _command(asked, "move", "move a job to a peer")
+    move.add_argument("component", metavar="JOB", help="the job's name")
+    move.add_argument("to", metavar="PEER", help="the peer's name")
+    remove = _command(asked, "remove", "take a job out of the fleet; its topic and its checkpoint stay")
+    remove.add_argument("component", metavar="JOB", help="the job's name")
+    drain = _command(asked, "drain", "let a peer give its jobs to others and take no more")
+    drain.add_argument("to", metavar="PEER", help="the peer's name")
+    _command(asked, "events", "list what happened to jobs")
+
+
+def _add_peer(commands: Any) -> None:
+    peer = commands.add_parser(
+        "peer",
+        help="start a peer of a fleet",
+        description=_PEER,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    peer.add_argument("--name", required=True, help="of this peer, unique in the fleet")
+    peer.add_argument("--listen", default=ADDRESS, metavar="HOST:PORT", help="where others reach it (%(default)s)")
+    peer.add_argument("--storage", metavar="DIR", help="the fleet's directory, on storage that all peers reach")
+    peer.add_argument("--cores", type=int, default=1, metavar="N", help="that it may use (%(default)s)")
+    peer.add_argument("--memory", default="1g", metavar="SIZE", help="of Spark's driver (%(default)s)")
+    peer.add_argument("--join", action="append", default=[], metavar="HOST:PORT", help="a peer that is there")
+    _add_token(peer)
+    peer.add_argument("--allow", action="append", default=[], metavar="MODULE", help="whose functions steps may call")
+    peer.add_argument("--offers", action="append", metavar="NAME", help="operators that it runs, as 'join.*' (all)")
+    peer.add_argument("--lease", default="30 seconds", metavar="T", help="after which a dead peer is replaced")
+    peer.add_argument("--period", default="5 seconds", metavar="T", help="between two measurements of the load")
+    peer.add_argument("--beyond-loopback", action="store_true", help="listen where other machines can reach it")
+    peer.set_defaults(answer=_answer_peer)
+
+
+def _command(asked: Any, name: str, words: str) -> argparse.ArgumentParser:
+    command: argparse.ArgumentParser = asked.add_parser(name, help=words, description=f"{words.capitalize()}.")
+    command.add_argument(
+        "--peer",
+        default=os.environ.get("BRAIDED_PEER", ADDRESS),
+        metavar="HOST:PORT",
+        help="any peer of the fleet (BRAIDED_PEER, else %(default)s)",
+    )
+    _add_token(command)
+    command.add_argument("--json", action="store_true", help="as JSON")
+    command.set_defaults(answer=_answer_fleet, command=name)
+    return command
+
+
+def _add_token(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--token-file",
+        type=Path,
+        default=Path(os.environ.get("BRAIDED_TOKEN_FILE", TOKEN)),
+        metavar="FILE",
+        help="the fleet's secret (BRAIDED_TOKEN_FILE, else %(default)s)",
+    )
+
+
+def _answer_peer(arguments: argparse.Namespace) -> int:
+    from braided.cli.peer import start_peer
+
+    return start_peer(arguments)
+
+
+def _answer_fleet(arguments: argparse.Namespace) -> int:
+    from braided.cli.fleet import ask_fleet
+
+    return ask_fleet(arguments)

@@ -1,0 +1,106 @@
+"""`braided peer`: one peer of a fleet, in this process, until it is told to stop."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import shlex
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import TextIO
+
+from braided.cli.exits import CANNOT_START, FAILED, first_line
+from braided.cli.session import find_java_problem, quiet_output
+from braided.durations import parse_duration
+from braided.errors import BraidedError, PeerError
+from braided.peers.identity import Token, new_token
+from braided.peers.messages import Contact
+from braided.peers.peer import Settings
+
+_SECOND = 1_000_000
+
+
+def start_peer(arguments: argparse.Namespace) -> int:
+    """Start a peer, say how to join it, and stay until Ctrl-C or SIGTERM; 1 if its Spark has died."""
+    problem = find_java_problem()
+    if problem is not None:
+        return _refuse(problem)
+    folder = Path(tempfile.mkdtemp(prefix="braided-peer-"))
+    log = folder / "spark.log"
+    try:
+        settings = Settings(
+            span=parse_duration(arguments.lease, "lease") / _SECOND,
+            period=parse_duration(arguments.period, "period") / _SECOND,
+        )
+        token = _token(arguments)
+        with quiet_output(log) as screen:
+            why = _live(arguments, token, settings, folder, screen)
+    except Exception as error:
+        code = _refuse(first_line(error))
+        if not isinstance(error, BraidedError):
+            print(f"braided peer: Spark's log is {log}", file=sys.stderr)
+            return FAILED
+    else:
+        if why is not None:
+            print(f"{arguments.name}: {why}; Spark's log is {log}", file=sys.stderr)
+            return FAILED
+        code = 0
+    shutil.rmtree(folder, ignore_errors=True)
+    return code
+
+
+def _live(arguments: argparse.Namespace, token: Token, settings: Settings, folder: Path, screen: TextIO) -> str | None:
+    from braided.fleet.process import PeerOptions, run_peer
+    from braided.fleet.session import peer_session
+
+    # Queries that end because they move are no news; what happened is in the fleet's events.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    options = PeerOptions(
+        name=arguments.name,
+        listen=arguments.listen,
+        token=token,
+        cores=arguments.cores,
+        storage=None if arguments.storage is None else str(Path(arguments.storage).absolute()),
+        join=arguments.join,
+        modules=arguments.allow,
+        offers=arguments.offers or ("*",),
+        beyond_loopback=arguments.beyond_loopback,
+        settings=settings,
+    )
+
+    def ready(contact: Contact, storage: str) -> None:
+        line = ["braided", "peer", "--name", "NAME", "--listen", "127.0.0.1:0", "--join", contact.address]
+        line += ["--token-file", str(arguments.token_file.absolute())]
+        print(f"{contact.name}: listens at {contact.address}, storage {storage}", file=screen)
+        print(f"{contact.name}: join with {shlex.join(line)}", file=screen)
+        print(f"{contact.name}: Ctrl-C gives its jobs to others and stops it", file=screen, flush=True)
+
+    if arguments.cores < 1:
+        raise PeerError(f"cores={arguments.cores}: write 1 or more")
+    spark = peer_session(arguments.name, cores=arguments.cores, memory=arguments.memory, scratch=folder / "scratch")
+    try:
+        return asyncio.run(run_peer(spark, options, ready))
+    finally:
+        with contextlib.suppress(Exception):  # Spark may be gone
+            spark.stop()
+
+
+def _token(arguments: argparse.Namespace) -> Token:
+    """Return the fleet's token; the first peer makes it."""
+    file: Path = arguments.token_file
+    if not file.exists():
+        if arguments.join:
+            raise PeerError(f"token-file={str(file)!r}: is not there; copy the one that the first peer has written")
+        if arguments.storage is None:
+            raise PeerError("storage: is missing; the first peer of a fleet says where all peers find its directory")
+        new_token().write(file)
+    return Token.read(file)
+
+
+def _refuse(why: str) -> int:
+    print(f"braided peer: {why}", file=sys.stderr, flush=True)
+    return CANNOT_START

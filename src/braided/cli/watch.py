@@ -1,0 +1,94 @@
+"""`braided dash` and `braided report`: a history that a query wrote, or writes, as a live page, text, JSON or HTML."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from braided.cli.exits import CANNOT_START, FAILED, STOPPED
+from braided.cli.session import note_interrupts
+from braided.errors import BraidedError
+from braided.operator.contract import Json
+from braided.ui.history import History
+from braided.ui.page import whole_page
+from braided.ui.saved import HistoryReader
+from braided.ui.server import Server
+from braided.ui.summary import summarize, write_text
+from braided.ui.tables import control_events, is_control
+
+_LOOK_EVERY = 0.5
+
+
+def serve_history(path: Path, *, host: str, port: int, token: str | None) -> int:
+    """Serve the page of a history, which may still grow, until Ctrl-C."""
+    history = History()
+    try:
+        read = _reader(path)
+        for event in read():
+            history.add(event)
+        server = Server(history, host=host, port=port, token=token)
+    except BraidedError as error:
+        return _tell("dash", error, CANNOT_START)
+    try:
+        with note_interrupts() as interrupted:
+            print(f"dashboard: {server.url}; Ctrl-C ends it", flush=True)
+            return _follow(read, history, interrupted)
+    finally:
+        server.close()
+
+
+def _follow(read: Callable[[], list[Json]], history: History, interrupted: threading.Event) -> int:
+    while not interrupted.wait(_LOOK_EVERY):
+        try:
+            for event in read():
+                history.add(event)
+        except BraidedError as error:
+            return _tell("dash", error, FAILED)
+    return STOPPED
+
+
+def report_history(path: Path, *, as_json: bool, html: Path | None) -> int:
+    """Write the report of a history, or of a control directory; exit code 1 if a query in it failed."""
+    try:
+        events = _reader(path)()
+    except BraidedError as error:
+        return _tell("report", error, CANNOT_START)
+    runs = summarize(events)
+    text = write_text(runs)
+    if html is not None:
+        kept = History()
+        for event in events:
+            kept.add(event)
+        try:
+            html.write_text(whole_page(kept.events(), text), encoding="utf-8")
+        except OSError as error:
+            print(f"braided report: --html {html}: {error.strerror}; name another file", file=sys.stderr)
+            return CANNOT_START
+    if as_json:
+        print(json.dumps(runs, indent=1))
+    elif html is None:
+        print(text)
+    return FAILED if runs and runs[-1]["error"] else 0
+
+
+def _reader(path: Path) -> Callable[[], list[Json]]:
+    """Return a function that returns the events that are new; of a control directory those there are now."""
+    if is_control(path):
+        waiting = control_events(path)
+
+        def read_control() -> list[Json]:
+            found = list(waiting)
+            waiting.clear()
+            return found
+
+        return read_control
+    reader = HistoryReader(path)
+    return lambda: list(reader.read())
+
+
+def _tell(command: str, error: Exception, code: int) -> int:
+    print(f"braided {command}: {error}", file=sys.stderr)
+    return code

@@ -1,0 +1,162 @@
+"""One component at one epoch: a job's query, with an output that was claimed and a checkpoint of its own.
+
+The methods block; threads of the host call them. See `Host` (`peers/host.py`) for the order that makes a start exact:
+claim the topic, then clone the checkpoint, then go on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from braided.direct.topic import Topic, is_topic, plan_digest
+from braided.durations import parse_duration
+from braided.errors import PeerError
+from braided.fleet.gate import Gate
+from braided.fleet.setting import Setting, why_ended
+from braided.jobs.job import TOPIC
+from braided.peers.checkpoints import Checkpoints, position_of
+from braided.peers.host import Job
+from braided.peers.leases import Position
+from braided.spark.jobs import build_job, write_sink
+from braided.spark.sink import make_topic, run_files, start_files
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming import StreamingQuery
+
+BATCH = 60.0
+"""Seconds that a stop waits for a batch to end; then it is interrupted, and runs again where the component goes on."""
+_NOTED = 10.0
+_CLEANED_EVERY = 20  # batches
+_COUNTED = 1000  # manifests that wait
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The last batch of a query: its number, the seconds it took, those between triggers, and rows that wait."""
+
+    batch: int
+    seconds: float
+    interval: float | None
+    backlog: int
+
+
+class Component:
+    """The query of a component at one epoch, from its start to its end."""
+
+    def __init__(self, setting: Setting, component: Job, epoch: int) -> None:
+        self.component = component
+        self.epoch = epoch
+        self.is_stopping = False
+        self.rows = 0
+        """Rows that it has added to its topic."""
+        self._setting = setting
+        self._gate = Gate()
+        self._checkpoints = Checkpoints(component.checkpoint)
+        self._query: StreamingQuery | None = None
+
+    def start(self, expected: Position | None) -> None:
+        """Go on from where the epoch before was; `PeerError` if that is not where it is expected to be."""
+        name = self.component.name
+        if self.component.outputs:
+            self._writer = self._topic(self.component.outputs[0]).claim(name, epoch=self.epoch)
+        self._folder = self._checkpoints.open(self.epoch)
+        position = position_of(self._folder)
+        if expected is not None and position != expected:
+            raise PeerError(f"component={name!r}: its checkpoint is at {position}, not at {expected}")
+        self._job = self._setting.job(self.component, self._folder)
+        self._session = self._setting.session(self._job)
+        frame = build_job(self._session, self._job, reader=name)
+        if self.is_stopping:
+            raise PeerError(f"component={name!r}: was lost while it started")
+        if self.component.outputs:
+            self._query = start_files(
+                frame,
+                self._writer.topic.data,
+                self._commit,
+                checkpoint=str(self._folder),
+                trigger=self._job.trigger,
+                name=name,
+            )
+        else:
+            self._query = write_sink(frame, self._job, self._job.trigger)
+
+    def _topic(self, path: str) -> Topic:
+        if is_topic(path):
+            return Topic(path)
+        with self._checkpoints.rehearsal() as folder:
+            job = self._setting.job(self.component, folder)
+            return make_topic(build_job(self._setting.session(job), job), path)
+
+    def _commit(self, files: DataFrame, batch: int) -> None:
+        """Run a batch, and add what it has written to the topic, as the owner of an epoch."""
+        with self._gate.batch(batch):
+            offsets = plan_digest((self._folder / "offsets" / str(batch)).read_text())
+            written = run_files(files)
+            if self._writer.commit(batch, offsets, written):
+                self.rows += sum(file.rows for file in written)
+        if batch % _CLEANED_EVERY == 0:
+            self._checkpoints.clean(self.epoch)
+
+    def stop(self) -> Position:
+        """Stop between two batches and return how far it has come."""
+        query = self._started()
+        if self.component.outputs:
+            self._gate.close(BATCH)
+            self._wait_for(lambda: self._gate.last is None or self._is_noted(self._gate.last), _NOTED)
+        else:
+            self._wait_for(lambda: not query.status["isTriggerActive"], BATCH)
+        query.stop()
+        return position_of(self._folder)
+
+    def _is_noted(self, batch: int) -> bool:
+        return (self._folder / "commits" / str(batch)).exists()
+
+    def _wait_for(self, condition: Callable[[], bool], seconds: float) -> None:
+        ends = time.monotonic() + seconds
+        while not condition() and self._started().isActive and time.monotonic() < ends:
+            time.sleep(0.01)
+
+    def close(self) -> None:
+        """Let no batch begin any more."""
+        self.is_stopping = True
+        self._gate.close()
+
+    def kill(self) -> None:
+        """Stop at once, also in the midst of a batch."""
+        self.close()
+        if self._query is not None:
+            self._query.stop()
+
+    def problem(self) -> str | None:
+        """Return why the query has ended; None while it runs."""
+        query = self._started()
+        return None if query.isActive else self._job.hide(why_ended(query))
+
+    def progress(self) -> Progress | None:
+        """Return what the last batch took, None before the first."""
+        last = self._started().lastProgress
+        if last is None:
+            return None
+        trigger = self._job.trigger
+        interval = None if trigger is None else parse_duration(trigger, "trigger") / 1_000_000
+        return Progress(int(last.batchId), last.durationMs.get("triggerExecution", 0) / 1000, interval, self._backlog())
+
+    def _backlog(self) -> int:
+        """Return the rows that wait in the topics that it reads, a thousand batches of each at most."""
+        waiting = 0
+        for source in self._job.sources.values():
+            if source.format == TOPIC:
+                topic = Topic(str(source.path))
+                slot = topic.readers().get(self.component.name)
+                waiting += sum(entry.rows for entry in islice(topic.manifests(slot), _COUNTED))
+        return waiting
+
+    def _started(self) -> StreamingQuery:
+        if self._query is None:
+            raise PeerError(f"component={self.component.name!r}: has not started")
+        return self._query

@@ -1,0 +1,39 @@
+"""The CPU that a process and all below it have used, as Linux counts it in /proc."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from pathlib import Path
+
+from braided.errors import PeerError
+
+_PROC = Path("/proc")
+# Fields of /proc/PID/stat after the name: the parent, and the times of the process and of its children that have ended.
+_PARENT, _TIMES = 1, slice(11, 15)
+
+
+def tree_seconds(root: int, proc: Path = _PROC) -> float:
+    """Return the CPU seconds of a process, of all below it, and of those below it that have ended and were waited for.
+
+    An ended child's time passes to its parent, so between two calls the sum does not fall while parents wait.
+    """
+    times: dict[int, int] = {}
+    children: dict[int, list[int]] = defaultdict(list)
+    for name in os.listdir(proc):
+        if name.isdigit():
+            try:
+                content = (proc / name / "stat").read_text()
+            except OSError:  # it has just ended
+                continue
+            fields = content.rpartition(")")[2].split()  # a name may have spaces and brackets
+            times[int(name)] = sum(map(int, fields[_TIMES]))
+            children[int(fields[_PARENT])].append(int(name))
+    if root not in times:
+        raise PeerError(f"process {root}: is not in {proc}, which loads are measured by; peers need Linux")
+    total, waiting = 0, [root]
+    while waiting:
+        process = waiting.pop()
+        total += times[process]
+        waiting += children[process]
+    return total / os.sysconf("SC_CLK_TCK")

@@ -1,0 +1,200 @@
+"""The host of a peer on Spark: runs components in one Spark application, and notices when that dies or hangs.
+
+```
+ agent (event loop) --start, stop, rehearse--> threads --> JVM
+        ^                                                   |
+        +--- ended(component, why) <--- pulse, once a second-+
+```
+Calls to the JVM never run on the agent's loop, which must go on raising leases; nor in the threads that storage uses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, TypeVar
+
+from braided.errors import BraidedError, PeerError
+from braided.fleet.component import BATCH, Component
+from braided.fleet.meter import Meter
+from braided.fleet.rehearsal import rehearse
+from braided.fleet.setting import Setting, first_line
+from braided.peers.host import Job
+from braided.peers.leases import SPAN, Position
+from braided.peers.loads import PERIOD, Measured
+from braided.peers.migration import REHEARSAL
+from braided.peers.names import check_pattern
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_PULSE = 1.0
+_FAILURES = 2
+_THREADS = 32
+T = TypeVar("T")
+
+
+class SparkHost:
+    """Runs components of a peer. Made on the agent's event loop.
+
+    cores : what the peer was given; its load is the CPU of its process tree over them.
+    modules : Python modules that steps may come from.
+    offers : operators that it runs, by name or pattern.
+    rehearsal : seconds for one, and for a start.
+    silence : seconds without an answer of the JVM after which its components are given up.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        *,
+        cores: float,
+        modules: Sequence[str] = (),
+        offers: Sequence[str] = ("*",),
+        environment: Mapping[str, str] = os.environ,
+        period: float = PERIOD,
+        rehearsal: float = REHEARSAL,
+        silence: float = SPAN / 2,
+    ) -> None:
+        self.cores = cores
+        self.ended: Callable[[str, str], None] = lambda name, why: None
+        self.died: Callable[[str], None] = lambda why: None
+        """Called once the Spark application is gone for good, with why."""
+        self._setting = Setting(spark, cores=cores, modules=modules, environment=environment)
+        self._offers = tuple(check_pattern(pattern) for pattern in offers)
+        self._loop = asyncio.get_running_loop()
+        self._threads = ThreadPoolExecutor(_THREADS, "braided-spark")
+        self._running: dict[str, Component] = {}
+        self._rehearsal = rehearsal
+        self._silence = silence
+        self._meter = Meter(cores, period)
+        self._answered = time.monotonic()
+        self._is_closed = threading.Event()
+        threading.Thread(target=self._watch, name="braided-pulse", daemon=True).start()
+        self._loop.call_later(_PULSE, self._check_silence)
+
+    def offers(self) -> tuple[str, ...]:
+        """See `Host`. Nothing, while the JVM does not answer."""
+        return () if self._silent() > self._silence else self._offers
+
+    def measure(self) -> Measured:
+        """See `Host`."""
+        return self._meter.measured()
+
+    async def rehearse(self, job: Job) -> None:
+        """See `Host`."""
+        await self._call(lambda: rehearse(self._setting, job, self._rehearsal), self._rehearsal, "to rehearse")
+
+    async def start(self, job: Job, epoch: int, expected: Position | None) -> None:
+        """See `Host`."""
+        component = Component(self._setting, job, epoch)
+        try:
+            await self._call(lambda: component.start(expected), self._rehearsal, "to start")
+        except BraidedError:
+            self._end(component)
+            raise
+        self._running[job.name] = component
+
+    async def stop(self, name: str) -> Position:
+        """See `Host`."""
+        component = self._running.get(name)
+        if component is None:
+            raise PeerError(f"component={name!r}: does not run")
+        component.is_stopping = True
+        try:
+            position = await self._call(component.stop, 2 * BATCH, "to stop")
+        except BraidedError:
+            component.is_stopping = False
+            raise
+        self._running.pop(name, None)
+        return position
+
+    def kill(self, name: str) -> None:
+        """See `Host`."""
+        component = self._running.pop(name, None)
+        if component is not None:
+            self._end(component)
+
+    def close(self) -> None:
+        """End all that runs, and the threads."""
+        self._is_closed.set()
+        for name in list(self._running):
+            self.kill(name)
+        self._threads.shutdown(wait=False)
+
+    def _end(self, component: Component) -> None:
+        """Let it begin no more batch, from now on; and stop its query as soon as the JVM answers."""
+        component.close()
+        self._threads.submit(component.kill)
+
+    async def _call(self, call: Callable[[], T], seconds: float, what: str) -> T:
+        """Return what a call to Spark returns; whatever goes wrong with it is a `PeerError`."""
+        if self._silent() > self._silence:
+            raise PeerError(f"Spark has not answered for {self._silent():.0f} seconds")
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._loop.run_in_executor(self._threads, call)
+        except TimeoutError:
+            raise PeerError(f"took more than {seconds:.0f} seconds {what}") from None
+        except PeerError:
+            raise
+        except Exception as error:  # Spark has many, and none may end the agent
+            raise PeerError(first_line(error)) from error
+
+    # The pulse.
+
+    def _watch(self) -> None:
+        """In a thread: ask the JVM once a second whether it is there, and how its queries do."""
+        failed = 0
+        while not self._is_closed.wait(_PULSE):
+            try:
+                self._setting.spark.conf.get("spark.app.id")
+            except Exception as error:
+                failed += 1
+                if failed == _FAILURES:
+                    self._on_loop(self._lose_all, f"Spark has ended: {first_line(error)}", True)
+                    return
+                continue
+            failed, self._answered = 0, time.monotonic()
+            running = [component for component in list(self._running.values()) if not component.is_stopping]
+            with contextlib.suppress(Exception):  # a query that is stopped meanwhile; it is asked again
+                for component in running:
+                    why = component.problem()
+                    if why is not None:
+                        self._on_loop(self._gone, component, why)
+                self._meter.look(running)
+
+    def _on_loop(self, call: Callable[..., None], *arguments: object) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(call, *arguments)
+
+    def _silent(self) -> float:
+        """Return for how long the JVM has not answered."""
+        return time.monotonic() - self._answered
+
+    def _check_silence(self) -> None:
+        """On the loop: give the components up if the JVM does not answer. It may wake up: what it writes is fenced."""
+        if self._is_closed.is_set():
+            return
+        if self._silent() > self._silence:
+            self._lose_all(f"Spark has not answered for {self._silent():.0f} seconds", False)
+        self._loop.call_later(_PULSE, self._check_silence)
+
+    def _lose_all(self, why: str, is_dead: bool) -> None:
+        for component in list(self._running.values()):
+            component.is_stopping = False  # a stop that is under way does not end any more
+            self._gone(component, why)
+        if is_dead and not self._is_closed.is_set():
+            self._is_closed.set()
+            self.died(why)
+
+    def _gone(self, component: Component, why: str) -> None:
+        name = component.component.name
+        if self._running.get(name) is component and not component.is_stopping:
+            self.kill(name)
+            self.ended(name, why)

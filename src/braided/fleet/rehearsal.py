@@ -1,0 +1,74 @@
+"""A rehearsal: a component's query runs one batch on a clone of its checkpoint, and writes into no sink.
+
+It warms what a move would else wait for: the session, Python processes, generated code, pages and decoded runs.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from braided.errors import PeerError
+from braided.fleet.gate import Gate
+from braided.fleet.setting import Setting, why_ended
+from braided.jobs.job import TOPIC, Job
+from braided.peers import host
+from braided.peers.checkpoints import Checkpoints, go_back
+from braided.spark.jobs import build_job
+from braided.spark.sink import start_files
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming import StreamingQuery
+
+_LOOK = 0.05
+
+
+def rehearse(setting: Setting, component: host.Job, seconds: float) -> None:
+    """Build a component's query and run its last committed batch once more; one that has none is only built."""
+    with Checkpoints(component.checkpoint).rehearsal() as folder:
+        batch = go_back(folder)
+        job = setting.job(component, folder)
+        session = setting.session(job)
+        frame = build_job(session, job)
+        if batch is None:
+            return
+        once = Once(is_topic=job.sink.format == TOPIC)
+        query = _start(frame, job, once, folder)
+        ends = time.monotonic() + seconds
+        try:
+            while not once.done.wait(_LOOK):
+                if not query.isActive:
+                    raise PeerError(f"the rehearsal of batch {batch} failed: {job.hide(why_ended(query))}")
+                if time.monotonic() > ends:
+                    raise PeerError(f"the rehearsal of batch {batch} took more than {seconds:.0f} seconds")
+        finally:
+            query.stop()
+
+
+def _start(frame: DataFrame, job: Job, once: Once, folder: Path) -> StreamingQuery:
+    if job.sink.format == TOPIC:
+        return start_files(frame, str(folder / "data"), once, checkpoint=str(folder), trigger=None, name=job.name)
+    writer = frame.writeStream.foreachBatch(once).outputMode(job.sink.mode).queryName(job.name)
+    return writer.option("checkpointLocation", str(folder)).start()
+
+
+class Once:
+    """What a rehearsal does with batches: it runs the first and refuses the second, which ends the query."""
+
+    def __init__(self, *, is_topic: bool) -> None:
+        self.done = threading.Event()
+        self._is_topic = is_topic
+        self._gate = Gate()
+
+    def __call__(self, rows: DataFrame, batch: int) -> None:
+        """Run a batch."""
+        with self._gate.batch(batch):
+            if self._is_topic:
+                rows.collect()  # names of files, which are deleted with the clone
+            else:
+                rows.write.format("noop").mode("overwrite").save()
+        self._gate.close()
+        self.done.set()

@@ -1,0 +1,43 @@
+"""The Spark application of a peer: a local one, with the peer's cores."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from braided.spark.conf import FAST_START, SPARK_CONF
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def peer_session(name: str, *, cores: int, memory: str, scratch: Path) -> SparkSession:
+    """Start the Spark application of a peer; its own files are below `scratch`."""
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    settings = {
+        **SPARK_CONF,
+        **FAST_START,
+        "spark.driver.memory": memory,
+        "spark.driver.host": "localhost",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.local.dir": str(scratch),
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        "spark.log.level": "ERROR",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        # Checkpoint files without forking readlink and chmod for each. It notices two queries on one checkpoint less
+        # surely; in a fleet every epoch has a checkpoint of its own.
+        "spark.sql.streaming.checkpointFileManagerClass": (
+            "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+        ),
+    }
+    builder = SparkSession.builder.master(f"local[{cores}]").appName(f"braided peer {name}")
+    on_interrupt = signal.getsignal(signal.SIGINT)
+    session = builder.config(map=settings).getOrCreate()
+    signal.signal(signal.SIGINT, on_interrupt)  # PySpark's own handler raises in the midst of a call to the JVM
+    return session

@@ -1,0 +1,225 @@
+"""The service of a peer: answers what users ask, from storage and from what peers say of themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+from braided.errors import PeerError
+from braided.peers.agent import Agent
+from braided.peers.applications import ApplicationFile
+from braided.peers.definition import component_of
+from braided.peers.discovery import Discovery
+from braided.peers.guardian import Revive
+from braided.peers.holding import Holding
+from braided.peers.host import Job
+from braided.peers.launch import Launcher
+from braided.peers.messages import Contact, Done, Message, expect
+from braided.peers.migration import Migrator
+from braided.peers.requests import (
+    PAGE,
+    ComponentRow,
+    Components,
+    Drain,
+    Drained,
+    EventRow,
+    Events,
+    Launch,
+    Launched,
+    ListComponents,
+    ListEvents,
+    ListPeers,
+    MoveTo,
+    PeerRow,
+    Peers,
+    PlacedRow,
+    Rehearse,
+    Remove,
+    Storage,
+    Submit,
+    Submitted,
+    WhichStorage,
+    shortened,
+)
+from braided.peers.survey import Description, Survey
+from braided.peers.watch import Move
+
+_TRIED = 3
+"""Peers that are asked to rehearse a new component before it is refused."""
+_KNOWN = 1000
+
+Described = tuple[Contact, Description]
+
+
+class Service:
+    """Part of every peer. Whoever has the fleet's token may ask.
+
+    patience : seconds that a peer may take to rehearse a new component.
+    """
+
+    def __init__(
+        self,
+        agent: Agent,
+        discovery: Discovery,
+        holding: Holding,
+        survey: Survey,
+        migrator: Migrator,
+        launcher: Launcher,
+        *,
+        drain: Callable[[], Awaitable[list[str]]],
+        storage: str,
+        patience: float,
+    ) -> None:
+        self._agent = agent
+        self._discovery = discovery
+        self._holding = holding
+        self._survey = survey
+        self._migrator = migrator
+        self._launcher = launcher
+        self._leave = drain
+        self._patience = patience
+        agent.on(WhichStorage, lambda sender, asked: Storage(storage))
+        agent.on(Submit, self._submit)
+        agent.on(Launch, self._launch)
+        agent.on(Rehearse, self._rehearse)
+        agent.on(ListPeers, self._peers)
+        agent.on(ListComponents, self._components)
+        agent.on(MoveTo, self._move)
+        agent.on(Remove, self._remove)
+        agent.on(Drain, self._drain)
+        agent.on(ListEvents, lambda sender, asked: self._events())
+
+    # Jobs.
+
+    async def _submit(self, sender: Contact, wanted: Submit) -> Message:
+        job = component_of(wanted.text, wanted.file)
+        await self._agent.machine.blocking(lambda: self._check_new(job))
+        hosts = await self._survey.describe(await self._survey.hosts_of([job.operator]))
+        if not hosts:
+            raise PeerError(f"operator={job.operator!r}: no peer offers it; start one that does")
+        ranked = sorted(hosts.values(), key=lambda host: (host[1].load, host[0].node))
+        if wanted.is_trial:
+            return Submitted(job.name, ranked[0][0].name, _why(ranked))
+        refused = []
+        for host, _ in ranked[:_TRIED]:
+            ready = expect(await self._agent.ask(host, Rehearse(job), self._patience), Done)
+            if ready is not None and ready.ok:
+                return await self._place(job, host, _why(ranked))
+            refused.append(f"peer {host.name} {ready.reason if ready else 'does not answer'}")
+        raise PeerError(f"component={job.name!r}: {'; '.join(refused)}")
+
+    async def _place(self, job: Job, host: Contact, why: str) -> Message:
+        await self._agent.machine.blocking(lambda: self._holding.jobs.add(job))
+        taken = expect(await self._agent.ask(host, Revive(job.name, -1), self._patience), Done)
+        if taken is None or not taken.ok:  # its guardian finds it a host, and may have been faster than this
+            why = f"left to its guardian: {taken.reason if taken else f'peer {host.name} does not answer'}"
+        return Submitted(job.name, host.name, why)
+
+    def _check_new(self, job: Job) -> None:
+        """Refuse a component that another one would get in the way of."""
+        jobs = self._holding.jobs
+        if jobs.is_removed(job.name):
+            raise PeerError(f"component={job.name!r}: one of this name was removed; choose another")
+        for name in jobs.names():
+            other = jobs.read(name)
+            if name == job.name:
+                raise PeerError(f"component={name!r}: the fleet has one of this name; choose another")
+            if other.checkpoint == job.checkpoint:
+                raise PeerError(f"checkpoint={job.checkpoint!r}: is that of component {name!r}; give a new one")
+            if set(other.outputs) & set(job.outputs):
+                raise PeerError(f"sink.path={job.outputs[0]!r}: component {name!r} writes there; give another")
+
+    async def _launch(self, sender: Contact, wanted: Launch) -> Message:
+        application = ApplicationFile(wanted.name, wanted.latency, wanted.steps).application()
+        composition, contacts = await self._launcher.composed(application)
+        if not wanted.is_trial:
+            await self._launcher.start(application, composition, contacts)
+        rows = [
+            PlacedRow(
+                f"{wanted.name}.{one.step.name}",
+                contacts[one.node].name,
+                one.arrives,
+                one.shared.component if one.shared else "",
+            )
+            for one in composition.placed
+        ]
+        return Launched(tuple(rows), composition.latency)
+
+    async def _rehearse(self, sender: Contact, wanted: Rehearse) -> Message:
+        self._holding.check_open()
+        await self._holding.host.rehearse(wanted.job)
+        return Done()
+
+    # Lists.
+
+    async def _peers(self, sender: Contact, asked: ListPeers) -> Message:
+        found = await self._everybody()
+        nodes = sorted(node for node in found if node > asked.after)[:PAGE]
+        return Peers(tuple(PeerRow(found[node][0], found[node][1].load, found[node][1].cores) for node in nodes))
+
+    async def _components(self, sender: Contact, asked: ListComponents) -> Message:
+        everything = await self._agent.machine.blocking(self._holding.jobs.names)
+        names = [name for name in everything if name > asked.after][:PAGE]
+        rows = await self._agent.machine.blocking(lambda: [self._row(name) for name in names])
+        holders = {contact.node: contact for _, contact in rows if contact is not None}
+        described = await self._survey.describe(holders.values())
+        measured = {(node, part.name): part for node, (_, told) in described.items() for part in told.components}
+        return Components(
+            tuple(
+                row if contact is None else replace(row, measured=measured.get((contact.node, row.name)))
+                for row, contact in rows
+            )
+        )
+
+    def _row(self, name: str) -> tuple[ComponentRow, Contact | None]:
+        job = self._holding.jobs.read(name)
+        output = shortened(job.outputs[0]) if job.outputs else ""
+        lease = self._holding.leases.newest(name)
+        if lease is None:
+            return ComponentRow(name, job.operator, output), None
+        is_released = self._holding.leases.beat_of(lease).released is not None
+        return ComponentRow(name, job.operator, output, lease.epoch, lease.holder.name, is_released), lease.holder
+
+    def _events(self) -> Message:
+        now = self._agent.machine.now()
+        last = list(self._holding.events)[-PAGE:]
+        return Events(tuple(EventRow(now - event.at, event.component, shortened(event.what)) for event in last))
+
+    async def _everybody(self) -> dict[str, Described]:
+        """Return all peers that answer: those that host something, and those that this one has met."""
+        machine, holding = self._agent.machine, self._holding
+        names = await machine.blocking(holding.jobs.names)
+        operators = await machine.blocking(lambda: {holding.jobs.read(name).operator for name in names})
+        hosts = await self._survey.hosts_of(operators or {"any"})
+        met = self._discovery.buckets.closest(self._agent.contact.number, _KNOWN)
+        known = {contact.node: contact for contact in (self._agent.contact, *met, *hosts)}
+        return await self._survey.describe(known.values())
+
+    # Moves.
+
+    async def _move(self, sender: Contact, wanted: MoveTo) -> Message:
+        leases = self._holding.leases
+        await self._agent.machine.blocking(lambda: self._holding.jobs.read(wanted.component))
+        lease = await self._agent.machine.blocking(lambda: leases.newest(wanted.component))
+        if lease is None:
+            raise PeerError(f"component={wanted.component!r}: does not run yet")
+        peers = {contact.name: contact for contact, _ in (await self._everybody()).values()}
+        target = peers.get(wanted.peer)
+        if target is None:
+            raise PeerError(f"peer={wanted.peer!r}: does not answer; there are {', '.join(sorted(peers))}")
+        end = await self._migrator.carry_out(Move(wanted.component, lease.holder, target, "ordered by a user"))
+        return Done(end.ok, end.reason)
+
+    async def _remove(self, sender: Contact, wanted: Remove) -> Message:
+        await self._agent.machine.blocking(lambda: self._holding.jobs.remove(wanted.component))
+        return Done()
+
+    async def _drain(self, sender: Contact, wanted: Drain) -> Message:
+        return Drained(tuple(await self._leave()))
+
+
+def _why(ranked: list[Described]) -> str:
+    """Return why the first of some peers is chosen."""
+    (first, told), *others = ranked
+    beside = "".join(f"; {contact.name} {other.load:.2f}" for contact, other in others[:10])
+    return f"peer {first.name} is the least loaded, {told.load:.2f} of its {told.cores:g} cores{beside}"

@@ -1,0 +1,171 @@
+"""One place for the control directories of all queries, so that nobody has to name one for each.
+
+```
+ root/
+   <query id>/
+     query.json            where the checkpoint of the query is, and on which machine
+     copies/<run id>.json  a start of the query on a copy of that checkpoint: refused
+     <operator>/           a control directory (`braided.routing.control`)
+```
+
+Router tasks find the directory of their operator by the query's id, which every task of a batch knows. So one DataFrame
+may be started as many queries, and a checkpoint that is moved finds its directory again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import time
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from braided.errors import ControlError
+from braided.routing.control import ControlDir
+from braided.routing.files import Files, files_at
+
+_NOTE = "query.json"
+# Names of folders come from outside; whatever is no query's id is nobody's to delete.
+_QUERY = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+# What Spark calls a checkpoint that it made itself, and deletes when the query ends.
+_TEMPORARY = re.compile(r"temporary-[0-9a-f-]{36}")
+# A checkpoint that is not at its place may have been moved, and come back to ask for its directory.
+PATIENCE_S = 30 * 86_400
+
+
+class ControlRoot:
+    """The control directories of all queries, by path or fsspec URL. Pickles as its location."""
+
+    def __init__(self, location: str) -> None:
+        self.location = location.rstrip("/") or location
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ControlRoot, (self.location,)
+
+    @property
+    def _files(self) -> Files:
+        return files_at(self.location)
+
+    def check(self) -> None:
+        """See `ControlDir.check`."""
+        self._files.check()
+
+    def directory(self, query: str, operator: str) -> ControlDir:
+        """Return the control directory of an operator of a query."""
+        return ControlDir(f"{self.location}/{query}/{operator}")
+
+    def note(self, query: str, checkpoint: str) -> None:
+        """Write down where a query's checkpoint is."""
+        mine = {"checkpoint": checkpoint, "host": socket.gethostname()}
+        if self._note(query) != mine:
+            self._files.replace(f"{query}/{_NOTE}", json.dumps(mine).encode())
+
+    def notice_start(self, query: str, run: str, checkpoint: str) -> None:
+        """Refuse a run of a query whose checkpoint is a copy: both would change one routing, each by its own rows.
+
+        Where this root lies in the checkpoint, it was copied too, and each has its own.
+        """
+        note = self._note(query)
+        other, mine, here = map(local_folder, (note.get("checkpoint"), checkpoint, self.location))
+        if here is not None and mine is not None and here.absolute().is_relative_to(mine.absolute()):
+            return
+        if note.get("host") != socket.gethostname() or other is None or mine is None or not other.exists():
+            return
+        if not (mine.exists() and mine.samefile(other)):
+            self._files.replace(f"{query}/copies/{run}.json", json.dumps({"of": str(other), "is": str(mine)}).encode())
+
+    def refuse_copy(self, query: str, run: str) -> None:
+        """Raise if a run was found to be on a copy of a checkpoint."""
+        found = _copy(self.location, query, run)
+        if found is not None:
+            raise ControlError(
+                f"control: the checkpoint {found.get('is')!r} is a copy of {found.get('of')!r}, which owns the control "
+                f"directories in {self.location}/{query}; copy the directory of the operator too, and give it as "
+                "control=; or delete the checkpoint that is not needed any more"
+            )
+
+    def queries(self) -> list[str]:
+        """Return the ids of the queries that have directories here."""
+        return sorted(name for name in self._files.names("") if _QUERY.fullmatch(name))
+
+    def forget(self, query: str) -> None:
+        """Delete the directories of a query."""
+        if not _QUERY.fullmatch(query):
+            raise ControlError(f"query={query!r}: not the id of a query, as reports and checkpoints have it")
+        self._files.clear(query)
+
+    def forget_gone(self, *, patience_s: float = 0) -> list[str]:
+        """Delete the directories of queries whose checkpoint is gone; return their ids.
+
+        Only checkpoints on this machine are looked for. One that Spark did not make for itself must have been gone, as
+        far as the directory shows, for `patience_s` seconds.
+        """
+        gone = [query for query in self.queries() if self._is_gone(query, patience_s)]
+        for query in gone:
+            self.forget(query)
+        return gone
+
+    def _is_gone(self, query: str, patience_s: float) -> bool:
+        note = self._note(query)
+        checkpoint = local_folder(note.get("checkpoint"))
+        if note.get("host") != socket.gethostname() or checkpoint is None or checkpoint.exists():
+            return False
+        return bool(_TEMPORARY.fullmatch(checkpoint.name)) or self._is_unused(query, patience_s)
+
+    def _is_unused(self, query: str, patience_s: float) -> bool:
+        folder = local_folder(self.location)
+        if patience_s <= 0 or folder is None:
+            return patience_s <= 0
+        newest = max((_changed(Path(place)) for place, _, _ in os.walk(folder / query)), default=0.0)
+        return time.time() - newest > patience_s
+
+    def _note(self, query: str) -> dict[str, Any]:
+        return _plain(self._files.read(f"{query}/{_NOTE}"))
+
+
+def user_root() -> ControlRoot | None:
+    """Return the root in the user's cache directory; None where the user has no home."""
+    try:
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError:
+        return None
+    return ControlRoot(str(cache.absolute() / "braided" / "control"))
+
+
+def local_folder(location: object) -> Path | None:
+    """Return the path of a location on this machine's file system; None for one elsewhere.
+
+    >>> local_folder("file:/data/check"), local_folder("s3a://bucket/check")
+    (PosixPath('/data/check'), None)
+    """
+    if not isinstance(location, str) or not location:
+        return None
+    if location.startswith("file:"):
+        return Path(unquote(re.sub(r"^file:(//(?=/))?", "", location)))
+    return None if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", location) else Path(location)
+
+
+def _changed(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+@lru_cache(maxsize=256)
+def _copy(location: str, query: str, run: str) -> dict[str, Any] | None:
+    """Return what was noticed when a run started: before its first batch, so once in a process is often enough."""
+    return _plain(files_at(location).read(f"{query}/copies/{run}.json")) or None
+
+
+def _plain(content: bytes | None) -> dict[str, Any]:
+    """Return a note; none that is damaged stops a query, since no row depends on it."""
+    try:
+        value = json.loads(content or b"{}")
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,134 @@
+"""Which control directory an operator has: one that was named, one below a common root, or none, and why none."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+from braided.errors import BraidedError, OptionError
+from braided.routing.control import ControlDir
+from braided.routing.root import PATIENCE_S, ControlRoot, user_root
+from braided.spark.sessions import is_connect
+from braided.specs.spec import Spec
+from braided.typing import Control
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_log = logging.getLogger("braided")
+CONTROL = "spark.braided.control"
+_REACHED = "that the driver and all executors reach"
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """A routing that stays as it is: why, and what is said to a user who may not want that."""
+
+    why: str
+    warning: str = ""
+
+
+def find_control(
+    session: SparkSession, spec: Spec, control: Control, frames: Sequence[DataFrame]
+) -> ControlDir | ControlRoot | Fixed:
+    """Return where an operator's routing tables are, or why its routing is fixed. No directory of its own is made yet.
+
+    Without a word from the user an operator adapts wherever its rows are the same for every routing and a root is at
+    hand: what `spark.braided.control` names, or in local mode the user's cache directory.
+    """
+    if control is False:
+        return Fixed("control=False")
+    if control is not None and control is not True:
+        if not isinstance(control, str | os.PathLike) or not str(control):
+            raise OptionError(f"control={control!r}: write a directory or an fsspec URL {_REACHED}, True or False")
+        return open_control(control)
+    if not frames[0].isStreaming:
+        return Fixed("the inputs are no streams")
+    if control is None:
+        why = _kept(spec)
+        if why is not None:
+            return Fixed(why)
+    setting = str(session.conf.get(CONTROL, "") or "")
+    if setting.lower() == "false" and control is None:
+        return Fixed(f"{CONTROL}=false")
+    if setting.lower() not in ("", "false", "true"):
+        return ControlRoot(_absolute(setting))
+    if not is_connect(session) and str(session.conf.get("spark.master", "")).startswith("local"):
+        return _in_cache(user_root(), required=control is True)
+    if control is True:
+        raise OptionError(f"control=True: set {CONTROL} to a path or an fsspec URL {_REACHED}")
+    todo = f"set {CONTROL} to a path or an fsspec URL {_REACHED}, and it adapts"
+    return Fixed(todo, f"the routing is fixed, so hot keys and hot workers stay where they are; {todo}")
+
+
+def open_control(location: str | os.PathLike[str]) -> ControlDir:
+    """Return the control directory at a path or URL."""
+    return ControlDir(_absolute(location))
+
+
+def forget(query: str | None, root: str | os.PathLike[str] | None) -> list[str]:
+    """See `braided.forget_control`."""
+    found = user_root() if root is None else ControlRoot(_absolute(root))
+    if found is None:
+        raise OptionError(f"root=None: the user has no home directory; give what {CONTROL} names")
+    if query is None:
+        return found.forget_gone()
+    if query not in found.queries():
+        return []
+    found.forget(query)
+    return [query]
+
+
+def warn_if_fixed(fixed: Fixed) -> None:
+    """Tell the user what keeps a routing from adapting, where that is not their own choice; once in a process."""
+    if fixed.warning:
+        _warn(fixed.warning)
+
+
+@cache
+def _warn(message: str) -> None:
+    _log.warning("%s", message)
+
+
+def _absolute(location: str | os.PathLike[str]) -> str:
+    text = str(location)
+    return text if "://" in text else os.path.abspath(text)
+
+
+def _kept(spec: Spec) -> str | None:
+    """Return why an operator does not adapt unless it is told to; None where it does."""
+    if getattr(spec, "memory", None) is not None:
+        return "with a budget the routing decides which rows are kept; control=True lets it adapt"
+    if getattr(spec, "partition", "hash") == "hash":
+        return "partition='hash'"
+    return None
+
+
+def _in_cache(root: ControlRoot | None, *, required: bool) -> ControlRoot | Fixed:
+    """Return the root in the user's cache, if it can be used; directories that nobody needs any more are deleted."""
+    why = "the user has no home directory" if root is None else _usable(root.location)
+    if root is not None and why is None:
+        return root
+    todo = f"{why}; set {CONTROL} to a directory that can be written, and it adapts"
+    if required:
+        raise OptionError(f"control=True: {todo}")
+    return Fixed(todo, f"the routing is fixed, so hot keys and hot workers stay where they are: {todo}")
+
+
+@cache
+def _usable(location: str) -> str | None:
+    """Return why a root cannot be used, None where it can. Looks, and tidies up, once in a process."""
+    root = ControlRoot(location)
+    try:
+        root.check()
+    except BraidedError as error:
+        return str(error)
+    try:
+        root.forget_gone(patience_s=PATIENCE_S)
+    except Exception:  # it is only tidying
+        _log.exception("control directories that nobody needs any more could not be deleted")
+    return None

@@ -1,0 +1,78 @@
+"""`braided.dashboard`: the page of a session's queries, served from its driver."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from braided.errors import OptionError
+from braided.operator.contract import Json
+from braided.spark.watching import Watch
+from braided.ui.events import check_event
+from braided.ui.history import History
+from braided.ui.page import whole_page
+from braided.ui.saved import HistoryWriter
+from braided.ui.server import Server
+from braided.ui.summary import summarize, write_text
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Dashboard:
+    """A page that is served until `close`; it outlives the queries, and the session too. `url` is what to open."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        *,
+        host: str,
+        port: int,
+        token: str | None,
+        redact: bool,
+        history: str | os.PathLike[str] | None,
+    ) -> None:
+        if not hasattr(spark, "_jsparkSession"):
+            raise OptionError(f"spark={type(spark).__name__}: give a SparkSession; Spark Connect has none here")
+        self._history = History()
+        self._writer = None if history is None else HistoryWriter(Path(history))
+        self._server = Server(self._history, host=host, port=port, token=token)
+        self.url = self._server.url
+        self._watch = Watch(spark, self._add, redact=redact)
+        self._watch.begin()
+
+    def _add(self, event: Json) -> None:
+        self._history.add(event)
+        if self._writer is not None:
+            self._writer.add(event)
+
+    def show_fleet(self, peers: Sequence[Json]) -> None:
+        """Show a fleet: of each peer its ``name``, its ``load`` (1 is full), its ``components`` and ``moves``."""
+        self._add(check_event({"event": "fleet", "peers": list(peers)}, "peers"))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write what the page shows now into one HTML file, which fetches nothing."""
+        events = self._history.events()
+        Path(path).write_text(whole_page(events, write_text(summarize(events))), encoding="utf-8")
+
+    def close(self) -> None:
+        """Stop serving and following; the queries go on."""
+        self._watch.end()
+        self._server.close()
+        if self._writer is not None:
+            self._writer.close()
+
+    def __enter__(self) -> Dashboard:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"dashboard at {self.url}"
+
+    def _repr_html_(self) -> str:
+        return f'<a href="{escape(self.url)}" target="_blank" rel="noopener">braided dashboard</a>'

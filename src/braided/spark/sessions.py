@@ -1,0 +1,83 @@
+"""What a session is: classic or Spark Connect, how many tasks it runs at once, and which Python its workers are."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from braided.errors import OptionError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MISSING = "No module named 'braided'"
+_ASKED = "import importlib.util as u; print(u.find_spec('braided') is not None)"
+
+
+def is_connect(of_spark: Any) -> bool:
+    """Whether a session or a DataFrame is Spark Connect's: there is no JVM on this side, and no plan to look at."""
+    return type(of_spark).__module__.startswith("pyspark.sql.connect")
+
+
+def refuse_connect(of_spark: Any, what: str) -> None:
+    """Say what needs a classic session."""
+    if is_connect(of_spark):
+        raise OptionError(f"{what}: Spark Connect shows no plan of a query; use a classic SparkSession for it")
+
+
+def slots_of(session: SparkSession) -> int:
+    """Return how many tasks run at once, as far as the session says."""
+    if not is_connect(session):
+        return int(session.sparkContext.defaultParallelism)
+    given = str(session.conf.get("spark.default.parallelism", "") or "")
+    local = re.match(r"local\[(\d+)", str(session.conf.get("spark.master", "") or ""))
+    return int(given) if given.isdigit() else int(local[1]) if local else os.cpu_count() or 1
+
+
+def check_python(session: SparkSession) -> None:
+    """Refuse workers without this package while one can still say what to set: in a JVM's stack it is hard to find.
+
+    Only in local mode, where the workers' Python is on this machine, and only where it is another than this one.
+    """
+    if is_connect(session):
+        return
+    context = session.sparkContext
+    python = shutil.which(context.pythonExec)
+    if not context.master.startswith("local") or python is None or python == sys.executable:
+        return
+    # What is shipped with the session reaches workers in other ways.
+    if list(context.listFiles) or list(context.listArchives):
+        return
+    if not _has_braided(python, os.environ.get("PYTHONPATH", "")):
+        raise OptionError(
+            f"PYSPARK_PYTHON: Spark's workers would run {python}, which has no braided; set "
+            f"PYSPARK_PYTHON={sys.executable} before the session starts"
+        )
+
+
+def what_to_install(error: object) -> str | None:
+    """Return what to do about a query that failed since its workers have no braided; None for other failures."""
+    if MISSING not in str(error):
+        return None
+    return (
+        "the workers' Python has no braided: install the same version for it on every executor, or name one that has "
+        "it with PYSPARK_PYTHON or spark.pyspark.python, or ship the package with --py-files"
+    )
+
+
+@cache
+def _has_braided(python: str, path: str) -> bool:
+    """Whether another Python finds this package; one that cannot be asked is given the benefit of the doubt."""
+    try:
+        answer = subprocess.run(
+            [python, "-c", _ASKED], capture_output=True, text=True, timeout=30, check=False,
+            env={**os.environ, "PYTHONPATH": path},
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return True
+    return answer.stdout.strip() != "False"

@@ -1,0 +1,202 @@
+"""What a dashboard hears of the queries of a session, as events of a history.
+
+It follows the session's registry, which listens to Spark's progress already, so that an event is converted from the JVM
+once. Batches that ran before it came are read from what Spark remembers of the queries that run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from braided.operator.contract import Json
+from braided.operator.report import Report
+from braided.spark.dataflow import METRIC
+from braided.spark.pictures import lay_out_query
+from braided.spark.registry import Watched, metrics_of, name_of, registry_of
+from braided.ui.events import columns_of
+from braided.ui.tables import describe_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_log = logging.getLogger("braided")
+_HOT_KEYS = 10
+_LETTERS = 200
+_ON_ITS_WAY = 2.0
+# What a report has of a stream for the operator's own sake.
+_INNER = ("trust", "learned", "learner")
+
+
+class Watch:
+    """Turns the events of one session into those of a history, which `add` takes."""
+
+    def __init__(self, spark: SparkSession, add: Callable[[Json], None], *, redact: bool) -> None:
+        self._spark = spark
+        self._registry = registry_of(spark)
+        self._add = add
+        self._redact = redact
+        self._names: dict[str, str] = {}
+        self._batches: dict[str, int] = {}
+        self._tables: dict[tuple[str, str], int] = {}
+        self._queries: dict[str, Any] = {}
+        self._lock = threading.Condition()
+
+    def begin(self) -> None:
+        """Follow, and catch up with the queries that run."""
+        with self._lock:  # what is new waits until what was before is told
+            self._registry.followers.append(self)
+            for query in self._spark.streams.active:
+                for progress in query.recentProgress:
+                    self.progressed(progress, {})
+
+    def end(self) -> None:
+        """Hear of nothing more but what is on its way: Spark tells of the last batch and of the end a little later."""
+        with contextlib.suppress(Exception):  # the session may be gone
+            active = {str(query.runId) for query in self._spark.streams.active}
+            with self._lock:
+                self._lock.wait_for(lambda: self._names.keys() <= active, _ON_ITS_WAY)
+        if self in self._registry.followers:
+            self._registry.followers.remove(self)
+
+    def started(self, event: Any) -> None:
+        """See `Follower`. The query is asked for while it surely runs; what it does is known with its first batch."""
+        run = str(event.runId)
+        self._queries[run] = self._spark.streams.get(str(event.id))
+        self._start(run, str(event.id), event.name, event.timestamp)
+
+    def _start(self, run: str, query: str, name: str | None, timestamp: str) -> None:
+        self._names[run] = name or f"query {query[:8]}"
+        self._add({"event": "started", "query": run, "id": query, "name": self._names[run], "time": _millis(timestamp)})
+
+    def progressed(self, progress: Any, decisions: Mapping[str, Sequence[Json]]) -> None:
+        """See `Follower`."""
+        run = str(progress.runId)
+        with self._lock:
+            if progress.batchId <= self._batches.get(run, -1):
+                return
+            if run not in self._names:
+                self._start(run, str(progress.id), progress.name, progress.timestamp)
+            if run not in self._batches:
+                threading.Thread(target=self._draw, args=(run, str(progress.id)), daemon=True).start()
+            self._batches[run] = progress.batchId
+            metrics = metrics_of(progress)
+            operators = [self._operator(progress, metric, decisions.get(metric, ())) for metric in metrics]
+            self._add(
+                {
+                    "event": "batch",
+                    "query": run,
+                    "batch": progress.batchId,
+                    "time": _millis(progress.timestamp),
+                    "ms": dict(progress.durationMs),
+                    "sources": [
+                        {"name": str(source.description)[:_LETTERS], "rows": source.numInputRows}
+                        for source in progress.sources
+                    ],
+                    "state_bytes": sum(operator.memoryUsedBytes for operator in progress.stateOperators),
+                    "operators": operators,
+                }
+            )
+
+    def ended(self, event: Any) -> None:
+        """See `Follower`."""
+        run = str(event.runId)
+        error = event.exception
+        if error is not None:
+            lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+            error = "failed" if self._redact or not lines else lines[0][:_LETTERS]
+        self._add({"event": "ended", "query": run, "time": round(1000 * time.time()), "error": error})
+        with self._lock:
+            for known in (self._names, self._batches, self._queries):
+                known.pop(run, None)
+            for key in [key for key in self._tables if key[0] == run]:
+                del self._tables[key]
+            self._lock.notify_all()
+
+    def _operator(self, progress: Any, metric: str, decisions: Sequence[Json]) -> Json:
+        """Return what an operator reports, as `Report` has it; add its new table and decisions before."""
+        run = str(progress.runId)
+        work, routed = (
+            [json.loads(text) for text in progress.observedMetrics[f"{METRIC}{metric}:{part}"]["reports"]]
+            for part in ("work", "route")
+        )
+        report = Report.of_workers(name_of(metric), progress.batchId, work)
+        watched = self._registry.find(metric)
+        table = work[0].get("table")
+        if watched is not None and watched.plan.joined is not None and table is not None:
+            decisions = self._change(progress, metric, watched, int(table[0]), decisions)
+        for decision in decisions:
+            told = {name: value for name, value in decision.items() if not (self._redact and name == "value")}
+            self._add({"event": "decision", "query": run, "operator": metric, **told})
+        rows = sum(part["rows"] for part in routed)
+        found = None if watched is None else watched.in_query(str(progress.id))
+        loads = found.controller.loads() if found is not None and found.controller is not None else []
+        return {
+            "operator": metric,
+            "name": name_of(metric),
+            "query": _without_histories(report.query),
+            "streams": [{name: stream[name] for name in stream if name not in _INNER} for stream in report.streams],
+            "workers": columns_of(report.workers),
+            "table": None if table is None else table[0],
+            "copies": round(sum(part["copies"] for part in routed) / rows, 3) if rows else None,
+            "loads": [load["load"] for load in loads],
+            "keys": self._hot_keys(work, routed),
+        }
+
+    def _change(
+        self, progress: Any, metric: str, watched: Watched, version: int, decisions: Sequence[Json]
+    ) -> Sequence[Json]:
+        """Add a table that was not seen yet; with the first one come the decisions that led to it."""
+        run, found = str(progress.runId), watched.in_query(str(progress.id))
+        known = self._tables.get((run, metric))
+        if known != version:
+            self._tables[run, metric] = version
+            table = watched.routing.table if found is None else found.control.table(version)
+            controller = None if found is None or self._redact or watched.routing.redact else found.controller
+            told = describe_table(table, {} if controller is None else controller.labels)
+            self._add({"event": "table", "query": run, "operator": metric, **told})
+        return found.control.decisions() if known is None and found is not None else decisions
+
+    def _hot_keys(self, work: Sequence[Json], routed: Sequence[Json]) -> list[Json]:
+        """Return the heaviest keys of a batch: rows of the first stream, of the others, and results."""
+        counts: dict[str, list[float]] = {}
+        labels: dict[str, str] = {}
+        for report in routed:
+            for key, weight in report.get("keys") or ():
+                counts.setdefault(key, [0, 0, 0])[min(report["side"], 1)] += weight
+            labels |= report.get("labels") or {}
+        for report in work:
+            for key, weight in (report.get("load") or {}).get("keys", ()):
+                counts.setdefault(key, [0, 0, 0])[2] += weight
+        heaviest = sorted(counts, key=lambda key: -sum(counts[key]))[:_HOT_KEYS]
+        shown = {} if self._redact else labels
+        return [{"key": key, "label": shown.get(key), "counts": counts[key]} for key in heaviest]
+
+    def _draw(self, run: str, query: str) -> None:
+        """Add the picture of a query; it walks the plan in the JVM, so it has a thread of its own."""
+        try:
+            handle = self._queries.get(run) or self._spark.streams.get(query)
+            if handle is not None:
+                self._add({"event": "graph", "query": run, **lay_out_query(handle, self._registry)})
+        except Exception as error:
+            _log.info("no picture of query %s: %s", query, error)
+
+
+def _without_histories(query: Json) -> Json:
+    """Return what is said of a query without what detectors tell of earlier batches: the history has those."""
+    detectors = [
+        {name: value for name, value in one.items() if not name.endswith("history")}
+        for one in query.get("detectors", ())
+    ]
+    return {**query, "detectors": detectors} if detectors else query
+
+
+def _millis(timestamp: str) -> int:
+    """Return the milliseconds since 1970 of a moment as Spark writes it."""
+    return round(1000 * datetime.fromisoformat(timestamp).timestamp())

@@ -1,0 +1,226 @@
+// What the page shows of a run, section by section. A model has the run's batches, the chosen one (`at`) and operator.
+"use strict";
+
+const seconds = (batch) => Math.max(1, batch.ms.triggerExecution ?? 0) / 1000;
+const sum = (values) => (values || []).reduce((total, value) => total + (value || 0), 0);
+const partOf = (model, batch) => batch.operators.find((part) => part.operator === model.operator) ?? null;
+const workersOf = (part) => part?.workers?.worker ?? [];
+const last = (part, name) => part?.workers?.last?.[name] ?? [];
+const streamsOf = (model) => model.newest?.streams ?? [];
+const streamAt = (model, batch, number) => partOf(model, batch)?.streams[number];
+const rowsOf = (model, batch) => {
+  const part = partOf(model, batch);
+  return part ? sum(part.streams.map((stream) => stream.last_rows)) : sum(batch.sources.map((source) => source.rows));
+};
+const keyName = (key) => key.label ?? `#${key.key.slice(0, 8)}`;
+// Spark's names for the parts of a batch, the largest first.
+const PHASES = ["addBatch", "queryPlanning", "latestOffset", "getBatch", "walCommit", "commitOffsets", "commitBatch"];
+const BUCKET_ROWS = 32;
+
+function facts(place, model) {
+  const batch = model.at, part = model.part, shares = part?.workers?.share ?? [];
+  const found = [
+    ["rows a second", short(rowsOf(model, batch) / seconds(batch))],
+    ["batch", `${seconds(batch).toFixed(2)} s`],
+    ["state", bytes(part ? sum(last(part, "stored_bytes")) : batch.state_bytes ?? 0)],
+  ];
+  if (part) {
+    found.splice(1, 0, ["results a second", short(sum(last(part, "results")) / seconds(batch))]);
+    found.push(["results in all", count(part.query.results)], ["late rows", count(sum(part.streams.map((stream) => stream.late)))]);
+    if (shares.length > 1) found.push(["busiest worker", `${Math.max(...shares).toFixed(2)} of the mean`]);
+    if (part.copies) found.push(["copies a row", part.copies.toFixed(2)]);
+    if (part.query.recall !== undefined) found.push(["recall", recall(part.query.recall)]);
+    if (part.query.matches !== undefined) found.push(["matches", count(part.query.matches)], ["open matches", count(part.query.open_matches)]);
+  }
+  place.append(html("dl", {}, found.map(([name, value]) => html("div", {}, [html("dt", {}, name), html("dd", {}, value)]))));
+}
+
+const recall = (value) => (value === null || value === undefined ? "-" : `${(100 * value).toFixed(1)}%`);
+
+function rates(place, model) {
+  const streams = streamsOf(model);
+  const series = streams.length
+    ? streams.map((stream, at) => [stream.name, (batch) => rate(streamAt(model, batch, at)?.last_rows, batch)])
+    : (model.at.sources || []).map((source, at) => [`source ${at + 1}`, (batch) => rate(batch.sources[at]?.rows, batch)]);
+  if (streams.length) series.push(["results", (batch) => rate(partOf(model, batch) ? sum(last(partOf(model, batch), "results")) : null, batch)]);
+  lines(place, model, series);
+}
+const rate = (rows, batch) => (rows === null || rows === undefined ? null : rows / seconds(batch));
+
+function times(place, model) {
+  const names = PHASES.filter((name) => model.batches.some((batch) => batch.ms[name] > 0));
+  stacks(place, model, names, (batch, name) => (batch.ms[name] || 0) / 1000, { show: (value) => `${+value.toFixed(2)} s` });
+}
+
+function bars(place, model) {
+  const part = model.part, rows = last(part, "rows"), results = last(part, "results"), width = Math.max(280, place.clientWidth - 32);
+  const mean = (sum(rows) + sum(results)) / Math.max(1, rows.length) || 1;
+  const most = Math.max(1, ...rows.map((value, at) => (value + results[at]) / mean));
+  const left = 72, right = 52, unit = (width - left - right) / most, thick = rows.length > 24 ? 10 : 18, gap = thick / 2;
+  const height = rows.length * (thick + gap) + 8;
+  const parts = rows.flatMap((value, at) => {
+    const y = at * (thick + gap) + 4, share = (value + results[at]) / mean;
+    return [
+      svg("text", { x: 0, y: y + thick / 2 + 4 }, `worker ${workersOf(part)[at]}`),
+      svg("rect", { class: `fill ${colorOf(at)}`, x: left, y, width: (value / mean) * unit, height: thick }, svg("title", {}, `${count(value)} rows`)),
+      svg("rect", { class: `fill pale ${colorOf(at)}`, x: left + (value / mean) * unit, y, width: (results[at] / mean) * unit, height: thick }, svg("title", {}, `${count(results[at])} results`)),
+      svg("text", { class: "strong", x: left + share * unit + 6, y: y + thick / 2 + 4 }, share.toFixed(2)),
+    ];
+  });
+  parts.push(svg("path", { class: "mean", d: `M${left + unit} 0V${height}` }));
+  const label = rows.map((value, at) => `worker ${workersOf(part)[at]}: ${((value + results[at]) / mean).toFixed(2)} of the mean`).join("; ");
+  place.append(svg("svg", { class: "chart", id: "bars", viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-label": label }, parts));
+  const columns = ["rows", "results", "cpu_ms", "stored_rows", "stored_bytes"];
+  place.append(html("details", {}, [html("summary", {}, "Numbers"), table(`Workers in batch ${model.at.batch}`,
+    ["worker", "rows", "results", "CPU ms", "stored rows", "stored bytes", "load now", "5 batches", "15 batches"],
+    workersOf(part).map((worker, at) => [worker, ...columns.map((name) => count(last(part, name)[at])), ...[0, 1, 2].map((span) => part.loads?.[at]?.[span]?.toFixed(2) ?? "-")]))]));
+}
+
+function heat(place, model) {
+  const workers = workersOf(model.newest), colors = ["--cold", "--even", "--hot"].map(css);
+  const shares = model.batches.map((batch) => partOf(model, batch)?.workers?.share ?? []);
+  // Nothing to the mean in one colour, and on to twice the mean in another.
+  const color = (column, row) => {
+    const share = shares[column][row];
+    if (share === undefined) return null;
+    return share <= 1 ? blend(colors[0], colors[1], share) : blend(colors[1], colors[2], Math.min(1, share - 1));
+  };
+  const label = `Shares of ${workers.length} workers in batches ${model.batches[0].batch} to ${model.batches[model.batches.length - 1].batch}; the largest of the last batch is ${Math.max(0, ...shares[shares.length - 1]).toFixed(2)} of the mean`;
+  cells(place, shares.length, workers.length, color, { height: Math.min(320, Math.max(60, workers.length * 18)), label });
+  place.append(html("p", {}, `Batch ${model.batches[0].batch} at the left, ${model.batches[model.batches.length - 1].batch} at the right; worker 0 at the top.`));
+}
+
+function groups(place, model) {
+  const routing = model.table, owned = new Map();
+  for (const owner of routing.owners) owned.set(owner, (owned.get(owner) || 0) + 1);
+  const told = [...owned].sort(([a], [b]) => a - b).map(([owner, many]) => (owner < 0 ? `${many} on grids` : `worker ${owner}: ${many}`)).join(", ");
+  place.append(html("p", {}, `Scheme ${routing.scheme}, table ${routing.version}: ${routing.in_use.length} of ${routing.workers} workers in use` + (routing.moving ? `, ${routing.moving} buckets still probe where they were.` : ".")));
+  if (routing.owners.length) {
+    const colors = Array.from({ length: COLORS }, (_, at) => css(`--w${at}`)), columns = Math.ceil(routing.owners.length / BUCKET_ROWS);
+    cells(place, columns, BUCKET_ROWS, (column, row) => {
+      const owner = routing.owners[column * BUCKET_ROWS + row];
+      return owner === undefined ? null : owner < 0 ? css("--ink") : colors[owner % COLORS];
+    }, { height: 128, label: `Buckets of keys and their workers. ${told}` });
+    place.append(html("p", {}, `${routing.owners.length} buckets, each in its worker's colour. ${told}.`));
+  }
+  place.append(html("div", { class: "grids" }, routing.grids.map(gridTable)));
+}
+
+function gridTable(grid) {
+  const heights = grid.columns.map((column) => column.length), rows = Math.max(...heights);
+  const even = heights.every((height) => height === rows);
+  const shape = even ? `${rows} x ${heights.length}` : heights.join("+");
+  const what = grid.key === null ? "All rows" : `Hot key ${keyName(grid)}`;
+  return html("table", {}, [
+    html("caption", {}, `${what}: grid ${shape}`),
+    html("tbody", {}, Array.from({ length: rows }, (_, row) => html("tr", {}, grid.columns.map((column) => (row < column.length
+      ? html("td", { class: `cell fill ${colorOf(column[row])}`, title: `worker ${column[row]}` }, column[row]) : html("td")))))),
+  ]);
+}
+
+function hotKeys(place, model) {
+  const total = sum(last(model.part, "rows")) + sum(last(model.part, "results")) || 1, fair = total / Math.max(1, workersOf(model.part).length);
+  const spread = new Map((model.table?.grids ?? []).map((grid) => [grid.key, grid]));
+  const grid = (key) => (spread.has(key.key) ? spread.get(key.key).columns.map((column) => column.length).join("+") + " workers" : "");
+  const heavy = model.part.keys.filter((key, at) => at < 3 || sum(key.counts) > 0.01 * fair);
+  place.append(table(`The heaviest keys of batch ${model.at.batch}; a worker's fair share is ${short(fair)} rows and results`,
+    ["key", "first stream", "others", "results", "of a fair share", "grid"],
+    heavy.map((key) => [keyName(key), ...key.counts.map(count), (sum(key.counts) / fair).toFixed(2), grid(key)])));
+}
+
+function decisions(place, model) {
+  place.append(html("ol", { class: "decisions" }, model.decisions.slice().reverse().map((made) => html("li", {}, [
+    html("button", { type: "button", onclick: () => model.choose(made.batch) }, `batch ${made.batch}`),
+    html("strong", {}, [made.action, made.value ?? (made.key ? `#${made.key.slice(0, 8)}` : ""), made.grid ? `grid ${made.grid}` : "", made.buckets ? `${made.buckets} buckets` : ""].filter(Boolean).join(" ")),
+    `: ${made.reason}`,
+  ]))));
+}
+
+function time(place, model) {
+  const streams = streamsOf(model);
+  place.append(html("h3", {}, "Lateness (K)"));
+  lines(place, model, streams.map((stream, at) => [stream.name, (batch) => streamAt(model, batch, at)?.lateness]), { show: duration, height: 150 });
+  if (streams.some((stream) => stream.late)) {
+    place.append(html("h3", {}, "Rows later than that, in all"));
+    lines(place, model, streams.map((stream, at) => [stream.name, (batch) => streamAt(model, batch, at)?.late]), { height: 150 });
+  }
+  place.append(table(`Streams after batch ${model.at.batch}`, ["stream", "lateness", "rows", "late", "waiting", "quarantined", "given up", "clock"],
+    model.part.streams.map((stream) => [stream.name, duration(stream.lateness), ...["rows", "late", "waiting", "quarantined", "given_up"].map((name) => count(stream[name])), moment(stream.clock)])));
+  const detectors = model.part.query.detectors ?? [];
+  if (detectors.length) {
+    place.append(html("h3", {}, "Detectors: how much earlier than its trigger an event may be dated (D)"));
+    lines(place, model, detectors.map((one, at) => [one.name, (batch) => partOf(model, batch)?.query.detectors?.[at]?.delay]), { show: duration, height: 150 });
+    place.append(table("Events, and how long after the streams a detector sees them", ["detector", "events", "late", "waiting", "delay (D)", "behind"],
+      detectors.map((one) => [one.name, count(one.events), count(one.late), count(one.waiting), duration(one.delay), duration(one.behind)])));
+  }
+}
+
+function memory(place, model) {
+  const workers = workersOf(model.newest);
+  const series = workers.length <= COLORS
+    ? workers.map((worker, at) => [`worker ${worker}`, (batch) => last(partOf(model, batch), "stored_bytes")[at]])
+    : [["all workers", (batch) => sum(last(partOf(model, batch), "stored_bytes"))], ["largest", (batch) => Math.max(0, ...last(partOf(model, batch), "stored_bytes"))]];
+  lines(place, model, series, { show: bytes });
+}
+
+function recalls(place, model) {
+  lines(place, model, [["in all", (batch) => partOf(model, batch)?.query.recall], ["recently", (batch) => partOf(model, batch)?.query.recent_recall]], { show: recall });
+  const totals = model.part.workers.total ?? {}, names = ["evicted", "refused", "shed", "too_large"].filter((name) => name in totals);
+  if (names.length) place.append(table("Rows that had to give way", names.map((name) => name.replace("_", " ")), [names.map((name) => count(sum(totals[name])))]));
+}
+
+function matches(place, model) {
+  lines(place, model, [["matches", (batch) => partOf(model, batch)?.query.matches], ["open", (batch) => partOf(model, batch)?.query.open_matches]]);
+}
+
+function graph(place, model) {
+  const { boxes, arrows } = model.run.graph;
+  const width = Math.max(...boxes.map((box) => box.x + box.width)) + 12, height = Math.max(...boxes.map((box) => box.y + box.height)) + 12;
+  const told = [], parts = [];
+  for (const [from, to] of arrows) {
+    const a = boxes[from], b = boxes[to], x1 = a.x + a.width, y1 = a.y + a.height / 2, y2 = b.y + b.height / 2, middle = (x1 + b.x) / 2;
+    parts.push(svg("path", { class: "arrow", d: `M${x1} ${y1}C${middle} ${y1} ${middle} ${y2} ${b.x - 7} ${y2}` }), svg("path", { class: "head", d: `M${b.x - 8} ${y2 - 4}L${b.x} ${y2}L${b.x - 8} ${y2 + 4}z` }));
+    const label = flow(model, boxes, arrows, from, to);
+    if (label) parts.push(svg("text", { class: "mid strong", x: middle, y: (y1 + y2) / 2 - 6 }, label));
+    told.push(`${a.title} to ${b.title}${label ? ` at ${label}` : ""}`);
+  }
+  for (const box of boxes) {
+    parts.push(svg("rect", { class: `box ${box.kind}`, x: box.x, y: box.y, width: box.width, height: box.height, rx: 7 }), svg("text", { class: "strong", x: box.x + 10, y: box.y + 22 }, box.title));
+    box.lines.forEach((line, at) => parts.push(svg("text", { x: box.x + 10, y: box.y + 39 + 17 * at }, line)));
+  }
+  place.append(svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": told.join("; ") }, parts));
+}
+
+// Rows a second on an arrow: a stream into an operator of ours, or its results out of it.
+function flow(model, boxes, arrows, from, to) {
+  const into = model.at.operators.find((part) => part.operator === boxes[to].operator), outOf = model.at.operators.find((part) => part.operator === boxes[from].operator);
+  if (into && boxes[to].operator) {
+    const inputs = arrows.filter(([, target]) => target === to);
+    const at = inputs.findIndex(([source]) => source === from);
+    return inputs.length === into.streams.length ? `${short(into.streams[at].last_rows / seconds(model.at))}/s` : "";
+  }
+  return outOf && boxes[from].operator ? `${short(sum(last(outOf, "results")) / seconds(model.at))}/s` : "";
+}
+
+function fleet(place, model) {
+  place.append(table("Peers, what they host, and how loaded they are", ["peer", "load", "components", "moves"],
+    model.fleet.map((peer) => [peer.name ?? "", peer.load === undefined || peer.load === null ? "-" : Number(peer.load).toFixed(2), (peer.components ?? []).join(", "), (peer.moves ?? []).join(", ")])));
+}
+
+const ours = (model) => model.part !== null;
+const SECTIONS = [
+  { id: "facts", title: "The chosen batch", wide: true, shown: (model) => model.at, draw: facts },
+  { id: "rates", title: "Rows a second", words: "Per stream, and results. Triangles are decisions of the routing; click to choose a batch.", shown: (model) => model.at, draw: rates },
+  { id: "times", title: "Batch times", words: "Seconds, and where they go. addBatch is the work itself.", shown: (model) => model.at, draw: times },
+  { id: "workers", title: "Workers", words: "Rows (dark) and results (pale) of each in the chosen batch. The dashed line is the mean.", shown: (model) => ours(model) && workersOf(model.part).length, draw: bars },
+  { id: "heat", title: "Workers over time", words: "The share of each worker: pale is idle, the middle colour is the mean, the strong one twice the mean.", shown: (model) => ours(model) && workersOf(model.newest).length, draw: heat },
+  { id: "decisions", title: "Decisions", words: "What the routing changed after a batch, and why. Newest first.", shown: (model) => model.decisions.length, draw: decisions },
+  { id: "keys", title: "Hot keys", shown: (model) => ours(model) && model.part.keys.length, draw: hotKeys },
+  { id: "groups", title: "Key groups and grids", shown: (model) => model.table, draw: groups },
+  { id: "time", title: "Time and lateness", shown: (model) => ours(model) && streamsOf(model).length, draw: time },
+  { id: "memory", title: "Memory", words: "Bytes of state.", shown: (model) => ours(model) && workersOf(model.newest).length, draw: memory },
+  { id: "recall", title: "Recall", words: "The share of the exact result that the budget leaves, estimated.", shown: (model) => ours(model) && model.part.query.recall !== undefined, draw: recalls },
+  { id: "matches", title: "Matches", words: "Matches in all, and those that may still become one.", shown: (model) => ours(model) && model.part.query.matches !== undefined, draw: matches },
+  { id: "graph", title: "The compiled query", words: "Rows a second of the chosen batch on the arrows.", wide: true, shown: (model) => model.at && model.run.graph, draw: graph },
+  { id: "fleet", title: "Fleet", wide: true, shown: (model) => model.fleet.length, draw: fleet },
+];

@@ -1,0 +1,102 @@
+"""The events that a history consists of: plain JSON objects, checked wherever they come from a file.
+
+```
+ started   a run of a query: its name and time
+ graph     the compiled query as placed boxes
+ table     a routing table: workers in use, owners of the buckets, grids
+ batch     times, rows, and what every operator reports, with workers as columns
+ decision  what the routing decided after a batch, and why
+ ended     the end of the run, with the first line of its error if it failed
+ fleet     the peers, what they host and how loaded they are; replaces the one before
+```
+
+All but ``fleet`` name their run in ``query``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from braided.errors import HistoryError
+from braided.operator.contract import Json
+from braided.operator.report import Report
+
+_NUMBER = (int, float)
+# What an event must have: the type, or the types, of each field.
+_FIELDS: Mapping[str, Mapping[str, type | tuple[type, ...]]] = {
+    "started": {"query": str, "name": str, "time": _NUMBER},
+    "graph": {"query": str, "boxes": list, "arrows": list},
+    "table": {
+        "query": str, "operator": str, "version": int, "scheme": str, "workers": int, "in_use": list, "owners": list,
+        "grids": list,
+    },
+    "batch": {"query": str, "batch": int, "time": _NUMBER, "ms": dict, "sources": list, "operators": list},
+    "decision": {"query": str, "operator": str, "batch": int, "action": str, "reason": str},
+    "ended": {"query": str, "time": _NUMBER},
+    "fleet": {"peers": list},
+}  # fmt: skip
+# Those of the objects in a list of an event.
+_PARTS: Mapping[tuple[str, str], Mapping[str, type | tuple[type, ...]]] = {
+    ("batch", "operators"): {
+        "operator": str, "name": str, "query": dict, "streams": list, "workers": dict, "keys": list,
+    },
+    ("batch", "sources"): {"name": str, "rows": _NUMBER},
+    ("table", "grids"): {"key": (str, type(None)), "label": (str, type(None)), "columns": list},
+    ("graph", "boxes"): {"title": str, "kind": str, "lines": list, "x": _NUMBER, "y": _NUMBER},
+    ("fleet", "peers"): {"name": str},
+}  # fmt: skip
+
+
+def check_event(event: Any, where: str) -> Json:
+    """Return an event that has all its fields, or raise; `where` names its place in the message."""
+    if not isinstance(event, dict) or event.get("event") not in _FIELDS:
+        raise HistoryError(f"{where}: is no event of a history of braided; name a file that braided wrote")
+    kind = event["event"]
+    _check_fields(event, _FIELDS[kind], f"{where}: {kind}")
+    for (owner, name), fields in _PARTS.items():
+        for part in event[name] if owner == kind else ():
+            _check_fields(part, fields, f"{where}: {kind}.{name}")
+    if kind == "batch":
+        for operator in event["operators"]:
+            report_of(operator, event["batch"], where)
+    return event
+
+
+def _check_fields(found: Any, fields: Mapping[str, type | tuple[type, ...]], where: str) -> None:
+    for name, kind in fields.items():
+        if not isinstance(found, dict) or not isinstance(found.get(name), kind):
+            raise HistoryError(f"{where}.{name}: is missing or damaged; restore the file from a copy")
+
+
+def columns_of(workers: list[Json]) -> Json:
+    """Return the workers of a report as columns, which take a third of the text.
+
+    >>> columns_of([{"worker": 0, "share": 1.5, "last": {"rows": 3}}, {"worker": 1, "share": 0.5, "last": {"rows": 1}}])
+    {'worker': [0, 1], 'share': [1.5, 0.5], 'last': {'rows': [3, 1]}}
+    """
+    first = workers[0] if workers else {}
+    return {
+        name: columns_of([worker[name] for worker in workers])
+        if isinstance(value, dict)
+        else [worker.get(name) for worker in workers]
+        for name, value in first.items()
+    }
+
+
+def rows_of(columns: Json) -> list[Json]:
+    """Undo `columns_of`."""
+    parts = {name: rows_of(column) if isinstance(column, dict) else column for name, column in columns.items()}
+    if len({len(part) for part in parts.values()}) > 1:
+        raise HistoryError("workers: the columns differ in length; restore the file from a copy")
+    return [dict(zip(parts, row, strict=True)) for row in zip(*parts.values(), strict=True)]
+
+
+def report_of(operator: Json, batch: int, where: str = "history") -> Report:
+    """Return what an operator reported in a batch, as `braided.report` would have; without its routing."""
+    try:
+        report = Report({**operator["query"], "batch": batch}, operator["streams"], rows_of(operator["workers"]))
+        str(report)
+    except (KeyError, TypeError, ValueError) as error:
+        raise HistoryError(f"{where}: the report of {operator['name']!r} is damaged; restore the file") from error
+    return report

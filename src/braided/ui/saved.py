@@ -1,0 +1,135 @@
+"""Histories in files: a line of JSON an event, for reports of finished runs and for watching from another process.
+
+```
+ DIR/history.jsonl     the newest events
+ DIR/history.1.jsonl   those before, once the file has grown to `LARGEST`; what was before them is gone
+```
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from braided.errors import HistoryError
+from braided.operator.contract import Json
+from braided.ui.events import check_event
+
+NAME, BEFORE = "history.jsonl", "history.1.jsonl"
+LARGEST = 64 << 20
+_LONGEST_LINE = 8 << 20
+
+
+class HistoryWriter:
+    """Appends events to the history of a directory, which is made if there is none."""
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            _mend(folder / NAME)
+            self._file = (folder / NAME).open("ab")
+        except OSError as error:
+            raise HistoryError(f"history={str(folder)!r}: {error.strerror}; name a directory to write to") from error
+        self._folder = folder
+        self._kept: dict[tuple[str, str, str], bytes] = {}
+        self._lock = threading.Lock()
+
+    def add(self, event: Json) -> None:
+        """Append an event; what is not about a batch is written again into a new file, which must stand alone."""
+        line = json.dumps(event, separators=(",", ":")).encode() + b"\n"
+        with self._lock:
+            if self._file.closed:
+                return
+            if self._file.tell() + len(line) > LARGEST:
+                self._turn()
+            self._file.write(line)
+            self._file.flush()
+            run = event.get("query", "")
+            if event["event"] in ("started", "graph", "table"):
+                self._kept[run, event["event"], event.get("operator", "")] = line
+            elif event["event"] == "ended":
+                self._kept = {key: kept for key, kept in self._kept.items() if key[0] != run}
+
+    def _turn(self) -> None:
+        self._file.close()
+        (self._folder / NAME).replace(self._folder / BEFORE)
+        self._file = (self._folder / NAME).open("ab")
+        self._file.writelines(self._kept.values())
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            self._file.close()
+
+
+def _mend(path: Path) -> None:
+    """Cut off a line that a process which was killed did not finish."""
+    if not path.exists():
+        return
+    with path.open("r+b") as file:
+        size = file.seek(0, os.SEEK_END)
+        start = file.seek(max(0, size - _LONGEST_LINE))
+        file.truncate(start + file.read().rfind(b"\n") + 1)
+
+
+class HistoryReader:
+    """Reads the events of a file, or of a directory's history, and later those that were appended since."""
+
+    def __init__(self, path: Path) -> None:
+        folder = path if path.is_dir() else path.parent
+        self._path = path / NAME if path.is_dir() else path
+        before = folder / BEFORE
+        self._waiting = [before] if self._path.name == NAME and before.exists() else []
+        self._inode = self._at = self._line = 0
+        if not self._path.is_file():
+            raise HistoryError(
+                f"{str(path)!r}: has no history; run the query with `braided run --history DIR`, or with "
+                "braided.dashboard(spark, history=DIR), and name that directory"
+            )
+
+    def read(self) -> Iterator[Json]:
+        """Yield the events that were not read yet; a line that is still being written is left for later."""
+        while self._waiting:
+            path = self._waiting.pop()
+            with path.open("rb") as file:
+                yield from self._lines(file, path)
+        try:
+            with self._path.open("rb") as file:
+                inode = os.fstat(file.fileno()).st_ino
+                if self._inode not in (0, inode):
+                    yield from self._rest()
+                if self._inode != inode:
+                    self._inode, self._at, self._line = inode, 0, 0
+                file.seek(self._at)
+                yield from self._lines(file, self._path)
+                self._at = file.tell()
+        except OSError as error:
+            raise HistoryError(f"{str(self._path)!r}: {error.strerror}") from error
+
+    def _rest(self) -> Iterator[Json]:
+        """Yield what was left in the file that is now the one before."""
+        before = self._path.with_name(BEFORE)
+        if before.exists():
+            with before.open("rb") as file:
+                if os.fstat(file.fileno()).st_ino == self._inode:
+                    file.seek(self._at)
+                    yield from self._lines(file, before)
+
+    def _lines(self, file: BinaryIO, path: Path) -> Iterator[Json]:
+        while line := file.readline(_LONGEST_LINE):
+            if not line.endswith(b"\n"):
+                if len(line) >= _LONGEST_LINE:
+                    raise HistoryError(f"{path.name}, line {self._line + 1}: is too long for a history of braided")
+                file.seek(-len(line), 1)
+                return
+            self._line += 1
+            where = f"{path.name}, line {self._line}"
+            try:
+                event = json.loads(line)
+            except ValueError as error:
+                raise HistoryError(f"{where}: is no JSON; name a file that braided wrote") from error
+            yield check_event(event, where)

@@ -1,0 +1,52 @@
+"""Routing tables as plain JSON, and what a control directory tells of an adaptive join without its query."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from braided.operator.contract import Json
+from braided.routing.control import ControlDir
+from braided.routing.table import BUCKETS, GRIDS, RoutingTable
+
+
+def describe_table(table: RoutingTable, labels: Mapping[int, str]) -> Json:
+    """Return a table with each bucket's worker (-1: on a grid), and its grids by their columns."""
+    owners = table.owner.tolist()
+    grids = []
+    for at, key in enumerate(table.key_hashes.tolist()):
+        number = int(table.live[BUCKETS + at, 0])
+        if number >= GRIDS:
+            columns = [list(column) for column in table.grids[number].columns]
+            grids.append({"key": f"{key:016x}", "label": labels.get(key), "columns": columns})
+    if owners[0] >= GRIDS:
+        grids.append({"key": None, "label": None, "columns": [list(c) for c in table.grids[owners[0]].columns]})
+        owners = []
+    return {
+        "version": table.version,
+        "scheme": table.scheme,
+        "workers": table.workers,
+        "in_use": list(table.in_use),
+        "moving": int((table.live[:BUCKETS, 1] >= 0).sum()),
+        "owners": [owner if owner < GRIDS else -1 for owner in owners],
+        "grids": grids,
+    }
+
+
+def is_control(path: Path) -> bool:
+    """Whether a directory is the control directory of a join."""
+    return (path / "tables").is_dir()
+
+
+def control_events(path: Path) -> list[Json]:
+    """Return the newest table and the last decisions of a control directory, as events."""
+    control = ControlDir(str(path))
+    run = {"query": control.owner() or "none"}
+    table, decisions = control.newest(), control.decisions()
+    labels = {int(made["key"], 16): str(made["value"]) for made in decisions if "key" in made and "value" in made}
+    operator = {**run, "operator": path.name}
+    return [
+        {"event": "started", **run, "name": path.name, "time": 0},
+        {"event": "table", **operator, **describe_table(table, labels)},
+        *({"event": "decision", **operator, **made} for made in decisions),
+    ]

@@ -1,0 +1,87 @@
+"""A client of Spark Connect, run as a process of its own with a server that it starts; see `slow/test_connect.py`.
+
+It joins two folders with and without a control directory, and writes down what it got and what it was told.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import braided
+
+DDL = "k long, ts timestamp, id long"
+
+
+def main(root: Path) -> None:
+    """Answer into the file `answers.json`."""
+    from pyspark.sql import SparkSession
+    from routing_cases import RandomController
+
+    from braided.spark.registry import registry_of
+
+    said = io.StringIO()
+    logging.basicConfig(stream=said, level=logging.WARNING)
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    spark = (
+        SparkSession.builder.remote("local[2]")
+        .config(map=braided.SPARK_CONF)
+        .config("spark.sql.shuffle.partitions", "4")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.ui.enabled", "false")
+        .getOrCreate()
+    )
+    registry_of(spark).make_controller = RandomController  # type: ignore[assignment]
+    left, right = (
+        spark.readStream.schema(DDL).option("maxFilesPerTrigger", 1).parquet(str(root / side))
+        for side in ("left", "right")
+    )
+    options: dict[str, Any] = {"on": "k", "time": "ts", "within": "10 seconds", "lateness": "5 seconds"}
+    answers: dict[str, Any] = {}
+    for name, control in (("fixed", None), ("adapts", str(root / "control"))):
+        joined = braided.join(left, right, **options, name=name, control=control)
+        shown = io.StringIO()
+        with contextlib.redirect_stdout(shown):
+            braided.explain(joined)
+        query = (
+            joined.writeStream.format("parquet")
+            .option("checkpointLocation", str(root / f"check-{name}"))
+            .trigger(availableNow=True)
+            .start(str(root / name))
+        )
+        query.awaitTermination()
+        rows = spark.read.parquet(str(root / name)).select("id", "id_right").collect()
+        report = braided.report(query, name).to_dict()
+        answers[name] = {"rows": [tuple(row) for row in rows], "explained": shown.getvalue(), "report": report}
+    ordered = braided.order(left, time="ts", key="k", lateness="5 seconds")
+    query = ordered.writeStream.format("parquet").option("checkpointLocation", str(root / "check-ordered"))
+    query.trigger(availableNow=True).start(str(root / "ordered")).awaitTermination()
+    answers["ordered"] = spark.read.parquet(str(root / "ordered")).where("not late").count()
+    marked = left.withWatermark("ts", "5 seconds")
+    answers["columns"] = braided.join(marked, right, on="k", time="ts", within="10 seconds").columns
+    answers["refused"] = []
+    attempts: list[Callable[[], Any]] = [
+        lambda: braided.sql(spark, "SELECT 1", {"left": left}),
+        lambda: braided.write_files(left, root / "topic", checkpoint=root / "check-topic"),
+    ]
+    for refused in attempts:
+        try:
+            refused()
+        except braided.OptionError as error:
+            answers["refused"].append(str(error))
+    answers["said"] = said.getvalue()
+    (root / "answers.json").write_text(json.dumps(answers))
+    spark.stop()
+    # The server that was started lives in a JVM of this process, which waits for it.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,196 @@
+"""A fleet of real peers: processes with a Spark application each, streams that are written meanwhile, and faults."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pyarrow as pa
+from streams import SECOND, UTC, write_batch
+
+from braided.direct.topic import Topic
+from braided.errors import BraidedError
+from braided.peers.client import Fleet
+
+TESTS = Path(__file__).parent
+JOIN = """
+name = "hits"
+operator = "join.window.phone"
+checkpoint = "{0}/checkpoints/hits"
+trigger = "500 milliseconds"
+[sources.calls]
+path = "{0}/calls"
+[sources.alerts]
+path = "{0}/alerts"
+[[steps]]
+name = "hits"
+sql = '''SELECT c.phone, c.id, a.id AS alert FROM calls c JOIN alerts a ON c.phone = a.phone
+AND a.ts BETWEEN c.ts - INTERVAL 10 SECONDS AND c.ts + INTERVAL 10 SECONDS'''
+options = {{ control = "{0}/control" }}
+[sink]
+format = "topic"
+path = "{0}/hits"
+[spark]
+"spark.sql.session.timeZone" = "UTC"
+"""
+COUNTS = """
+name = "counts"
+operator = "window.calls"
+checkpoint = "{0}/checkpoints/counts"
+trigger = "500 milliseconds"
+[sources.calls]
+path = "{0}/calls"
+time = "ts"
+watermark = "5 seconds"
+[[steps]]
+name = "counts"
+python = "fleet_steps:count_calls"
+inputs = ["calls"]
+[sink]
+format = "topic"
+path = "{0}/counts"
+[spark]
+"spark.sql.session.timeZone" = "UTC"
+"""
+
+
+def until(condition: Callable[[], bool], seconds: float, what: str) -> None:
+    """Wait until something holds; fail if it takes too long."""
+    ends = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < ends, f"{what}: not after {seconds} seconds"
+        time.sleep(0.05)
+
+
+class Streams(threading.Thread):
+    """Calls and alerts, up to two seconds out of order, four files a second each until it is ended."""
+
+    def __init__(self, root: Path, rows: int) -> None:
+        super().__init__(daemon=True)
+        self._root, self._rows = root, rows
+        self._random = np.random.default_rng(3)
+        self._ended = threading.Event()
+        self.number = 0
+        self._write(rows)
+
+    def run(self) -> None:
+        while not self._ended.wait(0.25):
+            self._write(self._rows)
+
+    def end(self, last: int = 1800) -> None:
+        """End; the last row is so many seconds later than the others, and closes their windows."""
+        self._ended.set()
+        self.join()
+        self._write(1, ahead=last)
+
+    def _write(self, rows: int, ahead: int = 0) -> None:
+        now = time.time_ns() // 1000 + ahead * SECOND
+        for name in ("calls", "alerts"):
+            count = rows if name == "calls" else max(1, rows // 10)
+            table = pa.table({
+                "phone": self._random.integers(0, 500, count),
+                "ts": pa.array(now - self._random.integers(0, 2 * SECOND, count), UTC),
+                "id": np.arange(count) + self.number * self._rows,
+            })  # fmt: skip
+            write_batch(self._root / name, self.number, table)
+        self.number += 1
+
+
+class SparkPeers:
+    """Peers as processes, one core each where `taskset` can do that."""
+
+    def __init__(self, root: Path, *, lease: str = "12 seconds", period: str = "2 seconds") -> None:
+        self.root = root
+        self.token = root / "token"
+        self.processes: dict[str, subprocess.Popen[str]] = {}
+        self.addresses: dict[str, str] = {}
+        self._times = ["--lease", lease, "--period", period]
+
+    def start(self, name: str, command: tuple[str, ...] = ("-m", "braided.cli", "peer")) -> None:
+        """Start a peer, which joins by one that is there."""
+        line = [sys.executable, *command, "--name", name, "--listen", "127.0.0.1:0", "--token-file", str(self.token)]
+        line += ["--storage", str(self.root / "storage"), "--allow", "fleet_steps", *self._times]
+        for other, process in self.processes.items():
+            if other != name and process.poll() is None:
+                line += ["--join", self.addresses[other]]
+                break
+        if shutil.which("taskset"):
+            cores = sorted(os.sched_getaffinity(0))
+            line = ["taskset", "-c", str(cores[sum(map(ord, name)) % len(cores)]), *line]
+        (self.root / "tmp").mkdir(exist_ok=True)
+        environment = {
+            **os.environ,
+            "TMPDIR": str(self.root / "tmp"),  # what is left of peers that were killed
+            "PYTHONPATH": f"{os.environ.get('PYTHONPATH', '')}:{TESTS}",
+            # As for the shared session (conftest.py): half of a short run's CPU would go into the second compiler.
+            "SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        }
+        process = subprocess.Popen(line, stdout=subprocess.PIPE, text=True, env=environment)
+        self.processes[name] = process
+        assert process.stdout is not None
+        for said in process.stdout:
+            if "listens at" in said:
+                self.addresses[name] = said.split("listens at ")[1].split(",")[0]
+            if "Ctrl-C" in said:
+                return
+        raise AssertionError(f"{name} did not start")
+
+    def fleet(self, *, but: str = "") -> Fleet:
+        """A user's connection, to a peer that runs."""
+        alive = [name for name, process in self.processes.items() if process.poll() is None and name != but]
+        return Fleet(self.addresses[alive[0]], token_file=self.token)
+
+    def jvm(self, name: str) -> psutil.Process:
+        """The JVM of a peer."""
+        children = psutil.Process(self.processes[name].pid).children(recursive=True)
+        return next(child for child in children if child.name() == "java")
+
+    def targets(self, name: str, which: str) -> list[psutil.Process]:
+        """The JVM of a peer, its driver, or both."""
+        driver = psutil.Process(self.processes[name].pid)
+        return {"jvm": [self.jvm(name)], "driver": [driver], "both": [driver, self.jvm(name)]}[which]
+
+    def kill(self, name: str, which: str = "both") -> None:
+        """Kill a peer, and wait until it is gone."""
+        for process in self.targets(name, which):
+            process.send_signal(signal.SIGKILL)
+        self.processes[name].wait(60)
+
+    def close(self) -> None:
+        """End all."""
+        for process in self.processes.values():
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(signal.SIGCONT)
+            process.kill()
+            process.wait()
+
+
+def rows_of(topic: Path) -> int:
+    """How many rows a topic has."""
+    try:
+        return sum(entry.rows for entry in Topic(str(topic)).manifests())
+    except BraidedError:
+        return 0
+
+
+def longest_gap(topic: Path, begun: float) -> float:
+    """The longest time between two batches of a topic since a moment, by the times of their manifests."""
+    found = [
+        (topic / "_manifests" / f"{entry.slot:012d}.json").stat().st_mtime
+        for entry in Topic(str(topic)).manifests()
+        if entry.kind == "batch"
+    ]
+    before = max([at for at in found if at <= begun], default=begun)
+    times = [before, *(at for at in found if at > begun)]
+    return max(b - a for a, b in itertools.pairwise(times))

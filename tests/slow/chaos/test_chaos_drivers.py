@@ -1,0 +1,66 @@
+"""Faults done to drivers, each a process of its own: it goes on, or stops with a message, and a restart goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from pathlib import Path
+
+import psutil
+import pytest
+from chaos import Driver, is_python_worker
+from crashes import expected, write_streams
+
+FILES, ROWS = 14, 300
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    write_streams(tmp_path, files=FILES, rows=ROWS, seed=21)
+    return tmp_path
+
+
+def test_python_workers_die_and_a_restart_goes_on(root: Path) -> None:
+    """Local mode tries no task again: the query stops. A cluster does (test_chaos_cluster.py)."""
+    with Driver(root) as driver:
+        driver.after(4)
+        while driver.process.poll() is None:  # until one of them is at work
+            for process in driver.descendants(is_python_worker):
+                with contextlib.suppress(psutil.Error):
+                    process.kill()
+        assert "Python worker exited unexpectedly" in driver.failure()
+    assert Driver(root).result() == expected(root)
+
+
+@pytest.mark.skipif(shutil.which("faketime") is None, reason="needs faketime")
+@pytest.mark.parametrize("idle", [None, "3 seconds"])
+def test_the_clock_is_set_back_before_a_restart(root: Path, idle: str | None) -> None:
+    (root / "direct").mkdir()
+    with Driver(root, join={"idle": idle}) as driver:
+        driver.after(5)
+        driver.kill()
+    library = next(Path("/usr/lib").rglob("libfaketimeMT.so.1"))
+    back = {
+        "LD_PRELOAD": str(library),
+        "FAKETIME": "-3d",
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+        "DONT_FAKE_MONOTONIC": "1",
+    }
+    assert Driver(root, join={"idle": idle}, **back).result() == expected(root)
+
+
+@pytest.mark.parametrize("direct", [False, True])
+def test_two_drivers_on_one_checkpoint(root: Path, direct: bool) -> None:
+    """One of them stops, or both do, and nothing is lost or doubled by either."""
+    if direct:
+        (root / "direct").mkdir()
+    with Driver(root) as one:
+        one.after(2)
+        with Driver(root) as other:
+            ends = [one.process.wait(), other.process.wait()]
+            words = one.said() + other.said()
+    assert any(ends), "both went on to the end"
+    assert any(said in words for said in ("CONCURRENT_STREAM_LOG_UPDATE", "has taken the topic", "another writer")), (
+        words[-3000:]
+    )
+    assert Driver(root).result() == expected(root)

@@ -1,0 +1,38 @@
+"""Joins on a server of Spark Connect: the same rows, with and without a control directory, and clear words about the rest."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+from crashes import expected, write_streams
+
+CLIENT = Path(__file__).parents[1] / "connect_query.py"
+
+
+def test_joins_work_on_spark_connect(tmp_path: Path) -> None:
+    write_streams(tmp_path, files=4, rows=300, seed=31)
+    done = subprocess.run(
+        [sys.executable, str(CLIENT), str(tmp_path)], capture_output=True, text=True, timeout=600, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    answers = json.loads((tmp_path / "answers.json").read_text())
+    wanted = expected(tmp_path)
+    for name in ("fixed", "adapts"):
+        found = answers[name]
+        assert Counter((left, right) for left, right in found["rows"]) == wanted
+        assert found["report"]["query"]["results"] == wanted.total()
+        assert f"{name}: joins on k" in found["explained"]
+    assert "fixed: set spark.braided.control to a path" in answers["fixed"]["explained"]
+    assert f"adapts by {tmp_path}/control" in answers["adapts"]["explained"]
+    assert answers["adapts"]["report"]["routing"]["control"] == f"{tmp_path}/control"
+    pins = [json.loads(pin.read_bytes())["version"] for pin in (tmp_path / "control" / "pins").iterdir()]
+    assert len(set(pins)) >= 2, "the routing never changed"
+    assert 600 < answers["ordered"] <= 1200, "rows of the last five seconds wait"
+    assert answers["columns"] == ["k", "ts", "id", "ts_right", "id_right"]
+    assert "the routing is fixed" in answers["said"]
+    assert "write withWatermark('ts', '15000 milliseconds')" in answers["said"]
+    assert [text.partition(":")[0] for text in answers["refused"]] == ["braided.sql", "braided.write_files"]

@@ -1,0 +1,124 @@
+"""The page in a real browser: a hot key appears, the decision is shown and the bars level out; by keyboard, dark and small.
+
+Needs Debian's `chromium` and the packages of the group `browser`.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from dashboards import HOT, join_calls, write_calls
+
+import braided
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+playwright = pytest.importorskip("playwright.sync_api")
+WAIT = 180_000
+CHROMIUM = shutil.which("chromium")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on the path")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def workers_4(spark: SparkSession) -> SparkSession:
+    spark.conf.set("spark.sql.shuffle.partitions", "4")
+    return spark
+
+
+def busiest(page: Any) -> float:
+    label = page.locator("#bars").get_attribute("aria-label")
+    return max(float(share) for share in re.findall(r": ([\d.]+) of the mean", label))
+
+
+def wait_for_batch(page: Any, shown: str) -> None:
+    playwright.expect(page.locator("#shown")).to_have_text(re.compile(f"^{shown}$"), timeout=WAIT)
+
+
+def open_page(browser: Any, url: str, **options: Any) -> tuple[Any, list[str]]:
+    page = browser.new_page(**options)
+    wrong: list[str] = []
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("console", lambda message: wrong.append(message.text) if message.type in ("error", "warning") else None)
+    page.on("request", lambda request: wrong.append(request.url) if not request.url.startswith(url) else None)
+    page.goto(url)
+    return page, wrong
+
+
+def test_a_join_adapts_before_one_s_eyes(workers_4: SparkSession, tmp_path: Path, browser: Any) -> None:
+    spark = workers_4
+    write_calls(tmp_path, batches=range(4), rows=4000, hot_from=4)
+    with braided.dashboard(spark, history=tmp_path / "history") as dashboard:
+        page, wrong = open_page(browser, dashboard.url)
+        assert page.locator("#empty").is_visible()
+        joined = join_calls(spark, tmp_path, name="hits")
+        writer = joined.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c"))
+        query = writer.queryName("live").start()
+        page.wait_for_selector("text=live runs", timeout=WAIT)
+        wait_for_batch(page, r"3 \(newest\)")
+        assert page.locator("#decisions").count() == 0
+        assert busiest(page) < 1.3
+        write_calls(tmp_path, batches=range(4, 12), rows=4000, hot_from=4)
+        page.wait_for_selector(f"#keys >> text={HOT}", timeout=WAIT)
+        page.wait_for_selector("#decisions >> text=promote", timeout=WAIT)
+        wait_for_batch(page, r"11 \(newest\)")
+        assert f"promote {HOT}" in page.locator("#decisions").inner_text()
+        assert f"Hot key {HOT}: grid" in page.locator("#groups").inner_text()
+        level = busiest(page)
+        page.locator("#at").focus()
+        for _ in range(6):
+            page.keyboard.press("ArrowLeft")
+        wait_for_batch(page, "5")
+        assert busiest(page) > 1.3 * level
+        page.locator("#newest").click()
+        query.stop()
+        page.wait_for_selector("text=live ended", timeout=20_000)
+        page.wait_for_selector("#graph svg")
+        assert "/s" in page.locator("#graph svg").get_attribute("aria-label")
+        dashboard.save(tmp_path / "saved.html")
+        assert wrong == []
+    page.wait_for_selector("text=The connection is lost")
+    page.close()
+
+    for options in ({"color_scheme": "dark"}, {"viewport": {"width": 375, "height": 800}}):
+        saved, wrong = open_page(browser, (tmp_path / "saved.html").as_uri(), **options)
+        assert saved.locator("#decisions").is_visible()
+        assert saved.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+        assert wrong == []
+        saved.close()
+
+
+def test_what_is_shown_is_text(tmp_path: Path, browser: Any) -> None:
+    from braided.ui.page import whole_page
+    from braided.ui.summary import summarize, write_text
+
+    evil = "</script><img src=x onerror=alert(1)>"
+    events = [
+        {"event": "started", "query": "r", "name": evil, "time": 0},
+        {"event": "graph", "query": "r", "boxes": [{"title": evil, "kind": "spark", "lines": [evil], "x": 0, "y": 0, "width": 9, "height": 9, "operator": None}], "arrows": []},
+        {"event": "batch", "query": "r", "batch": 1, "time": 0, "ms": {}, "sources": [{"name": evil, "rows": 3}], "operators": []},
+        {"event": "decision", "query": "r", "operator": "o", "batch": 1, "action": evil, "reason": evil},
+        {"event": "table", "query": "r", "operator": "o", "version": 1, "scheme": evil, "workers": 1, "in_use": [0], "owners": [0], "grids": []},
+        {"event": "ended", "query": "r", "time": 1, "error": evil},
+    ]  # fmt: skip
+    (tmp_path / "page.html").write_text(whole_page(events, write_text(summarize(events))))
+    page, wrong = open_page(browser, (tmp_path / "page.html").as_uri())
+    page.on("dialog", lambda dialog: wrong.append(dialog.message))
+    page.wait_for_selector("#graph svg")
+    assert evil in page.locator("#state").inner_text()
+    assert page.locator("img").count() == 0
+    assert wrong == []
+    page.close()

@@ -1,0 +1,103 @@
+"""The host of a peer on the shared session: start, rehearse, stop between batches, go on elsewhere, and the fence."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import duckdb
+import pyarrow as pa
+import pytest
+from streams import write_batch
+
+from braided.direct.topic import Topic
+from braided.errors import PeerError
+from braided.fleet.host import SparkHost
+from braided.peers.checkpoints import Checkpoints
+from braided.peers.definition import component_of
+from braided.peers.leases import Position
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JOB = """
+name = "doubled"
+checkpoint = "{0}/c"
+[sources.numbers]
+path = "{0}/numbers"
+schema = "n LONG"
+max_files = 1
+[[steps]]
+name = "doubled"
+sql = "SELECT 2 * n AS n FROM numbers"
+[sink]
+format = "topic"
+path = "{0}/out"
+"""
+
+
+def _write(root: Path, number: int) -> None:
+    write_batch(root / "numbers", number, pa.table({"n": list(range(number * 10, number * 10 + 10))}))
+
+
+def _found(root: Path) -> list[int]:
+    files = Topic(str(root / "out")).files()
+    return [n for (n,) in duckdb.sql(f"SELECT n FROM read_parquet({files!r}) ORDER BY n").fetchall()] if files else []
+
+
+async def _until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(60):
+        while not condition():
+            await asyncio.sleep(0.02)
+
+
+def _has(root: Path, rows: int) -> Callable[[], bool]:
+    return lambda: (root / "out" / "_topic.json").exists() and len(_found(root)) == rows
+
+
+def test_a_component_stops_between_batches_goes_on_elsewhere_and_its_former_owner_cannot_write(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    _write(tmp_path, 0)
+    job = component_of(JOB.format(tmp_path), "doubled.toml")
+
+    async def work() -> None:
+        north, south = SparkHost(spark, cores=2, period=0.2), SparkHost(spark, cores=2, period=0.2)
+        ends: list[tuple[str, str]] = []
+        north.ended = lambda name, why: ends.append((name, why))
+        for text, message in (
+            (
+                JOB + '[spark]\n"spark.driver.memory" = "1g"\n',
+                "spark.driver.memory: cannot be set for one job of a peer",
+            ),
+            (JOB.replace("2 * n", "2 * m"), "step doubled: .*`m`"),
+        ):
+            with pytest.raises(PeerError, match=message):
+                await north.rehearse(component_of(text.format(tmp_path), "x.toml"))
+        await north.start(job, 0, None)
+        await _until(_has(tmp_path, 10))
+        position = await north.stop("doubled")
+        assert position.batch == 0
+        await south.rehearse(job)
+        assert Checkpoints(job.checkpoint).epochs() == [0]
+        with pytest.raises(PeerError, match=r"its checkpoint is at .*, not at Position\(batch=5"):
+            await south.start(job, 1, Position(5, "x"))
+        await south.start(job, 2, position)
+        _write(tmp_path, 1)
+        await _until(_has(tmp_path, 20))
+        part = south.measure().components
+        await _until(lambda: bool(south.measure().components))
+        assert [(one.name, one.operator) for one in south.measure().components] == [("doubled", "sql")], part
+        # Another takes the topic without a word, as after a death: who wakes up writes nothing.
+        await north.start(job, 3, None)
+        _write(tmp_path, 2)
+        await _until(_has(tmp_path, 30))
+        await north.stop("doubled")
+        south.close()
+        north.close()
+        assert ends == []
+
+    asyncio.run(work())
+    assert _found(tmp_path) == list(range(0, 60, 2))

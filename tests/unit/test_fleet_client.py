@@ -1,0 +1,249 @@
+"""What a user asks of a fleet: submit, status, move, drain and events, over TLS to peers with model components."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from fleet_model import ModelHost, covered
+
+from braided.direct.topic import Topic
+from braided.errors import JobError, PeerError
+from braided.peers.definition import job_of
+from braided.peers.host import Job
+from braided.peers.machine import RealMachine
+from braided.peers.peer import Peer, Settings
+
+pytest.importorskip("cryptography", reason="braided[peers] is not installed")
+
+import braided
+from braided.cli import main
+from braided.peers.identity import Identity, Token, new_token
+from braided.peers.transport import Transport
+
+SETTINGS = Settings(period=0.3, ttl=4.0, span=3.0, rehearsal=5.0)
+JOB = """
+name = "one"
+operator = "sum.numbers"
+checkpoint = "{0}/c"
+[sources.numbers]
+path = "{0}/numbers"
+[sink]
+format = "topic"
+path = "{0}/out"
+"""
+
+
+class Peers:
+    """Two peers with model components, on a loop in a thread of its own."""
+
+    def __init__(self, root: Path) -> None:
+        self.token = root / "token"
+        new_token().write(self.token)
+        self.storage = str(root / "storage")
+        self.loop = asyncio.new_event_loop()
+        self.peers: dict[str, Peer] = {}
+        self.hosts: dict[str, ModelHost] = {}
+        self._closing: list[Callable[[], object]] = []
+        threading.Thread(target=self.loop.run_forever, daemon=True).start()
+        for name in ("north", "south"):
+            asyncio.run_coroutine_threadsafe(self._start(name), self.loop).result(30)
+
+    @property
+    def address(self) -> str:
+        return self.peers["north"].agent.contact.address
+
+    async def _start(self, name: str) -> None:
+        transport = Transport(Identity(name, Token.read(self.token)))
+        machine = RealMachine(transport.send)
+        contact = await transport.start(lambda node, frame: self._arrive(name, node, frame))
+        machine.contact = contact  # type: ignore[attr-defined]
+        host = self.hosts[name] = ModelHost(machine, lambda: int((time.time() % 1000) * 50))  # type: ignore[arg-type]
+        host.load = lambda: 0.1 if name == "north" else 0.3
+        peer = self.peers[name] = Peer(contact, machine, host, self.storage, SETTINGS)
+        others = [other.agent.contact for other in self.peers.values() if other is not peer]
+        await peer.start(others)
+        self._closing += [machine.close, transport.close]
+
+    def _arrive(self, name: str, node: str, frame: bytes) -> None:
+        if name in self.peers:
+            self.peers[name].agent.receive(node, frame)
+
+    def close(self) -> None:
+        for call in self._closing:
+            asyncio.run_coroutine_threadsafe(call(), self.loop).result(30)  # type: ignore[arg-type]
+        self.loop.call_soon_threadsafe(self.loop.stop)
+
+
+@pytest.fixture(scope="module")
+def peers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peers]:
+    made = Peers(tmp_path_factory.mktemp("fleet"))
+    yield made
+    made.close()
+
+
+def _write(folder: Path, text: str = JOB) -> Path:
+    file = folder / "one.toml"
+    file.write_text(text.format(folder))
+    return file
+
+
+def _until(condition: Callable[[], bool], what: str) -> None:
+    ends = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < ends, what
+        time.sleep(0.02)
+
+
+def test_a_job_is_submitted_moved_and_drained(peers: Peers, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job = _write(tmp_path)
+    with braided.Fleet(peers.address, token_file=peers.token) as fleet:
+        would = fleet.submit(job, dry_run=True)
+        assert (would.component, would.peer) == ("one", "north")
+        assert would.reason == "peer north is the least loaded, 0.10 of its 1 cores; south 0.30"
+        assert fleet.status().components == ()
+        assert fleet.submit(job).peer == "north"
+        status = fleet.status()
+        assert [row.contact.name for row in status.peers] == ["north", "south"]
+        (row,) = status.components
+        assert (row.name, row.peer, row.epoch, row.output) == ("one", "north", 0, f"{tmp_path}/out")
+        assert row.measured is not None
+        _until(lambda: covered(Topic(f"{tmp_path}/out")) > 0, "results")
+        fleet.move("one", "south")
+        assert fleet.status().components[0].peer == "south"
+        assert "moved to south: ordered by a user" in [event.what for event in fleet.events() if event.peer == "north"]
+        with pytest.raises(PeerError, match="component='one': is here already"):
+            fleet.move("one", "south")
+        with pytest.raises(PeerError, match="peer='west': does not answer; there are north, south"):
+            fleet.move("one", "west")
+        with pytest.raises(PeerError, match="component='two': the fleet has no such component"):
+            fleet.move("two", "south")
+        with pytest.raises(PeerError, match="component='one': the fleet has one of this name; choose another"):
+            fleet.submit(job)
+        two = job.read_text().replace('"one"', '"two"')
+        for text, message in (
+            (two, "is that of component 'one'; give a new one"),
+            (two.replace("/c", "/c2"), "component 'one' writes there; give another"),
+            (
+                two.replace("/c", "/c2").replace("/out", "/out2").replace("sum.", "max."),
+                "'max.numbers': no peer offers it",
+            ),
+        ):
+            (tmp_path / "two.toml").write_text(text)
+            with pytest.raises(PeerError, match=message):
+                fleet.submit(tmp_path / "two.toml")
+        address = ["--peer", peers.address, "--token-file", str(peers.token)]
+        assert main(["fleet", "status", *address]) == 0
+        assert "one  sum.numbers  south" in capsys.readouterr().out
+        assert main(["fleet", "events", "--json", *address]) == 0
+        assert any(event["component"] == "one" for event in json.loads(capsys.readouterr().out))
+        assert main(["fleet", "move", "one", "nowhere", *address]) == 1
+        assert "braided fleet: peer='nowhere': does not answer" in capsys.readouterr().err
+        assert fleet.drain("south") == []
+        assert fleet.status().components[0].peer == "north"
+        with pytest.raises(PeerError, match="peer south is about to leave"):
+            fleet.move("one", "south")
+        assert main(["fleet", "remove", "one", *address]) == 0
+        assert fleet.status().components == ()
+        _until(lambda: "one" not in peers.peers["north"].holding.names, "the end of what was removed")
+        with pytest.raises(PeerError, match="component='one': one of this name was removed; choose another"):
+            fleet.submit(job)
+        with pytest.raises(PeerError, match="component='two': the fleet has no such component"):
+            fleet.remove("two")
+    # Users come and go: peers neither take them for peers nor keep connections to them.
+    for peer in peers.peers.values():
+        met = peer.discovery.buckets.closest(peer.agent.contact.number, 100)
+        assert {contact.name for contact in met} <= {"north", "south"}
+
+
+def test_a_job_that_no_peer_can_run_is_not_kept(peers: Peers, tmp_path: Path) -> None:
+    text = JOB.replace('"one"', '"bad"')
+    for host in peers.hosts.values():
+        host.refuses = True
+    try:
+        with braided.Fleet(peers.address, token_file=peers.token) as fleet:
+            with pytest.raises(PeerError, match="component='bad': peer north no room"):
+                fleet.submit(_write(tmp_path, text))
+            assert "bad" not in [row.name for row in fleet.status().components]
+    finally:
+        for host in peers.hosts.values():
+            host.refuses = False
+
+
+def test_strangers_are_refused(peers: Peers, tmp_path: Path) -> None:
+    with pytest.raises(PeerError, match="no peer of this fleet answers there"):
+        braided.Fleet(peers.address, token="x" * 40)
+    with pytest.raises(PeerError, match="token, token_file: give one of them"):
+        braided.Fleet(peers.address)
+    peers.token.chmod(0o644)
+    try:
+        with pytest.raises(PeerError, match="others may read it; run chmod 600"):
+            braided.Fleet(peers.address, token_file=peers.token)
+    finally:
+        peers.token.chmod(0o600)
+
+
+def test_lists_come_in_pages(peers: Peers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import braided.peers.client
+    import braided.peers.service
+
+    for module in (braided.peers.client, braided.peers.service):
+        monkeypatch.setattr(module, "PAGE", 1)
+    jobs = peers.peers["north"].holding.jobs
+    for name in ("a", "b", "c"):
+        jobs.add(Job(f"page.{name}", "nobody.has.this"))
+    with braided.Fleet(peers.address, token_file=peers.token) as fleet:
+        status = fleet.status()
+    assert [row.name for row in status.components if row.name.startswith("page.")] == ["page.a", "page.b", "page.c"]
+    assert len(status.peers) == 2
+
+
+def test_an_application_is_composed_and_its_jobs_read_each_others_topics(
+    peers: Peers, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = JOB.format(tmp_path).replace('"one"', '"first"')
+    (tmp_path / "first.toml").write_text(first)
+    second = first.replace('"first"', '"second"').replace("/out", "/end").replace("/numbers", "/out")
+    (tmp_path / "second.toml").write_text(second)
+    app = tmp_path / "app.toml"
+    app.write_text(
+        """application = "sums"
+latency = "3 seconds"
+[[jobs]]
+file = "second.toml"
+[[jobs]]
+file = "first.toml"
+seconds = 0.5
+"""
+    )
+    address = ["--peer", peers.address, "--token-file", str(peers.token)]
+    assert main(["fleet", "submit", str(app), "--dry-run", *address]) == 0
+    assert "sums.first" in capsys.readouterr().out
+    with braided.Fleet(peers.address, token_file=peers.token) as fleet:
+        assert "sums.first" not in [row.name for row in fleet.status().components]
+        launched = fleet.launch(app)
+        assert [row.job for row in launched.rows] == ["sums.first", "sums.second"]
+        jobs = peers.peers["north"].holding.jobs
+        assert jobs.read("sums.second").inputs == jobs.read("sums.first").outputs
+        assert jobs.read("sums.first").outputs == (f"{peers.storage}/topics/sums.first",)
+        job = job_of(jobs.read("sums.second"), tmp_path)
+        assert job.sources["numbers"].path == f"{peers.storage}/topics/sums.first"
+        assert (job.name, job.sink.path) == ("sums.second", f"{peers.storage}/topics/sums.second")
+        app.write_text(app.read_text().replace("3 seconds", "100 milliseconds").replace("sums", "fast"))
+        with pytest.raises(PeerError, match=r"the fastest composition takes 0.* most of it step 'first'"):
+            fleet.launch(app)
+        for old, new, message in (
+            ("latency =", "latencies =", "line 2: latencies: no such key"),
+            ("100 milliseconds", "soon", "line 2: latency: 'soon': write a duration"),
+            ("seconds = 0.5", "seconds = -1", "line 7: jobs.1.seconds: -1: write a number"),
+            ("first.toml", "none.toml", "none.toml: No such file"),
+        ):
+            other = tmp_path / "other.toml"
+            other.write_text(app.read_text().replace(old, new))
+            with pytest.raises(JobError, match=message):
+                fleet.launch(other)

@@ -1,0 +1,260 @@
+"""The parts of a peer on Spark that need no Spark: the gate, CPU of process trees, job files as components."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from braided.errors import JobError, PeerError
+from braided.fleet import meter
+from braided.fleet.component import Progress
+from braided.fleet.cpu import tree_seconds
+from braided.fleet.gate import Gate
+from braided.fleet.setting import Setting
+from braided.peers.checkpoints import Checkpoints, go_back, position_of
+from braided.peers.definition import component_of, job_of, modules_of
+from braided.peers.fields import MAX_TEXT
+from braided.peers.host import Job
+from braided.peers.leases import Position
+
+JOB = """
+name = "hits"
+checkpoint = "/data/c"
+trigger = "1 second"
+[sources.calls]
+format = "topic"
+path = "/data/calls"
+[sources.other]
+format = "kafka"
+options = { login = "${LOGIN}" }
+[[steps]]
+name = "hits"
+sql = "SELECT * FROM calls"
+options = { control = "/data/control", lateness = "5 seconds" }
+[sink]
+format = "topic"
+path = "/data/hits"
+"""
+
+
+def test_a_closed_gate_lets_no_batch_in_and_waits_for_the_one_inside() -> None:
+    gate, inside, go_on = Gate(), threading.Event(), threading.Event()
+
+    def batch() -> None:
+        with gate.batch(7):
+            inside.set()
+            go_on.wait(10)
+
+    thread = threading.Thread(target=batch)
+    thread.start()
+    inside.wait(10)
+    assert not gate.close(0.0)
+    assert gate.last is None
+    go_on.set()
+    assert gate.close(10.0)
+    assert gate.last == 7
+    with pytest.raises(PeerError, match="batch 8 was not run here: the query is about to stop"), gate.batch(8):
+        pytest.fail("the gate is closed")
+    thread.join()
+
+
+def test_a_batch_that_fails_does_not_count_as_out() -> None:
+    gate = Gate()
+    with pytest.raises(ZeroDivisionError), gate.batch(3):
+        _ = 1 / 0
+    assert gate.last is None
+    assert gate.close()
+
+
+def _process(proc: Path, pid: int, parent: int, times: str) -> None:
+    (proc / str(pid)).mkdir()
+    (proc / str(pid) / "stat").write_text(f"{pid} (a (b) c) S {parent} 0 0 0 0 0 0 0 0 0 {times} 0 0")
+
+
+def test_cpu_is_that_of_the_whole_tree_and_of_children_that_have_ended(tmp_path: Path) -> None:
+    ticks = os.sysconf("SC_CLK_TCK")
+    _process(tmp_path, 10, 1, f"{ticks} 0 0 {ticks}")
+    _process(tmp_path, 11, 10, f"0 {2 * ticks} 0 0")
+    _process(tmp_path, 12, 11, f"{4 * ticks} 0 {8 * ticks} 0")
+    _process(tmp_path, 13, 1, f"{100 * ticks} 0 0 0")
+    (tmp_path / "meminfo").write_text("")
+    assert tree_seconds(10, tmp_path) == 16
+    with pytest.raises(PeerError, match="process 99: is not in"):
+        tree_seconds(99, tmp_path)
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs Linux")
+def test_cpu_of_a_child_counts_while_it_runs_and_after() -> None:
+    before = tree_seconds(os.getpid())
+    code = "import time\nwhile time.process_time() < 0.3: pass\nprint(flush=True)\ninput()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        assert tree_seconds(os.getpid()) - before >= 0.25
+    assert tree_seconds(os.getpid()) - before >= 0.25
+
+
+def test_a_job_file_becomes_a_component_without_its_secrets(tmp_path: Path) -> None:
+    component = component_of(JOB, "hits.toml")
+    assert (component.name, component.operator) == ("hits", "sql")
+    assert component.inputs == ("/data/calls",)
+    assert component.outputs == ("/data/hits",)
+    assert "${LOGIN}" in component.definition
+    job = job_of(component, tmp_path, {"LOGIN": "secret"})
+    assert job.checkpoint == str(tmp_path)
+    assert job.steps[0].options == {"control": str(tmp_path / "control" / "hits"), "lateness": "5 seconds"}
+    assert job.sources["other"].options == {"login": "secret"}
+    assert job.hide("a SECRET word") == "a *** word"
+    with pytest.raises(JobError, match="LOGIN"):
+        job_of(component, tmp_path, {})
+
+
+def test_the_operator_is_what_the_file_says_or_what_it_needs() -> None:
+    assert component_of(f'operator = "join.window.phone"\n{JOB}', "x").operator == "join.window.phone"
+    python = JOB.replace('sql = "SELECT * FROM calls"', 'python = "fraud.scores:score"\ninputs = ["calls"]')
+    python = python.replace("options = { control", "# options = { control")
+    component = component_of(python, "x")
+    assert component.operator == "python.fraud.scores"
+    assert modules_of(job_of(component, Path("/c"), {"LOGIN": ""})) == ["fraud.scores"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"/data/calls"', '"calls"', "hits.toml: calls.path='calls': write a path from the root"),
+        ('"/data/c"', '"c"', "hits.toml: checkpoint='c': write a path from the root"),
+        ('"/data/hits"', '"hits"', "hits.toml: sink.path='hits': write a path from the root"),
+        ('"1 second"', '"available now"', "trigger='available now': jobs of a fleet run on"),
+        (
+            '"hits"\ncheckpoint',
+            '"hits"\noperator = "a..b"\ncheckpoint',
+            "line 3: operator: 'a..b': write parts with dots",
+        ),
+        ("SELECT *", "SELECT " + "x" * MAX_TEXT, "a job of a fleet has at most 32768"),
+    ],
+)
+def test_what_a_fleet_cannot_run_is_refused(old: str, new: str, message: str) -> None:
+    assert old in JOB
+    with pytest.raises((PeerError, JobError), match=message):
+        component_of(JOB.replace(old, new), "hits.toml")
+
+
+def _spark_batch(folder: Path, batch: int, *, committed: bool = True) -> None:
+    for log, text in (("offsets", f'v1\n{{"clock":{batch}}}\n{{"slot":{batch}}}'), ("commits", "v1\n{}")):
+        if log == "offsets" or committed:
+            (folder / log).mkdir(exist_ok=True)
+            (folder / log / str(batch)).write_text(text)
+            (folder / log / f".{batch}.crc").write_text("")
+    pins = folder / "control" / "hits" / "pins"
+    pins.mkdir(parents=True, exist_ok=True)
+    (pins / f"{batch}.json").write_text("{}")
+
+
+def test_a_position_is_the_last_committed_batch_and_its_input(tmp_path: Path) -> None:
+    assert position_of(tmp_path) == Position()
+    _spark_batch(tmp_path, 3)
+    here = position_of(tmp_path)
+    _spark_batch(tmp_path, 4, committed=False)
+    assert position_of(tmp_path) == here
+    assert here.batch == 3
+    _spark_batch(tmp_path, 4)
+    assert position_of(tmp_path) not in (here, Position(4, here.offsets))
+
+
+def test_a_rehearsal_goes_back_by_a_batch_and_forgets_what_came_after(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(str(tmp_path))
+    with checkpoints.rehearsal() as empty:
+        assert go_back(empty) is None
+    owner = checkpoints.open(0)
+    for batch in (8, 9, 10):
+        _spark_batch(owner, batch, committed=batch < 10)
+    (owner / "control" / "hits" / "decisions.jsonl").write_text("{}\n")
+    with checkpoints.rehearsal() as clone:
+        assert go_back(clone) == 9
+        assert sorted(path.name for path in (clone / "commits").iterdir()) == [".8.crc", "8"]
+        assert sorted(path.name for path in (clone / "offsets").iterdir()) == [".8.crc", ".9.crc", "8", "9"]
+        assert sorted(path.name for path in (clone / "control/hits/pins").iterdir()) == ["8.json", "9.json"]
+        with (owner / "control" / "hits" / "decisions.jsonl").open("a") as log:
+            log.write("{}\n")
+        assert (clone / "control/hits/decisions.jsonl").read_text() == "{}\n"
+    assert position_of(owner).batch == 9
+    assert (owner / "offsets" / "10").exists()
+
+
+def test_a_checkpoint_of_a_query_outside_of_a_fleet_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "metadata").write_text("{}")
+    with pytest.raises(PeerError, match="is that of a query that ran outside of a fleet; give a new one"):
+        Checkpoints(str(tmp_path))
+
+
+def test_the_gate_does_not_wait_for_ever() -> None:
+    gate = Gate()
+    begun = time.monotonic()
+    with gate.batch(0):
+        assert not gate.close(0.05)
+    assert time.monotonic() - begun < 5
+
+
+def test_a_peer_runs_only_what_it_may_and_can(tmp_path: Path) -> None:
+    session: Any = None
+    setting = Setting(session, cores=2, modules=("fraud", "osx"), environment={"LOGIN": ""})
+    python = JOB.replace('sql = "SELECT * FROM calls"', 'python = "os.path:join"\ninputs = ["calls"]')
+    python = python.replace("options = { control", "# options = { control")
+    assert setting.job(component_of(python.replace("os.path", "fraud.scores"), "x"), tmp_path).steps
+    with pytest.raises(PeerError, match=r"python='os.path': this peer may not run it; start it with --allow os.path"):
+        setting.job(component_of(python, "x"), tmp_path)
+    with pytest.raises(PeerError, match="python='fraudulent': this peer may not run it"):
+        setting.job(component_of(python.replace("os.path", "fraudulent"), "x"), tmp_path)
+    with pytest.raises(PeerError, match=r"needs.cores=3: this peer was given 2"):
+        setting.job(component_of(JOB + "[needs]\ncores = 3\n", "x"), tmp_path)
+
+
+class _Query:
+    """A component as the meter sees it."""
+
+    def __init__(self, name: str) -> None:
+        self.component = Job(name, "sql")
+        self.rows = 0
+        self.last: Progress | None = None
+
+    def progress(self) -> Progress | None:
+        return self.last
+
+
+def test_components_share_the_cpu_by_the_time_that_their_batches_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, used = 100.0, 10.0
+    monkeypatch.setattr(meter.time, "monotonic", lambda: now)
+    monkeypatch.setattr(meter, "tree_seconds", lambda pid: used)
+    measuring = meter.Meter(2.0, 5.0)
+    large, small = _Query("large"), _Query("small")
+    queries: Any = [large, small]
+    measuring.look(queries)
+    now, used = 105.0, 18.0
+    assert measuring.measured().load == 0.8
+    assert [part.load for part in measuring.measured().components] == [0.0, 0.0]
+    large.last, small.last, large.rows = Progress(0, 3.0, 2.0, 7), Progress(4, 1.0, None, 0), 50
+    measuring.look(queries)
+    now, used = 110.0, 22.0
+    first = measuring.measured()
+    assert first.load == 0.4
+    assert [round(part.load, 6) for part in first.components] == [0.3, 0.1]
+    assert [(part.busy, part.backlog, part.rate) for part in first.components] == [(1.5, 7, 5.0), (0.1, 0, 0.0)]
+    now = 112.0
+    assert measuring.measured() is first  # asked for again too soon
+    now, used = 115.0, 22.0
+    assert [part.load for part in measuring.measured().components] == [0.0, 0.0]
+    now, used = 140.0, 32.0
+    large.last = Progress(3, 3.0, 2.0, 0)
+    measuring.look(queries)
+    parts = measuring.measured().components
+    assert [round(part.load, 6) for part in parts] == [0.2, 0.0]  # the other one has been idle for long
+    measuring.look(queries[1:])
+    now = 150.0
+    assert [part.name for part in measuring.measured().components] == ["small"]
