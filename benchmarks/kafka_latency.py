@@ -93,9 +93,8 @@ def make_topics(servers: str, partitions: int) -> None:
 
     stamped = {"message.timestamp.type": "LogAppendTime"}
     topics = [NewTopic(name, partitions, 1) for name in ("calls", "alerts")]
-    made = AdminClient({"bootstrap.servers": servers}).create_topics(
-        [*topics, NewTopic("hits", partitions, 1, config=stamped)]
-    )
+    admin = AdminClient({"bootstrap.servers": servers})
+    made = admin.create_topics([*topics, NewTopic("hits", partitions, 1, config=stamped)])
     for future in made.values():
         future.result(30)
 
