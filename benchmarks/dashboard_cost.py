@@ -47,6 +47,7 @@ def main() -> int:
         demo.write(folder / "first")
         with quiet_output(folder / "log"), local_session(folder, WORKERS) as spark:
             join_calls(spark, folder / "first").awaitTermination()  # starts processes, compiles
+            time.sleep(2)  # its last batch is told of after it has ended
             (folder / "second").mkdir()
             for stream in ("calls", "numbers"):
                 (folder / "second" / stream).symlink_to(folder / "first" / stream)

@@ -84,7 +84,7 @@ def _run(strategy: Any, shape: Shape, data: Path, scratch: Path) -> dict[str, An
     for stream in shape.streams:
         (scratch / stream).mkdir()
     query = _query(spark, shape, scratch)
-    deployed = braided.deploy(query, topics=scratch / "app", strategy=strategy, processors=PROCESSORS)
+    deployed = braided.deploy(query, topics=scratch / "app", strategy=strategy, processors=PROCESSORS, max_files=1)
     _give(shape, data, scratch, 0, WARM)
     deployed.run()
     before, shuffled = _cpu_seconds(), _shuffled(log)

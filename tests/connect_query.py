@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -79,9 +80,15 @@ def main(root: Path) -> None:
     answers["said"] = said.getvalue()
     (root / "answers.json").write_text(json.dumps(answers))
     spark.stop()
-    # The server that was started lives in a JVM of this process, which waits for it.
-    os._exit(0)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    status = 1
+    try:
+        main(Path(sys.argv[1]))
+        status = 0
+    except Exception:
+        traceback.print_exc()
+    # The server lives in a JVM of this process, whose threads would wait for it.
+    sys.stderr.flush()
+    os._exit(status)

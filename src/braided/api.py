@@ -515,6 +515,7 @@ def deploy(
     strategy: Strategy = "subquery",
     processors: int | None = None,
     costs: Mapping[str, Cost] | None = None,
+    max_files: int | None = None,
 ) -> Deployment:
     """Lay a query of `braided.stream` out as one Spark query, or as several that topics couple, under one handle.
 
@@ -529,6 +530,8 @@ def deploy(
     processors : how many shuffle partitions all stages have together; by default those of the session.
     costs : what the stages took in another run, `Deployment.costs`: partitions are shared out in proportion to it, when
         the query is first deployed. By default all get the same.
+    max_files : a stage reads at most so many files of a topic in a batch, but always a whole batch of the stage before
+        it; by default all there are.
 
     ``start()`` runs all stages until ``stop()``, ``run()`` processes what is there, ``print(deployment)`` shows them.
 
@@ -539,7 +542,9 @@ def deploy(
     """
     from braided.spark.deploy import deploy_query
 
-    return deploy_query(query, topics=topics, strategy=strategy, processors=processors, costs=costs)
+    return deploy_query(
+        query, topics=topics, strategy=strategy, processors=processors, costs=costs, max_files=max_files
+    )
 
 
 def files(

@@ -65,7 +65,9 @@ def test_a_strategy_gives_the_oracles_rows_over_a_restart(spark: SparkSession, t
     deployed.run()
     for path in hidden:
         (tmp_path / f"{path.parent.name}-{path.name}").rename(path)
-    again = braided.deploy(chain(spark, tmp_path), topics=tmp_path / "app", strategy=strategy, processors=8)
+    again = braided.deploy(
+        chain(spark, tmp_path), topics=tmp_path / "app", strategy=strategy, processors=8, max_files=1
+    )
     assert again.partitions == deployed.partitions
     again.run()
     assert spark.conf.get("spark.sql.shuffle.partitions") == before

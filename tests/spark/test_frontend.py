@@ -210,8 +210,8 @@ def test_every_public_function_has_an_example_that_runs(spark: SparkSession, tmp
         for test in doctest.DocTestFinder(recurse=False).find(function, name, globs=names)
     ]
     assert {test.name for test in tests if test.examples} == {
-        "detect", "explain", "files", "forget_control", "join", "join_group", "match", "merge", "multijoin", "order", "report", "scale", "sql", "stream", "topic",
-        "write_files",
+        "dashboard", "deploy", "detect", "explain", "files", "forget_control", "join", "join_group", "match", "merge", "multijoin", "order", "report",
+        "row_windows", "scale", "sql", "stream", "topic", "write_files",
     }  # fmt: skip
     for test in tests:
         assert runner.run(test).failed == 0, test.name

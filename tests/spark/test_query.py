@@ -78,9 +78,9 @@ def test_an_aggregate_after_a_join_begins_in_its_workers_and_is_the_oracles(
 ) -> None:
     joined = live["calls"].join(live["alerts"], on="phone", within="2 seconds")
     query = joined.where("n > 10 AND n_right < n + 40").aggregate(
-        by="cell_right", window="6 seconds", every="2 seconds", rows="count(*)", total="sum(n)", mean="avg(n_right)"
+        by="cell_right", window="6 seconds", every="2 seconds", pairs="count(*)", total="sum(n)", mean="avg(n_right)"
     )
-    frame = query.select("unix_micros(window.start) AS s", "cell_right", "rows", "total", "round(mean, 6) AS mean").df
+    frame = query.select("unix_micros(window.start) AS s", "cell_right", "pairs", "total", "round(mean, 6) AS mean").df
     plan = _last_plan(spark)
     assert isinstance(plan.operator, PartialAggregate)
     assert plan.spec.where == "(r.`n` < l.`n` + 40)"  # type: ignore[attr-defined]
@@ -152,6 +152,23 @@ def test_other_steps_make_what_the_functions_make(live: dict[str, Query], spark:
     assert "EventTimeWatermark" in plain.df._jdf.queryExecution().analyzed().toString()
     again = plain.select("cell", "n", "window.start AS at", time="at")
     assert again.time == "at"
+    windows = live["calls"].aggregate(by="cell", rows=10, every=2, forget="1 day", mean="avg(n)")
+    assert windows.df.dtypes == [("cell", "string"), ("ts", "timestamp"), ("mean", "double")]
+    spec = _last_plan(spark).spec.to_json()
+    assert (spec["kind"], spec["rows"], spec["every"], spec["lateness"]) == ("row_windows", 10, 2, "3 seconds")
+
+
+def test_a_query_knows_what_it_was_made_of(live: dict[str, Query]) -> None:
+    made = live["calls"].join(other=live["alerts"], on="phone", within="1 second").where("n > 1")
+    assert made.step is not None
+    (joined,) = made.step.inputs
+    assert joined.step is not None
+    assert (made.step.name, joined.step.name, joined.step.stateful) == ("where", "join", True)
+    assert [query is live[name] for query, name in zip(joined.step.inputs, ("calls", "alerts"), strict=True)] == [
+        True
+    ] * 2
+    again = joined.step.make([live["calls"].where("n > 3"), live["alerts"]])
+    assert again.df.columns == joined.df.columns
 
 
 def _aggregate(**options: Any) -> Callable[[dict[str, Query]], Any]:
@@ -193,6 +210,8 @@ ERRORS: list[tuple[Callable[[dict[str, Query]], Any], str]] = [
     (lambda q: q["calls"].cases({}), "cases: give conditions by the names of their outputs"),
     (lambda q: q["calls"].cases({"rest": "n > 1"}), "rest='rest': a condition has that name; choose another for what is left"),
     (lambda q: q["calls"].order(late="side"), "late='side': a query has one output; write 'flag' and split it with cases()"),
+    (_aggregate(rows="count(*)"), "rows='count(*)': is how many rows a window has; give the value another name"),
+    (_aggregate(rows=3), "window='1 minute': a window has this duration, or a number of rows=; give one of them"),
     (_aggregate(by="cel"), "by='cel': no such column; did you mean 'cell'?"),
     (_aggregate(x="sum(m)"), "x='m': no such column; there are phone, ts"),
     (_aggregate(x="stddev(m)"), "aggregate: 'count(*), stddev(m)': [UNRESOLVED_COLUMN.WITH_SUGGESTION]"),

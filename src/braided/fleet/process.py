@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _PATIENCE = 10.0
+_PART = 0.9
+"""The part of the time for a rehearsal that it may take here: whoever waits for it shall hear why it failed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +103,7 @@ def _host(spark: SparkSession, options: PeerOptions) -> SparkHost:
         modules=options.modules,
         offers=options.offers,
         period=settings.period,
-        rehearsal=settings.rehearsal,
+        rehearsal=_PART * settings.rehearsal,
         silence=settings.span / 2,
     )
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from braided.spark.conf import FAST_START, SPARK_CONF
+from braided.spark.conf import FAST_START, SPARK_CONF, quick_checkpoints
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,11 +30,8 @@ def peer_session(name: str, *, cores: int, memory: str, scratch: Path) -> SparkS
         "spark.log.level": "ERROR",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        # Checkpoint files without forking readlink and chmod for each. It notices two queries on one checkpoint less
-        # surely; in a fleet every epoch has a checkpoint of its own.
-        "spark.sql.streaming.checkpointFileManagerClass": (
-            "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-        ),
+        # In a fleet every epoch has a checkpoint of its own.
+        **quick_checkpoints(),
     }
     builder = SparkSession.builder.master(f"local[{cores}]").appName(f"braided peer {name}")
     on_interrupt = signal.getsignal(signal.SIGINT)

@@ -45,8 +45,16 @@ class Cost:
 class Deployment:
     """The stages of a query, which start, run and stop together. Made by `braided.deploy`; prints as a small table."""
 
-    def __init__(self, stages: Sequence[Stage], folder: Path, partitions: Mapping[str, int], session: SparkSession):
+    def __init__(
+        self,
+        stages: Sequence[Stage],
+        folder: Path,
+        partitions: Mapping[str, int],
+        session: SparkSession,
+        max_files: int | None,
+    ) -> None:
         self._stages, self._folder, self._partitions, self._session = stages, folder, partitions, session
+        self._max_files = max_files
         self._queries: dict[str, StreamingQuery] = {}
         self._before = {name: Cost(**cost) for name, cost in _read(folder / "costs.json").items()}
 
@@ -145,7 +153,7 @@ class Deployment:
         """Return what a stage writes as a stream."""
         path = self._folder / stage.name
         frame: DataFrame = read_files(
-            self._session, path, format="parquet", schema=None, max_files=None, reader=None, options={}
+            self._session, path, format="parquet", schema=None, max_files=self._max_files, reader=None, options={}
         )
         return Query(frame, stage.query.time, stage.query.lateness)
 
@@ -187,6 +195,7 @@ def deploy_query(
     strategy: Strategy,
     processors: int | None,
     costs: Mapping[str, Cost] | None,
+    max_files: int | None,
 ) -> Deployment:
     """See `braided.deploy`."""
     if not isinstance(query, Query):
@@ -202,7 +211,7 @@ def deploy_query(
     if is_topic(str(folder)):
         raise OptionError(f"topics={str(topics)!r}: is a topic; name a directory for all topics of the query")
     shares = _shares([stage.name for stage in stages], given, costs or {})
-    return Deployment(stages, folder, _kept_partitions(folder, strategy, shares), session)
+    return Deployment(stages, folder, _kept_partitions(folder, strategy, shares), session, max_files)
 
 
 def _session(query: Query) -> SparkSession:

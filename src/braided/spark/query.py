@@ -53,9 +53,10 @@ def _recorded(*, stateful: bool) -> Callable[[M], M]:
             def make(queries: Sequence[Query]) -> Query:
                 others = iter(queries[1:])
                 given = [next(others) if isinstance(part, Query) else part for part in args]
-                return step(queries[0], *given, **options)
+                named = {name: next(others) if isinstance(part, Query) else part for name, part in options.items()}
+                return step(queries[0], *given, **named)
 
-            inputs = (self, *(part for part in args if isinstance(part, Query)))
+            inputs = (self, *(part for part in (*args, *options.values()) if isinstance(part, Query)))
             by_spark = method.__name__ == "aggregate" and options.get("rows") is None
             return replace(method(self, *args, **options), step=Step(method.__name__, inputs, make, stateful, by_spark))
 

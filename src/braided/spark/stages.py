@@ -111,9 +111,9 @@ def _check_stated(given: Query) -> None:
     pending = given.source
     if isinstance(pending, PendingJoin) and any(isinstance(r, Lateness) for r in pending.plan.operator.lateness):
         raise OptionError(
-            "strategy: the aggregate after a join needs to know how late the join's rows may be; give the join "
-            "lateness= for both streams, '0 seconds' for the result of another join, or deploy it as a 'query' or "
-            "by 'subquery'"
+            "strategy: the aggregate after a join needs to know how late the join's rows may be; give the join a "
+            "lateness= for both streams, '0 seconds' for the result of another join, or deploy it as a 'query' or by "
+            "'subquery'"
         )
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("braided")
 _HOT_KEYS = 10
 _LETTERS = 200
-_ON_ITS_WAY = 2.0
+_ON_ITS_WAY = 10.0
 # What a report has of a stream for the operator's own sake.
 _INNER = ("trust", "learned", "learner")
 

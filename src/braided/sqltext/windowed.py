@@ -126,6 +126,8 @@ def _problem(tree: exp.Expression, kind: Total | None) -> str | None:
 
 def check_kind(window: object, rows: object, forget: object) -> None:
     """Refuse options of windows of time beside those of windows of a number of rows."""
+    if isinstance(rows, str):
+        raise OptionError(f"rows={rows!r}: is how many rows a window has; give the value another name")
     if rows is not None and window is not None:
         raise OptionError(f"window={window!r}: a window has this duration, or a number of rows=; give one of them")
     if rows is None and forget is not None:
