@@ -80,19 +80,6 @@ def test_a_key_that_cannot_be_compared() -> None:
         local.join(nested, RIGHT, **GOOD)
 
 
-def test_spark_connect_is_refused() -> None:
-    from pyspark.sql import DataFrame
-
-    class ConnectFrame(DataFrame):  # type: ignore[misc]
-        """Stands where Connect's DataFrame would; only its module is looked at."""
-
-        __module__ = "pyspark.sql.connect.dataframe"
-
-    frame = object.__new__(ConnectFrame)
-    with pytest.raises(BraidedError, match="left: Spark Connect is not supported yet; use a classic SparkSession"):
-        braided.join(frame, frame, **GOOD)
-
-
 def test_versions_of_driver_and_executors_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     from operators import join_operator
 

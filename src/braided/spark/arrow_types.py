@@ -43,7 +43,10 @@ _SPARK: list[tuple[Callable[[pa.DataType], bool], Callable[[], T.DataType]]] = [
     (pa.types.is_float32, T.FloatType),
     (pa.types.is_float64, T.DoubleType),
     (pa.types.is_string, T.StringType),
+    (pa.types.is_large_string, T.StringType),
     (pa.types.is_binary, T.BinaryType),
+    (pa.types.is_large_binary, T.BinaryType),
+    (pa.types.is_fixed_size_binary, T.BinaryType),
     (pa.types.is_date32, T.DateType),
     (pa.types.is_duration, T.DayTimeIntervalType),
     (pa.types.is_time64, lambda: T.TimeType()),  # noqa: PLW0108  (Spark 4.0 has none)
@@ -84,7 +87,7 @@ def from_arrow(kind: pa.DataType) -> T.DataType:
         return T.DecimalType(kind.precision, kind.scale)
     if pa.types.is_timestamp(kind):
         return T.TimestampNTZType() if kind.tz is None else T.TimestampType()
-    if pa.types.is_list(kind):
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         return T.ArrayType(from_arrow(kind.value_type), kind.value_field.nullable)
     if pa.types.is_map(kind):
         return T.MapType(from_arrow(kind.key_type), from_arrow(kind.item_type), kind.item_field.nullable)
