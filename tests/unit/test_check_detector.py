@@ -82,6 +82,11 @@ class Undated(Thirds):
         return None if found is None else found.drop_columns(["at"])
 
 
+def test_a_time_that_is_no_column() -> None:
+    with pytest.raises(braided.OptionError, match=r"time='time': no such column; there are k, s, t, id"):
+        check_detector(Thirds(), events(), key="k")
+
+
 def test_what_depends_on_cuts() -> None:
     text = said(OfBatch())
     assert text.startswith("detector 'last': its output depends on where batches are cut: with a cut before 1970-01-01")

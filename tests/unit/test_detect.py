@@ -184,6 +184,18 @@ def test_a_detector_that_fails_is_named_with_its_batch_and_first_event(made: Any
     assert "1970" in text
 
 
+def test_an_error_that_cannot_say_its_own_words_is_named_too() -> None:
+    class Speechless(Exception):
+        def __str__(self) -> str:
+            raise ValueError
+
+    def fail(events: pa.RecordBatch) -> None:
+        raise Speechless
+
+    with pytest.raises(DetectorError, match=r"detector 'bad' raised Speechless; in its batch"):
+        run(detector("bad", made=fail), rows=table([1]))
+
+
 def test_values_that_the_schema_has_no_room_for() -> None:
     small = detector(schema="t timestamp, v tinyint")
     with pytest.raises(DetectorError, match=r"returned values that its schema has no room for: .*1000"):

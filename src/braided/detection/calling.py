@@ -75,7 +75,7 @@ class PerKey:
             result = detector.on_events(events)
             kept = detector.save()
         except (Exception, SystemExit) as error:  # an exit would end the worker without a word
-            raise node.failed(f"raised {type(error).__name__}: {error}", events, batch, error) from error
+            raise node.failed(f"raised {_said(error)}", events, batch, error) from error
         try:
             content = encoded(kept)
         except (TypeError, ValueError) as error:
@@ -110,7 +110,7 @@ class ManyKeys:
             try:
                 result = copy.deepcopy(self.detector).on_events(given, known)
             except (Exception, SystemExit) as error:
-                raise node.failed(f"raised {type(error).__name__}: {error}", given, batch, error) from error
+                raise node.failed(f"raised {_said(error)}", given, batch, error) from error
             if not isinstance(result, tuple) or len(result) != 2:
                 what = f"returned {type(result).__name__}; return what is published and the new state, or None for each"
                 raise node.failed(what, given, batch)
@@ -199,6 +199,14 @@ def _cast(
     except pa.ArrowInvalid as error:
         raise node.failed(f"returned values that its schema has no room for: {error}", events, batch) from error
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _said(error: BaseException) -> str:
+    """Return an error in words, also where it cannot say its own."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return type(error).__name__
 
 
 def _with_keys(node: Node, part: Grouped, rows: pa.RecordBatch, groups: Groups, batch: int) -> pa.RecordBatch:

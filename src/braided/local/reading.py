@@ -84,6 +84,8 @@ def _inside(kind: pa.DataType, change: Any) -> pa.DataType:
 
 def in_microseconds(table: pa.Table, column: str) -> pa.Table:
     """Cast a time column of another unit to microseconds, the unit of Spark; refuse to lose digits."""
+    if column not in table.column_names:
+        raise OptionError(f"time={column!r}: no such column; there are {', '.join(table.column_names)}")
     field = table.schema.field(column)
     if not pa.types.is_timestamp(field.type) or field.type.unit == "us":
         return table
