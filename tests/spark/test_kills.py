@@ -15,4 +15,4 @@ def test_killed_drivers_go_on_from_the_files_of_the_control_directory_that_they_
     query = json.loads((tmp_path / "check" / "metadata").read_bytes())["id"]
     [control] = (tmp_path / "home" / "braided" / "control" / query).glob("crashed-*")
     pins = [json.loads(pin.read_bytes())["version"] for pin in (control / "pins").iterdir()]
-    assert len(set(pins)) >= 4, "the routing hardly changed"
+    assert len(set(pins)) >= 3, "the routing hardly changed"
