@@ -169,5 +169,6 @@ def test_the_master_is_one_peer_and_another_after_its_death(root: Path) -> None:
         (first,) = masters()
         fleet.kill(first)
         await fleet.wait_for(lambda: len(masters()) == 1, 120, "a new master")
+        assert masters() != [first]
 
     run(play())

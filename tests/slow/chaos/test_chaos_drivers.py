@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 from pathlib import Path
 
 import psutil
@@ -30,23 +29,6 @@ def test_python_workers_die_and_a_restart_goes_on(root: Path) -> None:
                     process.kill()
         assert "Python worker exited unexpectedly" in driver.failure()
     assert Driver(root).result() == expected(root)
-
-
-@pytest.mark.skipif(shutil.which("faketime") is None, reason="needs faketime")
-@pytest.mark.parametrize("idle", [None, "3 seconds"])
-def test_the_clock_is_set_back_before_a_restart(root: Path, idle: str | None) -> None:
-    (root / "direct").mkdir()
-    with Driver(root, join={"idle": idle}) as driver:
-        driver.after(5)
-        driver.kill()
-    library = next(Path("/usr/lib").rglob("libfaketimeMT.so.1"))
-    back = {
-        "LD_PRELOAD": str(library),
-        "FAKETIME": "-3d",
-        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-        "DONT_FAKE_MONOTONIC": "1",
-    }
-    assert Driver(root, join={"idle": idle}, **back).result() == expected(root)
 
 
 @pytest.mark.parametrize("direct", [False, True])
