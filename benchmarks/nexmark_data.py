@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -92,19 +91,24 @@ def _for_two_readers(tables: list[pa.Table], folder: Path) -> None:
         pq.write_table(whole.take(rows), folder / f"{reader}.parquet")
 
 
-def truth(query: str, load: Load, root: Path, *, capped: bool = True) -> dict[str, Any]:
+def truth(query: str, load: Load, root: Path, *, capped: bool = True) -> dict[str, int]:
     """Return count and checksum of a query by DuckDB, with or without the cap on its joins."""
-    import duckdb
-
     asked = QUERIES[query]
     text = asked.text("duckdb")
     if not capped:
         text = text.replace("'10' SECOND", "'10' DAY")
     count, total = asked.totals("duckdb", load.cutoff_ms)
+    found = truth_of(f"select {count}, {total} from ({text})", {stream: root / "data" / stream for stream in STREAMS})
+    return dict(zip(("count", "checksum"), found, strict=True))
+
+
+def truth_of(text: str, folders: dict[str, Path]) -> list[int]:
+    """Return the one row of a query by DuckDB over streams of files."""
+    import duckdb
+
     with duckdb.connect() as database:
         database.execute("set timezone = 'UTC'")
-        database.execute("set preserve_insertion_order = false")
-        for stream in STREAMS:
-            database.execute(f"create view {stream} as from '{root}/data/{stream}/*.parquet'")
-        [(rows, summed)] = database.execute(f"select {count}, {total} from ({text})").fetchall()
-    return {"count": int(rows or 0), "checksum": int(summed or 0)}
+        for stream, folder in folders.items():
+            database.execute(f"create view {stream} as from '{folder}/*.parquet'")
+        [row] = database.execute(text).fetchall()
+    return [int(value or 0) for value in row]
