@@ -80,7 +80,7 @@ _AUCTION = "A.itemName, A.description, A.initialBid, A.reserve, A.seller, A.cate
 Q3 = _alike(
     "who sells in three states in one category",
     ("person", "auction"),
-    ("id", "char_length(name) + 17 * char_length(city)", "id * 31 + char_length(name)"),
+    ("id", "(char_length(name) + 17 * char_length(city))", "id * 31 + char_length(name)"),
     """SELECT P.name, P.city, P.state, A.id FROM auction A JOIN person P ON A.seller = P.id
     AND P.dateTime BETWEEN A.dateTime - {CAP} AND A.dateTime + {CAP}
     WHERE A.category = 10 AND (P.state = 'OR' OR P.state = 'ID' OR P.state = 'CA')""",
