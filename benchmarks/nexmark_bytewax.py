@@ -1,4 +1,4 @@
-"""NEXMark's joins on Bytewax: two processes, each with a worker, in an environment of its own.
+"""NEXMark's joins on Bytewax: two processes, each with a worker, in an environment of its own; a part of `nexmark.py`.
 
 Bytewax has no join of two streams within a time (its own join keeps one row a side and key, its window joins need
 common windows), so that rows of a key are kept and paired by a `StatefulBatchLogic`, which its guide has for such

@@ -1,4 +1,4 @@
-"""NEXMark's queries in Flink's SQL, in a process of Flink's own Python.
+"""NEXMark's queries in Flink's SQL, in Flink's own Python; a part of `nexmark.py`.
 
 Each query runs on the first batches, then into the blackhole sink, which is timed, then into a count and a checksum.
 """

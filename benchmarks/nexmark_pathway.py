@@ -1,4 +1,4 @@
-"""NEXMark's joins on Pathway with two threads, in an environment of its own.
+"""NEXMark's joins on Pathway with two threads, in an environment of its own; a part of `nexmark.py`.
 
 Each query is an `interval_join` over files of CSV, which Pathway reads itself, in its static mode: it has all events at
 once, as one batch, and forgets none. The files are written before, and a process has one query. Nothing is persisted.

@@ -176,13 +176,17 @@ Q8 = Query(
         FROM person P JOIN auction A ON P.id = A.seller AND epoch_ms(P.dateTime) // 10000 = {A} // 10000""",
 )
 
+_WINNER = (
+    *("itemName", "description", "initialBid", "reserve", "seller", "category", "auction_extra"),
+    *("expires_ms", "bidder", "price", "bid_ms", "bid_extra"),
+)
 Q9 = Query(
     "the winning bid of every auction",
     ("auction", "bid"),
     ("price", "id", "bidder * 31 + bid_ms * 7 + expires_ms * 13 + seller + char_length(auction_extra)"),
     windowed=True,
     marked=True,
-    spark=f"""SELECT id, best.*, unix_millis(w.start) AS start_ms FROM (
+    spark=f"""SELECT id, {", ".join(f"best.{name}" for name in _WINNER)}, unix_millis(w.start) AS start_ms FROM (
         SELECT window(A.dateTime, '10 seconds') AS w, A.id, max_by(
             struct({_AUCTION}, {{E}} AS expires_ms, B.bidder, B.price, {{B}} AS bid_ms, B.extra AS bid_extra),
             struct(B.price, -{{B}}, -B.bidder)) AS best
@@ -191,8 +195,7 @@ Q9 = Query(
         f"""CREATE TEMPORARY VIEW won AS SELECT A.id, {_AUCTION}, {{E}} AS expires_ms, B.bidder, B.price,
         {{B}} AS bid_ms, B.extra AS bid_extra, A.dateTime """ + _WON,
     ),
-    flink=f"""SELECT id, itemName, description, initialBid, reserve, seller, category, auction_extra, expires_ms,
-        bidder, price, bid_ms, bid_extra, {_FLINK_START} AS start_ms FROM (SELECT *, ROW_NUMBER() OVER (
+    flink=f"""SELECT id, {", ".join(_WINNER)}, {_FLINK_START} AS start_ms FROM (SELECT *, ROW_NUMBER() OVER (
             PARTITION BY window_start, window_end, id ORDER BY price DESC, bid_ms ASC, bidder ASC) AS place
             FROM TABLE(TUMBLE(TABLE won, DESCRIPTOR(dateTime), INTERVAL '10' SECOND))) WHERE place <= 1""",
     duckdb=f"""SELECT A.id, {_AUCTION}, {{E}} AS expires_ms, B.bidder, B.price, {{B}} AS bid_ms, B.extra AS bid_extra,

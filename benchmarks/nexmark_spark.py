@@ -31,8 +31,8 @@ def run(engine: str, queries: list[str], root: Path, cutoff_ms: int) -> dict[str
     outcomes = {}
     for name in queries:
         try:
-            _job(spark, engine, name, root / "warm" / "data", scratch / "warm", cutoff_ms)
-            outcomes[name] = _job(spark, engine, name, root / "data", scratch / "measured", cutoff_ms)
+            job(spark, engine, name, root / "warm" / "data", scratch / "warm", cutoff_ms)
+            outcomes[name] = job(spark, engine, name, root / "data", scratch / "measured", cutoff_ms)
         except Exception as error:
             outcomes[name] = {"error": str(error).splitlines()[0][:300]}
         for query in spark.streams.active:
@@ -52,7 +52,8 @@ def _session(engine: str, scratch: Path) -> SparkSession:
     return spark
 
 
-def _job(spark: SparkSession, engine: str, name: str, data: Path, scratch: Path, cutoff_ms: int) -> dict[str, Any]:
+def job(spark: SparkSession, engine: str, name: str, data: Path, scratch: Path, cutoff_ms: int) -> dict[str, Any]:
+    """Run a query to its end and return what it took, with count and checksum of its result."""
     from pyspark.sql import functions as F
 
     asked = QUERIES[name]
