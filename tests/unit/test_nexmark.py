@@ -115,6 +115,7 @@ def test_events_have_their_mean_sizes() -> None:
 def test_the_same_arguments_give_the_same_events() -> None:
     assert all(a.equals(b) for a, b in zip(whole(), whole(), strict=True))
     assert not any(a.equals(b) for a, b in zip(whole(), whole(seed=2), strict=True))
+    assert whole().bids["price"] != whole(seed=2).bids["price"]
 
 
 def test_few_events_and_none() -> None:
