@@ -24,7 +24,7 @@ from braided.workloads.nexmark import nexmark_events
 STREAMS = ("person", "auction", "bid")
 WARM = 3
 """Batches that an engine sees before it is measured."""
-UNJUDGED_MS = 60_000
+UNJUDGED_MS = 90_000
 """Windows that begin so long before the end may not have been closed by an engine that works in batches."""
 
 
@@ -40,7 +40,7 @@ class Load:
 
     def quick(self) -> Load:
         """A like load, for trying everything."""
-        return replace(self, events=900_000, batch=100_000)
+        return replace(self, events=1_200_000, batch=100_000)
 
     @property
     def cutoff_ms(self) -> int:

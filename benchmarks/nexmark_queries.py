@@ -7,6 +7,7 @@ closes windows gives `start_ms`, by which those that every engine has closed are
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from workloads import checksum
@@ -36,12 +37,10 @@ class Query:
     flink: str
     duckdb: str
     braided: str = ""
-    """Where it is not that of Spark."""
+    """Where it is not that of Spark. Streams with a watermark, for Spark's own operators, have names in `_marked`."""
     views: tuple[str, ...] = ()
     """What Flink is told first."""
     windowed: bool = False
-    marked: bool = False
-    """Whether Braided's inputs have watermarks: where Spark's own operators stand beside its joins."""
 
     def text(self, engine: str) -> str:
         """Return the text for an engine."""
@@ -67,6 +66,10 @@ def _spelled(text: str, dialect: str) -> str:
     for name, words in _MS[dialect].items():
         text = text.replace("{" + name + "}", words)
     return text.replace("{CAP}", CAP)
+
+
+def _marked(text: str) -> str:
+    return re.sub(r"(FROM|JOIN) (auction|bid)\b", r"\1 \2_marked", text)
 
 
 def _alike(title: str, streams: tuple[str, ...], part: tuple[str, str, str], text: str) -> Query:
@@ -113,13 +116,12 @@ Q5 = Query(
     ("bid",),
     ("auction", "num", "start_ms * 7 + num * 31"),
     windowed=True,
-    marked=True,
     spark=f"""SELECT unix_millis(b.w.start) AS start_ms, b.auction, b.num FROM ({_COUNTED}) b
         JOIN (SELECT w, max(num) AS most FROM ({_COUNTED}) GROUP BY w) m ON b.w = m.w AND b.num >= m.most""",
     braided=f"""SELECT /*+ BRAIDED('b', {_IN_ANY_ORDER}), BRAIDED('m', {_IN_ANY_ORDER}) */
         unix_millis(b.s) AS start_ms, b.auction, b.num
-        FROM (SELECT w.start AS s, w.end AS e, auction, num FROM ({_COUNTED})) b
-        JOIN (SELECT w.start AS s, w.end AS e, max(num) AS most FROM ({_COUNTED}) GROUP BY w) m
+        FROM (SELECT w.start AS s, w.end AS e, auction, num FROM ({_marked(_COUNTED)})) b
+        JOIN (SELECT w.start AS s, w.end AS e, max(num) AS most FROM ({_marked(_COUNTED)}) GROUP BY w) m
         ON b.s = m.s AND b.e = m.e AND b.num >= m.most""",
     flink=f"""SELECT {_FLINK_START.replace("window_start", "b.window_start")} AS start_ms, b.auction, b.num FROM (
         SELECT auction, count(*) AS num, window_start, window_end FROM {_HOP} GROUP BY auction, window_start, window_end
@@ -133,22 +135,23 @@ Q5 = Query(
         GROUP BY ALL)) WHERE num >= most""",
 )
 
+_MOST = "SELECT max(price) AS most, window_time(window) AS closing FROM bid GROUP BY window(dateTime, '10 seconds')"
+_HIGHEST = """SELECT {} B.auction, B.price, B.bidder, {{B}} AS bid_ms, B.extra, {{B}} - {{B}} % 10000 AS start_ms
+    FROM bid B JOIN ({}) M
+    ON B.price = M.most AND B.dateTime > M.closing - INTERVAL '10' SECOND AND B.dateTime <= M.closing"""
 Q7 = Query(
     "highest bids of every 10 s",
     ("bid",),
     ("price", "bidder", "auction * 31 + start_ms * 7 + bid_ms * 13 + char_length(extra)"),
     windowed=True,
-    marked=True,
-    spark=f"""SELECT /*+ BRAIDED('m', {_IN_ANY_ORDER}) */
-        B.auction, B.price, B.bidder, {{B}} AS bid_ms, B.extra, {{B}} - {{B}} % 10000 AS start_ms FROM bid B
-        JOIN (SELECT max(price) AS most, window_time(window) AS at FROM bid GROUP BY window(dateTime, '10 seconds')) M
-        ON B.price = M.most AND B.dateTime > M.at - INTERVAL '10' SECOND AND B.dateTime <= M.at""",
+    spark=_HIGHEST.format("", _MOST),
+    braided=_HIGHEST.format(f"/*+ BRAIDED('m', {_IN_ANY_ORDER}) */", _marked(_MOST)),
     flink="""SELECT B.auction, B.price, B.bidder, {B} AS bid_ms, B.extra,
         {B} - mod({B}, CAST(10000 AS BIGINT)) AS start_ms FROM bid B
-        JOIN (SELECT max(price) AS most, window_time AS `at`
+        JOIN (SELECT max(price) AS most, window_time AS closing
             FROM TABLE(TUMBLE(TABLE bid, DESCRIPTOR(dateTime), INTERVAL '10' SECOND))
             GROUP BY window_start, window_end, window_time) M
-        ON B.price = M.most AND B.dateTime > M.`at` - INTERVAL '10' SECOND AND B.dateTime <= M.`at`""",
+        ON B.price = M.most AND B.dateTime > M.closing - INTERVAL '10' SECOND AND B.dateTime <= M.closing""",
     duckdb="""SELECT auction, price, bidder, {B} AS bid_ms, extra, {B} // 10000 * 10000 AS start_ms FROM bid B
         QUALIFY price = max(price) OVER (PARTITION BY start_ms)""",
 )
@@ -180,17 +183,18 @@ _WINNER = (
     *("itemName", "description", "initialBid", "reserve", "seller", "category", "auction_extra"),
     *("expires_ms", "bidder", "price", "bid_ms", "bid_extra"),
 )
+_BEST = f"""SELECT id, {", ".join(f"best.{name}" for name in _WINNER)}, unix_millis(w.start) AS start_ms FROM (
+    SELECT window(A.dateTime, '10 seconds') AS w, A.id, max_by(
+        struct({_AUCTION}, {{E}} AS expires_ms, B.bidder, B.price, {{B}} AS bid_ms, B.extra AS bid_extra),
+        struct(B.price, -{{B}}, -B.bidder)) AS best
+    {_WON} GROUP BY window(A.dateTime, '10 seconds'), A.id)"""
 Q9 = Query(
     "the winning bid of every auction",
     ("auction", "bid"),
     ("price", "id", "bidder * 31 + bid_ms * 7 + expires_ms * 13 + seller + char_length(auction_extra)"),
     windowed=True,
-    marked=True,
-    spark=f"""SELECT id, {", ".join(f"best.{name}" for name in _WINNER)}, unix_millis(w.start) AS start_ms FROM (
-        SELECT window(A.dateTime, '10 seconds') AS w, A.id, max_by(
-            struct({_AUCTION}, {{E}} AS expires_ms, B.bidder, B.price, {{B}} AS bid_ms, B.extra AS bid_extra),
-            struct(B.price, -{{B}}, -B.bidder)) AS best
-    """ + _WON + """ GROUP BY window(A.dateTime, '10 seconds'), A.id)""",
+    spark=_BEST,
+    braided=_marked(_BEST),
     views=(
         f"""CREATE TEMPORARY VIEW won AS SELECT A.id, {_AUCTION}, {{E}} AS expires_ms, B.bidder, B.price,
         {{B}} AS bid_ms, B.extra AS bid_extra, A.dateTime """ + _WON,

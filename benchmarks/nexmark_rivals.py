@@ -28,7 +28,7 @@ RIVALS = {
     rival.name: rival
     for rival in (
         Rival("bytewax", "0.21.1", HERE / "nexmark_bytewax.py"),
-        Rival("pathway", "0.27.0", HERE / "nexmark_pathway.py"),
+        Rival("pathway", "0.33.0", HERE / "nexmark_pathway.py"),
     )
 }
 

@@ -80,9 +80,8 @@ def job(spark: SparkSession, engine: str, name: str, data: Path, scratch: Path, 
 def _braided(spark: SparkSession, asked: Query, data: Path) -> DataFrame:
     import braided
 
-    streams = _marked(spark, asked, data) if asked.marked else {
-        stream: braided.files(spark, str(data / stream), max_files=1) for stream in asked.streams
-    }  # fmt: skip
+    streams = {stream: braided.files(spark, str(data / stream), max_files=1) for stream in asked.streams}
+    streams |= {f"{stream}_marked": frame for stream, frame in _marked(spark, asked, data).items()}
     return braided.sql(spark, asked.text("braided"), streams, lateness=LATENESS)
 
 

@@ -16,7 +16,7 @@ from nexmark_data import LOADS, generate, truth
 from nexmark_queries import QUERIES
 from nexmark_spark import job
 
-LOAD = replace(LOADS["default"], events=400_000, rate=4_000, batch=40_000)
+LOAD = replace(LOADS["default"], events=400_000, rate=2_000, batch=30_000)
 
 
 @pytest.fixture(scope="module")
