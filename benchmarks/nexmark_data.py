@@ -24,7 +24,7 @@ from braided.workloads.nexmark import nexmark_events
 STREAMS = ("person", "auction", "bid")
 WARM = 3
 """Batches that an engine sees before it is measured."""
-UNJUDGED_MS = 90_000
+UNJUDGED_MS, UNJUDGED_BATCHES = 60_000, 3
 """Windows that begin so long before the end may not have been closed by an engine that works in batches."""
 
 
@@ -34,7 +34,7 @@ class Load:
 
     events: int = 3_000_000
     rate: int = 10_000
-    batch: int = 150_000
+    batch: int = 300_000
     hot: int | None = None
     """Of so many bids all but one are hot, and of so many auctions; None: the public defaults."""
 
@@ -45,7 +45,8 @@ class Load:
     @property
     def cutoff_ms(self) -> int:
         """Windows that begin before this are compared."""
-        end = ORIGIN // 1000 + self.events * 1000 // self.rate - UNJUDGED_MS
+        open_ms = UNJUDGED_MS + UNJUDGED_BATCHES * self.batch * 1000 // self.rate
+        end = ORIGIN // 1000 + self.events * 1000 // self.rate - open_ms
         return end // 10_000 * 10_000
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 SETTINGS = {
     "state.backend.type": "hashmap",
-    # Spark commits every batch, of 15 s of events; a job of Flink's is over after one or two of these.
+    # Spark commits every batch.
     "execution.checkpointing.interval": "5 s",
     # What Flink's own runs of NEXMark are set to.
     "table.exec.mini-batch.enabled": "true",

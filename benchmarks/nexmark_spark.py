@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import statistics
 import time
 from pathlib import Path
@@ -31,13 +30,13 @@ def run(engine: str, queries: list[str], root: Path, cutoff_ms: int) -> dict[str
     outcomes = {}
     for name in queries:
         try:
-            job(spark, engine, name, root / "warm" / "data", scratch / "warm", cutoff_ms)
-            outcomes[name] = job(spark, engine, name, root / "data", scratch / "measured", cutoff_ms)
+            # Directories of their own: Spark may still write into those of a query that has ended.
+            job(spark, engine, name, root / "warm" / "data", scratch / f"{name}-warm", cutoff_ms)
+            outcomes[name] = job(spark, engine, name, root / "data", scratch / name, cutoff_ms)
         except Exception as error:
             outcomes[name] = {"error": str(error).splitlines()[0][:300]}
         for query in spark.streams.active:
             query.stop()
-        shutil.rmtree(scratch, ignore_errors=True)
     spark.stop()
     return outcomes
 
