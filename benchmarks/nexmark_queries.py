@@ -219,7 +219,8 @@ Q20 = _alike(
 )
 
 _THREE = f"""SELECT B.bidder, B.price, B.channel, B.url, B.extra AS bid_extra, P.id AS person_id, P.name,
-    P.emailAddress, P.creditCard, P.city, P.state, P.extra AS person_extra, {_AUCTION}, {{A}} AS auction_ms, {{E}} AS expires_ms
+    P.emailAddress, P.creditCard, P.city, P.state, P.extra AS person_extra, {_AUCTION},
+    {{A}} AS auction_ms, {{E}} AS expires_ms
     FROM bid B JOIN person P ON P.id = B.bidder AND P.dateTime BETWEEN B.dateTime - {{CAP}} AND B.dateTime + {{CAP}}
     JOIN auction A ON A.seller = B.bidder AND A.dateTime BETWEEN B.dateTime - {{CAP}} AND B.dateTime + {{CAP}}
         AND A.dateTime BETWEEN P.dateTime - {{CAP}} AND P.dateTime + {{CAP}}"""
