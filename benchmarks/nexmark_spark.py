@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from engines import JOIN_FORMAT, ROCKSDB, SAME_FOR_ALL
 from nexmark_queries import LATENESS, QUERIES, Query
+from processes import cpu_seconds
 
 from braided.spark.conf import SPARK_CONF
 
@@ -59,14 +60,15 @@ def job(spark: SparkSession, engine: str, name: str, data: Path, scratch: Path, 
     result = _braided(spark, asked, data) if engine == "braided" else _native(spark, asked, data)
     count, total = (F.expr(text) for text in asked.totals("spark", cutoff_ms))
     sink = result.observe("benchmark", count.alias("count"), total.alias("checksum")).writeStream.format("noop")
-    started = time.perf_counter()
+    started, before = time.perf_counter(), cpu_seconds()
     query = sink.option("checkpointLocation", str(scratch)).trigger(availableNow=True).start()
     query.awaitTermination()
-    seconds = time.perf_counter() - started
+    seconds, used = time.perf_counter() - started, cpu_seconds() - before
     batches = [progress for progress in query.recentProgress if progress["numInputRows"]]
     observed = [progress["observedMetrics"]["benchmark"] for progress in batches]
     return {
         "seconds": round(seconds, 3),
+        "cpu_s": round(used, 2),
         **{what: sum(row[what] or 0 for row in observed) for what in ("count", "checksum")},
         "batches": len(batches),
         "median_batch_s": statistics.median(p["durationMs"]["triggerExecution"] for p in batches) / 1000,

@@ -6,10 +6,10 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from processes import below
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 KINDS = ("driver", "JVM", "workers")
@@ -18,33 +18,19 @@ KINDS = ("driver", "JVM", "workers")
 
 def memory_mb() -> dict[str, float]:
     """Return the memory of this process, its JVM and the JVM's Python workers; pages that are shared count once."""
-    children: dict[int, list[int]] = {}
-    names = {}
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            try:
-                text = (folder / "stat").read_text()
-            except OSError:  # gone meanwhile
-                continue
-            name, _, rest = text.partition(" (")[2].rpartition(") ")
-            names[int(folder.name)] = name
-            children.setdefault(int(rest.split()[1]), []).append(int(folder.name))
     found = dict.fromkeys(KINDS, 0.0)
-    found["driver"] = _share_mb(os.getpid())
-    pending = [(pid, "JVM") for pid in children.get(os.getpid(), []) if names[pid] == "java"]
-    while pending:
-        pid, kind = pending.pop()
-        found[kind] += _share_mb(pid)
-        pending += [(child, "workers") for child in children.get(pid, [])]
+    kinds = {}
+    for process in below(os.getpid()):
+        kind = (
+            "workers"
+            if kinds.get(process.parent) in ("JVM", "workers")
+            else "JVM"
+            if process.name == "java"
+            else "driver"
+        )
+        kinds[process.pid] = kind
+        found[kind] += process.memory_mb()
     return found
-
-
-def _share_mb(pid: int) -> float:
-    try:
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    except OSError:
-        return 0.0
-    return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
 
 
 class Watch(StreamingQueryListener):
