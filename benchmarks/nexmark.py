@@ -179,7 +179,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--queries", nargs="+", choices=QUERIES, default=list(QUERIES))
     parser.add_argument("--loads", nargs="+", choices=LOADS, default=["uniform", "skewed"])
     parser.add_argument("--engines", nargs="+", choices=(*ON_SPARK, *OTHERS), default=list(DEFAULT))
-    parser.add_argument("--events", type=int, help="how many; default: 3 million")
+    parser.add_argument("--events", type=int, help="how many; default: 2 million")
     parser.add_argument("--quick", action="store_true", help="small; the times mean nothing")
     parser.add_argument("--uncapped", action="store_true", help="ask DuckDB whether the cap on joins loses anything")
     parser.add_argument("--table", type=Path, nargs="+", help="print the table of earlier runs' lines instead")

@@ -32,9 +32,9 @@ UNJUDGED_MS, UNJUDGED_BATCHES = 60_000, 3
 class Load:
     """How many events, how they are cut, and how much more of them is hot than cold."""
 
-    events: int = 3_000_000
+    events: int = 2_000_000
     rate: int = 10_000
-    batch: int = 300_000
+    batch: int = 200_000
     hot: int | None = None
     """Of so many bids all but one are hot, and of so many auctions; None: the public defaults."""
 

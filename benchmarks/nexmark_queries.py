@@ -15,8 +15,8 @@ from workloads import checksum
 CAP = "INTERVAL '10' SECOND"
 LATENESS = "4 seconds"
 """Events are up to 3 s late; Flink's and Spark's watermarks follow at this distance, as in the public benchmark."""
-_IN_ANY_ORDER = "'lateness=40 seconds'"
-"""Of windows that Spark has closed: those that close in one batch, of 30 s, come in any order."""
+_IN_ANY_ORDER = "'lateness=30 seconds'"
+"""Of windows that Spark has closed: those that close in one batch, of 20 s, come in any order."""
 
 _MS = {
     "spark": {"A": "unix_millis(A.dateTime)", "B": "unix_millis(B.dateTime)", "E": "unix_millis(A.expires)"},
