@@ -113,7 +113,7 @@ def _measure(engine: str, options: argparse.Namespace, root: Path, load: Load) -
 
     rival = RIVALS[engine]
     queries = [query for query in options.queries if query in rival.queries]
-    python = rival_environment(rival, options.venv.parent / engine)
+    python = rival_environment(rival, (options.rivals or options.venv.parent) / engine)
     outcome = _apart(python, rival.script, [root, load.cutoff_ms, *queries], log, {}) if queries else {}
     return {**{query: {"error": why} for query, why in rival.without.items()}, **outcome}, rival.version
 
@@ -184,6 +184,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--uncapped", action="store_true", help="ask DuckDB whether the cap on joins loses anything")
     parser.add_argument("--table", type=Path, nargs="+", help="print the table of earlier runs' lines instead")
     add_options(parser)
+    parser.add_argument("--rivals", type=Path, help="folder of Bytewax's and Pathway's environments; made if not there")
     parser.add_argument("--one", choices=ON_SPARK, help=argparse.SUPPRESS)
     parser.add_argument("--cutoff", type=int, help=argparse.SUPPRESS)
     return parser.parse_args()

@@ -50,7 +50,8 @@ def _measure(name: str, root: Path, cutoff_ms: int) -> dict[str, Any]:
         thrown = _job(name, root / "flink", None)
         counted = _job(name, root / "flink", cutoff_ms)
     except Exception as error:
-        return {"error": str(error).strip().splitlines()[-1][:300]}
+        causes = [line.strip() for line in str(error).splitlines() if "Caused by" in line or "Exception" in line]
+        return {"error": (causes or [str(error)])[-1][:300]}
     return counted | thrown | {"counted_s": counted["seconds"]}
 
 
@@ -82,8 +83,8 @@ def _job(name: str, data: Path, cutoff_ms: int | None) -> dict[str, Any]:
 
 def _declare(env: TableEnvironment, stream: str, folder: Path) -> None:
     env.execute_sql(f"""
-        CREATE TABLE {stream} ({COLUMNS[stream]}, extra string, dateTime AS to_timestamp_ltz(ms, 3),
-        WATERMARK FOR dateTime AS dateTime - INTERVAL '4' SECOND)
+        CREATE TABLE {stream} ({COLUMNS[stream]}, extra string, `dateTime` AS to_timestamp_ltz(ms, 3),
+        WATERMARK FOR `dateTime` AS `dateTime` - INTERVAL '4' SECOND)
         WITH ('connector' = 'filesystem', 'path' = '{folder.as_uri()}', 'format' = 'parquet')""")
 
 

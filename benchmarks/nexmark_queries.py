@@ -65,6 +65,8 @@ class Query:
 def _spelled(text: str, dialect: str) -> str:
     for name, words in _MS[dialect].items():
         text = text.replace("{" + name + "}", words)
+    if dialect == "flink":  # a word of its own there
+        text = re.sub(r"\bdateTime\b", "`dateTime`", text)
     return text.replace("{CAP}", CAP)
 
 
