@@ -138,8 +138,8 @@ def _delays(root: Path, skip: int) -> tuple[np.ndarray, int]:
 def _triples(root: Path) -> int:
     with duckdb.connect() as db:
         [(count,)] = db.execute(f"""
-            select count(*) from '{root}/calls/*' a join '{root}/alerts/*' b on a.k = b.k
-            and abs(epoch_us(a.ts) - epoch_us(b.ts)) <= 5000000 join '{root}/cells/*' c on a.k = c.k
+            select count(*) from '{root}/calls/*.parquet' a join '{root}/alerts/*.parquet' b on a.k = b.k
+            and abs(epoch_us(a.ts) - epoch_us(b.ts)) <= 5000000 join '{root}/cells/*.parquet' c on a.k = c.k
             and abs(epoch_us(a.ts) - epoch_us(c.ts)) <= 5000000""").fetchall()
     return int(count)
 
