@@ -30,7 +30,7 @@ def test_drivers_killed_ten_times_lose_and_double_nothing(tmp_path: Path, contro
 
 
 def test_fifty_kills_of_the_direct_path_lose_and_double_nothing(tmp_path: Path) -> None:
-    write_streams(tmp_path, files=120, rows=300, seed=7)
+    write_streams(tmp_path, files=300, rows=100, seed=7)
     (tmp_path / "direct").mkdir()
     assert run_with_kills(tmp_path, kills=50, seed=8) == expected(tmp_path)
     named = set(braided.topic(str(tmp_path / "out")).files())
