@@ -201,7 +201,8 @@ class _House:
             "city": _drawn(rng, _CITIES, rows),
             "state": _drawn(rng, _STATES, rows),
         }
-        extra = self._extra(rng, PERSON_BYTES - 8 - sum(_lengths(column) for column in columns.values()))
+        taken = np.sum([_lengths(column) for column in columns.values()], axis=0, dtype=np.int64)
+        extra = self._extra(rng, PERSON_BYTES - 8 - taken)
         return pa.table({
             "id": FIRST_ID + _last_person(ids), **columns, "dateTime": _times(self.at(ids)), "extra": extra,
         })  # fmt: skip
