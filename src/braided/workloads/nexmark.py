@@ -201,8 +201,7 @@ class _House:
             "city": _drawn(rng, _CITIES, rows),
             "state": _drawn(rng, _STATES, rows),
         }
-        taken = np.sum([_lengths(column) for column in columns.values()], axis=0, dtype=np.int64)
-        extra = self._extra(rng, PERSON_BYTES - 8 - taken)
+        extra = self._extra(rng, PERSON_BYTES - 8 - _lengths(*columns.values()))
         return pa.table({
             "id": FIRST_ID + _last_person(ids), **columns, "dateTime": _times(self.at(ids)), "extra": extra,
         })  # fmt: skip
@@ -225,7 +224,7 @@ class _House:
             "expires": _times(at + 1 + (rng.random(rows) * np.maximum(2 * horizon, 1)).astype(np.int64)),
             "seller": FIRST_ID + seller,
             "category": FIRST_CATEGORY + rng.integers(0, CATEGORIES, rows),
-            "extra": self._extra(rng, AUCTION_BYTES - 48 - _lengths(name) - _lengths(description)),
+            "extra": self._extra(rng, AUCTION_BYTES - 48 - _lengths(name, description)),
         })  # fmt: skip
 
     def bids(self, rng: np.random.Generator, ids: Ints) -> pa.Table:
@@ -295,9 +294,12 @@ def _joined(*parts: pa.Array) -> pa.Array:
     return pc.binary_join_element_wise(*parts, "")
 
 
-def _lengths(texts: pa.Array) -> Ints:
-    lengths: Ints = pc.binary_length(texts).to_numpy(zero_copy_only=False).astype(np.int64)
-    return lengths
+def _lengths(*columns: pa.Array) -> Ints:
+    """Return how long the texts of each row are together."""
+    total = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        total += pc.binary_length(column).to_numpy(zero_copy_only=False)
+    return total
 
 
 def _slices(rng: np.random.Generator, pool: npt.NDArray[np.uint8], lengths: Ints) -> pa.Array:
