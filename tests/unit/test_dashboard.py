@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import queue
 import re
 import signal
 import socket
@@ -23,8 +24,13 @@ from braided.cli import main
 from braided.cli.arguments import make_parser
 from braided.cli.bench import table_of
 from braided.cli.completion import write_script
-from braided.errors import HistoryError, OptionError
+from braided.errors import HistoryError, OptionError, PeerError
 from braided.operator.report import Report
+from braided.peers.client import FleetEvent, Status
+from braided.peers.following import FleetFollower
+from braided.peers.loads import ComponentLoad
+from braided.peers.messages import Contact
+from braided.peers.requests import ComponentRow, PeerRow
 from braided.routing.control import ControlDir
 from braided.routing.edit import TableEdit
 from braided.routing.grid import Grid
@@ -191,7 +197,11 @@ def test_a_large_history_goes_on_in_a_new_file(tmp_path: Path, monkeypatch: pyte
         (b"[]\n", "line 1: is no event of a history of braided"),
         (b'{"event": "exec"}\n', "is no event of a history"),
         (b'{"event": "batch", "query": "r"}\n', "batch.batch: is missing or damaged"),
-        (b'{"event": "fleet", "peers": [3]}\n', "fleet.peers.name: is missing or damaged"),
+        (
+            b'{"event": "fleet", "peers": [3], "components": [], "happened": []}\n',
+            "fleet.peers.name: is missing or damaged",
+        ),
+        (b'{"event": "fleet", "peers": []}\n', "fleet.components: is missing or damaged"),
     ],
 )
 def test_what_is_no_history_is_told(tmp_path: Path, line: bytes, told: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -379,6 +389,83 @@ def test_dash_follows_a_history_until_it_is_stopped(tmp_path: Path) -> None:
         assert running.wait(20) == 130
     finally:
         running.kill()
+
+
+class QuietFleet:
+    """Answers as it is told to."""
+
+    def __init__(self) -> None:
+        self.status_now = Status(
+            (PeerRow(Contact("ab" * 20, "127.0.0.1:7401", "north"), 0.51, 2.0),),
+            (ComponentRow("hits", "join.window", "/out", 3, "north", False, ComponentLoad("hits", "join.window", 0.4, 0.2, 7, 9.0)),
+             ComponentRow("new", "sql", "/out2")),
+        )  # fmt: skip
+        self.happened = [FleetEvent(60.0, "north", "hits", "moved to south: it said secret")]
+        self.wrong: Exception | None = None
+        self.asked = 0
+
+    def status(self) -> Status:
+        self.asked += 1
+        if self.wrong is not None:
+            raise self.wrong
+        return self.status_now
+
+    def events(self) -> list[FleetEvent]:
+        return self.happened
+
+
+def test_a_fleet_is_told_again_when_it_changes() -> None:
+    fleet, told = QuietFleet(), queue.Queue[dict[str, Any]]()
+    follower = FleetFollower(fleet, told.put, every=0.01)
+    try:
+        first = check_event(told.get(timeout=20), "x")
+        assert first["peers"] == [
+            {"name": "north", "address": "127.0.0.1:7401", "load": 0.51, "cores": 2.0, "loads": [0.51]}
+        ]
+        hits = {
+            "name": "hits",
+            "operator": "join.window",
+            "peer": "north",
+            "epoch": 3,
+            "output": "/out",
+            "load": 0.4,
+            "busy": 0.2,
+            "rate": 9.0,
+            "backlog": 7,
+        }
+        new = {"name": "new", "operator": "sql", "peer": "", "epoch": -1, "output": "/out2"}
+        assert first["components"] == [hits, new]
+        asked = fleet.asked
+        while fleet.asked < asked + 3:
+            time.sleep(0.01)
+        assert told.empty(), "nothing has changed"
+        fleet.status_now = Status((), fleet.status_now.components)
+        assert told.get(timeout=20)["peers"] == []
+        fleet.wrong = PeerError("no peer answers any more")
+        lost = told.get(timeout=20)
+        assert (lost["error"], lost["components"]) == ("no peer answers any more", first["components"])
+        fleet.wrong = None
+        assert "error" not in told.get(timeout=20)
+    finally:
+        follower.close()
+
+
+def test_a_redacted_fleet_tells_no_texts_of_errors() -> None:
+    fleet, told = QuietFleet(), queue.Queue[dict[str, Any]]()
+    follower = FleetFollower(fleet, told.put, redact=True, every=0.01)
+    try:
+        assert [one["what"] for one in told.get(timeout=20)["happened"]] == ["moved to south"]
+        fleet.wrong = PeerError("a secret")
+        assert told.get(timeout=20)["error"] == "no answer"
+    finally:
+        follower.close()
+
+
+def test_dash_needs_something_to_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["dash"]) == 2
+    assert "name a directory with a history, or a fleet with --fleet HOST:PORT" in capsys.readouterr().err
+    assert main(["dash", "--fleet", "127.0.0.1:1", "--token-file", str(tmp_path / "none")]) == 2
+    assert "none: No such file or directory; name the one that the first peer wrote" in capsys.readouterr().err
 
 
 def test_completion_knows_all_commands_and_options(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from braided.cli.fleet_arguments import add_fleet_commands
+from braided.cli.fleet_arguments import add_fleet_commands, add_token_file
 from braided.version import __version__
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -56,9 +56,11 @@ def _answer_explain(arguments: argparse.Namespace) -> int:
 
 
 def _answer_dash(arguments: argparse.Namespace) -> int:
-    from braided.cli.watch import serve_history
+    from braided.cli.watch import FleetPlace, serve_page
 
-    return serve_history(arguments.history, host=arguments.host, port=arguments.port, token=arguments.token)
+    fleet = None if arguments.fleet is None else FleetPlace(arguments.fleet, arguments.token_file)
+    place = {"host": arguments.host, "port": arguments.port, "token": arguments.token}
+    return serve_page(arguments.history, fleet, **place)
 
 
 def _answer_report(arguments: argparse.Namespace) -> int:
@@ -153,7 +155,9 @@ def make_parser() -> argparse.ArgumentParser:
 def _add_watching(commands: Commands) -> None:
     """Add the commands that look at what others ran, and `bench`, which runs what others measured."""
     dash = commands.add_parser(
-        "dash", help="a live page of a query that runs with --history", description="Serve the page of a history."
+        "dash",
+        help="a live page of a query that runs with --history, of a fleet, or both",
+        description="Serve the page of a history, of a fleet, or of both, until Ctrl-C.",
     )
     report = commands.add_parser(
         "report",
@@ -161,13 +165,18 @@ def _add_watching(commands: Commands) -> None:
         description="Write a report of a history, or of the control directory of an adaptive join.",
     )
     for command, answer in ((dash, _answer_dash), (report, _answer_report)):
-        command.add_argument("history", type=Path, metavar="DIR", help="a directory with a history, or its file")
+        optional = "?" if command is dash else None
+        command.add_argument(
+            "history", type=Path, nargs=optional, metavar="DIR", help="a directory with a history, or its file"
+        )
         command.set_defaults(answer=answer)
+    dash.add_argument("--fleet", metavar="HOST:PORT", help="also show the fleet of this peer")
+    add_token_file(dash)
     dash.add_argument(
         "--host", default="127.0.0.1", help="where to listen (%(default)s); elsewhere a token is asked for"
     )
     dash.add_argument("--port", type=_Count(0), default=0, metavar="N", help="0 takes a free one (%(default)s)")
-    dash.add_argument("--token", metavar="TEXT", help="the token (a new one)")
+    dash.add_argument("--token", metavar="TEXT", help="the page's token (a new one)")
     report.add_argument("--json", action="store_true", help="as JSON")
     report.add_argument("--html", type=Path, metavar="FILE", help="as one HTML file with plots")
     bench = commands.add_parser(
