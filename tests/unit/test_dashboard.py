@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import io
 import json
 import queue
 import re
@@ -24,6 +25,7 @@ from braided.cli import main
 from braided.cli.arguments import make_parser
 from braided.cli.bench import table_of
 from braided.cli.completion import write_script
+from braided.cli.waiting import waiting
 from braided.errors import HistoryError, OptionError, PeerError
 from braided.operator.report import Report
 from braided.peers.client import FleetEvent, Status
@@ -480,8 +482,46 @@ def test_completion_knows_all_commands_and_options(tmp_path: Path) -> None:
     assert complete("d") == ["demo", "dash", "doctor"]
     assert complete("run", "--d") == ["--dashboard"]
     assert complete("completion", "") == ["--help", "bash", "zsh", "fish"]
-    assert "-l html" in write_script(make_parser(), "fish")
+    assert complete("fleet", "s") == ["submit", "status"]
+    assert complete("fleet", "submit", "--d") == ["--dry-run"]
+    assert complete("demo", "--") == [
+        "--help", "--skew", "--disorder", "--memory", "--theta", "--rows", "--seconds", "--out", "--dashboard", "--no-color",
+    ]  # fmt: skip
+    fish = write_script(make_parser(), "fish")
+    assert "-l html" in fish
+    assert "-n '__fish_seen_subcommand_from fleet; and __fish_seen_subcommand_from submit' -l dry-run" in fish
     assert write_script(make_parser(), "zsh").startswith("autoload")
+
+
+def test_a_reader_that_has_enough_is_no_error(tmp_path: Path) -> None:
+    writer = HistoryWriter(tmp_path)
+    for event in run_events(200):
+        writer.add(event)
+    writer.close()
+    command = [sys.executable, "-m", "braided.cli", "report", str(tmp_path), "--json"]
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert running.stdout is not None
+    assert running.stderr is not None
+    running.stdout.close()
+    assert running.stderr.read() == ""
+    assert running.wait(60) == 1
+
+
+def test_what_takes_its_time_is_shown_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr("braided.cli.waiting._FIRST", 0.0)
+    drawn = threading.Event()
+    screen, pipe = Terminal(), io.StringIO()
+    monkeypatch.setattr(screen, "flush", drawn.set)
+    with waiting("starting Spark", screen), waiting("starting Spark", pipe):
+        assert drawn.wait(20)
+    assert "starting Spark, 0 s" in screen.getvalue()
+    assert screen.getvalue().endswith("\r\x1b[K"), "nothing of it stays"
+    assert pipe.getvalue() == ""
 
 
 def test_benchmarks_run_and_their_figures_become_a_table(

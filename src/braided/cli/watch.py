@@ -15,6 +15,7 @@ from pathlib import Path
 
 from braided.cli.exits import CANNOT_START, FAILED, STOPPED, first_line
 from braided.cli.session import note_interrupts
+from braided.cli.waiting import waiting
 from braided.errors import BraidedError
 from braided.operator.contract import Json
 from braided.ui.history import History
@@ -56,8 +57,9 @@ def serve_page(path: Path | None, fleet: FleetPlace | None, *, host: str, port: 
     with contextlib.ExitStack() as undo:
         try:
             read = _no_history if path is None else _reader(path)
-            for event in read():
-                history.add(event)
+            with waiting("reading the history"):
+                for event in read():
+                    history.add(event)
             if fleet is not None:
                 undo.enter_context(fleet.follow(history.add))
             server = Server(history, host=host, port=port, token=token)
@@ -86,7 +88,8 @@ def _no_history() -> list[Json]:
 def report_history(path: Path, *, as_json: bool, html: Path | None) -> int:
     """Write the report of a history, or of a control directory; exit code 1 if a query in it failed."""
     try:
-        events = _reader(path)()
+        with waiting("reading the history"):
+            events = _reader(path)()
     except BraidedError as error:
         return _tell("report", first_line(error), CANNOT_START)
     runs = summarize(events)
