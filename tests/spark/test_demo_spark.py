@@ -3,34 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from demos import start_demo
 
 from braided.cli import demo
-
-
-def start_demo(tmp_path: Path, *words: str) -> subprocess.Popen[str]:
-    (tmp_path / "tmp").mkdir()
-    return subprocess.Popen(
-        [sys.executable, "-m", "braided.cli", "demo", "--out", str(tmp_path / "out"), *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=tmp_path,
-        # As for the shared session (conftest.py): half of a short run's CPU would go into the second compiler.
-        env={
-            **os.environ,
-            "TMPDIR": str(tmp_path / "tmp"),
-            "SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        },
-    )
 
 
 def test_the_demo_runs_and_leaves_only_its_picture(tmp_path: Path) -> None:

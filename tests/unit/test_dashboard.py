@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dashboards import EVIL, HOT_HASH, batch_event, run_events, worker_report
 
 from braided.cli import main
 from braided.cli.arguments import make_parser
@@ -46,54 +47,6 @@ from braided.ui.saved import HistoryReader, HistoryWriter
 from braided.ui.server import Server
 from braided.ui.summary import summarize, write_text
 from braided.ui.tables import describe_table
-
-EVIL = "</script><script>alert(1)</script>"
-HOT = 0xABCDEF0123456789
-
-
-def worker_report(worker: int, rows: int) -> dict[str, Any]:
-    counts = {
-        "rows": rows,
-        "results": 2 * rows,
-        "cpu_ms": 5,
-        "stored_rows": rows,
-        "stored_bytes": 100 * rows,
-        "runs": 1,
-    }
-    report: dict[str, Any] = {"worker": worker, "batches": 3, "last": counts, "total": counts, "table": [2, "x"]}
-    if worker == 0:
-        report |= {"streams": [{"rows": 9, "lateness": 5_000_000, "clock": 10}] * 2, "last_streams": [6, 3]}
-    return report
-
-
-def batch_event(number: int, run: str = "r", millis: int = 500) -> dict[str, Any]:
-    report = Report.of_workers("calls", number, [worker_report(0, 30), worker_report(1, 10)])
-    operator = {
-        "operator": "1-a:calls", "name": "calls", "query": report.query, "streams": report.streams,
-        "workers": columns_of(report.workers), "table": 2, "copies": 1.5, "loads": [], "keys": [{"key": f"{HOT:016x}", "label": EVIL, "counts": [5, 1, 9]}],
-    }  # fmt: skip
-    return {
-        "event": "batch", "query": run, "batch": number, "time": 1000.0 * number,
-        "ms": {"triggerExecution": millis, "addBatch": millis - 100, "walCommit": 100}, "sources": [{"name": "files", "rows": 9}], "operators": [operator],
-    }  # fmt: skip
-
-
-def run_events(batches: int = 3, run: str = "r") -> list[dict[str, Any]]:
-    table = describe_table(RoutingTable.gridded(4, Grid(((0, 1), (2, 3))), "grid"), {})
-    decision = {
-        "batch": 1,
-        "version": 2,
-        "action": "promote",
-        "reason": "1.60 of a fair share",
-        "value": EVIL,
-        "grid": "2 x 2",
-    }
-    return [
-        {"event": "started", "query": run, "id": "q", "name": EVIL, "time": 1_700_000_000_000},
-        {"event": "table", "query": run, "operator": "1-a:calls", **table},
-        *(batch_event(number, run) for number in range(batches)),
-        {"event": "decision", "query": run, "operator": "1-a:calls", **decision},
-    ]
 
 
 @contextlib.contextmanager
@@ -357,11 +310,11 @@ def test_a_control_directory_has_a_report_too(tmp_path: Path, capsys: pytest.Cap
     control = ControlDir(str(tmp_path))
     control.claim("q", "j")
     edit = TableEdit(RoutingTable.hashed(4))
-    edit.promote(HOT, Grid(((0, 1), (2,))))
+    edit.promote(HOT_HASH, Grid(((0, 1), (2,))))
     table = edit.done()
     assert control.publish(table)
     control.log(
-        [{"batch": 4, "version": 2, "action": "promote", "reason": "hot", "key": f"{HOT:016x}", "value": "555"}]
+        [{"batch": 4, "version": 2, "action": "promote", "reason": "hot", "key": f"{HOT_HASH:016x}", "value": "555"}]
     )
     assert main(["report", str(tmp_path)]) == 0
     text = capsys.readouterr().out

@@ -110,6 +110,8 @@ function draw() {
     place.replaceChildren(html("h2", { id: `${section.id}-title` }, section.title), ...(section.words ? [html("p", {}, section.words)] : []));
     section.draw(place, model);
     place.querySelectorAll("details").forEach((details, at) => { details.open = opened[at] ?? false; });
+    // What is wider than its place is scrolled with the arrow keys, so it must be reachable.
+    if (place.scrollWidth > place.clientWidth) place.tabIndex = 0; else place.removeAttribute("tabindex");
     place.scrollLeft = scrolled[0];
     if (place.querySelector("ol")) place.querySelector("ol").scrollTop = scrolled[1];
     if (focus >= 0) place.querySelectorAll("button, summary")[focus]?.focus();

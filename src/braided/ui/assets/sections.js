@@ -214,7 +214,7 @@ function meter(peer, jobs, colors) {
   });
   const rest = svg("rect", { class: "fill pale w7", x, y: 0, width: Math.max(0, peer.load * unit - x), height: 14 }, svg("title", {}, "the rest of its process"));
   const points = peer.loads.map((load, at) => `${at ? "L" : "M"}${((at + 0.5) * width / peer.loads.length).toFixed(1)} ${(46 - 26 * load / Math.max(1, ...peer.loads)).toFixed(1)}`).join("");
-  return svg("svg", { class: "chart", viewBox: `0 0 ${width} 50`, role: "img", "aria-label": `Load of ${peer.name}: ${peer.load.toFixed(2)} of its cores; at most ${Math.max(0, ...peer.loads).toFixed(2)} lately` },
+  return svg("svg", { class: "chart", viewBox: `0 0 ${width} 50`, role: "img", "aria-label": `Load of ${peer.name}: ${peer.load.toFixed(2)}, where 1 is all of its cores; at most ${Math.max(0, ...peer.loads).toFixed(2)} lately` },
     [svg("rect", { class: "box", x: 0, y: 0, width, height: 14 }), ...parts, rest, svg("path", { class: "mean", d: `M${unit} -3V17` }), svg("path", { class: "line w0", d: points })]);
 }
 
@@ -224,7 +224,7 @@ function peerCard(peer, jobs, colors) {
     `${job.name}${job.rate === undefined ? "" : `, ${short(job.rate)} rows/s`}${job.busy > 1 ? ", falls behind" : ""}`,
   ]));
   return html("div", { class: "peer" }, [
-    html("h3", {}, peer.name), html("p", {}, `${peer.address}, load ${peer.load.toFixed(2)} of ${peer.cores} ${peer.cores === 1 ? "core" : "cores"}`),
+    html("h3", {}, peer.name), html("p", {}, `${peer.address}, ${Math.round(100 * peer.load)}% of ${peer.cores} ${peer.cores === 1 ? "core" : "cores"}`),
     meter(peer, jobs, colors), jobs.length ? html("ul", { class: "legend" }, listed) : html("p", {}, "hosts nothing"),
   ]);
 }
