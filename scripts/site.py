@@ -78,6 +78,7 @@ def in_one_folder(text: str) -> str:
     text = (
         text.replace("](../README.md", "](index.md")
         .replace("](README.md", "](index.md")
+        .replace("](../CHANGELOG.md", "](changelog.md")
         .replace("](CHANGELOG.md", "](changelog.md")
     )
     return re.sub(
