@@ -1,4 +1,4 @@
-"""A run of the demo as plain JSON, from which its page and the README's pictures are drawn."""
+"""A run of the demo as plain JSON, from which its page and docs/demo.svg are drawn."""
 
 from __future__ import annotations
 

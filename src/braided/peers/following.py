@@ -16,6 +16,7 @@ from braided.peers.loads import ComponentLoad
 EVERY = 2.0
 """Seconds between two questions."""
 KEPT_LOADS = 60
+_PATIENCE = 2.0
 # An event is one message to every open page: the rest of a large fleet is only counted.
 _MOST_PEERS, _MOST_COMPONENTS, _MOST_HAPPENED = 200, 500, 50
 
@@ -47,8 +48,9 @@ class FleetFollower:
         self._thread.start()
 
     def close(self) -> None:
-        """Ask no more; a question that is under way is not waited for."""
+        """Ask no more; a question that is under way is waited for, but not for long."""
         self._closed.set()
+        self._thread.join(_PATIENCE)
 
     def _follow(self) -> None:
         while not self._closed.is_set():
