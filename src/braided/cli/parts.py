@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -245,7 +245,8 @@ class Theta(Part):
         return check_legs(folder / "incoming", folder / "outgoing", found, parse_duration(LEG_WITHIN, "within"))
 
 
-PARTS: Mapping[str, Callable[[int, int], Part]] = {part.name: part for part in (Skew, Disorder, Memory, Theta)}
+_ALL: tuple[type[Part], ...] = (Skew, Disorder, Memory, Theta)
+PARTS: Mapping[str, type[Part]] = {part.name: part for part in _ALL}
 USUAL = ("skew", "theta")
 """What the demo shows if nothing is chosen."""
 
