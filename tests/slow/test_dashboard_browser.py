@@ -208,7 +208,7 @@ def test_everything_can_be_read_and_reached(tmp_path: Path, browser: Any, scheme
     assert {"at", "SUMMARY", "BUTTON"} <= reached
     page.locator("#heat summary").focus()
     page.keyboard.press("Enter")
-    assert page.locator("#heat table").is_visible()
+    page.locator("#heat table").wait_for()
     assert wrong == []
     page.close()
 
