@@ -1,7 +1,7 @@
 """A driver to be killed: joins two folders into a Parquet sink until everything is processed.
 
-Run as a process of its own; `spark/test_kills.py` and `slow/test_many_kills.py` kill it at random moments, and the tests
-in `slow/chaos` do worse. There `options.json` has settings of Spark, and options of the join.
+Run as a process of its own; `slow/test_many_kills.py` kills it at random moments, and the tests in `slow/chaos` do
+worse. There `options.json` has settings of Spark, and options of the join.
 """
 
 from __future__ import annotations

@@ -56,11 +56,11 @@ def pinned(root: Path) -> list[int]:
 
 @pytest.mark.usefixtures("_random_routing")
 def test_forced_reconfigurations_restarts_and_failed_tasks_change_nothing(spark: SparkSession, tmp_path: Path) -> None:
-    write_streams(tmp_path, files=9, rows=300, seed=1)
+    write_streams(tmp_path, files=7, rows=300, seed=1)
     hidden = tmp_path / "hidden"
     for side in ("left", "right"):
         (hidden / side).mkdir(parents=True)
-        for path in sorted((tmp_path / side).iterdir())[5:]:
+        for path in sorted((tmp_path / side).iterdir())[4:]:
             path.rename(hidden / side / path.name)
     marker = tmp_path / "marker"
     marker.mkdir()
@@ -70,8 +70,8 @@ def test_forced_reconfigurations_restarts_and_failed_tasks_change_nothing(spark:
             path.rename(tmp_path / side / path.name)
     result = adaptive(spark, tmp_path, fail_first_attempt(marker))
     run_to_end(result.mapInArrow(fail_first_attempt(marker), result.schema), tmp_path / "check", tmp_path / "out")
-    assert len(list(marker.iterdir())) >= 9
-    assert len(set(pinned(tmp_path))) >= 4, "the routing hardly changed"
+    assert len(list(marker.iterdir())) >= 7
+    assert len(set(pinned(tmp_path))) >= 3, "the routing hardly changed"
     assert committed(spark, tmp_path) == expected(tmp_path)
 
 
@@ -95,7 +95,7 @@ def test_a_controller_that_fails_between_any_two_of_its_steps_is_harmless(
 ) -> None:
     """In every batch it fails at another step; every fifth goes well."""
     steps = ("owner", "wanted", "publish", "log")
-    write_streams(tmp_path, files=11, rows=150, seed=5)
+    write_streams(tmp_path, files=8, rows=150, seed=5)
     failed: Counter[str] = Counter()
     batches = []
 
