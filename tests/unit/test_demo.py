@@ -304,9 +304,9 @@ def test_parts_are_chosen_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     for words in ([], ["--memory"], ["--theta", "--disorder", "--seconds", "20", "--rows", "1_000"]):
         assert main(["demo", *words]) == 0
     usual, one, two = chosen
-    assert usual == [Skew(4_000_000, 64), Theta(4_000_000, 64)]
-    assert one == [Memory(4_000_000, 64)]
-    assert one[0].code.endswith('within="10 seconds", lateness="5 seconds", memory=31_250)')
+    assert usual == [Skew(1_600_000, 64), Theta(1_600_000, 64)]
+    assert one == [Memory(1_600_000, 64)]
+    assert one[0].code.endswith('within="10 seconds", lateness="5 seconds", memory=12_500)')
     assert two == [Disorder(1_000, 20), Theta(1_000, 20)]
 
 

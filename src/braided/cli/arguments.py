@@ -131,7 +131,7 @@ def make_parser() -> argparse.ArgumentParser:
     for name, words in shown.items():
         demo.add_argument(name, action="store_true", help=words)
     demo.add_argument(
-        "--rows", type=_Count(10), default=4_000_000, metavar="N", help="rows of both streams together (%(default)s)"
+        "--rows", type=_Count(10), default=1_600_000, metavar="N", help="rows of both streams together (%(default)s)"
     )
     demo.add_argument(
         "--seconds", type=_Count(4), default=64, metavar="S", help="event time the streams span (%(default)s)"

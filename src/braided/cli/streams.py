@@ -80,10 +80,10 @@ class DemoStreams(Streams):
         return self.batches // 4 * self.batch_seconds
 
     def generate(self) -> dict[str, pa.Table]:
-        """Four calls to a sighting; as many phones as make about a result and a half a call in streams of a minute."""
+        """Four calls to a sighting; as many phones as make two results a call in streams of two minutes."""
         numbers = max(self.rows // 5, 1)
         calls = self.rows - numbers
-        phones = max(self.rows // 24, 2)
+        phones = max(self.rows // 60, 2)
         return {
             "calls": call_records(
                 rows=calls,
