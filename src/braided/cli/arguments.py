@@ -19,7 +19,7 @@ _DEMO = """\
 Generates two streams, call records and suspicious numbers, and joins them live on a local Spark. Each of --skew,
 --disorder, --memory and --theta is a join of its own; without any, --skew and --theta run. Shows rows, results and
 loads while it runs, checks every result against DuckDB, and draws what happened (demo.html).
-Takes half a minute on two cores, and a minute the first time.
+Takes about a minute on two cores, and longer the first time.
 Needs Java 17 or later and the 'demo' extra: pip install 'braided[demo]'.
 """
 
