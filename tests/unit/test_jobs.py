@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -132,6 +133,24 @@ def test_check_says_yes_or_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureF
     (tmp_path / "bad.toml").write_text(SMALL.replace("[sink]", "[sank]"))
     assert main(["check", str(tmp_path / "bad.toml")]) == 1
     assert "bad.toml, line 15: sank: no such key; did you mean 'sink'?" in capsys.readouterr().err
+    assert main(["check", "--json", str(tmp_path / "good.toml")]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["accepted"], told["name"], told["sources"], told["steps"]) == (True, "small", ["a"], ["one", "two"])
+    assert main(["check", "--json", str(tmp_path / "bad.toml")]) == 1
+    assert "did you mean 'sink'?" in json.loads(capsys.readouterr().out)["error"]
+
+
+def test_the_doctor_prints_what_a_bug_report_needs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("BRAIDED_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    assert main(["doctor", "--json"]) == 1
+    found = {finding["what"]: finding for finding in json.loads(capsys.readouterr().out)}
+    assert {"braided", "system", "python", "workers", "java", "packages", "extras", "memory", "cache"} <= found.keys()
+    assert found["spark"]["todo"] == "unset SPARK_HOME, or install the pyspark of its version"
+    assert "rocksdbjni" in found["store"]["found"]
+    assert f"BRAIDED_CACHE_DIR={tmp_path}" in found["settings"]["found"]
 
 
 def test_the_doctor_says_what_to_type(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
