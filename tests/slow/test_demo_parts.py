@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from demos import start_demo
 
+from braided.cli import demo
+
 # What a part says after it has run, by its label.
 SAID = {
     "skew": ("hot key", r"one phone makes 50% of the calls from 16 s on: its worker takes \d+% of the rows"),
@@ -53,3 +55,14 @@ def test_the_page_of_a_demo_stays_until_it_is_closed(tmp_path: Path) -> None:
         assert line
     running.send_signal(signal.SIGINT)
     assert running.wait(60) == 0
+
+
+def test_an_interrupt_stops_the_demo_and_cleans_up(tmp_path: Path) -> None:
+    running = start_demo(tmp_path, "--rows", "40000", "--seconds", "400")
+    assert running.stdout is not None
+    assert any(line.startswith("spark") for line in running.stdout)
+    running.send_signal(signal.SIGINT)
+    _, errors = running.communicate()
+    assert running.returncode == demo.STOPPED
+    assert errors == "braided demo: stopped\n"
+    assert not list((tmp_path / "tmp").iterdir())

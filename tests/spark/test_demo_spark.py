@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import signal
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 from demos import start_demo
-
-from braided.cli import demo
 
 
 def test_the_demo_runs_and_leaves_only_its_picture(tmp_path: Path) -> None:
@@ -53,14 +50,3 @@ def check_loads(run: dict[str, Any]) -> None:
     # How level depends on how often so few sightings name the hot phone; 1.49 and 1.17 were measured.
     assert ratios[0] > 1.4
     assert ratios[1] < 0.9 * ratios[0]
-
-
-def test_an_interrupt_stops_the_demo_and_cleans_up(tmp_path: Path) -> None:
-    running = start_demo(tmp_path, "--rows", "40000", "--seconds", "400")
-    assert running.stdout is not None
-    assert any(line.startswith("spark") for line in running.stdout)
-    running.send_signal(signal.SIGINT)
-    _, errors = running.communicate()
-    assert running.returncode == demo.STOPPED
-    assert errors == "braided demo: stopped\n"
-    assert not list((tmp_path / "tmp").iterdir())
