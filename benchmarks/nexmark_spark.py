@@ -67,7 +67,8 @@ def job(spark: SparkSession, engine: str, name: str, data: Path, scratch: Path, 
     query.awaitTermination()
     seconds, used = time.perf_counter() - started, cpu_seconds() - before
     batches = [progress for progress in query.recentProgress if progress["numInputRows"]]
-    observed = [progress["observedMetrics"]["benchmark"] for progress in batches]
+    # Where Spark runs batches without rows, windows close in those.
+    observed = [p["observedMetrics"]["benchmark"] for p in query.recentProgress if p["observedMetrics"]]
     return {
         "seconds": round(seconds, 3),
         "cpu_s": round(used, 2),
