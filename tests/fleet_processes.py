@@ -115,6 +115,7 @@ class SparkPeers:
         self.token = root / "token"
         self.processes: dict[str, subprocess.Popen[str]] = {}
         self.addresses: dict[str, str] = {}
+        self._cores: dict[str, int] = {}
         self._times = ["--lease", lease, "--period", period]
 
     def start(self, name: str, command: tuple[str, ...] = ("-m", "braided.cli", "peer")) -> None:
@@ -126,8 +127,7 @@ class SparkPeers:
                 line += ["--join", self.addresses[other]]
                 break
         if shutil.which("taskset"):
-            cores = sorted(os.sched_getaffinity(0))
-            line = ["taskset", "-c", str(cores[sum(map(ord, name)) % len(cores)]), *line]
+            line = ["taskset", "-c", str(self._core(name)), *line]
         (self.root / "tmp").mkdir(exist_ok=True)
         environment = {
             **os.environ,
@@ -145,6 +145,13 @@ class SparkPeers:
             if "Ctrl-C" in said:
                 return
         raise AssertionError(f"{name} did not start")
+
+    def _core(self, name: str) -> int:
+        """The core that fewest peers have."""
+        running = [other for other, process in self.processes.items() if other != name and process.poll() is None]
+        taken = [self._cores[other] for other in running]
+        self._cores[name] = min(sorted(os.sched_getaffinity(0)), key=taken.count)
+        return self._cores[name]
 
     def fleet(self, *, but: str = "") -> Fleet:
         """A user's connection, to a peer that runs."""

@@ -26,7 +26,7 @@ from braided.cli import main
 from braided.peers.identity import Identity, Token, new_token
 from braided.peers.transport import Transport
 
-SETTINGS = Settings(period=0.3, ttl=4.0, span=3.0, rehearsal=5.0)
+SETTINGS = Settings(period=0.3, ttl=4.0, span=3.0, rehearsal=10.0, start=5.0)
 JOB = """
 name = "one"
 operator = "sum.numbers"
