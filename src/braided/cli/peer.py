@@ -81,12 +81,25 @@ def _live(arguments: argparse.Namespace, token: Token, settings: Settings, folde
 
     if arguments.cores < 1:
         raise PeerError(f"cores={arguments.cores}: write 1 or more")
-    spark = peer_session(arguments.name, cores=arguments.cores, memory=arguments.memory, scratch=folder / "scratch")
+    spark = peer_session(
+        arguments.name,
+        cores=arguments.cores,
+        memory=arguments.memory,
+        scratch=folder / "scratch",
+        settings=dict(map(_setting, arguments.conf)),
+    )
     try:
         return asyncio.run(run_peer(spark, options, ready))
     finally:
         with contextlib.suppress(Exception):  # Spark may be gone
             spark.stop()
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, is_set, value = text.partition("=")
+    if not is_set or not name.startswith("spark."):
+        raise PeerError(f"conf={text!r}: write a setting of Spark's and its value, as spark.jars=/opt/kafka.jar")
+    return name, value
 
 
 def _token(arguments: argparse.Namespace) -> Token:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _PATIENCE = 10.0
 _PART = 0.9
-"""The part of the time for a rehearsal, or a start, that it may take here: who waits for it shall hear why it failed."""
+"""The part of the time for a rehearsal or a start that it may take here: who waits for it shall hear why it failed."""
 
 
 @dataclass(frozen=True, kw_only=True)

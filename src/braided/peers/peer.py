@@ -75,7 +75,7 @@ class Peer:
         self.reporter = LoadReporter(self.discovery, host.measure, period=settings.period)
         self.guardian = Guardian(self.agent, self.discovery, self.watch, self.holding)
         self.survey = Survey(self.agent, self.discovery, host)
-        self.launcher = Launcher(self.agent, self.holding, self.survey, storage)
+        self.launcher = Launcher(self.agent, self.holding, self.survey, storage, patience=settings.start)
         self.service = Service(
             self.agent,
             self.discovery,

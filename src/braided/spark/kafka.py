@@ -105,6 +105,16 @@ def write_topic(
     return start_query(writer, os.fspath(checkpoint), trigger, name)
 
 
+def sequenced(frame: DataFrame) -> DataFrame | None:
+    """Return a stream of records that can be given their sequence; None if it has more than a key and a value."""
+    names = {name.lower() for name in frame.columns}
+    if "value" not in names or not names <= {"key", "value"}:
+        return None
+    check_jars(frame.sparkSession, "json")
+    key = F.col("key") if "key" in names else F.lit(None)
+    return frame.select(key.cast("binary").alias("key"), F.col("value").cast("binary").alias("value"))
+
+
 class WriteRecords:
     """What the driver does with a batch: number the records of each task, and let Spark's sink write them."""
 
