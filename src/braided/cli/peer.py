@@ -86,7 +86,7 @@ def _live(arguments: argparse.Namespace, token: Token, settings: Settings, folde
         cores=arguments.cores,
         memory=arguments.memory,
         scratch=folder / "scratch",
-        settings=dict(map(_setting, arguments.conf)),
+        settings=dict(map(read_setting, arguments.conf)),
     )
     try:
         return asyncio.run(run_peer(spark, options, ready))
@@ -95,7 +95,8 @@ def _live(arguments: argparse.Namespace, token: Token, settings: Settings, folde
             spark.stop()
 
 
-def _setting(text: str) -> tuple[str, str]:
+def read_setting(text: str) -> tuple[str, str]:
+    """Return the name and the value of a setting of Spark's."""
     name, is_set, value = text.partition("=")
     if not is_set or not name.startswith("spark."):
         raise PeerError(f"conf={text!r}: write a setting of Spark's and its value, as spark.jars=/opt/kafka.jar")
