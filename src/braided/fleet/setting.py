@@ -10,7 +10,6 @@ from pyspark.errors import PySparkException
 
 from braided.errors import PeerError
 from braided.jobs import job as jobs
-from braided.jobs.job import KAFKA
 from braided.peers.checkpoints import CONTROL
 from braided.peers.definition import job_of, modules_of
 from braided.peers.host import Job
@@ -49,8 +48,6 @@ class Setting:
             "spark.sql.shuffle.partitions": str(max(2, job.needs.cores)),
             # Control directories that nobody names move along too.
             "spark.braided.control": f"{job.checkpoint}/{CONTROL}",
-            # Nor does the number of tasks that read: records of a batch that runs again keep their numbers.
-            **({"spark.sql.leafNodeDefaultParallelism": str(job.needs.cores)} if job.sink.format == KAFKA else {}),
             **job.spark,
         }
         for name, value in settings.items():
