@@ -1,6 +1,6 @@
 """A windowed count and sum after a join with many results a row: in the join's workers, after them, and native.
 
-    python benchmarks/aggregates.py            20 results a row
+    python benchmarks/aggregates.py            20 results a row, 10 million pairs a batch
     python benchmarks/aggregates.py --quick    tries everything in a few minutes; its times mean nothing
 
 The same files for all, each engine in a JVM of its own, one file a side a batch. `merged` is `braided.sql`; `unmerged`
@@ -18,6 +18,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 # Spark's own join with its default store was faster than with RocksDB on every workload of join.py.
 SETTINGS = {"merged": ENGINES["braided"], "unmerged": ENGINES["braided"], "native": ENGINES["native_hdfs"]}
 BARS = {"unmerged": 3.0, "native": 10.0}
+WORKLOAD = replace(WORKLOADS["files_20x"], rows=250_000, warm=5, measured=7)
 
 
 def _text(workload: Workload) -> str:
@@ -40,7 +42,7 @@ def _text(workload: Workload) -> str:
 
 def main() -> int:
     options = _options()
-    workload = WORKLOADS["files_20x"].quick() if options.quick else WORKLOADS["files_20x"]
+    workload = WORKLOAD.quick() if options.quick else WORKLOAD
     if options.one:
         print(json.dumps(_run(options.one, workload, options.data, options.scratch)))
         return 0

@@ -24,7 +24,6 @@ LONG = (
     "test_control_spark.py",
     "test_contract_spark.py",
     "test_frontend.py",
-    "test_kills.py",
     "test_demo_spark.py",
     "test_direct_spark.py",
     "test_contract.py",

@@ -1,7 +1,7 @@
 """A driver to be killed: joins two folders into a Parquet sink until everything is processed.
 
-Run as a process of its own; `spark/test_kills.py` and `slow/test_many_kills.py` kill it at random moments, and the tests
-in `slow/chaos` do worse. There `options.json` has settings of Spark, and options of the join.
+Run as a process of its own; `slow/test_many_kills.py` kills it at random moments, and the tests in `slow/chaos` do
+worse. There `options.json` has settings of Spark, and options of the join.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQueryListener
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
@@ -56,7 +56,8 @@ def main(root: Path) -> None:
     """Process what is there, one file a side and batch.
 
     With a folder `control`, under ever new routings, with a folder `home` too, in the control directory that is found
-    there; with a folder `direct`, files are read and written directly.
+    there; with a folder `direct`, files are read and written directly; with a folder `deployed`, the query is one of
+    several stages with topics between them.
     """
     given = json.loads((root / "options.json").read_text()) if (root / "options.json").exists() else {}
     control: str | bool = (root / "home").exists()
@@ -91,6 +92,9 @@ def main(root: Path) -> None:
         else spark.readStream.schema(DDL).option("maxFilesPerTrigger", 1).parquet(str(root / side))
         for side in ("left", "right")
     ]
+    if (root / "deployed").exists():
+        _save(root, _deployed(root, *sides))
+        return
     options = {"lateness": "5 seconds", "control": control, **given.get("join", {})}
     joined = braided.join(*sides, on="k", time="ts", within="10 seconds", name="crashed", **options)
     if direct:
@@ -110,6 +114,19 @@ def main(root: Path) -> None:
         (root / "loaded.json").write_text(json.dumps(_places(spark)))
     report = braided.report(query, "crashed").to_dict() if query.lastProgress is not None else {}
     (root / "report.json").write_text(json.dumps(report))
+    _save(root, written)
+
+
+def _deployed(root: Path, left: DataFrame, right: DataFrame) -> DataFrame:
+    """Run the same join as stages, and return what the last one wrote."""
+    calls, alerts = (braided.stream(side, time="ts", lateness="5 seconds") for side in (left, right))
+    query = calls.join(alerts, on="k", within="10 seconds").where("id >= 0")
+    deployed = braided.deploy(query, topics=root / "app", strategy="operator", processors=4, max_files=1)
+    deployed.run()
+    return left.sparkSession.read.parquet(*braided.topic(deployed.topic).files())
+
+
+def _save(root: Path, written: DataFrame) -> None:
     rows = written.select("id", "id_right").collect()
     (root / "committed.json").write_text(json.dumps([tuple(row) for row in rows]))
     print("finished", flush=True)

@@ -75,6 +75,11 @@ def check_detector(
     """
     check = _Check.of(detector, events, time, key)
     wanted = check.whole()
+    difference = _difference(wanted, check.whole())
+    if difference:
+        raise check.failed(
+            f"two runs over the same events differ: it uses chance, a clock or other state: {difference}"
+        )
     # Whoever mixes up keys depends on cuts as well, but that is not the cause.
     _compare_keys(check, wanted)
     rng = np.random.default_rng(seed)

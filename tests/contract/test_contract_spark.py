@@ -54,7 +54,7 @@ def test_equals_the_local_runtime(kind: Any, spark: SparkSession, tmp_path: Path
     # Spark's processes do not find the modules of tests: classes of users' own travel with the operator.
     for module in (case_detect, detect_reference):
         cloudpickle.register_pickle_by_value(module)
-    cases = some(kind.cases, quick=2)
+    cases = some(kind.cases, quick=1)
     history = for_all([case.example for case in cases])
     for side, _ in enumerate(history.streams):
         for number, tasks in enumerate(batches(history, WAY, [ON_SPARK] * history.inputs)):

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from crashes import expected, run_with_kills, write_streams
 
 import braided
+
+
+def test_killed_drivers_go_on_from_the_files_of_the_control_directory_that_they_find(tmp_path: Path) -> None:
+    write_streams(tmp_path, files=8, rows=300, seed=3)
+    (tmp_path / "home").mkdir()
+    assert run_with_kills(tmp_path, kills=1, seed=4) == expected(tmp_path)
+    query = json.loads((tmp_path / "check" / "metadata").read_bytes())["id"]
+    [control] = (tmp_path / "home" / "braided" / "control" / query).glob("crashed-*")
+    pins = [json.loads(pin.read_bytes())["version"] for pin in (control / "pins").iterdir()]
+    assert len(set(pins)) >= 3, "the routing hardly changed"
 
 
 @pytest.mark.parametrize("control", [False, True])
@@ -19,8 +30,14 @@ def test_drivers_killed_ten_times_lose_and_double_nothing(tmp_path: Path, contro
 
 
 def test_fifty_kills_of_the_direct_path_lose_and_double_nothing(tmp_path: Path) -> None:
-    write_streams(tmp_path, files=120, rows=300, seed=7)
+    write_streams(tmp_path, files=300, rows=100, seed=7)
     (tmp_path / "direct").mkdir()
     assert run_with_kills(tmp_path, kills=50, seed=8) == expected(tmp_path)
     named = set(braided.topic(str(tmp_path / "out")).files())
     assert {str(path) for path in (tmp_path / "out" / "_data").rglob("*.parquet")} == named
+
+
+def test_drivers_of_deployed_stages_killed_ten_times_lose_and_double_nothing(tmp_path: Path) -> None:
+    write_streams(tmp_path, files=40, rows=300, seed=9)
+    (tmp_path / "deployed").mkdir()
+    assert run_with_kills(tmp_path, kills=10, seed=10) == expected(tmp_path)

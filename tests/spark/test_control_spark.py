@@ -12,6 +12,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 from crashes import committed, expected, write_streams
+from profiles import some
 from routing_cases import RandomController
 from streams import SECOND, UTC, file_stream, read_rows, run_to_end, write_batch
 from test_restart import count_executions, fail_first_attempt, lose_shuffle_files_once
@@ -55,11 +56,11 @@ def pinned(root: Path) -> list[int]:
 
 @pytest.mark.usefixtures("_random_routing")
 def test_forced_reconfigurations_restarts_and_failed_tasks_change_nothing(spark: SparkSession, tmp_path: Path) -> None:
-    write_streams(tmp_path, files=9, rows=300, seed=1)
+    write_streams(tmp_path, files=7, rows=300, seed=1)
     hidden = tmp_path / "hidden"
     for side in ("left", "right"):
         (hidden / side).mkdir(parents=True)
-        for path in sorted((tmp_path / side).iterdir())[5:]:
+        for path in sorted((tmp_path / side).iterdir())[4:]:
             path.rename(hidden / side / path.name)
     marker = tmp_path / "marker"
     marker.mkdir()
@@ -69,8 +70,8 @@ def test_forced_reconfigurations_restarts_and_failed_tasks_change_nothing(spark:
             path.rename(tmp_path / side / path.name)
     result = adaptive(spark, tmp_path, fail_first_attempt(marker))
     run_to_end(result.mapInArrow(fail_first_attempt(marker), result.schema), tmp_path / "check", tmp_path / "out")
-    assert len(list(marker.iterdir())) >= 9
-    assert len(set(pinned(tmp_path))) >= 4, "the routing hardly changed"
+    assert len(list(marker.iterdir())) >= 7
+    assert len(set(pinned(tmp_path))) >= 3, "the routing hardly changed"
     assert committed(spark, tmp_path) == expected(tmp_path)
 
 
@@ -94,7 +95,7 @@ def test_a_controller_that_fails_between_any_two_of_its_steps_is_harmless(
 ) -> None:
     """In every batch it fails at another step; every fifth goes well."""
     steps = ("owner", "wanted", "publish", "log")
-    write_streams(tmp_path, files=11, rows=150, seed=5)
+    write_streams(tmp_path, files=8, rows=150, seed=5)
     failed: Counter[str] = Counter()
     batches = []
 
@@ -185,7 +186,7 @@ def test_scale_in_and_out_on_request(spark: SparkSession, tmp_path: Path) -> Non
     assert committed(spark, tmp_path) == expected(tmp_path)
 
 
-@pytest.mark.parametrize("partition", ["ssp", "grid"])
+@pytest.mark.parametrize("partition", some(["grid", "ssp"], quick=1))
 def test_forced_schemes_equal_the_oracle(spark: SparkSession, tmp_path: Path, partition: str) -> None:
     write_streams(tmp_path, files=4, rows=200, seed=7)
     run_to_end(adaptive(spark, tmp_path, partition=partition), tmp_path / "check", tmp_path / "out")
@@ -194,11 +195,14 @@ def test_forced_schemes_equal_the_oracle(spark: SparkSession, tmp_path: Path, pa
 
 @pytest.mark.parametrize(
     ("where", "oracle"),
-    [
-        ("abs(l.k - r.k) <= 1", "abs(l.k - r.k) <= 1"),
-        ("l.k < r.k - 95 AND l.id > r.id", "l.k < r.k - 95 and l.id > r.id"),
-        ("length(repeat('x', cast(l.k as int))) = r.k + 1", "l.k = r.k + 1"),
-    ],
+    some(
+        [
+            ("abs(l.k - r.k) <= 1", "abs(l.k - r.k) <= 1"),
+            ("length(repeat('x', cast(l.k as int))) = r.k + 1", "l.k = r.k + 1"),
+            ("l.k < r.k - 95 AND l.id > r.id", "l.k < r.k - 95 and l.id > r.id"),
+        ],
+        quick=2,
+    ),
 )
 def test_joins_without_keys(
     spark: SparkSession, tmp_path: Path, where: str, oracle: str, caplog: pytest.LogCaptureFixture

@@ -15,6 +15,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
+from profiles import some
 from streams import SECOND, UTC, batches_of, file_stream, read_rows, run_to_end, write_batch
 
 import braided
@@ -245,7 +246,7 @@ def call_records(base: datetime) -> tuple[list[dict[str, Any]], list[dict[str, A
     return calls, suspects
 
 
-@pytest.mark.parametrize("watermarks", ["on both inputs", "on the result"])
+@pytest.mark.parametrize("watermarks", some(["on both inputs", "on the result"], quick=1))
 def test_native_aggregation_after_a_join(spark: SparkSession, tmp_path: Path, watermarks: str) -> None:
     """StreamCloud's Figure 1: calls joined with suspicious numbers, counted by duration per window."""
     from pyspark.sql import functions as F

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from profiles import some
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from streams import UTC, file_stream, read_rows, run_to_end, write_batch
@@ -56,7 +57,7 @@ def numbers(found: list[dict[str, Any]]) -> list[tuple[int, int]]:
     return sorted((row[REPORT], row[f"{REPORT}_right"]) for row in found)
 
 
-@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("nested", some([True, False], quick=1))
 def test_join(spark: SparkSession, pair: tuple[DataFrame, DataFrame], tmp_path: Path, nested: bool) -> None:
     left, right = pair if nested else (frame.drop(F.col(f"`{LIST}`")) for frame in pair)
     left = left.withWatermark("`t.``s`", "5 seconds")

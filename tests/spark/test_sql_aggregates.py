@@ -10,6 +10,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
+from profiles import some
 from pyspark.sql import DataFrame, SparkSession
 from streams import write_batch, write_closing
 
@@ -91,7 +92,7 @@ def _normal(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     )
 
 
-@pytest.mark.parametrize("what", QUERIES)
+@pytest.mark.parametrize("what", some(QUERIES, quick=2))
 def test_an_aggregate_in_the_workers_equals_the_oracles(
     spark: SparkSession, tables: tuple[Path, dict[str, pa.Table]], tmp_path: Path, what: str
 ) -> None:
@@ -144,7 +145,7 @@ def test_what_does_not_merge_is_left_to_spark(
     assert not isinstance(watched.plan.operator, PartialAggregate)
 
 
-@pytest.mark.parametrize("having", ["", " HAVING c.k > 0", " HAVING c.s IS NOT NULL"])
+@pytest.mark.parametrize("having", some([" HAVING c.k > 0", " HAVING c.s IS NOT NULL", ""], quick=1))
 def test_windows_close_also_where_no_pair_comes_any_more(spark: SparkSession, tmp_path: Path, having: str) -> None:
     """Workers say how far time has gone by rows of their own, which no filter of the query may drop on the way."""
     for name, odd in (("calls", 0), ("alerts", 1)):

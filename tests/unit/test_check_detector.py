@@ -74,6 +74,17 @@ class Shares(ManyThirds):
         return published.set_column(published.schema.get_field_index("n"), "n", n), kept
 
 
+class Counts(Thirds):
+    """Publishes a number that goes on from run to run."""
+
+    calls = 0
+
+    def on_events(self, events: pa.RecordBatch) -> pa.RecordBatch | None:
+        found = super().on_events(events)
+        Counts.calls += 1
+        return None if found is None else found.set_column(2, "n", pa.array([Counts.calls] * len(found)))
+
+
 class Undated(Thirds):
     """Does not say what triggered an event that it dates earlier."""
 
@@ -98,6 +109,12 @@ def test_what_depends_on_cuts() -> None:
 def test_what_depends_on_restarts() -> None:
     assert said(Forgets()).startswith(
         "detector 'third': its output depends on restarts: save() or load() loses something"
+    )
+
+
+def test_what_depends_on_something_else() -> None:
+    assert said(Counts()).startswith(
+        "detector 'third': two runs over the same events differ: it uses chance, a clock or"
     )
 
 

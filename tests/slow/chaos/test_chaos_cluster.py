@@ -51,6 +51,12 @@ def python_workers(cluster: LocalCluster) -> list[psutil.Process]:
     return [process for worker in cluster.workers for process in below(worker.pid, is_python_worker)]
 
 
+def assert_no_file_is_left(root: Path) -> None:
+    """Files of attempts that failed or lost are gone: those of the manifests are all there are."""
+    topic = braided.topic(str(root / "out"))
+    assert {path.name for path in Path(topic.data).rglob("*.parquet")} == {Path(name).name for name in topic.files()}
+
+
 def test_state_stays_with_its_executors_and_reads_are_served_from_their_caches(
     cluster: LocalCluster, root: Path
 ) -> None:
@@ -61,11 +67,10 @@ def test_state_stays_with_its_executors_and_reads_are_served_from_their_caches(
     assert cached / reads > 0.7, f"{cached} of {reads} reads"
 
 
-@pytest.mark.parametrize("control", [False, True])
-def test_executors_are_killed(cluster: LocalCluster, root: Path, control: bool) -> None:
-    rng = random.Random(32 + control)
-    if control:
-        (root / "control").mkdir()
+@pytest.mark.parametrize("how", ["plain", "control", "direct"])
+def test_executors_are_killed(cluster: LocalCluster, root: Path, how: str) -> None:
+    rng = random.Random(f"32 {how}")
+    (root / how).mkdir()
     with Driver(root, spark=spark(cluster, **{"spark.sql.shuffle.partitions": "4"})) as driver:
         for batch in sorted(rng.sample(range(1, 9), 2)):
             driver.after(batch)
@@ -73,10 +78,14 @@ def test_executors_are_killed(cluster: LocalCluster, root: Path, control: bool) 
             if running:
                 rng.choice(running).kill()
         assert driver.result() == expected(root)
+    if how == "direct":
+        assert_no_file_is_left(root)
 
 
-def test_python_workers_are_killed_and_their_tasks_run_again(cluster: LocalCluster, root: Path) -> None:
-    rng = random.Random(33)
+@pytest.mark.parametrize("how", ["plain", "direct"])
+def test_python_workers_are_killed_and_their_tasks_run_again(cluster: LocalCluster, root: Path, how: str) -> None:
+    rng = random.Random(f"33 {how}")
+    (root / how).mkdir()
     with Driver(root, spark=spark(cluster)) as driver:
         for batch in sorted(rng.sample(range(1, 9), 2)):
             driver.after(batch)
@@ -84,14 +93,13 @@ def test_python_workers_are_killed_and_their_tasks_run_again(cluster: LocalClust
                 with contextlib.suppress(psutil.Error):
                     process.kill()
         assert driver.result() == expected(root)
+    if how == "direct":
+        assert_no_file_is_left(root)
 
 
-@pytest.mark.parametrize("direct", [False, True])
-def test_a_worker_stalls_and_speculation_runs_its_tasks_elsewhere(
-    cluster: LocalCluster, root: Path, direct: bool
-) -> None:
-    if direct:
-        (root / "direct").mkdir()
+@pytest.mark.parametrize("how", ["plain", "direct"])
+def test_a_worker_stalls_and_speculation_runs_its_tasks_elsewhere(cluster: LocalCluster, root: Path, how: str) -> None:
+    (root / how).mkdir()
     eager = {
         "spark.speculation": "true",
         "spark.speculation.interval": "20ms",
@@ -108,10 +116,8 @@ def test_a_worker_stalls_and_speculation_runs_its_tasks_elsewhere(
             slow.suspend()
             threading.Timer(4, slow.resume).start()
         assert driver.result() == expected(root)
-    if direct:
-        topic = braided.topic(str(root / "out"))
-        there = {path.name for path in Path(topic.data).rglob("*.parquet")}
-        assert there == {Path(name).name for name in topic.files()}, "files of losing attempts are left"
+    if how == "direct":
+        assert_no_file_is_left(root)
 
 
 def test_a_slow_worker_without_speculation_is_waited_for(cluster: LocalCluster, root: Path) -> None:
