@@ -1,6 +1,6 @@
 """A peer becomes hot since a job's rate rises tenfold: how soon it is relieved, and what rows wait, against no relief.
 
-    python benchmarks/fleet_relief.py on | off [--rows 1000] [--seconds 90]
+    python benchmarks/fleet_relief.py on | off [--rows 8000] [--seconds 75]
 
 Two peers, each on a core of its own, a period of 5 s. Both jobs, joins of their own files, run at one of them; the
 other is idle. Two files of calls a second are written for each, made before; those of the second job become ten times
@@ -37,7 +37,7 @@ JOB = """
 name = "{1}"
 operator = "join.window.{1}"
 checkpoint = "{0}/checkpoints/{1}"
-trigger = "1 second"
+trigger = "3 seconds"
 [sources.calls]
 path = "{0}/{1}/calls"
 [sources.alerts]
@@ -72,14 +72,14 @@ class Files(threading.Thread):
                 (root / job / side).mkdir(parents=True)
             for number in range(self._count):
                 tenfold = job == "rising" and number >= QUIET / STEP
-                self._make(job, number, 10 * rows if tenfold else rows, random)
+                self._make(job, number, 10 * rows if tenfold else rows, 100 * rows, random)
         self._show(0)
 
-    def _make(self, job: str, number: int, rows: int, random: np.random.Generator) -> None:
+    def _make(self, job: str, number: int, rows: int, phones: int, random: np.random.Generator) -> None:
         begins = 1_700_000_000 * SECOND + int(number * STEP * SECOND)
         for side, count in (("calls", rows), ("alerts", max(1, rows // 10))):
             table = pa.table({
-                "phone": random.integers(0, 20 * rows, count),
+                "phone": random.integers(0, phones, count),
                 "ts": pa.array(begins + random.integers(0, SECOND, count), UTC),
                 "file": np.full(count, number),
             })  # fmt: skip
@@ -102,8 +102,8 @@ class Files(threading.Thread):
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("relief", choices=("on", "off"))
-    parser.add_argument("--rows", type=int, default=1000, help="calls a file, two files a second (%(default)s)")
-    parser.add_argument("--seconds", type=float, default=90, help="after the rise (%(default)s)")
+    parser.add_argument("--rows", type=int, default=8000, help="calls a file, two files a second (%(default)s)")
+    parser.add_argument("--seconds", type=float, default=75, help="after the rise (%(default)s)")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         root = Path(folder)
