@@ -25,9 +25,9 @@ from typing import Any
 import psutil
 
 import braided
-from braided.cli.queries import join_calls
+from braided.cli.parts import Skew
 from braided.cli.session import local_session, quiet_output
-from braided.cli.streams import WORKERS, DemoStreams
+from braided.cli.streams import WORKERS
 from braided.spark.watching import Watch
 
 CALLBACKS = ("started", "progressed", "ended", "_draw")
@@ -40,24 +40,24 @@ def main() -> int:
     parser.add_argument("--pages", type=int, default=1)
     parser.add_argument("--history", type=Path, help="a directory to keep the history in, for braided report")
     options = parser.parse_args()
-    demo = DemoStreams(rows=options.rows, seconds=options.seconds)
+    demo = Skew(rows=options.rows, seconds=options.seconds)
     with tempfile.TemporaryDirectory(prefix="braided-dashboard-") as name:
         folder = Path(name)
         (folder / "first").mkdir()
-        demo.write(folder / "first")
+        demo.streams.write(folder / "first")
         with quiet_output(folder / "log"), local_session(folder, WORKERS) as spark:
-            join_calls(spark, folder / "first").awaitTermination()  # starts processes, compiles
+            demo.start(spark, folder / "first").awaitTermination()  # starts processes, compiles
             time.sleep(2)  # its last batch is told of after it has ended
             (folder / "second").mkdir()
             for stream in ("calls", "numbers"):
                 (folder / "second" / stream).symlink_to(folder / "first" / stream)
-            found = measure(spark, folder, options.pages, options.history or folder / "history")
+            found = measure(spark, demo, folder, options.pages, options.history or folder / "history")
     found |= {"rows": options.rows, "pages": options.pages, "date": str(datetime.date.today()), "cpus": os.cpu_count()}
     print(json.dumps(found))
     return 0
 
 
-def measure(spark: Any, folder: Path, pages: int, history: Path) -> dict[str, float]:
+def measure(spark: Any, demo: Skew, folder: Path, pages: int, history: Path) -> dict[str, float]:
     """Run the query with a dashboard, and readers as browsers are."""
     callbacks = [0.0]
     for name in CALLBACKS:
@@ -68,7 +68,7 @@ def measure(spark: Any, folder: Path, pages: int, history: Path) -> dict[str, fl
             reader.start()
         time.sleep(1)
         before, served = whole(), of_threads()
-        query = join_calls(spark, folder / "second")
+        query = demo.start(spark, folder / "second")
         query.awaitTermination()
         spent, served = whole() - before, of_threads() - served
         batches = len(query.recentProgress)

@@ -44,7 +44,7 @@ LARGE = {
     "band": "l.x BETWEEN r.x - 1000 AND r.x + 1000",
     "two_inequalities": "l.x < r.x AND l.y > r.y",
 }
-RATE_BARS = {"two_int64": 2_000, "two_int64_band": 2_000, "string": 100, "decimal": 100}
+RATE_BARS = {"two_int64": 5_000, "two_int64_band": 2_000, "string": 100, "decimal": 100}
 LOOP_BAR = 5
 
 

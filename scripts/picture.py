@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws docs/demo.svg, the README's picture, from a run of the demo.
+"""Draws docs/demo.svg, the picture of docs/how_it_works.md, from a run of the demo.
 
     braided demo --out /tmp/demo && python scripts/picture.py /tmp/demo/demo.json
 
@@ -49,9 +49,10 @@ text { font-family: system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-se
 
 def main(source: str) -> None:
     """Draw the picture of one run."""
-    run = json.loads(Path(source).read_text())
-    if not run["equal"]:
-        sys.exit(f"{source}: the result of this run was wrong; run the demo again")
+    demo = json.loads(Path(source).read_text())
+    if not demo["right"] or "skew" not in demo["parts"]:
+        sys.exit(f"{source}: the result was wrong, or --skew was not among the parts; run the demo again")
+    run = {**demo["parts"]["skew"], "join": demo["join"]}
     picture = f"""<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img"
  aria-label="Two streams split over workers and rejoin as one stream of joined rows">
 <style>{STYLE}</style>

@@ -22,12 +22,13 @@ from braided import local
 ROOT = Path(__file__).resolve().parents[1]
 # Pages in the order in which one would read them; all others follow.
 PARTS = {
-    "Begin": ["tutorial", "howto", "guarantees"],
-    "Use": [
-        "dashboard", "jobs", "sql", "queries", "files", "adaptive", "time", "bounded", "multijoin", "match", "detect",
-        "where", "peers", "runbook",
+    "Begin": ["tutorial", "howto", "move_over", "guarantees"],
+    "Do": [
+        "pick_a_budget", "theta", "restart", "tune", "dashboard", "cluster", "kafka", "jobs", "peers", "runbook",
+        "versions",
     ],
-    "Understand": ["how_it_works", "walk", "decisions", "glossary"],
+    "Use": ["api", "sql", "queries", "files", "adaptive", "time", "bounded", "multijoin", "match", "detect", "where"],
+    "Understand": ["ideas", "how_it_works", "walk", "faults", "decisions", "glossary"],
     "Measured": ["benchmarks", "order_benchmarks", "gdj", "gdj_tables"],
     "Reference": ["reference", "changelog"],
 }  # fmt: skip
@@ -77,6 +78,7 @@ def in_one_folder(text: str) -> str:
     text = (
         text.replace("](../README.md", "](index.md")
         .replace("](README.md", "](index.md")
+        .replace("](../CHANGELOG.md", "](changelog.md")
         .replace("](CHANGELOG.md", "](changelog.md")
     )
     return re.sub(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Literal, overload
 
 from braided.errors import OptionError
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 
     from braided.direct.topic import Topic
     from braided.operator.report import Report
+    from braided.peers.client import Fleet
     from braided.spark.dashboard import Dashboard
     from braided.spark.deploy import Cost, Deployment
     from braided.spark.query import Query
@@ -727,6 +729,7 @@ def dashboard(
     token: str | None = None,
     redact: bool = False,
     history: str | PathLike[str] | None = None,
+    fleet: Fleet | None = None,
 ) -> Dashboard:
     """Serve a live page of the session's queries: rates, batch times, workers, hot keys, decisions, time, memory.
 
@@ -740,6 +743,7 @@ def dashboard(
     token : what the address must have where others can reach it; by default one is made, and ``url`` has it.
     redact : no values of keys, and no texts of errors; keys are shown by their hashes.
     history : a directory to which all events are appended, for ``braided report`` and ``braided dash``, at most 128 MB.
+    fleet : also show this fleet: its peers and their loads, who hosts what, moves. Close it after the page.
 
     >>> with braided.dashboard(spark) as page:
     ...     page.url.startswith("http://127.0.0.1:")
@@ -747,4 +751,11 @@ def dashboard(
     """
     from braided.spark.dashboard import Dashboard
 
-    return Dashboard(spark, host=host, port=port, token=token, redact=redact, history=history)
+    beside = None
+    if fleet is not None:
+        if not hasattr(fleet, "status"):
+            raise OptionError(f"fleet={fleet!r}: give a braided.Fleet(address, token_file=...)")
+        from braided.peers.following import FleetFollower
+
+        beside = partial(FleetFollower, fleet, redact=redact)
+    return Dashboard(spark, host=host, port=port, token=token, redact=redact, history=history, beside=beside)

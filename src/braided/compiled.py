@@ -52,10 +52,21 @@ def in_place(kernel: Callable[P, R]) -> Callable[P, R]:
     return _compiled(kernel, allocates=False)
 
 
-def _compiled(kernel: Callable[P, R], *, allocates: bool) -> Callable[P, R]:
-    kernel.allocates = allocates  # type: ignore[attr-defined]
+def inlined(kernel: Callable[P, R]) -> Callable[P, R]:
+    """Compile a part of a kernel that allocates nothing, and put its code wherever it is called.
+
+    For what takes many arrays and is called in one or two places: an array is handed over as seven words or more, all
+    of them by way of memory. The buffers' kernel is a sixth faster for its three largest parts, and compiles as soon.
+    """
+    return _compiled(kernel, allocates=False, inline=True)
+
+
+def _compiled(kernel: Callable[P, R], *, allocates: bool, inline: bool = False) -> Callable[P, R]:
+    kernel.compiled_as = allocates, inline  # type: ignore[attr-defined]
     # What a kernel calls would be compiled as it is itself. Nobody takes a kernel as a C function: a fifth less to do.
-    dispatcher = numba.njit(kernel, nogil=True, error_model="numpy", _nrt=allocates, no_cfunc_wrapper=True)
+    dispatcher = numba.njit(
+        kernel, nogil=True, error_model="numpy", _nrt=allocates, forceinline=inline, no_cfunc_wrapper=True
+    )
     dispatcher._cache = KernelCache(kernel)  # what njit(cache=True) does, with numba's own
     return cast(Callable[P, R], dispatcher)
 
@@ -169,7 +180,7 @@ def _own_digest(kernel: Callable[..., Any]) -> tuple[str, list[Callable[..., Any
     """Return a digest of a kernel's own code and of the constants it names, and the kernels that it calls."""
     assert isinstance(kernel, FunctionType)
     name = f"{kernel.__module__}.{kernel.__qualname__}"
-    parts: list[Any] = [name, getattr(kernel, "allocates", None)]
+    parts: list[Any] = [name, getattr(kernel, "compiled_as", None)]
     callees = []
     cells = [cell.cell_contents for cell in kernel.__closure__ or ()]
     around = {**kernel.__globals__, **dict(zip(kernel.__code__.co_freevars, cells, strict=True))}

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any, Literal
 
-_WIDTH, _GAP_X, _GAP_Y, _LINE, _PAD = 330, 60, 24, 17, 10
+_WIDTH, _GAP_X, _GAP_Y, _LINE, _PAD = 330, 84, 24, 17, 10
 _LETTERS = 50
 _FILLS = {"braided": "#dcefe3", "spark": "#eeeeee", "source": "#e3e9f7"}
 

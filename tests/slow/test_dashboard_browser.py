@@ -12,9 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from dashboards import HOT, join_calls, write_calls
+from dashboards import HOT, join_calls, run_events, write_calls
 
 import braided
+from braided.ui.history import History
+from braided.ui.page import whole_page
+from braided.ui.server import Server
+from braided.ui.summary import summarize, write_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -101,10 +105,115 @@ def test_a_join_adapts_before_one_s_eyes(workers_4: SparkSession, tmp_path: Path
         saved.close()
 
 
-def test_what_is_shown_is_text(tmp_path: Path, browser: Any) -> None:
-    from braided.ui.page import whole_page
-    from braided.ui.summary import summarize, write_text
+def fleet_event(load: float, *, peer: str = "north", name: str = "fraud") -> dict[str, Any]:
+    job = {
+        "name": name,
+        "operator": "join.window",
+        "peer": peer,
+        "epoch": 3,
+        "output": "/out",
+        "load": load,
+        "busy": 1.4,
+        "backlog": 98_000,
+        "rate": 52_000.0,
+    }
+    peers = [
+        {
+            "name": one,
+            "address": "127.0.0.1:7401",
+            "load": load if one == peer else 0.05,
+            "cores": 2,
+            "loads": [0.1, load],
+        }
+        for one in ("north", "south")
+    ]
+    moved = {
+        "time": 1_763_300_000_000,
+        "peer": "north",
+        "component": name,
+        "what": f"moved to {peer}: it is a hot spot",
+    }
+    return {"event": "fleet", "peers": peers, "components": [job], "happened": [moved], "more": 0}  # fmt: skip
 
+
+def test_a_fleet_alone_is_shown_and_a_move_is_seen(browser: Any) -> None:
+    history = History()
+    server = Server(history)
+    try:
+        history.add(fleet_event(0.82))
+        page, wrong = open_page(browser, server.url)
+        page.wait_for_selector("text=A fleet of 2 peers")
+        north, south = page.locator(".peer").all()
+        assert "fraud, 52K rows/s, falls behind" in north.inner_text()
+        assert "hosts nothing" in south.inner_text()
+        assert "82% of 2 cores" in north.inner_text()
+        assert "Load of north: 0.82" in (north.locator("svg[role=img]").get_attribute("aria-label") or "")
+        history.add(fleet_event(0.4, peer="south"))
+        playwright.expect(page.locator(".peer").nth(1)).to_contain_text("fraud", timeout=20_000)
+        assert "moved to south: it is a hot spot" in page.locator("#fleet ol").inner_text()
+        history.add({**fleet_event(0.4, peer="south"), "error": "no peer answers any more"})
+        page.wait_for_selector("text=The fleet does not answer: no peer answers any more")
+        assert wrong == []
+        page.close()
+    finally:
+        server.close()
+
+
+# The least contrast of any text with what is behind it, as the Web Content Accessibility Guidelines count it.
+CONTRAST = """() => {
+  const parse = (text) => text.match(/[\\d.]+/g).map(Number);
+  const part = (value) => { const c = value / 255; return c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4; };
+  const light = ([r, g, b]) => 0.2126 * part(r) + 0.7152 * part(g) + 0.0722 * part(b);
+  const behind = (node) => {
+    for (; node; node = node.parentElement) {
+      const color = parse(getComputedStyle(node).backgroundColor);
+      if (color.length < 4 || color[3] > 0) return color;
+    }
+    return [255, 255, 255];
+  };
+  let least = [99, ""];
+  for (const node of document.querySelectorAll("body *")) {
+    const own = [...node.childNodes].some((child) => child.nodeType === 3 && child.textContent.trim());
+    if (!own || !node.getClientRects().length || node.matches("option, script, style, .skip, :disabled")) continue;
+    const style = getComputedStyle(node), color = parse(node instanceof SVGElement ? style.fill : style.color);
+    const [a, b] = [light(color), light(behind(node))].sort((x, y) => y - x);
+    const ratio = (a + 0.05) / (b + 0.05);
+    if (ratio < least[0]) least = [ratio, node.textContent];
+  }
+  return least;
+}"""
+NAMELESS = """() => [...document.querySelectorAll("button, select, input, summary, [role=img]")]
+  .filter((node) => !(node.getAttribute("aria-label") || node.textContent.trim() || node.labels?.length)).map((node) => node.outerHTML)"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [375, 1200])
+def test_everything_can_be_read_and_reached(tmp_path: Path, browser: Any, scheme: str, width: int) -> None:
+    events = [*run_events(), fleet_event(0.82)]
+    (tmp_path / "page.html").write_text(whole_page(events, ""))
+    page, wrong = open_page(browser, (tmp_path / "page.html").as_uri(), color_scheme=scheme, viewport={"width": width, "height": 800})  # fmt: skip
+    page.wait_for_selector("#fleet")
+    ratio, text = page.evaluate(CONTRAST)
+    assert ratio >= 4.5, text
+    assert page.evaluate(NAMELESS) == []
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    assert page.evaluate("[...document.querySelectorAll('h1, h2, h3')].map((node) => node.tagName).slice(0, 2)") == [
+        "H1",
+        "H2",
+    ]
+    reached = set()
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        reached.add(page.evaluate("document.activeElement.id || document.activeElement.tagName"))
+    assert {"at", "SUMMARY", "BUTTON"} <= reached
+    page.locator("#heat summary").focus()
+    page.keyboard.press("Enter")
+    page.locator("#heat table").wait_for()
+    assert wrong == []
+    page.close()
+
+
+def test_what_is_shown_is_text(tmp_path: Path, browser: Any) -> None:
     evil = "</script><img src=x onerror=alert(1)>"
     events = [
         {"event": "started", "query": "r", "name": evil, "time": 0},
@@ -113,6 +222,7 @@ def test_what_is_shown_is_text(tmp_path: Path, browser: Any) -> None:
         {"event": "decision", "query": "r", "operator": "o", "batch": 1, "action": evil, "reason": evil},
         {"event": "table", "query": "r", "operator": "o", "version": 1, "scheme": evil, "workers": 1, "in_use": [0], "owners": [0], "grids": []},
         {"event": "ended", "query": "r", "time": 1, "error": evil},
+        fleet_event(0.5, peer=evil, name=evil),
     ]  # fmt: skip
     (tmp_path / "page.html").write_text(whole_page(events, write_text(summarize(events))))
     page, wrong = open_page(browser, (tmp_path / "page.html").as_uri())

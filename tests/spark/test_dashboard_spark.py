@@ -11,6 +11,9 @@ from dashboards import HOT, join_calls, write_calls
 
 import braided
 from braided.errors import OptionError
+from braided.peers.client import Status
+from braided.peers.messages import Contact
+from braided.peers.requests import PeerRow
 from braided.spark.registry import registry_of
 from braided.ui.events import check_event, report_of
 from braided.ui.saved import HistoryReader
@@ -36,7 +39,6 @@ def test_a_query_becomes_a_history(spark: SparkSession, tmp_path: Path) -> None:
         deadline = time.monotonic() + 20
         while "graph" not in (history / "history.jsonl").read_text() and time.monotonic() < deadline:
             time.sleep(0.05)
-        page.show_fleet([{"name": "p1", "load": 0.5, "components": ["a"]}])
         page.save(tmp_path / "page.html")
     assert registry_of(spark).followers == before
     events = list(HistoryReader(history).read())
@@ -56,7 +58,6 @@ def test_a_query_becomes_a_history(spark: SparkSession, tmp_path: Path) -> None:
     assert tables[0]["grids"] == []
     assert [box["kind"] for box in graph["boxes"]] == ["source", "source", "braided", "spark"]
     assert graph["boxes"][2]["operator"] == operator["operator"]
-    assert of_kind(events, "fleet")[0]["peers"][0]["name"] == "p1"
     assert str(HOT) in (tmp_path / "page.html").read_text()
     redacted = list(HistoryReader(late).read())
     assert len(of_kind(redacted, "batch")) == len(of_kind(events, "batch"))
@@ -65,6 +66,27 @@ def test_a_query_becomes_a_history(spark: SparkSession, tmp_path: Path) -> None:
         check_event(event, "written")
 
 
-def test_what_is_no_session_is_told() -> None:
+class OnePeer:
+    """A fleet of which everything is known beforehand."""
+
+    def status(self) -> Status:
+        return Status((PeerRow(Contact("ab" * 20, "127.0.0.1:7401", "north"), 0.5, 2.0),), ())
+
+    def events(self) -> list[Any]:
+        return []
+
+
+def test_a_page_shows_a_fleet_beside_the_queries(spark: SparkSession, tmp_path: Path) -> None:
+    with braided.dashboard(spark, history=tmp_path, fleet=OnePeer()):  # type: ignore[arg-type]
+        deadline = time.monotonic() + 20
+        while not (tmp_path / "history.jsonl").read_text() and time.monotonic() < deadline:
+            time.sleep(0.02)
+    [event] = HistoryReader(tmp_path).read()
+    assert [peer["name"] for peer in event["peers"]] == ["north"]
+
+
+def test_what_is_no_session_is_told(spark: SparkSession) -> None:
     with pytest.raises(OptionError, match="spark=str: give a SparkSession"):
-        braided.dashboard("spark")
+        braided.dashboard("spark")  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match=r"fleet='127.0.0.1:7401': give a braided.Fleet"):
+        braided.dashboard(spark, fleet="127.0.0.1:7401")  # type: ignore[arg-type]

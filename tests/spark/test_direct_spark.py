@@ -253,6 +253,15 @@ def test_a_batch_that_runs_again_is_committed_once(spark: SparkSession, tmp_path
     assert _rows(_committed(out)) == _oracle(left, right, "l.k, l.t, r.t")
 
 
+def test_a_query_that_cannot_start_leaves_no_topic(spark: SparkSession, tmp_path: Path) -> None:
+    _make(tmp_path / "in", 1, rows=20)
+    rows = braided.files(spark, str(tmp_path / "in"))
+    with pytest.raises(Exception, match=r"Append output mode not supported|STREAMING_OUTPUT_MODE"):
+        _write(rows.groupBy("k").count(), tmp_path / "out")
+    _write(rows.select("k"), tmp_path / "out")
+    assert len(_committed(tmp_path / "out")) == 20
+
+
 def test_another_query_cannot_write_to_a_topic(spark: SparkSession, tmp_path: Path) -> None:
     _make(tmp_path / "l", 1)
     files = braided.files(spark, str(tmp_path / "l"))

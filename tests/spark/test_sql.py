@@ -228,7 +228,13 @@ BAD = {
     "DROP TABLE calls": r"sql: DROP is no query; write a SELECT",
     "SELECT c.n FROM calls c TABLESAMPLE (10 PERCENT) JOIN alerts a ON c.phone = a.phone": r"sql: a sample of a stream differs from run to run",
     "SELECT c.n FROM calls c LEFT SEMI JOIN alerts a ON c.phone = a.phone AND a.ts BETWEEN c.ts AND c.ts + INTERVAL 1 SECOND": (
-        r"sql: .*(LEFT JOIN of streams is not supported|cannot be taken apart safely)"
+        r"sql: line 1, column 40: a SEMI JOIN is not supported yet; write an inner join"
+    ),
+    "SELECT c.n FROM (WITH few AS (SELECT * FROM calls) SELECT * FROM few) c": (
+        r"sql: line 1, column 23: WITH inside of a query is not supported yet; write it once"
+    ),
+    "SELECT c.n, e FROM calls c LATERAL VIEW explode(array(1, 2)) t AS e": (
+        r"sql: line 1, column \d+: LATERAL is not supported yet; use it in a query over the result"
     ),
     "": r"sql: str is no query; write a SELECT",
 }
@@ -256,3 +262,5 @@ def test_options_of_a_query(spark: SparkSession, streams: dict[str, DataFrame]) 
         braided.sql(spark, text, streams, color="red")
     with pytest.raises(OptionError, match="streams=: give the streaming DataFrames by the names that the query uses"):
         braided.sql(spark, text, {})
+    with pytest.raises(OptionError, match="streams: 'calls' is a int; give a streaming DataFrame"):
+        braided.sql(spark, text, {"calls": 5})  # type: ignore[dict-item]

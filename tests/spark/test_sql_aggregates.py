@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from profiles import some
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from streams import write_batch, write_closing
 
 import braided
@@ -139,6 +140,18 @@ def test_what_does_not_merge_is_left_to_spark(
         streams,
         capsys,
     )
+    plain = {name: frame.withColumn("ts", F.col("ts").cast("timestamp_ntz")) for name, frame in streams.items()}
+    counted = f"SELECT count(*) AS x FROM {JOINED} GROUP BY window(c.ts, '5 seconds')"
+    assert "has no time zone, which Spark's watermark needs: cast it to timestamp" in _explained(
+        spark, counted, plain, capsys
+    )
+    braided.explain(
+        braided.stream(plain["calls"], time="ts")
+        .join(braided.stream(plain["alerts"], time="ts"), on="phone", within="1 second")
+        .aggregate(window="5 seconds", n="count(*)")
+        .df
+    )
+    assert "ts has no time zone, which Spark's watermark needs" in capsys.readouterr().out
     marked = {name: frame.withWatermark("ts", "4 seconds") for name, frame in streams.items()}
     braided.sql(spark, f"SELECT count(*) AS x FROM {JOINED} GROUP BY window(c.ts, '5 seconds')", marked)
     watched = list(registry_of(spark)._operators.values())[-1]

@@ -19,6 +19,7 @@ from braided.buffers.policies.fifo import FIFO
 from braided.buffers.policies.gdj import GDJ
 from braided.buffers.policies.prob import PROB
 from braided.buffers.policies.random import RAND
+from braided.buffers.rows import row_keys, slots_by_age
 from braided.errors import BraidedError
 
 
@@ -249,15 +250,10 @@ def seconds(window):
 
 def stored_rows(buffer):
     """The stored row ids, oldest first, with their credits."""
-    rows, chains, pools = buffer.state.rows, buffer.state.chains, buffer.state.pools
-    out = []
-    for p in range(len(pools)):
-        for h in buffer.state.heap[p, : pools[p]["rows"]]:
-            row = rows[h["slot"]]
-            out.append(
-                (int(row["seq"]), int(row["row"]), float(row["credit"] + chains[row["entry"], row["stream"]]["gained"]))
-            )
-    return [(id, credit) for _, id, credit in sorted(out)]
+    rows = buffer.state.rows[slots_by_age(buffer.state)]
+    assert len(rows) == buffer.state.pools["rows"].sum() == buffer.rows
+    credits = rows["credit"] + buffer.state.chains["gained"][rows["entry"], rows["stream"]]
+    return list(zip(rows["row"].tolist(), credits.tolist(), strict=True))
 
 
 def check_against_reference(buffer, reference, events):
@@ -462,7 +458,7 @@ def test_prob_forgets_rare_keys_and_stays_bounded():
     assert buffer.learned.head["keys"][0] <= 64
     assert buffer.rows == 100
     frequent = set(range(5))
-    stored = [int(buffer.state.rows["key"][h["slot"]]) for h in buffer.state.heap[0, :100]]
+    stored = row_keys(buffer.state, slots_by_age(buffer.state)).tolist()
     assert all(key in frequent for key in stored)
     again = Buffer(100, PROB(count_keys=64), window=(-5000, 5000))
     parts = again.count(events.part(0, 7001))

@@ -14,6 +14,7 @@ from braided.buffers.policies.fifo import FIFO
 from braided.buffers.policies.gdj import GDJ
 from braided.buffers.policies.prob import PROB
 from braided.buffers.policies.recent import RECENT
+from braided.buffers.rows import row_keys, slots_by_age
 from braided.errors import BraidedError
 from braided.routing.kernels import mix
 from braided.workloads.zipf_pareto import zipf_pareto
@@ -111,7 +112,7 @@ def test_it_equals_its_reference(data, streams, capacity, refresh, span, memory,
         matched = reference.event(int(events.keys[i]), int(events.times[i]), int(events.streams[i]), i)
         assert sorted(buffer.run(events.part(i, i + 1)).pair_row.tolist()) == sorted(events.rows[matched].tolist())
         state = buffer.state
-        stored = np.sort(state.rows["row"][state.heap[0, : buffer.rows]["slot"]])
+        stored = np.sort(state.rows["row"][slots_by_age(state)])
         assert stored.tolist() == sorted(events.rows[[r[3] for r in reference.rows]].tolist())
 
 
@@ -177,7 +178,7 @@ def test_counts_stay_bounded_and_keys_that_never_come_back_are_forgotten():
         saved.append(len(buffer.to_bytes()))
         assert buffer.learned.head["keys"][0] <= 200
     assert max(saved) < 5_000
-    stored = buffer.state.rows["key"][buffer.state.heap[0, : buffer.rows]["slot"]]
+    stored = row_keys(buffer.state, slots_by_age(buffer.state))
     assert (stored == 7).mean() > 0.9
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import io
 import json
+import queue
 import re
 import signal
 import socket
@@ -18,13 +20,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dashboards import EVIL, HOT_HASH, batch_event, run_events, worker_report
 
 from braided.cli import main
 from braided.cli.arguments import make_parser
 from braided.cli.bench import table_of
 from braided.cli.completion import write_script
-from braided.errors import HistoryError, OptionError
+from braided.cli.waiting import waiting
+from braided.errors import HistoryError, OptionError, PeerError
 from braided.operator.report import Report
+from braided.peers.client import FleetEvent, Status
+from braided.peers.following import FleetFollower
+from braided.peers.loads import ComponentLoad
+from braided.peers.messages import Contact
+from braided.peers.requests import ComponentRow, PeerRow
 from braided.routing.control import ControlDir
 from braided.routing.edit import TableEdit
 from braided.routing.grid import Grid
@@ -38,54 +47,6 @@ from braided.ui.saved import HistoryReader, HistoryWriter
 from braided.ui.server import Server
 from braided.ui.summary import summarize, write_text
 from braided.ui.tables import describe_table
-
-EVIL = "</script><script>alert(1)</script>"
-HOT = 0xABCDEF0123456789
-
-
-def worker_report(worker: int, rows: int) -> dict[str, Any]:
-    counts = {
-        "rows": rows,
-        "results": 2 * rows,
-        "cpu_ms": 5,
-        "stored_rows": rows,
-        "stored_bytes": 100 * rows,
-        "runs": 1,
-    }
-    report: dict[str, Any] = {"worker": worker, "batches": 3, "last": counts, "total": counts, "table": [2, "x"]}
-    if worker == 0:
-        report |= {"streams": [{"rows": 9, "lateness": 5_000_000, "clock": 10}] * 2, "last_streams": [6, 3]}
-    return report
-
-
-def batch_event(number: int, run: str = "r", millis: int = 500) -> dict[str, Any]:
-    report = Report.of_workers("calls", number, [worker_report(0, 30), worker_report(1, 10)])
-    operator = {
-        "operator": "1-a:calls", "name": "calls", "query": report.query, "streams": report.streams,
-        "workers": columns_of(report.workers), "table": 2, "copies": 1.5, "loads": [], "keys": [{"key": f"{HOT:016x}", "label": EVIL, "counts": [5, 1, 9]}],
-    }  # fmt: skip
-    return {
-        "event": "batch", "query": run, "batch": number, "time": 1000.0 * number,
-        "ms": {"triggerExecution": millis, "addBatch": millis - 100, "walCommit": 100}, "sources": [{"name": "files", "rows": 9}], "operators": [operator],
-    }  # fmt: skip
-
-
-def run_events(batches: int = 3, run: str = "r") -> list[dict[str, Any]]:
-    table = describe_table(RoutingTable.gridded(4, Grid(((0, 1), (2, 3))), "grid"), {})
-    decision = {
-        "batch": 1,
-        "version": 2,
-        "action": "promote",
-        "reason": "1.60 of a fair share",
-        "value": EVIL,
-        "grid": "2 x 2",
-    }
-    return [
-        {"event": "started", "query": run, "id": "q", "name": EVIL, "time": 1_700_000_000_000},
-        {"event": "table", "query": run, "operator": "1-a:calls", **table},
-        *(batch_event(number, run) for number in range(batches)),
-        {"event": "decision", "query": run, "operator": "1-a:calls", **decision},
-    ]
 
 
 @contextlib.contextmanager
@@ -191,7 +152,11 @@ def test_a_large_history_goes_on_in_a_new_file(tmp_path: Path, monkeypatch: pyte
         (b"[]\n", "line 1: is no event of a history of braided"),
         (b'{"event": "exec"}\n', "is no event of a history"),
         (b'{"event": "batch", "query": "r"}\n', "batch.batch: is missing or damaged"),
-        (b'{"event": "fleet", "peers": [3]}\n', "fleet.peers.name: is missing or damaged"),
+        (
+            b'{"event": "fleet", "peers": [3], "components": [], "happened": []}\n',
+            "fleet.peers.name: is missing or damaged",
+        ),
+        (b'{"event": "fleet", "peers": []}\n', "fleet.components: is missing or damaged"),
     ],
 )
 def test_what_is_no_history_is_told(tmp_path: Path, line: bytes, told: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -345,11 +310,11 @@ def test_a_control_directory_has_a_report_too(tmp_path: Path, capsys: pytest.Cap
     control = ControlDir(str(tmp_path))
     control.claim("q", "j")
     edit = TableEdit(RoutingTable.hashed(4))
-    edit.promote(HOT, Grid(((0, 1), (2,))))
+    edit.promote(HOT_HASH, Grid(((0, 1), (2,))))
     table = edit.done()
     assert control.publish(table)
     control.log(
-        [{"batch": 4, "version": 2, "action": "promote", "reason": "hot", "key": f"{HOT:016x}", "value": "555"}]
+        [{"batch": 4, "version": 2, "action": "promote", "reason": "hot", "key": f"{HOT_HASH:016x}", "value": "555"}]
     )
     assert main(["report", str(tmp_path)]) == 0
     text = capsys.readouterr().out
@@ -381,6 +346,83 @@ def test_dash_follows_a_history_until_it_is_stopped(tmp_path: Path) -> None:
         running.kill()
 
 
+class QuietFleet:
+    """Answers as it is told to."""
+
+    def __init__(self) -> None:
+        self.status_now = Status(
+            (PeerRow(Contact("ab" * 20, "127.0.0.1:7401", "north"), 0.51, 2.0),),
+            (ComponentRow("hits", "join.window", "/out", 3, "north", False, ComponentLoad("hits", "join.window", 0.4, 0.2, 7, 9.0)),
+             ComponentRow("new", "sql", "/out2")),
+        )  # fmt: skip
+        self.happened = [FleetEvent(60.0, "north", "hits", "moved to south: it said secret")]
+        self.wrong: Exception | None = None
+        self.asked = 0
+
+    def status(self) -> Status:
+        self.asked += 1
+        if self.wrong is not None:
+            raise self.wrong
+        return self.status_now
+
+    def events(self) -> list[FleetEvent]:
+        return self.happened
+
+
+def test_a_fleet_is_told_again_when_it_changes() -> None:
+    fleet, told = QuietFleet(), queue.Queue[dict[str, Any]]()
+    follower = FleetFollower(fleet, told.put, every=0.01)
+    try:
+        first = check_event(told.get(timeout=20), "x")
+        assert first["peers"] == [
+            {"name": "north", "address": "127.0.0.1:7401", "load": 0.51, "cores": 2.0, "loads": [0.51]}
+        ]
+        hits = {
+            "name": "hits",
+            "operator": "join.window",
+            "peer": "north",
+            "epoch": 3,
+            "output": "/out",
+            "load": 0.4,
+            "busy": 0.2,
+            "rate": 9.0,
+            "backlog": 7,
+        }
+        new = {"name": "new", "operator": "sql", "peer": "", "epoch": -1, "output": "/out2"}
+        assert first["components"] == [hits, new]
+        asked = fleet.asked
+        while fleet.asked < asked + 3:
+            time.sleep(0.01)
+        assert told.empty(), "nothing has changed"
+        fleet.status_now = Status((), fleet.status_now.components)
+        assert told.get(timeout=20)["peers"] == []
+        fleet.wrong = PeerError("no peer answers any more")
+        lost = told.get(timeout=20)
+        assert (lost["error"], lost["components"]) == ("no peer answers any more", first["components"])
+        fleet.wrong = None
+        assert "error" not in told.get(timeout=20)
+    finally:
+        follower.close()
+
+
+def test_a_redacted_fleet_tells_no_texts_of_errors() -> None:
+    fleet, told = QuietFleet(), queue.Queue[dict[str, Any]]()
+    follower = FleetFollower(fleet, told.put, redact=True, every=0.01)
+    try:
+        assert [one["what"] for one in told.get(timeout=20)["happened"]] == ["moved to south"]
+        fleet.wrong = PeerError("a secret")
+        assert told.get(timeout=20)["error"] == "no answer"
+    finally:
+        follower.close()
+
+
+def test_dash_needs_something_to_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["dash"]) == 2
+    assert "name a directory with a history, or a fleet with --fleet HOST:PORT" in capsys.readouterr().err
+    assert main(["dash", "--fleet", "127.0.0.1:1", "--token-file", str(tmp_path / "none")]) == 2
+    assert "none: No such file or directory; name the one that the first peer wrote" in capsys.readouterr().err
+
+
 def test_completion_knows_all_commands_and_options(tmp_path: Path) -> None:
     script = tmp_path / "braided.bash"
     script.write_text(write_script(make_parser(), "bash"))
@@ -393,8 +435,46 @@ def test_completion_knows_all_commands_and_options(tmp_path: Path) -> None:
     assert complete("d") == ["demo", "dash", "doctor"]
     assert complete("run", "--d") == ["--dashboard"]
     assert complete("completion", "") == ["--help", "bash", "zsh", "fish"]
-    assert "-l html" in write_script(make_parser(), "fish")
+    assert complete("fleet", "s") == ["submit", "status"]
+    assert complete("fleet", "submit", "--d") == ["--dry-run"]
+    assert complete("demo", "--") == [
+        "--help", "--skew", "--disorder", "--memory", "--theta", "--rows", "--seconds", "--out", "--dashboard", "--no-color",
+    ]  # fmt: skip
+    fish = write_script(make_parser(), "fish")
+    assert "-l html" in fish
+    assert "-n '__fish_seen_subcommand_from fleet; and __fish_seen_subcommand_from submit' -l dry-run" in fish
     assert write_script(make_parser(), "zsh").startswith("autoload")
+
+
+def test_a_reader_that_has_enough_is_no_error(tmp_path: Path) -> None:
+    writer = HistoryWriter(tmp_path)
+    for event in run_events(200):
+        writer.add(event)
+    writer.close()
+    command = [sys.executable, "-m", "braided.cli", "report", str(tmp_path), "--json"]
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert running.stdout is not None
+    assert running.stderr is not None
+    running.stdout.close()
+    assert running.stderr.read() == ""
+    assert running.wait(60) == 1
+
+
+def test_what_takes_its_time_is_shown_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr("braided.cli.waiting._FIRST", 0.0)
+    drawn = threading.Event()
+    screen, pipe = Terminal(), io.StringIO()
+    monkeypatch.setattr(screen, "flush", drawn.set)
+    with waiting("starting Spark", screen), waiting("starting Spark", pipe):
+        assert drawn.wait(20)
+    assert "starting Spark, 0 s" in screen.getvalue()
+    assert screen.getvalue().endswith("\r\x1b[K"), "nothing of it stays"
+    assert pipe.getvalue() == ""
 
 
 def test_benchmarks_run_and_their_figures_become_a_table(

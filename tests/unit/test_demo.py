@@ -7,6 +7,7 @@ import json
 import os
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -22,16 +23,19 @@ from braided.cli.batches import Batch, Decision, Run, WorkerLoad
 from braided.cli.display import LineDisplay, LiveDisplay
 from braided.cli.oracle import Check, check_calls, check_legs
 from braided.cli.page import draw_page
+from braided.cli.parts import Disorder, Memory, Part, Skew, Theta
 from braided.cli.queries import follow
+from braided.cli.record import Done, describe_run
 from braided.cli.session import find_java_problem
-from braided.cli.streams import LATENESS, LEG_LATENESS, LEG_WHERE, LEG_WITHIN, WITHIN, DemoStreams
-from braided.cli.summary import describe_run, draw_loads, summarize
+from braided.cli.streams import LEG_LATENESS, LEG_WHERE, LEG_WITHIN, WITHIN
+from braided.cli.summary import draw_loads
 from braided.workloads.calls import ORIGIN
 
 SECOND = 1_000_000
-DEMO = DemoStreams(rows=2_000, seconds=16)
+SKEW, THETA = Skew(2_000, 16), Theta(2_000, 16)
+DEMO, LEGS = SKEW.streams, THETA.streams
 PROMOTED = Decision(1, 2, "promote", "555, grid 2 x 1", "1.40 of a worker's fair share")
-EQUAL = {"joined": Check(1_000, 0, 0), "matched": Check(7, 0, 0)}
+EQUAL = {"skew": Check(1_000, 0, 0), "theta": Check(7, 0, 0)}
 
 
 def make_batches(count: int, *, adapts: bool = True) -> list[Batch]:
@@ -51,24 +55,34 @@ def make_run(count: int, *decisions: Decision) -> Run:
     return Run(make_batches(count, adapts=bool(decisions)), list(decisions), 2.0)
 
 
-@pytest.fixture(scope="module")
-def joined(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, pa.Table, pa.Table]:
-    """The folder with the demo's input streams, and their joins as the local runtime makes them."""
-    folder = tmp_path_factory.mktemp("streams")
-    DEMO.write(folder)
-    DEMO.legs.write(folder)
-    calls, numbers = DEMO.generate().values()
-    found = braided.local.join(
+def describe(run: Run, legs: Run, checks: dict[str, Check]) -> dict[str, Any]:
+    return describe_run(
+        {"skew": Done(SKEW, run, checks["skew"]), "theta": Done(THETA, legs, checks["theta"])}
+    )  # fmt: skip
+
+
+def join_locally(part: Skew | Disorder | Memory) -> pa.Table:
+    """A part's join as the local runtime makes it."""
+    calls, numbers = part.streams.generate().values()
+    return braided.local.join(
         calls,
         numbers,
         on=[("caller", "phone")],
         time=("start", "seen_at"),
         within=WITHIN,
-        lateness=LATENESS,
         arrival="arrived",
         batch_rows=500,
-    )
-    incoming, outgoing = DEMO.legs.generate().values()
+        **part.options,
+    ).table
+
+
+@pytest.fixture(scope="module")
+def joined(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, pa.Table, pa.Table]:
+    """The folder with the demo's input streams, and their joins as the local runtime makes them."""
+    folder = tmp_path_factory.mktemp("streams")
+    DEMO.write(folder)
+    LEGS.write(folder)
+    incoming, outgoing = LEGS.generate().values()
     matched = braided.local.join(
         incoming,
         outgoing,
@@ -79,7 +93,7 @@ def joined(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, pa.Table, pa
         arrival="arrived",
         batch_rows=500,
     )
-    return folder, found.table, matched.table
+    return folder, join_locally(SKEW), matched.table
 
 
 TAMPERED: dict[str, tuple[Callable[[pa.Table], pa.Table], int, int]] = {
@@ -133,7 +147,7 @@ def test_the_oracle_knows_the_predicate_of_the_theta_join(
 ) -> None:
     folder, _, right = joined
     options: dict[str, Any] = {"where": LEG_WHERE, "within": LEG_WITHIN, **change}
-    incoming, outgoing = DEMO.legs.generate().values()
+    incoming, outgoing = LEGS.generate().values()
     found = braided.local.join(
         incoming, outgoing, time="start", lateness=LEG_LATENESS, arrival="arrived", **options
     ).table  # fmt: skip
@@ -142,23 +156,40 @@ def test_the_oracle_knows_the_predicate_of_the_theta_join(
     assert {"surplus": check.surplus, "missing": check.missing}[wrong] == abs(found.num_rows - right.num_rows) > 0
 
 
+@pytest.mark.parametrize("part", [Disorder(2_000, 64), Memory(2_000, 64)], ids=lambda part: part.name)
+def test_other_parts_are_checked_for_what_they_promise(part: Disorder | Memory, tmp_path: Path) -> None:
+    part.streams.write(tmp_path)
+    table = join_locally(part)
+    pq.write_table(table, tmp_path / "0.parquet")
+    files = tmp_path / "calls", tmp_path / "numbers", [str(tmp_path / "0.parquet")]
+    check = check_calls(*files, 10 * SECOND, may_miss=part.name == "memory")
+    assert check.right
+    assert check.rows > 500
+    if part.name == "memory":
+        assert 0.2 < check.recall < 1
+        assert str(check) == f"{check.rows:,} rows, each one of DuckDB's, {check.recall:.1%} of them"
+        assert not check_calls(*files, 10 * SECOND).right
+    pq.write_table(pa.concat_tables([table, table.slice(7, 1)]), tmp_path / "0.parquet")
+    assert not check_calls(*files, 10 * SECOND, may_miss=True).right, "no row comes twice, whatever is missing"
+
+
 def test_files_hold_the_stream_in_order_of_arrival(joined: tuple[Path, pa.Table, pa.Table]) -> None:
     folder, _, _ = joined
-    for streams, batches in ((DEMO, 4), (DEMO.legs, 3)):
+    for streams, batches in ((DEMO, 4), (LEGS, 3)):
         for name, table in streams.generate().items():
             files = sorted((folder / name).iterdir(), key=lambda path: path.stat().st_mtime)
             assert len(files) == streams.batches == batches
             assert pa.concat_tables(pq.read_table(file) for file in files) == table.drop_columns("arrived")
 
 
-@pytest.mark.parametrize("wrong", [(), ("joined",), ("matched",), ("joined", "matched")])
+@pytest.mark.parametrize("wrong", [(), ("skew",), ("theta",), ("skew", "theta")])
 def test_the_exit_code_tells_of_a_wrong_result(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str], wrong: tuple[str, ...]
 ) -> None:
-    checks = {name: Check(10, 2, 1) if name in wrong else Check(10, 0, 0) for name in ("joined", "matched")}
+    checks = {name: Check(10, 2, 1) if name in wrong else Check(10, 0, 0) for name in ("skew", "theta")}
     monkeypatch.setattr(demo, "find_java_problem", lambda: None)
     monkeypatch.setattr(demo, "_run", lambda *_: checks)
-    assert demo.run_demo(DEMO, tmp_path, color=False) == (1 if wrong else 0)
+    assert demo.run_demo([SKEW], tmp_path, color=False) == (1 if wrong else 0)
     told = (
         "braided demo: {}: the result is NOT equal to DuckDB's: of 10 rows DuckDB lacks 1, and 2 of DuckDB's are "
         "missing; please report this as a bug\n"
@@ -175,7 +206,7 @@ def test_a_failure_is_one_line_and_the_log_is_kept(
 
     monkeypatch.setattr(demo, "find_java_problem", lambda: None)
     monkeypatch.setattr(demo, "_run", fail)
-    assert demo.run_demo(DEMO, tmp_path, color=False) == demo.FAILED
+    assert demo.run_demo([SKEW], tmp_path, color=False) == demo.FAILED
     log = tmp_path / "spark.log"
     assert capfd.readouterr().err == f"braided demo: no space left\nbraided demo: Spark's log is {log}\n"
     assert log.read_text() == "noise of the JVM\n"
@@ -194,7 +225,7 @@ def test_before_is_the_batch_that_caused_the_promotion() -> None:
 
 
 def test_the_summary_tells_of_the_adaptation() -> None:
-    told = summarize(DEMO, make_run(4, PROMOTED))
+    told = SKEW.summarize(make_run(4, PROMOTED))
     assert told["adapted"] == "batch 2: promote 555, grid 2 x 1; 1.40 of a worker's fair share"
     assert told["balance"] == "largest load over mean 1.50 in batch 2, 1.05 in batch 4"
     assert draw_loads(make_run(4, PROMOTED)) == {
@@ -204,8 +235,8 @@ def test_the_summary_tells_of_the_adaptation() -> None:
     }
     never = make_run(4)
     assert draw_loads(never) == {}
-    assert summarize(DEMO, never)["hot key"].endswith("; the streams ended before the routing could adapt")
-    assert "balance" not in summarize(DEMO, never)
+    assert SKEW.summarize(never)["hot key"].endswith("; the streams ended before the routing could adapt")
+    assert "balance" not in SKEW.summarize(never)
 
 
 def test_bars_are_as_long_as_the_load() -> None:
@@ -221,10 +252,10 @@ def test_bars_are_as_long_as_the_load() -> None:
     assert texts[2:5:2] + texts[7::2] == ["1.50", "0.50", "1.00", "1.00"]
 
 
-@pytest.mark.parametrize("wrong", [None, "joined", "matched"])
+@pytest.mark.parametrize("wrong", [None, "skew", "theta"])
 def test_the_page_is_well_formed_and_fetches_nothing(wrong: str | None) -> None:
     checks = {**EQUAL, **({wrong: Check(5, 1, 0)} if wrong else {})}
-    described = describe_run(DEMO, make_run(4, PROMOTED), make_run(2), checks)
+    described = describe(make_run(4, PROMOTED), make_run(2), checks)
     page = draw_page(json.loads(json.dumps(described)))
     root = ElementTree.fromstring(page)
     assert len(root.findall(".//svg")) == 5
@@ -236,15 +267,54 @@ def test_the_page_is_well_formed_and_fetches_nothing(wrong: str | None) -> None:
     assert "200 rows into 600 pairs in 2.0 s: 300 pairs/s" in text
     verdicts = [(fact.attrib["class"], fact.text) for fact in root.findall(".//dd[@class]")]
     assert verdicts == [("bad" if name == wrong else "good", str(check)) for name, check in checks.items()]
-    assert described["equal"] == (wrong is None)
+    assert described["right"] == (wrong is None)
     assert "http" not in page
     assert "src=" not in page
 
 
 def test_a_page_without_adaptation_has_no_bars() -> None:
-    root = ElementTree.fromstring(draw_page(describe_run(DEMO, make_run(4), make_run(2), EQUAL)))
+    root = ElementTree.fromstring(draw_page(describe(make_run(4), make_run(2), EQUAL)))
     assert len(root.findall(".//svg")) == 4
     assert not root.findall(".//rect")
+
+
+@pytest.mark.parametrize(
+    ("part", "told", "title"),
+    [
+        (Disorder(2_000, 16), {"lateness": "20.4 seconds learned, 3 rows were later than what was known then"}, "Lateness"),
+        (Memory(2_000, 16), {"recall": "61.2% +- 0.5% of the exact result, as estimated while it ran; DuckDB says below"}, "Recall"),
+    ],
+    ids=["disorder", "memory"],
+)  # fmt: skip
+def test_the_other_parts_have_words_and_a_chart(part: Part, told: dict[str, str], title: str) -> None:
+    batches = [replace(batch, lateness=20_400_000, recall=(0.612, 0.005)) for batch in make_batches(4)]
+    run = Run([replace(batches[0], recall=None), *batches[1:]], [], 2.0)
+    summary = part.summarize(run)
+    assert {name: summary[name] for name in told} == told
+    described = json.loads(json.dumps(describe_run({part.name: Done(part, run, Check(9, 1, 0, may_miss=True))})))
+    root = ElementTree.fromstring(draw_page(described))
+    assert [chart.attrib["aria-label"] for chart in root.findall(".//svg")] == [title, "Rows a second", "Rows in state"]
+    assert part.code in "".join(root.itertext())
+    assert described["right"]
+
+
+def test_parts_are_chosen_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen: list[list[Part]] = []
+    monkeypatch.setattr(demo, "run_demo", lambda parts, *_, **__: chosen.append(parts) or 0)
+    for words in ([], ["--memory"], ["--theta", "--disorder", "--seconds", "20", "--rows", "1_000"]):
+        assert main(["demo", *words]) == 0
+    usual, one, two = chosen
+    assert usual == [Skew(1_600_000, 64), Theta(1_600_000, 64)]
+    assert one == [Memory(1_600_000, 64)]
+    assert one[0].code.endswith('within="10 seconds", lateness="5 seconds", memory=12_500)')
+    assert two == [Disorder(1_000, 20), Theta(1_000, 20)]
+
+
+def test_every_part_is_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["demo", "--help"])
+    told = capsys.readouterr().out
+    assert all(f"  --{name} " in told for name in ("skew", "disorder", "memory", "theta", "seconds", "dashboard"))
 
 
 def test_plain_lines_show_each_batch_and_decision_once() -> None:

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fleet_model import ModelHost, covered
@@ -17,14 +18,17 @@ from braided.errors import JobError, PeerError
 from braided.peers.definition import job_of
 from braided.peers.host import Job
 from braided.peers.machine import RealMachine
+from braided.peers.messages import Contact
 from braided.peers.peer import Peer, Settings
 
 pytest.importorskip("cryptography", reason="braided[peers] is not installed")
 
 import braided
 from braided.cli import main
+from braided.cli.watch import FleetPlace
 from braided.peers.identity import Identity, Token, new_token
 from braided.peers.transport import Transport
+from braided.ui.events import check_event
 
 SETTINGS = Settings(period=0.3, ttl=4.0, span=3.0, rehearsal=10.0, start=5.0)
 JOB = """
@@ -173,6 +177,35 @@ def test_a_job_that_no_peer_can_run_is_not_kept(peers: Peers, tmp_path: Path) ->
     finally:
         for host in peers.hosts.values():
             host.refuses = False
+
+
+def test_a_page_shows_who_hosts_what(peers: Peers, tmp_path: Path) -> None:
+    text = JOB.replace('"one"', '"shown"').replace("/c", "/c3").replace("/out", "/out3")
+    events: list[dict[str, Any]] = []
+    with braided.Fleet(peers.address, token_file=peers.token) as fleet:
+        fleet.submit(_write(tmp_path, text))
+        with FleetPlace(peers.address, peers.token).follow(events.append):
+            _until(lambda: len(events) > 0, "the fleet's answer")
+        fleet.remove("shown")
+    shown = check_event(events[0], "fleet")
+    assert [peer["name"] for peer in shown["peers"]] == ["north", "south"]
+    assert [peer["load"] for peer in shown["peers"]] == [0.1, 0.3]
+    [job] = [job for job in shown["components"] if job["name"] == "shown"]
+    assert (job["peer"], job["operator"], job["output"]) == ("north", "sum.numbers", f"{tmp_path}/out3")
+    assert any(one["component"] == "shown" for one in shown["happened"])
+    assert all(abs(one["time"] / 1000 - time.time()) < 600 for one in shown["happened"])
+
+
+def test_when_the_peer_that_is_asked_is_gone_another_one_answers(peers: Peers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("braided.peers.client._SOON", 0.3)
+    with braided.Fleet(peers.address, token_file=peers.token) as fleet:
+        known = [row.contact.name for row in fleet.status().peers]
+        fleet._peer = Contact("ab" * 20, "127.0.0.1:1", "gone")
+        assert [row.contact.name for row in fleet.status().peers] == known
+        fleet._peer = Contact("ab" * 20, "127.0.0.1:1", "gone")
+        fleet._addresses = ["127.0.0.1:1"]
+        with pytest.raises(PeerError, match=r"no peer answers any more; there were 127.0.0.1:1"):
+            fleet.status()
 
 
 def test_strangers_are_refused(peers: Peers, tmp_path: Path) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from braided.cli import main
+from braided.cli.exits import first_line
 from braided.errors import JobError
 from braided.jobs.job import Job
 from braided.jobs.reading import parse_job, read_job
@@ -72,6 +75,7 @@ def test_what_is_left_out_has_a_default() -> None:
         ('path = "/a"', 'path = "/a"\nwatermark = "1 minute"', "sources.a.time: is missing: a watermark needs the event-time column"),
         ('path = "/a"', 'path = "/a"\noptions = {x = "${NOPE}"}', "sources.a.options.x: ${NOPE}: the environment has no such variable; set it"),
         ('path = "/a"', 'path = "/a"\noptions = {x = "a${NOPE"}', "line 6: sources.a.options.x: ${ without a name and }; write ${NAME}"),
+        ('path = "/a"', 'path = "/${NOPE}"', "sources.a.path: variables of the environment are filled in where options are"),
         ('path = "/a"', 'path = "/a"\noptions = {x = "${}"}', "sources.a.options.x: ${ without a name and }; write ${NAME}"),
         ('path = "/a"', 'path = "/a"\noptions = {x = []}', "sources.a.options.x: write a text, a number, true or false"),
         ('name = "two"', 'name = "one"', "line 12: steps.1.name: 'one': a source or an earlier step has this name; choose another"),
@@ -96,6 +100,7 @@ def test_what_is_wrong_is_said_with_its_place(old: str, new: str, message: str) 
 def test_what_is_built_has_its_place() -> None:
     assert parse(SMALL).places == {
         "sources.a": "j.toml, line 4",
+        "sink": "j.toml, line 15",
         "steps.0.sql": "j.toml, line 8",
         "steps.1.python": "j.toml, line 13",
     }
@@ -128,6 +133,24 @@ def test_check_says_yes_or_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureF
     (tmp_path / "bad.toml").write_text(SMALL.replace("[sink]", "[sank]"))
     assert main(["check", str(tmp_path / "bad.toml")]) == 1
     assert "bad.toml, line 15: sank: no such key; did you mean 'sink'?" in capsys.readouterr().err
+    assert main(["check", "--json", str(tmp_path / "good.toml")]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["accepted"], told["name"], told["sources"], told["steps"]) == (True, "small", ["a"], ["one", "two"])
+    assert main(["check", "--json", str(tmp_path / "bad.toml")]) == 1
+    assert "did you mean 'sink'?" in json.loads(capsys.readouterr().out)["error"]
+
+
+def test_the_doctor_prints_what_a_bug_report_needs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("BRAIDED_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    assert main(["doctor", "--json"]) == 1
+    found = {finding["what"]: finding for finding in json.loads(capsys.readouterr().out)}
+    assert {"braided", "system", "python", "workers", "java", "packages", "extras", "memory", "cache"} <= found.keys()
+    assert found["spark"]["todo"] == "unset SPARK_HOME, or install the pyspark of its version"
+    assert "rocksdbjni" in found["store"]["found"]
+    assert f"BRAIDED_CACHE_DIR={tmp_path}" in found["settings"]["found"]
 
 
 def test_the_doctor_says_what_to_type(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -137,3 +160,15 @@ def test_the_doctor_says_what_to_type(monkeypatch: pytest.MonkeyPatch, capsys: p
     assert "!!  workers   no-such-python is not on the path" in out
     assert "set PYSPARK_PYTHON=" in out
     assert "ok  braided" in out
+
+
+def test_the_line_of_an_error_that_says_something() -> None:
+    traceback = (
+        "[STREAM_FAILED] failed: Traceback (most recent call last):\n  File x\nbraided.errors.TopicError: no; mend it\n"
+    )
+    assert first_line(RuntimeError(traceback)) == "no; mend it"
+    assert first_line(RuntimeError("\n one\ntwo")) == "one"
+    assert first_line(RuntimeError()) == "RuntimeError"
+    java = RuntimeError("An error occurred while calling o1.start.")
+    java.java_exception = SimpleNamespace(toString=lambda: "java.lang.Exception: no such format\n\tat x")  # type: ignore[attr-defined]
+    assert first_line(java) == "java.lang.Exception: no such format"

@@ -150,6 +150,7 @@ def test_bad_options_are_refused() -> None:
             {"joins": [braided.Join("x", left="s", right="q", on="k1", within="1 s")]},
             r"Join\('x'\): right='q' is no stream",
         ),
+        ({"streams": {"s": streams["s"]}}, r"Join\('k1'\): right='r' is no stream; there are s"),
         ({"joins": [braided.Join("x", left="s", right="s", on="k1", within="1 s")]}, "a stream with itself"),
         ({"joins": [braided.Join("x", left="s", right="r", on=None, within="1 s")]}, "a join without keys"),
         ({"joins": [braided.Join("x", left="s", right="r", on="k1")]}, "give within= or between="),

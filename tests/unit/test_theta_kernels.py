@@ -309,3 +309,18 @@ def test_a_generated_loop_is_compiled_once() -> None:
     loops = [theta_loop.loop_of.__wrapped__("p0 < s0", ("p0",), ("s0",), 4) for _ in (0, 1)]
     assert [loop(*arrays) for loop in loops] == [(4, -1, 6)] * 2
     assert sum(loops[1].stats.cache_hits.values()) == 1
+
+
+@pytest.mark.parametrize("most", [5, 1_500])
+def test_a_loop_over_many_tiles_fills_many_pieces(most: int) -> None:
+    rng = np.random.default_rng(most)
+    left, right = (
+        pa.record_batch({"a": rng.integers(0, 1_000, n), "b": rng.integers(0, 1_000, n)}) for n in (70, 3_000)
+    )
+    theta = ThetaPredicate.of(compile_where(f"l.a = r.a OR l.b + r.b < {most}", left.schema, right.schema))
+    assert theta.kind == "compiled"
+    first, past = np.sort(rng.integers(0, 1_500, 70)), np.sort(rng.integers(1_400, 3_001, 70))
+    i, j = np.meshgrid(np.arange(70), np.arange(3_000), indexing="ij")
+    a, b, c, d = (batch.column(name).to_numpy() for batch in (left, right) for name in ("a", "b"))
+    kept = ((a[i] == c[j]) | (b[i] + d[j] < most)) & (j >= first[:, None]) & (j < past[:, None])
+    assert found(theta, 0, left, right, first, past) == sorted(zip(i[kept].tolist(), j[kept].tolist(), strict=True))

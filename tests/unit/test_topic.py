@@ -221,6 +221,24 @@ def test_damage_stops_with_the_files_name(topic: Topic) -> None:
         is_topic(topic.location)
 
 
+def test_a_log_that_is_gone_is_no_empty_topic(topic: Topic) -> None:
+    assert topic.files() == []
+    writer = topic.claim("q")
+    _commit(writer, 0, [1])
+    for path in (_disk(topic.location) / "_manifests").iterdir():
+        path.unlink()
+    with pytest.raises(TopicError, match=r"_manifests/000000000000\.json: the manifest is missing; restore it"):
+        topic.files()
+
+
+def test_what_was_made_for_a_query_that_did_not_start_is_taken_back(tmp_path: Path) -> None:
+    create_topic(f"{tmp_path}/t", "schema").discard()
+    topic = create_topic(f"{tmp_path}/t", "another schema")
+    _commit(topic.claim("q"), 0, [1])
+    topic.discard()
+    assert _values(Topic(f"{tmp_path}/t")) == [1]
+
+
 def test_names_that_lead_out_of_a_topic_are_refused() -> None:
     for name in ("../x.parquet", "/etc/passwd", "a/../../x.parquet", "a/b/c.parquet", "a/.x.parquet"):
         content = to_bytes(Manifest(0, "batch", 0, "q", 0, "o", (DataFile(name, 1, 1),)))

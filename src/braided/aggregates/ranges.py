@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from braided.aggregates.range_kernels import best_of_ranges, count_before, cut_at_panes, sum_ranges
 from braided.joins.arrivals import OutputColumn
 from braided.joins.kernels import match_ranges
-from braided.joins.runs import Run
+from braided.joins.runs import Run, all_meet
 from braided.joins.window_join import WindowJoin
 
 if TYPE_CHECKING:
@@ -158,6 +158,7 @@ class RangeTotals:
     def _matches(self, side: int, probe: Run, stored: Run) -> tuple[Index, Index, Index]:
         """Return the rows of a run with matches in another, and their ranges there."""
         rows, starts, ends = (np.empty(len(probe.hashes), np.int64) for _ in range(3))
+        low, high = self._join.window.reach(side)
         found = match_ranges(
             probe.hashes,
             probe.times,
@@ -166,7 +167,9 @@ class RangeTotals:
             stored.directory,
             stored.filter,
             stored.shift,
-            *self._join.window.reach(side),
+            low,
+            high,
+            all_meet(probe, stored, low, high),
             rows,
             starts,
             ends,

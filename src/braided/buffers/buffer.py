@@ -100,7 +100,7 @@ class Buffer:
         has room in proportion to its recent arrivals, and rows compete within it (section 5.3.3).
     results : what counts as a result, and raises credits: ``"pairs"``, or ``"combinations"`` of a row of each stream.
 
-    Cost: 170 to 180 bytes a row of capacity, 480 with PROB's exact counts, none of it growing with the stream;
+    Cost: 172 to 188 bytes a row of capacity, 490 with PROB's exact counts, none of it growing with the stream;
     12 to 22 bytes a stored row when saved, and for PROB 8 to 9 a counted key.
 
     >>> from braided.buffers.policies.fifo import FIFO

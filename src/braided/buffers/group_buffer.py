@@ -127,7 +127,7 @@ class GroupBuffer:
         self.state.totals["bytes"] = sizes[self.ids].sum()
 
     def _slots(self) -> Ints:
-        slots = self.state.heap["slot"][0, : self.rows]
+        slots = np.flatnonzero(self.state.rows["entry"] >= 0)
         ordered: Ints = slots[np.argsort(self.state.rows["seq"][slots])]
         return ordered
 

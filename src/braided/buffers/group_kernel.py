@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from braided.buffers.heap import heap_push, heap_remove, heap_top
+from braided.buffers.heap import heap_push, heap_remove, heap_sink
 from braided.buffers.index import find_entry, index_append, index_remove, new_entry
 from braided.buffers.policies.hooks import GroupHooks
 from braided.buffers.records import (
@@ -24,7 +24,6 @@ from braided.buffers.records import (
     HEAP,
     NONE,
     POOL,
-    ROW,
     STREAM,
     TOTALS,
     Bytes,
@@ -37,6 +36,18 @@ from braided.buffers.records import (
 )
 from braided.compiled import in_place
 
+ROW = np.dtype(
+    [
+        ("time", np.int64),
+        ("row", np.int64),
+        ("seq", np.int64),
+        ("credit", np.float64),
+        ("stream", np.int32),
+        ("entry", np.int32),
+        ("older", np.int32),
+        ("newer", np.int32),
+    ]
+)
 LINK = np.dtype([("entry", np.int32), ("before", np.int32), ("after", np.int32), ("stream", np.int32)])
 SETTINGS = np.dtype([("room_bytes", np.int64)])
 JOIN = np.dtype([("soonest", np.int64, (2,)), ("latest", np.int64, (2,))])
@@ -49,7 +60,8 @@ Step = Callable[..., tuple[int, int]]
 class GroupState(NamedTuple):
     """Everything the buffer remembers but what its policy has learned; arrays with an axis of joins come after `joins`.
 
-    What is named as in `State` means the same; all rows are in one pool, and in one chain that gains nothing.
+    What is named as in `State` means the same; all rows are in one pool, and in one chain that gains nothing. The items
+    of the heap are rows.
     `sizes` are the bytes of each row by its id, from outside; empty: no limit in bytes.
     """
 
@@ -96,6 +108,7 @@ def allocate(capacity: int, streams: int, joins: int) -> GroupState:
     state.streams["first"] = state.streams["last"] = NONE
     state.totals["at_stream"] = state.totals["at_slot"] = NONE
     state.join_chains["first"] = state.join_chains["last"] = NONE
+    state.rows["entry"] = NONE
     state.rows["newer"][:-1] = np.arange(1, capacity)
     state.rows["newer"][-1] = NONE
     state.entries["rows"][:, :-1] = np.arange(1, capacity)
@@ -122,6 +135,7 @@ def remove(state: GroupState, slot: int) -> None:
         streams[s].last = older
     else:
         rows[newer].older = older
+    rows[slot].entry = NONE
     rows[slot].newer = totals[0].free_row
     totals[0].free_row = slot
     totals[0].rows -= 1
@@ -162,6 +176,17 @@ def insert(state: GroupState, keys: Words, roles: Bytes, time: int, stream: int,
                 entry = new_entry(table, entries, chains, state.join_totals[j], keys[j])
             state.link[j][slot].stream = roles[j]
             index_append(state.link[j], entries, chains, entry, slot)
+
+
+@in_place
+def least_row(state: GroupState) -> int:
+    """Return the slot of smallest (credit, seq); credits here may lag behind, as lower bounds, but that of the top."""
+    heap, rows = state.heap, state.rows
+    while True:
+        slot = int(heap[0, 0].item)
+        if rows[slot].credit == heap[0, 0].credit:
+            return slot
+        heap_sink(heap, state.heap_at, 0, state.totals[0].rows, rows[slot].credit, rows[slot].seq)
 
 
 @cache
@@ -230,7 +255,7 @@ def kernel_of(hooks: GroupHooks) -> Step:
             most = state.settings[0].room_bytes if len(state.sizes) else size
             stored = streams[s].retention >= 0 and size <= most
             while stored and (totals[0].rows == capacity or totals[0].bytes + size > most):
-                victim = heap_top(state.heap, state.heap_at, rows, state.chains, 0, totals[0].rows)
+                victim = least_row(state)
                 if state.heap[0, 0].credit > bar:
                     stored = False
                 else:

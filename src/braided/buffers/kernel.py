@@ -15,11 +15,10 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from braided.buffers.heap import heap_top
 from braided.buffers.index import find_entry
 from braided.buffers.policies.hooks import Hooks
 from braided.buffers.records import NONE, Bytes, Ints, Reals, Records, State, Words
-from braided.buffers.rows import insert_row, pool_of, remove_row
+from braided.buffers.rows import insert_row, least_row, pool_of, remove_row
 from braided.compiled import in_place
 
 WENT_EXPIRED, WENT_EVICTED, WENT_REFUSED = 0, 1, 2
@@ -107,7 +106,7 @@ def kernel_of(hooks: Hooks) -> Step:  # noqa: PLR0915 - one loop
         are only counted; without `reporting`, rows that go are.
         """
         settings, totals, pools, streams, rows = state.settings, state.totals, state.pools, state.streams, state.rows
-        heap, heap_at, table, entries, chains = state.heap, state.heap_at, state.table, state.entries, state.chains
+        heap, table, entries, chains = state.heap, state.table, state.entries, state.chains
         sizes, probes = state.sizes, state.probes
         many = settings[0].combining != 0
         pairs, gone = 0, 0
@@ -186,7 +185,7 @@ def kernel_of(hooks: Hooks) -> Step:  # noqa: PLR0915 - one loop
                 pool = _giving_pool(totals, pools, streams, settings[0].room, most, s, size)
                 if pool < 0:
                     break
-                victim = heap_top(heap, heap_at, rows, chains, pool, pools[pool].rows)
+                victim = least_row(state, pool)
                 # A row of another stream that is over its share gives way without a contest.
                 kept = (len(pools) > 1 and pool != s) or heap[pool, 0].credit <= bar
                 if kept:

@@ -2,10 +2,11 @@
 
 One slot per stored row, `capacity` of them; every other array has a size that follows from the capacity::
 
-    rows      key time stream row credit seq      a slot per stored row, of whichever stream
+    rows      time stream row credit               a slot per stored row, of whichever stream
     chains    (entry, stream) -> first, last       the slots of one key and stream, oldest first
-    heap      (pool, place) -> credit, slot         the smallest credit on top
-    table     hash of key -> entry                  open addressing
+    order     standing seq, links                  the rows of each chain by credit, the least on top (`order`)
+    heap      (pool, place) -> credit, chain       the chains by their least row, the smallest credit on top (`heap`)
+    table     hash of key -> entry                 open addressing
 
 A *pool* holds the rows that a newcomer competes with: one for all streams (share="unified") or one per stream.
 
@@ -59,14 +60,12 @@ TOTALS = np.dtype(
         ("alike", _i8),
     ]
 )
-POOL = np.dtype([("rows", _i8), ("bytes", _i8)])
+POOL = np.dtype([("rows", _i8), ("bytes", _i8), ("chains", _i8)])
 STREAM = np.dtype([("soonest", _i8), ("retention", _i8), ("first", _i8), ("last", _i8), ("arrived", _i8)])
 ROW = np.dtype(
     [
-        ("key", _u8),
         ("time", _i8),
         ("row", _i8),
-        ("seq", _i8),
         ("credit", _f8),
         ("stream", _i4),
         ("entry", _i4),
@@ -76,14 +75,17 @@ ROW = np.dtype(
         ("newer", _i4),
     ]
 )
-HEAP = np.dtype([("credit", _f8), ("seq", _i8), ("slot", _i8)])
-CHAIN = np.dtype([("gained", _f8), ("first", _i4), ("last", _i4), ("rows", _i8)])
-ENTRY = np.dtype([("key", _u8), ("rows", _i8)])
+"""A free row has no entry, and names the next free one as `newer`."""
+ORDER = np.dtype([("standing", _f8), ("seq", _i8), ("child", _i4), ("next", _i4), ("prev", _i4)])
+HEAP = np.dtype([("credit", _f8), ("seq", _i8), ("item", _i4)])
+CHAIN = np.dtype([("gained", _f8), ("first", _i4), ("last", _i4), ("rows", _i4), ("least", _i4)])
+ENTRY = np.dtype([("key", _u8), ("rows", _i4)])
 
 
 class State(NamedTuple):
     """Everything a buffer remembers but what its policy has learned.
 
+    `chain_list` are the records of `chains`, one after the other; the heap names a chain by its number there.
     `sizes` and `probes` are facts by row id, from outside: the bytes of a row, and whether it only probes, that is,
     meets no other row that does. Empty: no limit in bytes; no such rows.
     """
@@ -93,11 +95,13 @@ class State(NamedTuple):
     pools: Records
     streams: Records
     rows: Records
+    order: Records
     heap: Records
     heap_at: Links
     table: Links
     entries: Records
     chains: Records
+    chain_list: Records
     sizes: Ints
     probes: Bytes
 
@@ -109,23 +113,27 @@ def power_of_two(least: int) -> int:
 
 def allocate(capacity: int, streams: int, pools: int) -> State:
     """Return an empty state."""
+    chains = np.zeros((capacity, streams), CHAIN)
     state = State(
         settings=np.zeros(1, SETTINGS),
         totals=np.zeros(1, TOTALS),
         pools=np.zeros(pools, POOL),
         streams=np.zeros(streams, STREAM),
         rows=np.zeros(capacity, ROW),
+        order=np.zeros(capacity, ORDER),
         heap=np.zeros((pools, capacity), HEAP),
-        heap_at=np.full(capacity, NONE, np.int32),
+        heap_at=np.full(capacity * streams, NONE, np.int32),
         table=np.full(power_of_two(2 * capacity), NONE, np.int32),
         entries=np.zeros(capacity, ENTRY),
-        chains=np.zeros((capacity, streams), CHAIN),
+        chains=chains,
+        chain_list=chains.reshape(-1),
         sizes=np.zeros(0, np.int64),
         probes=np.zeros(0, np.int8),
     )
     state.totals["at_stream"] = state.totals["at_slot"] = NONE
     state.streams["first"] = state.streams["last"] = NONE
     state.chains["first"] = state.chains["last"] = NONE
+    state.rows["entry"] = NONE
     # Free places name the next free one.
     state.rows["newer"] = np.arange(1, capacity + 1)
     state.rows["newer"][-1] = NONE

@@ -15,7 +15,7 @@ import numpy as np
 
 from braided.buffers.policies.policy import Policy, Stored
 from braided.buffers.records import NONE, Bytes, Ints, State, Words
-from braided.buffers.rows import fill_rows, slots_by_age
+from braided.buffers.rows import fill_rows, row_keys, slots_by_age
 from braided.buffers.sections import Facts, Reader, Writer, require, seal, unseal
 from braided.errors import StateError
 
@@ -34,7 +34,7 @@ def save(state: State, policy: Policy, learned: Any, options: Facts, *, rows_els
         cursor = int(np.flatnonzero(slots == state.totals["at_slot"][0])[0])
     write = Writer()
     write.streams(rows["stream"], len(state.streams))
-    stored = Stored(rows["key"].copy(), rows["time"].copy(), rows["stream"].astype(np.int8))
+    stored = Stored(row_keys(state, slots), rows["time"].copy(), rows["stream"].astype(np.int8))
     if not rows_elsewhere:
         write.ints(stored.keys)
         write.rising(stored.times)

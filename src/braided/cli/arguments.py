@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from braided.cli.fleet_arguments import add_fleet_commands
+from braided.cli.exits import FAILED, STOPPED
+from braided.cli.fleet_arguments import add_fleet_commands, add_token_file
 from braided.version import __version__
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 _DEMO = """\
-Generates two streams, call records and suspicious numbers, and joins them live on a local Spark; one phone turns
-hot and the routing adapts. Then joins calls by a predicate alone, without a key. Shows rows, results and loads while
-it runs, checks both results against DuckDB, and draws what happened (demo.html).
-Takes half a minute on two cores, and a minute the first time.
+Generates two streams, call records and suspicious numbers, and joins them live on a local Spark. Each of --skew,
+--disorder, --memory and --theta is a join of its own; without any, --skew and --theta run. Shows rows, results and
+loads while it runs, checks every result against DuckDB, and draws what happened (demo.html).
+Takes about a minute on two cores, and longer the first time.
 Needs Java 17 or later and the 'demo' extra: pip install 'braided[demo]'.
 """
 
@@ -25,15 +28,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 fine, 1 failed, 2 cannot start, 130 stopped by Ctrl-C."""
     arguments = make_parser().parse_args(argv)
     answer: Callable[[argparse.Namespace], int] = arguments.answer
-    return answer(arguments)
+    try:
+        code = answer(arguments)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        print("braided: stopped", file=sys.stderr)
+        return STOPPED
+    except BrokenPipeError:  # whoever read has read enough, as in `braided report DIR | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    return code
 
 
 def _answer_demo(arguments: argparse.Namespace) -> int:
     from braided.cli.demo import run_demo
-    from braided.cli.streams import DemoStreams
+    from braided.cli.parts import PARTS, USUAL
 
-    demo = DemoStreams(rows=arguments.rows, seconds=arguments.seconds)
-    return run_demo(demo, arguments.out, color=arguments.color, dashboard=arguments.dashboard)
+    chosen = [name for name in PARTS if getattr(arguments, name)] or USUAL
+    parts = [PARTS[name](arguments.rows, arguments.seconds) for name in chosen]
+    return run_demo(parts, arguments.out, color=arguments.color, dashboard=arguments.dashboard)
 
 
 def _answer_run(arguments: argparse.Namespace) -> int:
@@ -46,7 +59,7 @@ def _answer_run(arguments: argparse.Namespace) -> int:
 def _answer_check(arguments: argparse.Namespace) -> int:
     from braided.cli.job import check_job
 
-    return check_job(arguments.job)
+    return check_job(arguments.job, as_json=arguments.json)
 
 
 def _answer_explain(arguments: argparse.Namespace) -> int:
@@ -56,9 +69,11 @@ def _answer_explain(arguments: argparse.Namespace) -> int:
 
 
 def _answer_dash(arguments: argparse.Namespace) -> int:
-    from braided.cli.watch import serve_history
+    from braided.cli.watch import FleetPlace, serve_page
 
-    return serve_history(arguments.history, host=arguments.host, port=arguments.port, token=arguments.token)
+    fleet = None if arguments.fleet is None else FleetPlace(arguments.fleet, arguments.token_file)
+    place = {"host": arguments.host, "port": arguments.port, "token": arguments.token}
+    return serve_page(arguments.history, fleet, **place)
 
 
 def _answer_report(arguments: argparse.Namespace) -> int:
@@ -107,6 +122,14 @@ def make_parser() -> argparse.ArgumentParser:
         description=_DEMO,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    shown = {
+        "--skew": "one phone turns hot, and the routing adapts while the join runs",
+        "--disorder": "rows come up to 20 seconds late, nobody says so, and the join learns it",
+        "--memory": "a budget of a fifth of the window: how much of the result is found, estimated and true",
+        "--theta": "a join by a predicate alone, without a key",
+    }
+    for name, words in shown.items():
+        demo.add_argument(name, action="store_true", help=words)
     demo.add_argument(
         "--rows", type=_Count(10), default=1_600_000, metavar="N", help="rows of both streams together (%(default)s)"
     )
@@ -126,6 +149,8 @@ def make_parser() -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=words, description=f"{words.capitalize()}. See docs/jobs.md.")
         command.add_argument("job", type=Path, metavar="JOB.toml", help="the job file")
         command.set_defaults(answer=answer)
+        if name == "check":
+            command.add_argument("--json", action="store_true", help="as JSON")
         if name == "run":
             command.add_argument("--once", action="store_true", help="process what is there now, then end")
             command.add_argument("--json", action="store_true", help="Spark's progress as a line of JSON a batch")
@@ -153,7 +178,9 @@ def make_parser() -> argparse.ArgumentParser:
 def _add_watching(commands: Commands) -> None:
     """Add the commands that look at what others ran, and `bench`, which runs what others measured."""
     dash = commands.add_parser(
-        "dash", help="a live page of a query that runs with --history", description="Serve the page of a history."
+        "dash",
+        help="a live page of a query that runs with --history, of a fleet, or both",
+        description="Serve the page of a history, of a fleet, or of both, until Ctrl-C.",
     )
     report = commands.add_parser(
         "report",
@@ -161,13 +188,18 @@ def _add_watching(commands: Commands) -> None:
         description="Write a report of a history, or of the control directory of an adaptive join.",
     )
     for command, answer in ((dash, _answer_dash), (report, _answer_report)):
-        command.add_argument("history", type=Path, metavar="DIR", help="a directory with a history, or its file")
+        optional = "?" if command is dash else None
+        command.add_argument(
+            "history", type=Path, nargs=optional, metavar="DIR", help="a directory with a history, or its file"
+        )
         command.set_defaults(answer=answer)
+    dash.add_argument("--fleet", metavar="HOST:PORT", help="also show the fleet of this peer")
+    add_token_file(dash)
     dash.add_argument(
         "--host", default="127.0.0.1", help="where to listen (%(default)s); elsewhere a token is asked for"
     )
     dash.add_argument("--port", type=_Count(0), default=0, metavar="N", help="0 takes a free one (%(default)s)")
-    dash.add_argument("--token", metavar="TEXT", help="the token (a new one)")
+    dash.add_argument("--token", metavar="TEXT", help="the page's token (a new one)")
     report.add_argument("--json", action="store_true", help="as JSON")
     report.add_argument("--html", type=Path, metavar="FILE", help="as one HTML file with plots")
     bench = commands.add_parser(

@@ -26,7 +26,10 @@ class WorkerLoad:
 
 @dataclass(frozen=True)
 class Batch:
-    """One batch with data: its rows and seconds, the totals after it, its routing table and its workers."""
+    """One batch with data: its rows and seconds, the totals after it, its routing table and its workers.
+
+    `lateness` is the larger of both streams, in microseconds; `recall` comes with its standard error.
+    """
 
     number: int
     rows: int
@@ -36,6 +39,8 @@ class Batch:
     clocks: tuple[int, int]
     table: int
     workers: tuple[WorkerLoad, ...]
+    lateness: int = 0
+    recall: tuple[float, float] | None = None
 
     @property
     def rate(self) -> float:
@@ -108,6 +113,16 @@ class Run:
         return self.batches[-1].results if self.batches else 0
 
     @property
+    def late(self) -> int:
+        """Rows that came later than allowed."""
+        return self.batches[-1].late if self.batches else 0
+
+    @property
+    def recall(self) -> tuple[float, float] | None:
+        """The estimated share of the exact result, and its standard error; None without a budget."""
+        return self.batches[-1].recall if self.batches else None
+
+    @property
     def promotion(self) -> Decision | None:
         """The first decision to spread a hot key over several workers."""
         return next((decision for decision in self.decisions if decision.action == "promote"), None)
@@ -142,6 +157,7 @@ def _report_of(query: Any, progress: Any) -> Json:
 
 def _batch_of(report: Json, progress: Any) -> Batch:
     clocks = [stream.get("clock") or 0 for stream in report["streams"]]
+    recall = report["query"].get("recall")
     return Batch(
         number=progress.batchId,
         rows=sum(stream["last_rows"] for stream in report["streams"]),
@@ -157,6 +173,8 @@ def _batch_of(report: Json, progress: Any) -> Batch:
             )
             for worker in report["workers"]
         ),
+        lateness=max(stream.get("lateness") or 0 for stream in report["streams"]),
+        recall=None if recall is None else (recall, report["query"].get("recall_error") or 0.0),
     )
 
 

@@ -17,6 +17,7 @@ from types import TracebackType
 
 from braided.cli.exits import CANNOT_START, FAILED, first_line
 from braided.cli.session import find_java_problem, note_interrupts
+from braided.cli.waiting import waiting
 from braided.errors import BraidedError
 
 _HOST = "127.0.0.1"
@@ -120,7 +121,8 @@ def run_cluster(workers: int, *, cores: int, memory: str, folder: Path | None) -
         before = signal.signal(signal.SIGTERM, lambda *_: interrupted.set())
         undo.callback(signal.signal, signal.SIGTERM, before)
         try:
-            cluster.start()
+            with waiting("starting the master and its workers"):
+                cluster.start()
         except (BraidedError, OSError) as error:
             _say(first_line(error))
             return CANNOT_START

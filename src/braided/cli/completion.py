@@ -26,14 +26,24 @@ def write_script(parser: argparse.ArgumentParser, shell: Shell) -> str:
     commands = _commands(parser)
     if shell == "fish":
         return "\n".join(_fish(commands))
-    cases = "\n".join(f'      {name}) words="{" ".join(_words(command))}" ;;' for name, command in commands.items())
+    cases = "\n".join(f"      {name}) {_bash_case(command)} ;;" for name, command in commands.items())
     script = _BASH.format(commands=" ".join([*commands, "--help", "--version"]), cases=cases)
     return script if shell == "bash" else f"autoload -U +X bashcompinit && bashcompinit\n{script}"
 
 
 def _commands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    found = next(action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
-    return dict(found.choices)
+    """Return the commands of a parser; a command may have some of its own."""
+    found = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    return dict(found[0].choices) if found else {}
+
+
+def _bash_case(command: argparse.ArgumentParser) -> str:
+    words = f'words="{" ".join(_words(command))}"'
+    inner = _commands(command)
+    if not inner:
+        return words
+    cases = " ".join(f'{name}) words="{" ".join(_words(below))}" ;;' for name, below in inner.items())
+    return f'case "${{COMP_WORDS[2]}}" in {cases} *) {words} ;; esac'
 
 
 def _words(command: argparse.ArgumentParser) -> list[str]:
@@ -48,7 +58,14 @@ def _words(command: argparse.ArgumentParser) -> list[str]:
 def _fish(commands: dict[str, argparse.ArgumentParser]) -> list[str]:
     lines = [f"complete -c braided -n __fish_use_subcommand -f -a '{' '.join(commands)}'"]
     for name, command in commands.items():
-        for word in _words(command):
-            what = f"-l {word.removeprefix('--')}" if word.startswith("--") else f"-a {word}"
-            lines.append(f"complete -c braided -n '__fish_seen_subcommand_from {name}' {what}")
+        seen = f"__fish_seen_subcommand_from {name}"
+        lines += [_fish_line(seen, word) for word in _words(command)]
+        for below, inner in _commands(command).items():
+            both = f"{seen}; and __fish_seen_subcommand_from {below}"
+            lines += [_fish_line(both, word) for word in _words(inner)]
     return lines
+
+
+def _fish_line(seen: str, word: str) -> str:
+    what = f"-l {word.removeprefix('--')}" if word.startswith("--") else f"-a {word}"
+    return f"complete -c braided -n '{seen}' {what}"

@@ -8,23 +8,28 @@ import json
 import shutil
 import sys
 import tempfile
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+from typing import TextIO
 
 import braided
-from braided.cli.display import BAD, GOOD, Display, open_display
+from braided.cli.display import BAD, FIGURES, GOOD, Display, open_display
 from braided.cli.exits import CANNOT_START, FAILED, STOPPED, first_line
-from braided.cli.oracle import Check, check_calls, check_legs
+from braided.cli.oracle import Check
 from braided.cli.page import draw_page
-from braided.cli.queries import follow, join_calls, join_legs
+from braided.cli.parts import Part
+from braided.cli.queries import follow
+from braided.cli.record import Done, describe_run
 from braided.cli.session import find_java_problem, local_session, note_interrupts, quiet_output
-from braided.cli.streams import LATENESS, LEG_WHERE, LEG_WITHIN, WITHIN, WORKERS, DemoStreams
-from braided.cli.summary import describe_run, draw_loads, summarize, summarize_legs
-from braided.durations import parse_duration
+from braided.cli.streams import WORKERS
+from braided.cli.summary import draw_loads
+from braided.cli.waiting import waiting
 from braided.workloads.calls import ORIGIN
 
 
-def run_demo(demo: DemoStreams, out: Path | None, *, color: bool, dashboard: bool = False) -> int:
-    """Run the demo and return the exit code."""
+def run_demo(parts: Sequence[Part], out: Path | None, *, color: bool, dashboard: bool = False) -> int:
+    """Run some parts of the demo and return the exit code."""
     problem = find_java_problem()
     if importlib.util.find_spec("duckdb") is None:
         problem = "needs DuckDB to check the result; pip install 'braided[demo]'"
@@ -43,7 +48,7 @@ def run_demo(demo: DemoStreams, out: Path | None, *, color: bool, dashboard: boo
         with quiet_output(log) as screen:
             display = open_display(screen, origin=ORIGIN, color=color)
             with contextlib.ExitStack() as pages:
-                checks = _run(demo, folder, out, display, pages if dashboard else None)
+                checks = _run(parts, folder, out, screen, display, pages if dashboard else None)
     except KeyboardInterrupt:
         print("braided demo: stopped", file=sys.stderr)
         return STOPPED
@@ -55,45 +60,50 @@ def run_demo(demo: DemoStreams, out: Path | None, *, color: bool, dashboard: boo
         shutil.rmtree(folder, ignore_errors=True)
         with contextlib.suppress(OSError):
             out.rmdir()  # if nothing was written
-    wrong = {name: check for name, check in checks.items() if not check.equal}
+    wrong = {name: check for name, check in checks.items() if not check.right}
     for name, check in wrong.items():
         print(f"braided demo: {name}: the result is {check}; please report this as a bug", file=sys.stderr)
     return FAILED if wrong else 0
 
 
 def _run(
-    demo: DemoStreams, folder: Path, out: Path, display: Display, pages: contextlib.ExitStack | None
+    parts: Sequence[Part],
+    folder: Path,
+    out: Path,
+    screen: TextIO,
+    display: Display,
+    pages: contextlib.ExitStack | None,
 ) -> dict[str, Check]:
-    """Run both joins and check them; with `pages` a dashboard is open until Ctrl-C."""
-    legs = demo.legs
-    display.say("streams", f"{demo.rows:,} rows: {demo.seconds} s of call records and suspicious numbers")
-    demo.write(folder)
-    legs.write(folder)
-    with local_session(folder, WORKERS) as spark, note_interrupts() as interrupted:
+    """Run the parts and check them; with `pages` a dashboard is open until Ctrl-C."""
+    for part in parts:
+        streams = part.streams
+        display.say(
+            "streams", f"{part.name}: {streams.rows:,} rows, {streams.seconds} s of {' and '.join(streams.names)}"
+        )
+        with waiting("generating them", screen):
+            streams.write(folder / part.name)
+    done: dict[str, Done] = {}
+    with contextlib.ExitStack() as opened:
+        with waiting("starting Spark", screen):
+            spark = opened.enter_context(local_session(folder, WORKERS))
+        interrupted = opened.enter_context(note_interrupts())
         display.say("spark", f"{spark.version}, local, {WORKERS} workers")
+        for label, text in zip(("figures", ""), FIGURES, strict=True):
+            display.say(label, text)
         if pages is not None:
             page = pages.enter_context(braided.dashboard(spark))
             display.say("dashboard", page.url)
-        display.say("join", f"calls.caller = numbers.phone, within {WITHIN}, lateness {LATENESS}; adapts as it runs")
-        display.begin(demo.batches)
-        run = follow(lambda: join_calls(spark, folder), display.show, interrupted)
-        for label, text in {**summarize(demo, run), **draw_loads(run)}.items():
-            display.say(label, text)
-        display.say("theta", f"{legs.rows:,} legs of calls, no key: {LEG_WHERE}, within {LEG_WITHIN}")
-        display.begin(legs.batches)
-        matched = follow(lambda: join_legs(spark, folder), display.show, interrupted)
-        for label, text in summarize_legs(matched).items():
-            display.say(label, text)
-    within, leg_within = (parse_duration(text, "within") for text in (WITHIN, LEG_WITHIN))
-    checks = {
-        "joined": check_calls(folder / "calls", folder / "numbers", braided.topic(folder / "joined").files(), within),
-        "matched": check_legs(
-            folder / "incoming", folder / "outgoing", braided.topic(folder / "matched").files(), leg_within
-        ),
-    }
-    for name, check in checks.items():
-        display.say("checked", f"{name}: {check}", GOOD if check.equal else BAD)
-    described = describe_run(demo, run, matched, checks)
+        for part in parts:
+            display.say(part.name, part.says)
+            display.begin(part.streams.batches)
+            run = follow(partial(part.start, spark, folder / part.name), display.show, interrupted)
+            for label, text in {**part.summarize(run), **draw_loads(run)}.items():
+                display.say(label, text)
+            with waiting("asking DuckDB", screen):
+                check = part.check(folder / part.name, run)
+            display.say("checked", f"{part.name}: {check}", GOOD if check.right else BAD)
+            done[part.name] = Done(part, run, check)
+    described = describe_run(done)
     (out / "demo.json").write_text(json.dumps(described, indent=1) + "\n")
     (out / "demo.html").write_text(draw_page(described))
     display.say("picture", str(out / "demo.html"))
@@ -101,4 +111,4 @@ def _run(
         display.say("dashboard", f"{page.url} stays; Ctrl-C ends it")
         with note_interrupts() as interrupted:
             interrupted.wait()
-    return checks
+    return {name: one.check for name, one in done.items()}

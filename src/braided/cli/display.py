@@ -14,6 +14,11 @@ _WORKER_COLORS = ("36", "33", "35", "32")
 _BAR = 28
 # The last few, so that the block stays on a small terminal.
 _MOST_DECISIONS = 4
+FIGURES = (
+    "rows/s: of both streams, read, joined and written as Parquet, by the wall clock",
+    "load: rows and results of a worker, over the mean of all workers",
+)
+"""What the figures are that a display shows."""
 
 
 class Display(Protocol):

@@ -17,10 +17,19 @@ from pathlib import Path
 
 from braided.cli.exits import FAILED, first_line
 from braided.cli.session import find_java_problem
+from braided.cli.waiting import waiting
 from braided.version import __version__
 
 _PACKAGES = ("pyspark", "pyarrow", "pandas", "numpy", "numba", "protobuf", "sqlglot")
+_EXTRAS = {"duckdb": "demo", "fsspec": "fsspec", "cryptography": "peers"}
+# What changes how Spark, its workers and braided run.
+_SETTINGS = (
+    "JAVA_HOME", "SPARK_HOME", "SPARK_CONF_DIR", "SPARK_LOCAL_IP", "SPARK_LOCAL_DIRS", "PYSPARK_PYTHON",
+    "PYSPARK_DRIVER_PYTHON", "PYTHONPATH", "TMPDIR", "XDG_CACHE_HOME", "NUMBA_CACHE_DIR", "NUMBA_DISABLE_JIT",
+    "BRAIDED_CACHE_DIR", "BRAIDED_PEER", "BRAIDED_TOKEN_FILE",
+)  # fmt: skip
 _LEAST_MEMORY = 2 << 30
+_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
 @dataclass(frozen=True)
@@ -34,13 +43,16 @@ class Finding:
 
 def run_doctor(*, as_json: bool, join: bool) -> int:
     """Look at everything, print it, and return whether all is well."""
-    looks: list[Callable[[], Finding]] = [_braided, _python, _workers, _java, _packages, _memory, _cache]
+    looks: list[Callable[[], Finding]] = [
+        _braided, _system, _python, _workers, _java, _packages, _extras, _spark, _store, _memory, _cache, _settings,
+    ]  # fmt: skip
     if join:
         looks.append(_join)
     findings = []
     for look in looks:
         try:
-            findings.append(look())
+            with waiting("joining on a local Spark" if look is _join else "looking around"):
+                findings.append(look())
         except Exception as error:
             findings.append(
                 Finding(look.__name__.strip("_"), f"could not be found out: {first_line(error)}", "report this")
@@ -57,6 +69,11 @@ def run_doctor(*, as_json: bool, join: bool) -> int:
 
 def _braided() -> Finding:
     return Finding("braided", f"{__version__}, {Path(__file__).resolve().parents[1]}")
+
+
+def _system() -> Finding:
+    """The machine, for whoever reads a bug report."""
+    return Finding("system", platform.platform())
 
 
 def _python() -> Finding:
@@ -86,8 +103,12 @@ def _workers() -> Finding:
 def _java() -> Finding:
     problem = find_java_problem()
     home = os.environ.get("JAVA_HOME")
-    where = f"JAVA_HOME={home}" if home else str(shutil.which("java"))
-    return Finding("java", problem or where, problem and "install it, or set JAVA_HOME to its directory")
+    if problem is not None:
+        return Finding("java", problem, "install it, or set JAVA_HOME to its directory")
+    java = str(Path(home, "bin", "java")) if home else str(shutil.which("java"))
+    answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)
+    version = next((line for line in answer.stderr.splitlines() if "version" in line), "").strip()
+    return Finding("java", f"{version}, {java}")
 
 
 def _packages() -> Finding:
@@ -102,8 +123,53 @@ def _packages() -> Finding:
     return Finding("packages", ", ".join(found), todo)
 
 
+def _extras() -> Finding:
+    """Packages that only some commands need."""
+    found = []
+    for name, extra in _EXTRAS.items():
+        try:
+            found.append(f"{name} {importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            found.append(f"no {name} (braided[{extra}])")
+    return Finding("extras", ", ".join(found))
+
+
+def _spark() -> Finding:
+    """Where Spark's jars are: another Spark in SPARK_HOME would be started instead of the package's."""
+    import pyspark
+
+    own, home = Path(pyspark.__file__).parent, os.environ.get("SPARK_HOME")
+    if home and Path(home).resolve() != own.resolve():
+        known = sorted(Path(home, "jars").glob("spark-core_*.jar"))
+        other = known[0].stem.rpartition("-")[2] if known else "no jars"
+        if other != pyspark.__version__:
+            todo = "unset SPARK_HOME, or install the pyspark of its version"
+            return Finding("spark", f"SPARK_HOME={home} has {other}, pyspark is {pyspark.__version__}", todo)
+        return Finding("spark", f"{other}, {home}")
+    return Finding("spark", f"{pyspark.__version__}, {own}")
+
+
+def _store() -> Finding:
+    """RocksDB, in which all operators keep their state, comes with Spark."""
+    import pyspark
+
+    home = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
+    jars = sorted(path.stem for path in Path(home, "jars").glob("rocksdbjni-*.jar"))
+    if not jars:
+        return Finding("store", f"{home} has no rocksdbjni", "install pyspark again: its RocksDB is missing")
+    return Finding("store", f"RocksDB, {jars[0]}; sessions need braided.SPARK_CONF")
+
+
+def _settings() -> Finding:
+    """Variables of the environment that count."""
+    found = [f"{name}={os.environ[name]}" for name in _SETTINGS if name in os.environ]
+    return Finding("settings", ", ".join(found) or "none")
+
+
 def _memory() -> Finding:
     size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit = _LIMIT.read_text().strip() if _LIMIT.is_file() else "max"
+    size = min(size, int(limit)) if limit.isdigit() else size
     found = f"{size / (1 << 30):.1f} GiB, {os.cpu_count()} cores"
     return Finding(
         "memory", found, "Spark and its Python processes need 2 GiB or more" if size < _LEAST_MEMORY else None

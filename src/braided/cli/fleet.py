@@ -11,6 +11,7 @@ from dataclasses import asdict
 from typing import Any
 
 from braided.cli.exits import FAILED, STOPPED, first_line
+from braided.cli.waiting import waiting
 from braided.errors import BraidedError
 from braided.jobs.reading import read_text
 from braided.peers.applications import is_application
@@ -32,11 +33,13 @@ def ask_fleet(arguments: argparse.Namespace) -> int:
 
 def _submit(fleet: Fleet, arguments: argparse.Namespace) -> None:
     if is_application(read_text(arguments.job)):
-        launched = fleet.launch(arguments.job, dry_run=arguments.dry_run)
+        with waiting("the peers rehearse it"):
+            launched = fleet.launch(arguments.job, dry_run=arguments.dry_run)
         rows = [(row.job, row.peer, f"{row.arrives:.2f} s", row.shared) for row in launched.rows]
         _print(arguments, asdict(launched), table(("job", "peer", "an event after", "shared with"), rows))
         return
-    placed = fleet.submit(arguments.job, dry_run=arguments.dry_run)
+    with waiting("a peer rehearses it"):
+        placed = fleet.submit(arguments.job, dry_run=arguments.dry_run)
     verb = "would run" if arguments.dry_run else "runs"
     _print(arguments, asdict(placed), f"{placed.component}: {verb} at {placed.peer}; {placed.reason}")
 
@@ -56,14 +59,16 @@ def _watch(fleet: Fleet, arguments: argparse.Namespace) -> None:
 
 def _move(fleet: Fleet, arguments: argparse.Namespace) -> None:
     begun = time.monotonic()
-    fleet.move(arguments.component, arguments.to)
+    with waiting(f"{arguments.to} rehearses it, then takes it"):
+        fleet.move(arguments.component, arguments.to)
     seconds = time.monotonic() - begun
     said = {"component": arguments.component, "peer": arguments.to, "seconds": round(seconds, 3)}
     _print(arguments, said, f"{arguments.component}: runs at {arguments.to}, after {seconds:.1f} s with its rehearsal")
 
 
 def _drain(fleet: Fleet, arguments: argparse.Namespace) -> None:
-    stay = fleet.drain(arguments.to)
+    with waiting(f"{arguments.to} gives its jobs to others"):
+        stay = fleet.drain(arguments.to)
     text = f"{arguments.to}: has no jobs any more, and takes none"
     _print(arguments, {"stay": stay}, text if not stay else f"{arguments.to}: nobody took {', '.join(stay)}")
 

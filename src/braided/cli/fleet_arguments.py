@@ -51,7 +51,7 @@ def _add_peer(commands: Any) -> None:
     peer.add_argument("--cores", type=int, default=1, metavar="N", help="that it may use (%(default)s)")
     peer.add_argument("--memory", default="1g", metavar="SIZE", help="of Spark's driver (%(default)s)")
     peer.add_argument("--join", action="append", default=[], metavar="HOST:PORT", help="a peer that is there")
-    _add_token(peer)
+    add_token_file(peer)
     peer.add_argument("--allow", action="append", default=[], metavar="MODULE", help="whose functions steps may call")
     peer.add_argument("--offers", action="append", metavar="NAME", help="operators that it runs, as 'join.*' (all)")
     peer.add_argument(
@@ -71,13 +71,14 @@ def _command(asked: Any, name: str, words: str) -> argparse.ArgumentParser:
         metavar="HOST:PORT",
         help="any peer of the fleet (BRAIDED_PEER, else %(default)s)",
     )
-    _add_token(command)
+    add_token_file(command)
     command.add_argument("--json", action="store_true", help="as JSON")
     command.set_defaults(answer=_answer_fleet, command=name)
     return command
 
 
-def _add_token(command: argparse.ArgumentParser) -> None:
+def add_token_file(command: argparse.ArgumentParser) -> None:
+    """Add the option for the fleet's secret."""
     command.add_argument(
         "--token-file",
         type=Path,

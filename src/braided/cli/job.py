@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import shutil
@@ -18,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from braided.cli.exits import CANNOT_START, FAILED, STOPPED, first_line
 from braided.cli.session import find_java_problem, note_interrupts, quiet_output
+from braided.cli.waiting import waiting
 from braided.errors import BraidedError
 from braided.jobs.job import Job
 from braided.jobs.reading import read_job
@@ -80,8 +83,12 @@ def _follow(
     """Start the query and show its batches until it ends or is interrupted."""
     from braided.spark.jobs import start_job
 
-    with _session(job) as spark, watching.of(spark, words):
-        query = start_job(spark, job, once=once)
+    with contextlib.ExitStack() as opened:
+        with waiting("starting Spark", words):
+            spark = opened.enter_context(_session(job))
+        opened.enter_context(watching.of(spark, words))
+        with waiting("starting the query", words):
+            query = start_job(spark, job, once=once)
         print(f"{job.name}: running; Ctrl-C stops it", file=words, flush=True)
         seen = -1
         while True:
@@ -96,11 +103,21 @@ def _follow(
                 return STOPPED
 
 
-def check_job(path: Path) -> int:
+def check_job(path: Path, *, as_json: bool) -> int:
     """Say whether a job file can be accepted, without starting Spark."""
-    job = _read(path, "check")
-    if job is None:
+    try:
+        job = read_job(path)
+    except BraidedError as error:
+        if as_json:
+            print(json.dumps({"file": str(path), "accepted": False, "error": str(error)}))
+        else:
+            _say(f"braided check: {error}")
         return FAILED
+    if as_json:
+        names = {"sources": list(job.sources), "steps": [step.name for step in job.steps]}
+        sink = {"input": job.sink.input, "format": job.sink.format}
+        print(json.dumps({"file": str(path), "accepted": True, "name": job.name, **names, "sink": sink}))
+        return 0
     steps = ", ".join(step.name for step in job.steps) or "no steps"
     print(f"{path}: a job {job.name!r} of {', '.join(job.sources)}; {steps}; {job.sink.input} to {job.sink.format}")
     return 0
@@ -114,12 +131,23 @@ def explain_job(path: Path) -> int:
     import braided
     from braided.spark.jobs import build_job
 
+    folder = Path(tempfile.mkdtemp(prefix="braided-explain-"))
+    told = io.StringIO()
     try:
-        with _session(job) as spark:
+        with (
+            os.fdopen(os.dup(2), "w") as words,
+            quiet_output(folder / "spark.log"),
+            waiting("starting Spark, which only looks at the query", words),
+            _session(job) as spark,
+            contextlib.redirect_stdout(told),
+        ):
             braided.explain(build_job(spark, job))
     except Exception as error:
         _say(f"braided explain: {job.hide(first_line(error))}")
         return CANNOT_START
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    print(told.getvalue(), end="")
     return 0
 
 
@@ -129,7 +157,7 @@ def _read(path: Path, command: str) -> Job | None:
     except BraidedError as error:
         _say(f"braided {command}: {error}")
         return None
-    problem = find_java_problem() if command != "check" else None
+    problem = find_java_problem()
     if problem is not None:
         _say(f"braided {command}: {problem}")
         return None

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from html import escape
+from typing import TypeAlias
 
 from braided.cli.bars import WIDTH, draw_bars, height_of
 from braided.cli.charts import Frame, draw_chart, draw_mark
+from braided.cli.display import FIGURES
 from braided.operator.contract import Json
 
 _STYLE = """
@@ -39,24 +42,14 @@ svg .line { fill: none; stroke-width: 2; stroke-linejoin: round }
 """
 
 
+_Chart: TypeAlias = tuple[str, str, str, int]
+"""A title, a caption, the chart and its height."""
+
+
 def draw_page(run: Json) -> str:
     """Draw a run, as `describe_run` gives it, as one HTML page that is well-formed XML too."""
-    plan, join, legs = run["plan"], run["join"], run["legs"]
-    code = (
-        'braided.join(calls, numbers, on=[("caller", "phone")], time=("start", "seen_at"),\n'
-        f'             within="{join["within"]}", lateness="{join["lateness"]}")'
-    )
-    theta = (
-        'braided.join(incoming, outgoing, on=None, time="start", '
-        f'within="{legs["join"]["within"]}", lateness="{legs["join"]["lateness"]}",\n'
-        f'             where="{legs["join"]["where"]}")'
-    )
     versions = ", ".join(f"{name} {version}" for name, version in run["versions"].items())
-    charts = "\n".join(
-        f'<section><h2>{title}</h2><p>{caption}</p><svg viewBox="0 0 {WIDTH} {height}" role="img" '
-        f'aria-label="{title}">\n{chart}\n</svg></section>'
-        for title, caption, chart, height in _draw_charts(run)
-    )
+    parts = "\n".join(_draw_part(part, run["join"]["workers"]) for part in run["parts"].values())
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -67,27 +60,33 @@ def draw_page(run: Json) -> str:
 </head>
 <body>
 <main>
-<h1>braided demo</h1>
-<p>{plan["rows"]:,} call records and suspicious numbers over {plan["seconds"]} seconds of event time,
-joined in {len(run["batches"])} batches by {join["workers"]} workers.</p>
-<section><pre>{escape(code)}</pre></section>
-<section><dl>{_list_facts(run["summary"], run["checks"]["joined"])}</dl></section>
-{charts}
-{_list_decisions(run["decisions"])}
-<h1>By a predicate alone</h1>
-<p>Calls that enter and calls that leave the network have no key in common. Each meets every other in the window, on a
-grid of workers; a relayed call is a pair that lasts about as long, in two cells.</p>
-<section><pre>{escape(theta)}</pre></section>
-<section><dl>{_list_facts(legs["summary"], run["checks"]["matched"])}</dl></section>
-<p>{escape(versions)}. The charts run over event time; hover over a point for its value.</p>
+{parts}
+<p>{escape(versions)}. {escape("; ".join(FIGURES).capitalize())}. The charts run over event time; hover over a point
+for its value.</p>
 </main>
 </body>
 </html>
 """
 
 
-def _list_facts(facts: dict[str, str], equal: bool) -> str:
-    verdict = ' class="good"' if equal else ' class="bad"'
+def _draw_part(part: Json, workers: int) -> str:
+    plan = part["plan"]
+    charts = "\n".join(
+        f'<section><h2>{title}</h2><p>{caption}</p><svg viewBox="0 0 {WIDTH} {height}" role="img" '
+        f'aria-label="{title}">\n{chart}\n</svg></section>'
+        for title, caption, chart, height in _draw_charts(part)
+    )
+    return f"""<h1>{escape(part["title"])}</h1>
+<p>{escape(part["says"])}. {plan["rows"]:,} rows over {plan["seconds"]} seconds of event time, in
+{len(part["batches"])} batches by {workers} workers.</p>
+<section><pre>{escape(part["code"])}</pre></section>
+<section><dl>{_list_facts(part["summary"], part["right"])}</dl></section>
+{charts}
+{_list_decisions(part["decisions"])}"""
+
+
+def _list_facts(facts: dict[str, str], right: bool) -> str:
+    verdict = ' class="good"' if right else ' class="bad"'
     return "\n".join(
         f"<dt>{escape(label)}</dt><dd{verdict if label == 'checked' else ''}>{escape(text)}</dd>"
         for label, text in facts.items()
@@ -101,39 +100,72 @@ def _list_decisions(decisions: list[Json]) -> str:
     return f"<section><h2>What the routing decided</h2><ul>{items}</ul></section>"
 
 
-def _draw_charts(run: Json) -> list[tuple[str, str, str, int]]:
-    """Return titles, captions, charts and their heights; a batch stands at the event time at which it ended."""
-    batches = run["batches"]
-    rates = [batch["rows"] / batch["seconds"] for batch in batches]
-    return [
-        (
-            "Load",
-            "Rows and results of a worker over the mean of all, per batch. After the hot phone got a grid of workers, "
-            "its old worker still answers for what it stored until that leaves the window.",
-            *_draw_series(run, by_worker(batches, "load")),
+def _draw_charts(part: Json) -> list[_Chart]:
+    """Return the charts of a part; a batch stands at the event time at which it ended."""
+    return [chart for name in part["charts"] if (chart := _CHARTS[name](part)) is not None]
+
+
+def _draw_load(part: Json) -> _Chart:
+    return (
+        "Load",
+        "Rows and results of a worker over the mean of all, per batch. After the hot phone got a grid of workers, "
+        "its old worker still answers for what it stored until that leaves the window.",
+        *_draw_series(part, by_worker(part["batches"], "load")),
+    )
+
+
+def _draw_rate(part: Json) -> _Chart:
+    rates = [batch["rows"] / batch["seconds"] for batch in part["batches"]]
+    return (
+        "Rows a second",
+        "Per batch, of wall time. The first batch starts the Python workers.",
+        *_draw_series(part, {"all rows": rates}, classes=("rate",)),
+    )
+
+
+def _draw_state(part: Json) -> _Chart:
+    return (
+        "Rows in state",
+        "Per worker. Rows that can still match are kept; the others leave in blocks, so that the window and the "
+        "lateness bound the state, or the budget does.",
+        *_draw_series(part, by_worker(part["batches"], "stored_rows")),
+    )
+
+
+def _draw_cpu(part: Json) -> _Chart:
+    return (
+        "CPU time",
+        "Milliseconds per worker and batch, without the first, which loads the compiled kernels.",
+        *_draw_series(part, by_worker(part["batches"][1:], "cpu_ms"), skip=1, unit=" ms"),
+    )
+
+
+def _draw_lateness(part: Json) -> _Chart:
+    seconds = [batch["lateness"] / 1_000_000 for batch in part["batches"]]
+    return (
+        "Lateness",
+        "Seconds, as learned from the rows so far, the larger of both streams. A row that is later may lose pairs.",
+        *_draw_series(part, {"learned": seconds}, unit=" s", classes=("rate",)),
+    )
+
+
+def _draw_recall(part: Json) -> _Chart:
+    known = [batch["recall"] for batch in part["batches"] if batch["recall"] is not None]
+    return (
+        "Recall",
+        "The share of the exact result so far, in percent, as estimated while the join runs.",
+        *_draw_series(
+            part,
+            {"recall": [100 * recall[0] for recall in known]},
+            skip=len(part["batches"]) - len(known),
+            unit=" %",
+            classes=("rate",),
         ),
-        *_draw_comparison(run),
-        (
-            "Rows a second",
-            "Per batch, of wall time. The first batch starts the Python workers.",
-            *_draw_series(run, {"all rows": rates}, classes=("rate",)),
-        ),
-        (
-            "Rows in state",
-            "Per worker. Rows that can still match are kept; the others leave in blocks, so that the window "
-            "and the lateness bound the state.",
-            *_draw_series(run, by_worker(batches, "stored_rows")),
-        ),
-        (
-            "CPU time",
-            "Milliseconds per worker and batch, without the first, which loads the compiled kernels.",
-            *_draw_series(run, by_worker(batches[1:], "cpu_ms"), skip=1, unit=" ms"),
-        ),
-    ]
+    )
 
 
 def _draw_series(
-    run: Json,
+    part: Json,
     series: dict[str, list[float]],
     *,
     skip: int = 0,
@@ -141,14 +173,16 @@ def _draw_series(
     classes: tuple[str, ...] = ("s0", "s1", "s2", "s3"),
 ) -> tuple[str, int]:
     """Draw series over the batches without the first `skip`, with the moments at which things changed."""
-    plan, batches = run["plan"], run["batches"]
+    plan, batches = part["plan"], part["batches"]
     end = plan["seconds"]
     ends = [min((number + 1) * plan["batch_seconds"], end) for number in range(len(batches))]
     frame = Frame(height=240, top=44)
     chart = draw_chart(ends[skip:], series, x_end=end, unit=unit, classes=classes, frame=frame)
-    # The earlier word stands higher, so that the later line does not cross it.
-    marks = [draw_mark(plan["hot_from"], "one phone turns hot", x_end=end, frame=frame, line=1)]
-    adapted = next((d["table"] for d in run["decisions"] if d["action"] == "promote"), None)
+    marks = []
+    if "hot_from" in plan:
+        # The earlier word stands higher, so that the later line does not cross it.
+        marks.append(draw_mark(plan["hot_from"], "one phone turns hot", x_end=end, frame=frame, line=1))
+    adapted = next((d["table"] for d in part["decisions"] if d["action"] == "promote"), None)
     used = [number for number, batch in enumerate(batches) if adapted is not None and batch["table"] >= adapted]
     if used:
         at = used[0] * plan["batch_seconds"]
@@ -157,11 +191,11 @@ def _draw_series(
     return chart, frame.height
 
 
-def _draw_comparison(run: Json) -> list[tuple[str, str, str, int]]:
+def _draw_comparison(part: Json) -> _Chart | None:
     """Return the bars per worker, if the routing adapted."""
-    if run["compared"] is None:
-        return []
-    before, after = (run["batches"][index] for index in run["compared"])
+    if part["compared"] is None:
+        return None
+    before, after = (part["batches"][index] for index in part["compared"])
     panels = {
         f"{word} (batch {batch['number'] + 1})": [(worker["rows"], worker["results"]) for worker in batch["workers"]]
         for word, batch in (("Before", before), ("After", after))
@@ -170,7 +204,18 @@ def _draw_comparison(run: Json) -> list[tuple[str, str, str, int]]:
         "Rows (dark) and results (pale) per worker in the batch that caused the promotion, and in the last. "
         "The dashed line is the mean."
     )
-    return [("Before and after", caption, draw_bars(panels), height_of(len(before["workers"])))]
+    return "Before and after", caption, draw_bars(panels), height_of(len(before["workers"]))
+
+
+_CHARTS: Mapping[str, Callable[[Json], _Chart | None]] = {
+    "load": _draw_load,
+    "comparison": _draw_comparison,
+    "rate": _draw_rate,
+    "state": _draw_state,
+    "cpu": _draw_cpu,
+    "lateness": _draw_lateness,
+    "recall": _draw_recall,
+}
 
 
 def by_worker(batches: list[Json], name: str) -> dict[str, list[float]]:

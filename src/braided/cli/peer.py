@@ -15,6 +15,7 @@ from typing import TextIO
 
 from braided.cli.exits import CANNOT_START, FAILED, first_line
 from braided.cli.session import find_java_problem, quiet_output
+from braided.cli.waiting import waiting
 from braided.durations import parse_duration
 from braided.errors import BraidedError, PeerError
 from braided.peers.identity import Token, new_token
@@ -81,13 +82,15 @@ def _live(arguments: argparse.Namespace, token: Token, settings: Settings, folde
 
     if arguments.cores < 1:
         raise PeerError(f"cores={arguments.cores}: write 1 or more")
-    spark = peer_session(
-        arguments.name,
-        cores=arguments.cores,
-        memory=arguments.memory,
-        scratch=folder / "scratch",
-        settings=dict(map(read_setting, arguments.conf)),
-    )
+    settings_of_spark = dict(map(read_setting, arguments.conf))
+    with waiting("starting Spark", screen):
+        spark = peer_session(
+            arguments.name,
+            cores=arguments.cores,
+            memory=arguments.memory,
+            scratch=folder / "scratch",
+            settings=settings_of_spark,
+        )
     try:
         return asyncio.run(run_peer(spark, options, ready))
     finally:

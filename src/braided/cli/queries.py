@@ -1,16 +1,16 @@
-"""The demo's two queries, and how they are followed."""
+"""The demo's queries, and how they are followed."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import braided
 from braided.cli.batches import Run
-from braided.cli.streams import LATENESS, LEG_LATENESS, LEG_WHERE, LEG_WITHIN, WITHIN
+from braided.cli.streams import LEG_LATENESS, LEG_WHERE, LEG_WITHIN, WITHIN
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -19,23 +19,23 @@ _CALLS_DDL = "caller long, callee long, start timestamp, duration int, cell int"
 _NUMBERS_DDL = "phone long, seen_at timestamp, reason string"
 
 
-def join_calls(spark: SparkSession, folder: Path) -> Any:
-    """Start the join of calls and suspicious numbers, whose routing adapts."""
+def join_calls(spark: SparkSession, folder: Path, name: str, options: Mapping[str, Any]) -> Any:
+    """Start the join of calls and suspicious numbers."""
     joined = braided.join(
         _read(spark, folder / "calls", _CALLS_DDL),
         _read(spark, folder / "numbers", _NUMBERS_DDL),
         on=[("caller", "phone")],
         time=("start", "seen_at"),
         within=WITHIN,
-        lateness=LATENESS,
-        name="calls",
+        name=name,
+        **options,
     )
     return _start(joined, folder / "joined")
 
 
 def join_legs(spark: SparkSession, folder: Path) -> Any:
     """Start the join of incoming and outgoing calls, which have no key in common."""
-    matched = braided.join(
+    joined = braided.join(
         _read(spark, folder / "incoming", _CALLS_DDL),
         _read(spark, folder / "outgoing", _CALLS_DDL),
         on=None,
@@ -45,7 +45,7 @@ def join_legs(spark: SparkSession, folder: Path) -> Any:
         lateness=LEG_LATENESS,
         name="legs",
     )
-    return _start(matched, folder / "matched")
+    return _start(joined, folder / "joined")
 
 
 def _read(spark: SparkSession, folder: Path, schema: str) -> DataFrame:

@@ -6,6 +6,7 @@ import os
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -16,10 +17,10 @@ from braided.workloads.calls import ORIGIN, call_records, suspicious_numbers
 WORKERS = 4
 WITHIN, LATENESS = "10 seconds", "5 seconds"
 HOT_SHARE = 0.5
+DISORDER = "20 seconds"
 LEG_WITHIN, LEG_LATENESS = "2 seconds", "2 seconds"
 LEG_WHERE = "abs(l.duration - r.duration) <= 2 AND l.cell <> r.cell"
 _SECOND = 1_000_000
-_MOST_LEGS = 30_000
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,8 @@ class Streams(ABC):
     rows: int
     seconds: int
 
-    batch_seconds = 4
+    batch_seconds: ClassVar[int] = 4
+    names: ClassVar[tuple[str, str]]
 
     @property
     def batches(self) -> int:
@@ -50,7 +52,7 @@ class Streams(ABC):
 
         Spark's file source reads files in order of modification time, which is made to follow the number.
         """
-        folder.mkdir()
+        folder.mkdir(parents=True)
         edges = ORIGIN + np.arange(self.batches + 1) * self.batch_seconds * _SECOND
         cuts = np.searchsorted(table["arrived"].cast(pa.int64()).to_numpy(), edges)
         for number in range(self.batches):
@@ -62,7 +64,12 @@ class Streams(ABC):
 
 @dataclass(frozen=True)
 class DemoStreams(Streams):
-    """The size of the demo: calls and suspicious numbers, with a phone that turns hot; and the legs beside them."""
+    """Calls and suspicious numbers; one phone may turn hot, and rows are late by up to `disorder`."""
+
+    names = ("call records", "suspicious numbers")
+
+    hot_share: float = HOT_SHARE
+    disorder: str = LATENESS
 
     @property
     def hot_from(self) -> int:
@@ -71,11 +78,6 @@ class DemoStreams(Streams):
         In the rest the routing adapts, and the rows under the old routing leave the window.
         """
         return self.batches // 4 * self.batch_seconds
-
-    @property
-    def legs(self) -> Legs:
-        """The streams of the theta join, which are small: a row meets all rows in the window."""
-        return Legs(min(self.rows, _MOST_LEGS), 30)
 
     def generate(self) -> dict[str, pa.Table]:
         """Four calls to a sighting; as many phones as make two results a call in streams of two minutes."""
@@ -87,11 +89,13 @@ class DemoStreams(Streams):
                 rows=calls,
                 rate=calls / self.seconds,
                 phones=phones,
-                disorder=LATENESS,
-                hot_share=HOT_SHARE,
+                disorder=self.disorder,
+                hot_share=self.hot_share,
                 hot_from=f"{self.hot_from} seconds",
             ),
-            "numbers": suspicious_numbers(rows=numbers, rate=numbers / self.seconds, phones=phones, disorder=LATENESS),
+            "numbers": suspicious_numbers(
+                rows=numbers, rate=numbers / self.seconds, phones=phones, disorder=self.disorder
+            ),
         }
 
 
@@ -100,6 +104,7 @@ class Legs(Streams):
     """Calls that enter a network and calls that leave it: a relayed call is one of each, equally long."""
 
     batch_seconds = 10
+    names = ("incoming calls", "outgoing calls")
 
     def generate(self) -> dict[str, pa.Table]:
         """As many of the one as of the other."""

@@ -1,21 +1,16 @@
-"""What the demo says at its end, as lines, as bars and as JSON."""
+"""What the demo says at the end of a part, as lines and as bars."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
-import braided
 from braided.cli.batches import Run, median_rate, share_of_rows
 from braided.cli.display import bar, format_bytes
-from braided.cli.oracle import Check
-from braided.cli.streams import HOT_SHARE, LATENESS, LEG_LATENESS, LEG_WHERE, LEG_WITHIN, WITHIN, WORKERS, DemoStreams
-from braided.operator.contract import Json
+from braided.cli.streams import DemoStreams
 
 _BAR = 20
 
 
-def summarize(demo: DemoStreams, run: Run) -> dict[str, str]:
-    """Return the lines that close the first join: rates, state, lateness, the hot phone, the routing."""
+def summarize_calls(run: Run) -> dict[str, str]:
+    """Return the lines that close a join of calls: rates and state."""
     batches = run.batches
     peak = max(batches, key=lambda batch: batch.stored_rows)
     return {
@@ -23,13 +18,12 @@ def summarize(demo: DemoStreams, run: Run) -> dict[str, str]:
         f"{run.rows / run.elapsed:,.0f} rows/s, {median_rate(batches):,.0f} in the median batch",
         "state": f"at most {peak.stored_rows:,} rows, {format_bytes(peak.stored_bytes)}; "
         f"at the end {batches[-1].stored_rows:,} rows",
-        "lateness": f"{LATENESS} allowed, {batches[-1].late:,} rows later than that",
-        **_summarize_routing(demo, run),
     }
 
 
-def _summarize_routing(demo: DemoStreams, run: Run) -> dict[str, str]:
-    hot = f"one phone makes {HOT_SHARE:.0%} of the calls from {demo.hot_from} s on"
+def summarize_routing(demo: DemoStreams, run: Run) -> dict[str, str]:
+    """Return the lines about the hot phone and what the routing made of it."""
+    hot = f"one phone makes {demo.hot_share:.0%} of the calls from {demo.hot_from} s on"
     compared = run.before_and_after()
     if run.promotion is None or compared is None:
         return {"hot key": f"{hot}; the streams ended before the routing could adapt"}
@@ -64,34 +58,3 @@ def draw_loads(run: Run) -> dict[str, str]:
         bars = [f"{bar(worker.load / most, _BAR)} {worker.load:.2f}" for worker in pair]
         lines[f"worker {number}"] = "   ".join(bars)
     return lines
-
-
-def describe_run(demo: DemoStreams, run: Run, legs: Run, checks: dict[str, Check]) -> Json:
-    """Return both joins as plain JSON, enough to draw them again."""
-    import pyspark
-
-    compared = run.before_and_after()
-    return {
-        "versions": {"braided": braided.__version__, "pyspark": pyspark.__version__},
-        "join": {"within": WITHIN, "lateness": LATENESS, "workers": WORKERS},
-        "plan": {
-            "rows": demo.rows,
-            "seconds": demo.seconds,
-            "batch_seconds": demo.batch_seconds,
-            "hot_from": demo.hot_from,
-            "hot_share": HOT_SHARE,
-        },
-        "summary": {**summarize(demo, run), "checked": str(checks["joined"])},
-        "equal": all(check.equal for check in checks.values()),
-        "checks": {name: check.equal for name, check in checks.items()},
-        "elapsed": round(run.elapsed, 3),
-        "batches": [batch.to_dict() for batch in run.batches],
-        "decisions": [{**asdict(decision), "text": str(decision)} for decision in run.decisions],
-        "compared": None if compared is None else [run.batches.index(batch) for batch in compared],
-        "legs": {
-            "join": {"within": LEG_WITHIN, "lateness": LEG_LATENESS, "where": LEG_WHERE},
-            "summary": {**summarize_legs(legs), "checked": str(checks["matched"])},
-            "elapsed": round(legs.elapsed, 3),
-            "batches": [batch.to_dict() for batch in legs.batches],
-        },
-    }

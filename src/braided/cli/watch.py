@@ -1,15 +1,21 @@
-"""`braided dash` and `braided report`: a history that a query wrote, or writes, as a live page, text, JSON or HTML."""
+"""`braided dash` and `braided report`: a history that a query wrote, or writes, as a live page, text, JSON or HTML.
+
+A page may show a fleet as well, or a fleet alone.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-from braided.cli.exits import CANNOT_START, FAILED, STOPPED
+from braided.cli.exits import CANNOT_START, FAILED, STOPPED, first_line
 from braided.cli.session import note_interrupts
+from braided.cli.waiting import waiting
 from braided.errors import BraidedError
 from braided.operator.contract import Json
 from braided.ui.history import History
@@ -22,22 +28,47 @@ from braided.ui.tables import control_events, is_control
 _LOOK_EVERY = 0.5
 
 
-def serve_history(path: Path, *, host: str, port: int, token: str | None) -> int:
-    """Serve the page of a history, which may still grow, until Ctrl-C."""
+@dataclass(frozen=True)
+class FleetPlace:
+    """Where a fleet is found: the address of a peer, and the file with the fleet's secret."""
+
+    address: str
+    token_file: Path
+
+    @contextlib.contextmanager
+    def follow(self, add: Callable[[Json], None]) -> Iterator[None]:
+        """Add what the fleet answers, meanwhile."""
+        from braided.peers.client import Fleet
+        from braided.peers.following import FleetFollower
+
+        with Fleet(self.address, token_file=self.token_file) as fleet:
+            follower = FleetFollower(fleet, add)
+            try:
+                yield
+            finally:
+                follower.close()
+
+
+def serve_page(path: Path | None, fleet: FleetPlace | None, *, host: str, port: int, token: str | None) -> int:
+    """Serve the page of a history, which may still grow, of a fleet, or of both, until Ctrl-C."""
+    if path is None and fleet is None:
+        return _tell("dash", "name a directory with a history, or a fleet with --fleet HOST:PORT", CANNOT_START)
     history = History()
-    try:
-        read = _reader(path)
-        for event in read():
-            history.add(event)
-        server = Server(history, host=host, port=port, token=token)
-    except BraidedError as error:
-        return _tell("dash", error, CANNOT_START)
-    try:
-        with note_interrupts() as interrupted:
-            print(f"dashboard: {server.url}; Ctrl-C ends it", flush=True)
-            return _follow(read, history, interrupted)
-    finally:
-        server.close()
+    with contextlib.ExitStack() as undo:
+        try:
+            read = _no_history if path is None else _reader(path)
+            with waiting("reading the history"):
+                for event in read():
+                    history.add(event)
+            if fleet is not None:
+                undo.enter_context(fleet.follow(history.add))
+            server = Server(history, host=host, port=port, token=token)
+        except (BraidedError, OSError) as error:
+            return _tell("dash", first_line(error), CANNOT_START)
+        undo.callback(server.close)
+        interrupted = undo.enter_context(note_interrupts())
+        print(f"dashboard: {server.url}; Ctrl-C ends it", flush=True)
+        return _follow(read, history, interrupted)
 
 
 def _follow(read: Callable[[], list[Json]], history: History, interrupted: threading.Event) -> int:
@@ -46,16 +77,21 @@ def _follow(read: Callable[[], list[Json]], history: History, interrupted: threa
             for event in read():
                 history.add(event)
         except BraidedError as error:
-            return _tell("dash", error, FAILED)
+            return _tell("dash", first_line(error), FAILED)
     return STOPPED
+
+
+def _no_history() -> list[Json]:
+    return []
 
 
 def report_history(path: Path, *, as_json: bool, html: Path | None) -> int:
     """Write the report of a history, or of a control directory; exit code 1 if a query in it failed."""
     try:
-        events = _reader(path)()
+        with waiting("reading the history"):
+            events = _reader(path)()
     except BraidedError as error:
-        return _tell("report", error, CANNOT_START)
+        return _tell("report", first_line(error), CANNOT_START)
     runs = summarize(events)
     text = write_text(runs)
     if html is not None:
@@ -89,6 +125,6 @@ def _reader(path: Path) -> Callable[[], list[Json]]:
     return lambda: list(reader.read())
 
 
-def _tell(command: str, error: Exception, code: int) -> int:
-    print(f"braided {command}: {error}", file=sys.stderr)
+def _tell(command: str, what: str, code: int) -> int:
+    print(f"braided {command}: {what}", file=sys.stderr)
     return code

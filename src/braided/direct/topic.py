@@ -158,6 +158,7 @@ class Topic:
         """Yield the entries from `start` up to `stop`, which is not included, compacted ones where they fit."""
         first = self.first()
         if first is None:
+            self.latest()  # says which is missing, if there ever was one
             return
         slot = first if start is None else start
         stop = self.latest() + 1 if stop is None else stop
@@ -184,6 +185,12 @@ class Topic:
         ``spark.read.parquet(*topic.files())`` read them.
         """
         return [f"{self.data}/{file.name}" for entry in self.manifests(start, stop) for file in entry.files]
+
+    def discard(self) -> None:
+        """Take back that it was made, if nobody has written to it."""
+        if self.latest() < 0:
+            for name in (_TOPIC, _MARKS):
+                self._files.delete(name)
 
     @property
     def marks(self) -> dict[str, Any]:

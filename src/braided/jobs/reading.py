@@ -84,7 +84,7 @@ class _Reader:
         last = steps[-1].name if steps else next(iter(sources))
         return Job(
             name=self._name(given),
-            checkpoint=self._text_of(given, ("checkpoint",)),
+            checkpoint=self._path_of(given, ("checkpoint",)),
             sources=sources,
             tables=tables,
             steps=tuple(steps),
@@ -104,6 +104,7 @@ class _Reader:
         ways = [(number, "python" if step.sql is None else "sql") for number, step in enumerate(steps)]
         parts: list[Place] = [("sources", name) for name in sources]
         parts += [("tables", name) for name in tables]
+        parts.append(("sink",))
         parts += [("steps", number, way) for number, way in ways]
         return {_key(at): f"{self._file}, line {line_of(self._text, at)}" for at in parts}
 
@@ -139,7 +140,7 @@ class _Reader:
         self._known(given, at, ("format", "path", "schema", "time", "watermark", "max_files", "options"))
         source = Source(
             format=self._text_of(given, (*at, "format"), "parquet"),
-            path=self._text_of(given, (*at, "path"), None),
+            path=self._path_of(given, (*at, "path"), None),
             schema=self._text_of(given, (*at, "schema"), None),
             time=self._text_of(given, (*at, "time"), None),
             watermark=self._text_of(given, (*at, "watermark"), None),
@@ -191,7 +192,7 @@ class _Reader:
         sink = Sink(
             format=self._text_of(given, (*at, "format")),
             input=self._text_of(given, (*at, "input"), last),
-            path=self._text_of(given, (*at, "path"), None),
+            path=self._path_of(given, (*at, "path"), None),
             mode=self._text_of(given, (*at, "mode"), "append"),
             options=self._settings(given, (*at, "options")),
         )
@@ -235,6 +236,12 @@ class _Reader:
         value = self._value(given, at, str, *default)
         if value is not None and (not value.strip() or "\0" in value):
             self._refuse(at, f"{value!r}: write a text")
+        return value
+
+    def _path_of(self, given: Json, at: Place, *default: Any) -> Any:
+        value = self._text_of(given, at, *default)
+        if value is not None and "${" in value:
+            self._refuse(at, "variables of the environment are filled in where options are; write the path itself")
         return value
 
     def _value(self, given: Json, at: Place, kind: type, *default: Any) -> Any:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from braided.joins.kernels import expand_pairs, match_ranges
-from braided.joins.runs import Run
+from braided.joins.runs import Run, all_meet
 from braided.joins.sizes import fixed_row_bytes, row_bytes
 
 if TYPE_CHECKING:
@@ -44,6 +44,8 @@ class Emitter:
         self._ranges = ranges
         self._names = [[c.source for c in join.columns if c.side == side] for side in (0, 1)]
         self._fixed = [fixed_row_bytes(schema) for schema in join.inputs]
+        sizes = [int(size[0]) for size in self._fixed if size is not None]
+        self._pair_bytes = sum(sizes) if len(sizes) == len(self._fixed) else None
         self._waiting: list[tuple[Source, Source]] = []
         self._rows = self._bytes = 0
         self.results = 0
@@ -67,6 +69,7 @@ class Emitter:
             stored.shift,
             low,
             high,
+            all_meet(probe, stored, low, high),
             rows,
             starts,
             ends,
@@ -137,6 +140,9 @@ class Emitter:
     def _cuts(self, left: pa.RecordBatch, right: pa.RecordBatch, i: Index, j: Index) -> Iterator[tuple[int, int, int]]:
         """Cut pairs into (start, stop, bytes) so that none exceeds PIECE_BYTES, however large single rows are."""
         if not len(i):
+            return
+        if self._pair_bytes is not None and len(i) * self._pair_bytes <= PIECE_BYTES:
+            yield 0, len(i), len(i) * self._pair_bytes
             return
         sizes = [
             row_bytes(rows) if fixed is None else fixed for rows, fixed in zip((left, right), self._fixed, strict=True)

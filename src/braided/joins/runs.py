@@ -52,12 +52,20 @@ class Run:
     directory: Directory
     filter: Filter
     tags: Tags | None = None
+    known_span: tuple[int, int] | None = None
 
     @classmethod
     def of(cls, rows: pa.RecordBatch, hashes: Words, times: Times, tags: Tags | None) -> Run:
         """Index rows that are sorted by (hash, time)."""
         shift = directory_shift(len(hashes))
         return cls(rows, hashes, times, build_directory(hashes, shift), build_filter(hashes, shift), tags)
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """The first and the last time of its rows, of which there must be some."""
+        if self.known_span is None:
+            self.known_span = int(self.times.min()), int(self.times.max())
+        return self.known_span
 
     @property
     def shift(self) -> int:
@@ -76,6 +84,11 @@ class Run:
         return Run.of(self.rows.take(pa.array(index)), self.hashes[index], self.times[index], tags)
 
 
+def all_meet(probe: Run, stored: Run, low: int, high: int) -> bool:
+    """Whether every stored row is in the window of every probe row, as in a long window most are: times say nothing."""
+    return stored.span[0] >= probe.span[1] + low and stored.span[1] <= probe.span[0] + high
+
+
 def sorted_run(rows: pa.RecordBatch, hashes: Words, times: Times, tags: Tags | None = None) -> Run:
     """Sort rows into a run; ties keep their order, so the same rows in the same order give the same bytes."""
     shift = directory_shift(len(hashes))
@@ -88,7 +101,7 @@ def sorted_run(rows: pa.RecordBatch, hashes: Words, times: Times, tags: Tags | N
 
 def merge_runs(runs: Sequence[Run], horizon: int) -> Run:
     """Merge runs into one and leave out the rows older than the horizon."""
-    kept = [run if run.times.min(initial=horizon) >= horizon else _unexpired(run, horizon) for run in runs]
+    kept = [run if not len(run.times) or run.span[0] >= horizon else _unexpired(run, horizon) for run in runs]
     if len(kept) == 1:
         return kept[0]
     rows = pa.concat_batches([run.rows for run in kept])
@@ -148,8 +161,7 @@ def info_of(run: Run, stored: Stored) -> RunInfo:
     return RunInfo(
         *stored,
         run.rows.num_rows,
-        int(run.times.min()),
-        int(run.times.max()),
+        *run.span,
         int(run.hashes[0]),
         int(run.hashes[-1]),
         run.tags is not None,

@@ -169,7 +169,7 @@ class JoinState:
         if not len(probe.times):
             return
         low, high = self._join.window.meets(side)
-        times = int(probe.times.min()) + low, int(probe.times.max()) + high
+        times = probe.span[0] + low, probe.span[1] + high
         for info in self.infos(side):
             if info.overlaps(times, (int(probe.hashes[0]), int(probe.hashes[-1]))):
                 yield self.load(side, info)
@@ -203,7 +203,7 @@ class JoinState:
     def _believed(self, side: int, new: list[Run]) -> list[Run]:
         """Put rows apart whose time nobody vouches for; return the others, and those believed by now."""
         rule, limit = self._quarantine, self._quarantine.limit
-        doubted = any(int(run.times.max(initial=limit)) > limit for run in new)
+        doubted = any(len(run.times) and run.span[1] > limit for run in new)
         if not self.apart[side] and not doubted:
             return new
         now, patience = rule.since(side), self.window.patience(side)
@@ -238,7 +238,7 @@ class JoinState:
         """Cut new rows at slice borders; a few stragglers of an older slice stay with the next."""
         if not len(run.times):
             return
-        first, last = int(run.times.min()), int(run.times.max())
+        first, last = run.span
         width = self._width(side, last - first)
         if first // width == last // width:
             yield run
@@ -263,7 +263,7 @@ class JoinState:
         """Merge sequences of one slice and size class, and all of a slice into one once it is closed."""
         groups: dict[int, list[Sequence_ | Run]] = {}
         times = [(min(i.first_time for i in s), max(i.last_time for i in s)) for s in kept]
-        times += [(int(run.times.min()), int(run.times.max())) for run in fresh]
+        times += [run.span for run in fresh]
         span = max((last for _, last in times), default=0) - horizon
         # The horizon is MIN_TIME until the other stream has a clock; then only the retention counts.
         width = self._width(side, 0 if span > MAX_TIME // 2 else span)
@@ -350,7 +350,8 @@ class JoinState:
         hashes, directory, filter_ = (
             np.frombuffer(index, kind) for index, kind in zip(indexes, (np.uint64, np.int32, np.uint8), strict=True)
         )
-        return Run(rows, hashes, self._join.times_of(side, rows), directory, filter_, tags)
+        times = self._join.times_of(side, rows)
+        return Run(rows, hashes, times, directory, filter_, tags, (info.first_time, info.last_time))
 
     def _indexed(self, side: int, info: RunInfo, content: pa.Buffer) -> Run:
         rows, tags = self._decoded(side, info, content)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import threading
 from collections.abc import Coroutine
@@ -92,6 +93,7 @@ class Fleet:
         self._thread.start()
         try:
             self._peer = self._run(self._connect(address))
+            self._addresses = [address]
         except BaseException:
             self.close()
             raise
@@ -112,7 +114,10 @@ class Fleet:
         )
 
     def status(self) -> Status:
-        """Return the peers that answer and all components, with who holds them."""
+        """Return the peers that answer and all components, with who holds them.
+
+        If the peer that was asked so far is gone, another of those that it knew is asked from then on.
+        """
         return self._run(self._status())
 
     def move(self, component: str, peer: str) -> None:
@@ -164,8 +169,9 @@ class Fleet:
             await self._machine.close()
         await self._transport.close()
 
-    async def _asked(self, peer: Contact, request: Request, kind: type[M], patience: float = _SOON) -> M:
+    async def _asked(self, peer: Contact, request: Request, kind: type[M], patience: float | None = None) -> M:
         assert self._agent is not None
+        patience = _SOON if patience is None else patience
         reply = await self._agent.ask(peer, request, patience)
         if isinstance(reply, Done) and not reply.ok:
             raise PeerError(reply.reason)
@@ -174,7 +180,24 @@ class Fleet:
         return reply
 
     async def _status(self) -> Status:
+        try:
+            status = await self._told()
+        except PeerError:
+            await self._turn()
+            status = await self._told()
+        self._addresses = list(dict.fromkeys([self._peer.address, *(row.contact.address for row in status.peers)]))
+        return status
+
+    async def _told(self) -> Status:
         return Status(tuple(await self._peers()), tuple(await self._components()))
+
+    async def _turn(self) -> None:
+        """Go on with the first of the peers known so far that answers."""
+        for address in self._addresses:
+            with contextlib.suppress(PeerError):
+                self._peer = await self._transport.greet(address)
+                return
+        raise PeerError(f"no peer answers any more; there were {', '.join(self._addresses)}")
 
     async def _peers(self) -> list[PeerRow]:
         rows: list[PeerRow] = []

@@ -51,9 +51,13 @@ class Token:
     @classmethod
     def read(cls, path: Path) -> Token:
         """Read it from a file, which only this user may be able to read."""
-        if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        try:
+            mode, text = path.stat().st_mode, path.read_text()
+        except OSError as error:
+            raise PeerError(f"token file {path}: {error.strerror}; name the one that the first peer wrote") from error
+        if mode & (stat.S_IRWXG | stat.S_IRWXO):
             raise PeerError(f"token file {path}: others may read it; run chmod 600 {path}")
-        return cls(path.read_text().strip())
+        return cls(text.strip())
 
 
 def new_token() -> Token:

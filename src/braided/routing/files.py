@@ -59,7 +59,9 @@ def files_at(location: str, option: str = "control") -> Files:
         raise _error_of(option)(f"{option}={location!r}: a URL needs fsspec; install braided[fsspec]") from None
     try:
         system, root = fsspec.core.url_to_fs(location)
-    except (ImportError, ValueError) as error:
+    except ImportError as error:
+        raise _error_of(option)(f"{option}={location!r}: {error}, beside braided[fsspec]") from error
+    except ValueError as error:
         raise _error_of(option)(f"{option}={location!r}: {error}") from error
     return RemoteFiles(location, system, root, option)
 

@@ -18,7 +18,7 @@ Directory = npt.NDArray[np.int32]
 
 SMALL = 24  # below this, insertion sort and linear search win
 _FEW = 4_096  # below this, numpy's sort needs no kernel to be loaded
-_DIGIT = 11  # bits that a pass over times sorts by: its counts stay in the first cache
+_DIGIT = 12  # bits that a pass over times sorts by at most: its counts stay in the first cache
 
 
 def directory_shift(rows: int) -> int:
@@ -118,44 +118,51 @@ def time_order(times: Times) -> Index:
     [1, 3, 2, 0]
     """
     rows = len(times)
-    if rows < _FEW:
+    if rows < _FEW or rows >> 31:
         return np.argsort(times, kind="stable")
     low, bits = int(times.min()), (rows - 1).bit_length()
     span = int(times.max()) - low
-    return _radix_order(times, low, span, bits) if span >> (63 - bits) == 0 else np.argsort(times, kind="stable")
+    return np.argsort(times, kind="stable") if span >> (63 - bits) else _radix_order(times, low, span, bits)
+
+
+def _radix_order(times: Times, low: int, span: int, bits: int) -> Index:
+    # Numpy asks for large pages, which a kernel does not for its own arrays: they are touched for the first time here.
+    words, others = np.empty(len(times), np.uint64), np.empty(len(times), np.uint64)
+    in_others = _sort_words(times, low, span, bits, words, others)
+    return (others if in_others else words).view(np.int64)
 
 
 @compiled
-def _radix_order(times: Times, low: int, span: int, bits: int) -> Index:
+def _sort_words(times: Times, low: int, span: int, bits: int, words: Words, others: Words) -> bool:
     """Sort words of (time since the first, row), digit by digit from the lowest that times differ in.
 
-    Times of a batch are near each other: two or three passes, where a sort by comparison makes twenty.
+    Times of a batch are near each other: two or three passes, where a sort by comparison makes twenty. The last one
+    writes the order itself; returned is whether that is in `others`.
     """
-    n = len(times)
-    words, others = np.empty(n, np.uint64), np.empty(n, np.uint64)
-    for i in range(n):
+    width = 1
+    while span >> width:
+        width += 1
+    passes = (width + _DIGIT - 1) // _DIGIT
+    digit = (width + passes - 1) // passes
+    mask = np.uint64((1 << digit) - 1)
+    at = np.empty(1 << digit, np.int32)
+    for i in range(len(times)):
         words[i] = np.uint64(times[i] - low) << np.uint64(bits) | np.uint64(i)
-    mask = np.uint64((1 << _DIGIT) - 1)
-    at = np.empty(1 << _DIGIT, np.int64)
-    done = 0
-    while span >> done:
-        shift = np.uint64(bits + done)
+    for p in range(passes):
+        shift = np.uint64(bits + p * digit)
+        kept = np.uint64((1 << bits) - 1) if p == passes - 1 else ~np.uint64(0)
         at[:] = 0
-        for i in range(n):
+        for i in range(len(words)):
             at[np.int64(words[i] >> shift & mask)] += 1
         total = 0
-        for digit in range(len(at)):
-            count = at[digit]
-            at[digit] = total
+        for number in range(len(at)):
+            count = at[number]
+            at[number] = total
             total += count
-        for i in range(n):
-            entry = np.int64(words[i] >> shift & mask)
-            others[at[entry]] = words[i]
+        for i in range(len(words)):
+            word = words[i]
+            entry = np.int64(word >> shift & mask)
+            others[at[entry]] = word & kept
             at[entry] += 1
         words, others = others, words
-        done += _DIGIT
-    order = np.empty(n, np.int64)
-    row = np.uint64((1 << bits) - 1)
-    for i in range(n):
-        order[i] = np.int64(words[i] & row)
-    return order
+    return passes % 2 == 1

@@ -72,6 +72,10 @@ def open_control(location: str | os.PathLike[str]) -> ControlDir:
 
 def forget(query: str | None, root: str | os.PathLike[str] | None) -> list[str]:
     """See `braided.forget_control`."""
+    if query is not None and not isinstance(query, str):
+        raise OptionError(f"query={query!r}: write the id of a query, a text")
+    if root is not None and os.path.isfile(root):
+        raise OptionError(f"root={str(root)!r}: is no directory; give what {CONTROL} names")
     found = user_root() if root is None else ControlRoot(_absolute(root))
     if found is None:
         raise OptionError(f"root=None: the user has no home directory; give what {CONTROL} names")

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from braided.errors import OptionError
 from braided.operator.contract import Json
 from braided.spark.watching import Watch
-from braided.ui.events import check_event
 from braided.ui.history import History
 from braided.ui.page import whole_page
 from braided.ui.saved import HistoryWriter
@@ -20,6 +19,17 @@ from braided.ui.summary import summarize, write_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+class Closes(Protocol):
+    """Something that goes on until it is closed."""
+
+    def close(self) -> None:
+        """End it."""
+
+
+Beside: TypeAlias = Callable[[Callable[[Json], None]], Closes]
+"""Starts something that adds events of its own to a page."""
 
 
 class Dashboard:
@@ -34,6 +44,7 @@ class Dashboard:
         token: str | None,
         redact: bool,
         history: str | os.PathLike[str] | None,
+        beside: Beside | None = None,
     ) -> None:
         if not hasattr(spark, "_jsparkSession"):
             raise OptionError(f"spark={type(spark).__name__}: give a SparkSession; Spark Connect has none here")
@@ -43,15 +54,12 @@ class Dashboard:
         self.url = self._server.url
         self._watch = Watch(spark, self._add, redact=redact)
         self._watch.begin()
+        self._beside = None if beside is None else beside(self._add)
 
     def _add(self, event: Json) -> None:
         self._history.add(event)
         if self._writer is not None:
             self._writer.add(event)
-
-    def show_fleet(self, peers: Sequence[Json]) -> None:
-        """Show a fleet: of each peer its ``name``, its ``load`` (1 is full), its ``components`` and ``moves``."""
-        self._add(check_event({"event": "fleet", "peers": list(peers)}, "peers"))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write what the page shows now into one HTML file, which fetches nothing."""
@@ -60,6 +68,8 @@ class Dashboard:
 
     def close(self) -> None:
         """Stop serving and following; the queries go on."""
+        if self._beside is not None:
+            self._beside.close()
         self._watch.end()
         self._server.close()
         if self._writer is not None:

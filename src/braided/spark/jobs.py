@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
@@ -39,8 +40,9 @@ def build_job(spark: SparkSession, job: Job, *, reader: str | None = None) -> Da
 
 def start_job(spark: SparkSession, job: Job, *, once: bool = False) -> StreamingQuery:
     """Start a job's query. With `once` it processes what is there, and ends."""
-    trigger = NOW if once else job.trigger
-    return write_sink(build_job(spark, job), job, trigger)
+    frame = build_job(spark, job)
+    with _named(job, "sink"):
+        return write_sink(frame, job, NOW if once else job.trigger)
 
 
 def write_sink(frame: DataFrame, job: Job, trigger: str | None) -> StreamingQuery:
@@ -73,6 +75,8 @@ def _named(job: Job, key: str, called: str | None = None) -> Iterator[None]:
         raise JobError(f"{what}: {error}") from error
     except PySparkException as error:
         raise JobError(f"{what}: {str(error).strip().splitlines()[0]}") from error
+    except Py4JJavaError as error:  # what PySpark does not translate
+        raise JobError(f"{what}: {str(error.java_exception.getMessage()).strip().splitlines()[0]}") from error
 
 
 def _stream(spark: SparkSession, source: Source, reader: str | None) -> DataFrame:

@@ -111,7 +111,8 @@ def _grid(table: RoutingTable, number: int, what: str) -> Json:
 
 def explain_frame(frame: DataFrame) -> str:
     """See `braided.explain`."""
-    found = registry_of(frame.sparkSession).numbered(_numbers(frame))
+    numbers = _numbers(frame)
+    found = registry_of(frame.sparkSession).numbered(numbers)
     lines = [line for watched in found for line in explain_operator(watched)]
     return "\n".join(lines) if lines else "no braided join in this DataFrame"
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import sqlglot
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import StructField, StructType, TimestampNTZType
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
@@ -126,6 +126,9 @@ class PendingJoin:
         if any(WATERMARK in (field.metadata or {}) for frame in self.frames for field in frame.schema.fields):
             raise Unmerged("an input has a watermark of its own, and Spark takes one in a query")
         merge, uses = merge_of(windowed, self.plan)
+        time = self.columns[time_of(windowed, self.plan)]
+        if isinstance(self.frames[time.stream].schema[time.source].dataType, TimestampNTZType):
+            raise Unmerged(f"{time.name} has no time zone, which Spark's watermark needs: cast it to timestamp")
         said = ["the aggregate after it begins in its workers, which hand on partial results"]
         partials = run(
             self.spec,

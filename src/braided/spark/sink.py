@@ -21,7 +21,7 @@ from pyspark import TaskContext
 from pyspark.sql.types import StructField, StructType
 
 from braided.direct.places import is_remote, local_path
-from braided.direct.topic import Topic, TopicWriter, create_topic, plan_digest
+from braided.direct.topic import Topic, TopicWriter, create_topic, is_topic, plan_digest
 from braided.direct.upkeep import Upkeep
 from braided.direct.writing import DataFile, FileTarget, batch_folder
 from braided.durations import Duration, parse_duration
@@ -59,9 +59,15 @@ def write_files(
         raise OptionError("df: is no stream; df.write.parquet writes a table")
     check_trigger(trigger)
     checkpoint = os.fspath(checkpoint)
+    new = not is_topic(os.fspath(path))
     topic = make_topic(frame, os.fspath(path))
     commit = Commit(frame.sparkSession, topic, checkpoint, Upkeep(topic, compact=compact, keep=keep))
-    return start_files(frame, topic.data, commit, checkpoint=checkpoint, trigger=trigger, name=name)
+    try:
+        return start_files(frame, topic.data, commit, checkpoint=checkpoint, trigger=trigger, name=name)
+    except Exception:
+        if new:
+            topic.discard()
+        raise
 
 
 def make_topic(frame: DataFrame, path: str) -> Topic:

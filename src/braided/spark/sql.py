@@ -20,6 +20,7 @@ from braided.spark.sessions import refuse_connect
 from braided.spark.sql_joins import OPTIONS, Joins
 from braided.spark.sql_match import with_matches
 from braided.spark.watermark import WATERMARK
+from braided.sqltext.conditions import position
 from braided.sqltext.cut import Cut, Source, cut_select, keep_left, own_columns
 from braided.sqltext.dialect import Braided
 from braided.sqltext.merge import Merge, Unmerged, find_merge, rewrite
@@ -49,8 +50,7 @@ def run_sql(
         raise OptionError(f"sql: does not parse: {str(error).splitlines()[0]}") from error
     if not isinstance(tree, exp.Query):
         raise OptionError(f"sql: {tree.key.upper()} is no query; write a SELECT")
-    if tree.find(exp.TableSample):
-        raise OptionError("sql: a sample of a stream differs from run to run; leave this query to spark.sql")
+    _refuse_unsupported(tree)
     with _views(session) as views:
         named = {name.lower(): views.add(frame) for name, frame in streams.items()}
         # Spark's names, types and errors are the contract.
@@ -76,12 +76,37 @@ def run_sql(
     raise BraidedError(f"sql: the compiled query gives {result.schema}, Spark's own {contract.schema}; report this")
 
 
+def _refuse_unsupported(tree: exp.Query) -> None:
+    """Name what cannot be taken apart yet, and where it is."""
+    if tree.find(exp.TableSample):
+        raise OptionError("sql: a sample of a stream differs from run to run; leave this query to spark.sql")
+    for lateral in tree.find_all(exp.Lateral):
+        raise OptionError(
+            f"sql: {position(lateral)}: LATERAL is not supported yet; use it in a query over the result of braided.sql"
+        )
+    for inner in tree.find_all(exp.With):
+        if inner.parent is not tree:
+            raise OptionError(
+                f"sql: {position(inner)}: WITH inside of a query is not supported yet; write it once, before the first "
+                "SELECT"
+            )
+    for join in tree.find_all(exp.Join):
+        if (join.kind or "").upper() in ("SEMI", "ANTI"):
+            raise OptionError(
+                f"sql: {position(join)}: a {join.kind.upper()} JOIN is not supported yet; write an inner join, or "
+                "leave this query to spark.sql"
+            )
+
+
 def _check(session: SparkSession, text: Any, streams: Any, options: Mapping[str, Any]) -> None:
     refuse_connect(session, "braided.sql")
     if not isinstance(text, str) or not text.strip():
         raise OptionError(f"sql: {type(text).__name__} is no query; write a SELECT")
     if not isinstance(streams, Mapping) or not streams:
         raise OptionError("streams=: give the streaming DataFrames by the names that the query uses")
+    for name, frame in streams.items():
+        if not hasattr(frame, "createTempView"):
+            raise OptionError(f"streams: {name!r} is a {type(frame).__name__}; give a streaming DataFrame")
     for name in options:
         if name not in OPTIONS:
             raise OptionError(f"{name}=: is no option of the joins of a query; those are {', '.join(OPTIONS)}")

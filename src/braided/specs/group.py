@@ -80,6 +80,8 @@ class GroupSpec(WithIdle):
         joins, streams = self.joins, self.streams
         if not isinstance(joins, tuple) or not all(isinstance(join, Join) for join in joins):
             raise OptionError("joins: give a list of braided.Join, [braided.Join('by_phone', left='calls', ...)]")
+        for join in joins:
+            self._check_join(join)
         if not 1 <= len(joins) <= MOST_JOINS or not 2 <= len(streams) <= MOST_STREAMS:
             raise OptionError(
                 f"{len(joins)} joins over {len(streams)} streams given; give 1 to {MOST_JOINS} over 2 to {MOST_STREAMS}"
@@ -87,8 +89,6 @@ class GroupSpec(WithIdle):
         folded = [str(join.name).lower() for join in joins]
         if JOIN in folded or "" in folded or len(set(folded)) < len(folded):
             raise OptionError(f"joins: the names {', '.join(folded)} must differ, and none may be empty or {JOIN!r}")
-        for join in joins:
-            self._check_join(join)
         unused = set(streams) - {stream for join in joins for stream in (join.left, join.right)}
         if unused:
             raise OptionError(f"streams: no join uses {min(unused)!r}; leave it out")

@@ -108,6 +108,8 @@ def _window(node: exp.Expression, keys: list[tuple[str, str]], sources: dict[str
     column, durations = given[0], given[1:]
     if not isinstance(column, exp.Column) or column.table not in sources:
         raise Unmerged("its window is not over a time of a stream")
+    if sources[column.table].types[column.name] == "timestamp_ntz":
+        raise Unmerged(f"{column.sql()} has no time zone, which Spark's watermark needs: cast it to timestamp")
     if not durations or not all(isinstance(each, exp.Literal) and each.is_string for each in durations):
         raise Unmerged("its window's durations are not constants")
     try:

@@ -7,7 +7,7 @@
  batch     times, rows, and what every operator reports, with workers as columns
  decision  what the routing decided after a batch, and why
  ended     the end of the run, with the first line of its error if it failed
- fleet     the peers, what they host and how loaded they are; replaces the one before
+ fleet     peers and their loads, components and who hosts them, what happened lately; replaces the one before
 ```
 
 All but ``fleet`` name their run in ``query``.
@@ -34,7 +34,7 @@ _FIELDS: Mapping[str, Mapping[str, type | tuple[type, ...]]] = {
     "batch": {"query": str, "batch": int, "time": _NUMBER, "ms": dict, "sources": list, "operators": list},
     "decision": {"query": str, "operator": str, "batch": int, "action": str, "reason": str},
     "ended": {"query": str, "time": _NUMBER},
-    "fleet": {"peers": list},
+    "fleet": {"peers": list, "components": list, "happened": list},
 }  # fmt: skip
 # Those of the objects in a list of an event.
 _PARTS: Mapping[tuple[str, str], Mapping[str, type | tuple[type, ...]]] = {
@@ -44,7 +44,9 @@ _PARTS: Mapping[tuple[str, str], Mapping[str, type | tuple[type, ...]]] = {
     ("batch", "sources"): {"name": str, "rows": _NUMBER},
     ("table", "grids"): {"key": (str, type(None)), "label": (str, type(None)), "columns": list},
     ("graph", "boxes"): {"title": str, "kind": str, "lines": list, "x": _NUMBER, "y": _NUMBER},
-    ("fleet", "peers"): {"name": str},
+    ("fleet", "peers"): {"name": str, "address": str, "load": _NUMBER, "cores": _NUMBER, "loads": list},
+    ("fleet", "components"): {"name": str, "operator": str, "peer": str, "epoch": int, "output": str},
+    ("fleet", "happened"): {"time": _NUMBER, "peer": str, "component": str, "what": str},
 }  # fmt: skip
 
 

@@ -49,7 +49,7 @@ class HistoryWriter:
             self._file.write(line)
             self._file.flush()
             run = event.get("query", "")
-            if event["event"] in ("started", "graph", "table"):
+            if event["event"] in ("started", "graph", "table", "fleet"):
                 self._kept[run, event["event"], event.get("operator", "")] = line
             elif event["event"] == "ended":
                 self._kept = {key: kept for key, kept in self._kept.items() if key[0] != run}
@@ -80,12 +80,16 @@ class HistoryReader:
     """Reads the events of a file, or of a directory's history, and later those that were appended since."""
 
     def __init__(self, path: Path) -> None:
-        folder = path if path.is_dir() else path.parent
-        self._path = path / NAME if path.is_dir() else path
-        before = folder / BEFORE
-        self._waiting = [before] if self._path.name == NAME and before.exists() else []
+        try:
+            folder = path if path.is_dir() else path.parent
+            self._path = path / NAME if path.is_dir() else path
+            before = folder / BEFORE
+            self._waiting = [before] if self._path.name == NAME and before.exists() else []
+            there = self._path.is_file()
+        except OSError as error:
+            raise HistoryError(f"{str(path)!r}: cannot be read: {error.strerror}") from error
         self._inode = self._at = self._line = 0
-        if not self._path.is_file():
+        if not there:
             raise HistoryError(
                 f"{str(path)!r}: has no history; run the query with `braided run --history DIR`, or with "
                 "braided.dashboard(spark, history=DIR), and name that directory"

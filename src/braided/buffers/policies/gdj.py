@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from braided.buffers.heap import current_credit
 from braided.buffers.policies.hooks import GroupHooks, Hooks
 from braided.buffers.policies.percentiles import percentile_index, select, shell_sort, values_below
 from braided.buffers.policies.policy import Adopted, Policy, Shape, check_choice, check_count
 from braided.buffers.records import EVERYTHING, Bytes, Ints, Reals, Records, State, Words
-from braided.buffers.rows import pool_of
+from braided.buffers.rows import current_credit, pool_of
 from braided.buffers.sections import Facts, Reader, Writer, require
 from braided.compiled import in_place
 from braided.durations import Duration, as_text, parse_duration
@@ -32,7 +31,7 @@ _GAINS = {"one": _GAIN_ONE, "rank": _GAIN_RANK, "none": _GAIN_NONE, "reset": _GA
 _DECAY_NONE, _DECAY_ONE, _DECAY_MEAN = range(3)
 _DECAYS = {"none": _DECAY_NONE, "one": _DECAY_ONE, "mean": _DECAY_MEAN}
 FIRST_GUESS = 0.2  # within 5% of the best percentile on every Zipf-Pareto stream we tried
-_FRACTION = 1048576.0  # decrements are multiples of 2**-20, so that sums of credits are exact
+_FRACTION = 1048576.0  # constants and decrements are multiples of 2**-20, so that sums of credits are exact
 _LN2 = 0.6931471805599453
 
 CREDITS = np.dtype([("decayed", np.float64), ("added", np.float64), ("initial", np.float64), ("snapshot", np.int64)])
@@ -56,19 +55,25 @@ class Credits(NamedTuple):
 
 
 @in_place
-def _refresh(learned: Credits, pools: Records, rows: Records, heap: Records, chains: Records) -> None:
+def _refresh(learned: Credits, rows: Records, chains: Records) -> None:
     """Take the credits of each pool as they are now, for the percentile (and, sorted, for ranks)."""
-    for p in range(len(pools)):
-        n = pools[p].rows
+    pools = len(learned.pools)
+    for p in range(pools):
         credits = learned.snapshot[p]
-        for at in range(n):
-            credits[at] = current_credit(rows, chains, heap[p, at].slot)
+        n = 0
+        for slot in range(len(rows)):
+            if rows[slot].entry >= 0 and (pools == 1 or rows[slot].stream == p):
+                credits[n] = current_credit(rows, chains, slot)
+                n += 1
         learned.pools[p].snapshot = n
         learned.pools[p].initial = learned.pools[p].decayed
+        k = percentile_index(learned.percentile, n)
         if learned.gain == _GAIN_RANK:
             shell_sort(credits, n)
-        if n > 0 and learned.by_percentile:
-            learned.pools[p].initial = select(credits, n, percentile_index(learned.percentile, n))
+            if n > 0 and learned.by_percentile:
+                learned.pools[p].initial = credits[k]
+        elif n > 0 and learned.by_percentile:
+            learned.pools[p].initial = select(credits, n, k)
 
 
 @in_place
@@ -127,7 +132,7 @@ def _row_matched(state: State, learned: Credits, pool: int, slot: int, age: int,
 @in_place
 def _arrived(state: State, learned: Credits, key: np.uint64, time: int, stream: int, entry: int) -> None:
     if learned.snapshot.shape[1] > 0 and state.totals[0].events % learned.refresh == 0:
-        _refresh(learned, state.pools, state.rows, state.heap, state.chains)
+        _refresh(learned, state.rows, state.chains)
 
 
 @in_place
@@ -146,7 +151,7 @@ def _group_matched(state: Any, learned: Credits, slot: int) -> None:
 @in_place
 def _group_arrived(state: Any, learned: Credits, keys: Words, roles: Bytes) -> None:
     if learned.snapshot.shape[1] > 0 and state.totals[0].events % learned.refresh == 0:
-        _refresh(learned, state.pools, state.rows, state.heap, state.chains)
+        _refresh(learned, state.rows, state.chains)
 
 
 @in_place
@@ -161,7 +166,7 @@ class GDJ(Policy):
     initial : the percentile of the current credits that a newcomer starts with: 0 the smallest credit, 1 the
         largest; ``"auto"`` tunes it while running (`braided.buffers.tuning.shadows`). The paper's best "rank
         percentiles", 0.84 to 0.998, give "a low-rank credit": we read them as counted from the largest.
-    constant : start with this credit instead; `initial` is then not used.
+    constant : start with this credit instead, rounded to 20 binary places; `initial` is then not used.
     gain : what a result adds to a stored row that is part of it: ``"one"``; ``"rank"``, its place among the pool's
         credits, 1 the smallest; ``"none"``; ``"reset"``, back to what a newcomer gets, if that is more.
     decay : what every credit loses at the end of a unit of time: ``"none"``; ``"one"``; ``"mean"``, the credits
@@ -180,8 +185,8 @@ class GDJ(Policy):
 
     A group of joins takes gain one or none, and no decay; there, ``"auto"`` is a first guess that stays.
 
-    Cost: gain one is one addition for all rows that an event matches; rank and reset are one step a row. Memory: 180
-    bytes a row of capacity, 360 with ``"auto"``; 1 or 2 bytes a stored row when saved.
+    Cost: gain one is one addition for all rows that an event matches; rank and reset are one step a row. Memory: 190
+    bytes a row of capacity, 380 with ``"auto"``; 1 or 2 bytes a stored row when saved.
 
     >>> GDJ(initial=0.3)
     GDJ(initial=0.3)
@@ -201,8 +206,8 @@ class GDJ(Policy):
     refresh: int | None = None
 
     name = "gdj"
-    row_bytes = 360
-    stream_bytes = 50
+    row_bytes = 376
+    stream_bytes = 58
     in_groups = "'gdj' (gain 'one', decay 'none')"
 
     def __post_init__(self) -> None:
@@ -259,7 +264,7 @@ class GDJ(Policy):
             unit=parse_duration(self.unit, "unit"),
             by_percentile=int(by_percentile),
             percentile=float(FIRST_GUESS if self.initial == "auto" else self.initial) if by_percentile else 0.0,
-            constant=float(self.constant or 0.0),
+            constant=round((self.constant or 0.0) * _FRACTION) / _FRACTION,
             refresh=self.refresh or max(1, shape.capacity // 8),
             now=np.zeros(2, np.int64),
             pools=np.zeros(shape.pools, CREDITS),

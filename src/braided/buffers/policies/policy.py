@@ -77,7 +77,7 @@ class Policy:
     name: ClassVar[str]
     alike: ClassVar[bool] = False
     row_bytes: ClassVar[int] = 180
-    stream_bytes: ClassVar[int] = 25
+    stream_bytes: ClassVar[int] = 29
     in_groups: ClassVar[str] = ""
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]

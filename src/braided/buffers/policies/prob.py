@@ -57,7 +57,6 @@ def _sketch_newcomer(
 
 @in_place
 def _sketch_stored(state: State, learned: Sketched, slot: int, key: np.uint64) -> None:
-    state.rows[slot].credit = 0.0
     entry = state.rows[slot].entry
     for q in range(len(state.streams)):
         state.chains[entry, q].gained = _others(learned.sketch, key, q)

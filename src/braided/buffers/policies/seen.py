@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from braided.buffers.heap import BEHIND, current_credit, heap_rebuild
+from braided.buffers.heap import heap_rebuild
 from braided.buffers.policies.counts import place_of
 from braided.buffers.policies.policy import Policy, Stored
 from braided.buffers.records import Bytes, Ints, Reals, Records, State, Words, power_of_two
@@ -63,10 +63,11 @@ def worth_at(counts: Ints, factors: Reals, at: int, stream: int) -> float:
     memories = len(factors)
     total = 0.0
     for j in range(memories):
-        seen = 0
-        for c in range(j, counts.shape[1], memories):
-            if c // memories != stream:
-                seen += counts[at, c]
+        seen = -counts[at, stream * memories + j]
+        c = j
+        while c < counts.shape[1]:  # a range with this step is a division
+            seen += counts[at, c]
+            c += memories
         total += float(seen) * factors[j]
     return total
 
@@ -91,19 +92,16 @@ def _set_chains(chains: Records, entry: int, counts: Ints, factors: Reals, at: i
 @in_place
 def _read_all(state: State, seen: Seen) -> None:
     """Set the credits of all stored rows, after counts have fallen."""
-    pools, rows, heap, chains = state.pools, state.rows, state.heap, state.chains
+    pools, rows, heap = state.pools, state.rows, state.heap
     for p in range(len(pools)):
-        for at in range(pools[p].rows):
-            slot = heap[p, at].slot
-            e, q = rows[slot].entry, int(rows[slot].stream)
-            if chains[e, q].first != slot:
-                heap[p, at].credit = BEHIND
-                continue
-            if chains[e, q].gained > 0.0:  # what was worth nothing still is, unless its key came
-                place = place_of(seen.keys, seen.counts, state.entries[e].key & seen.mask)
-                chains[e, q].gained = worth_at(seen.counts, seen.factors, place, q)
-            heap[p, at].credit = current_credit(rows, chains, slot)
-        heap_rebuild(heap, state.heap_at, p, pools[p].rows)
+        for at in range(pools[p].chains):
+            chain = state.chain_list[heap[p, at].item]
+            if chain.gained > 0.0:  # what was worth nothing still is, unless its key came
+                row = rows[chain.least]
+                place = place_of(seen.keys, seen.counts, state.entries[row.entry].key & seen.mask)
+                chain.gained = worth_at(seen.counts, seen.factors, place, int(row.stream))
+            heap[p, at].credit, heap[p, at].seq = chain.gained, state.order[chain.least].seq
+        heap_rebuild(heap, state.heap_at, p, pools[p].chains)
 
 
 @in_place
@@ -129,7 +127,6 @@ def newcomer(
 @in_place
 def stored(state: State, learned: Seen, slot: int, key: np.uint64) -> None:
     """Give the credit to the chain: the next occurrence raises it for every row of the key."""
-    state.rows[slot].credit = 0.0
     at = place_of(learned.keys, learned.counts, key & learned.mask)
     _set_chains(state.chains, int(state.rows[slot].entry), learned.counts, learned.factors, at)
 

@@ -22,7 +22,7 @@ import numpy as np
 from braided.buffers.buffer import Buffer, Events
 from braided.buffers.policies.gdj import FIRST_GUESS, GDJ
 from braided.buffers.policies.policy import Policy
-from braided.buffers.rows import fill_rows, slots_by_age
+from braided.buffers.rows import fill_rows, row_keys, slots_by_age
 from braided.errors import StateError
 
 __all__ = ["FIRST", "PERCENTILES", "Challenge"]
@@ -142,9 +142,10 @@ def _copied(old: Buffer, percentile: float) -> Buffer:
     for name in ("now", "pools", "snapshot"):
         getattr(new.learned, name)[:] = getattr(old.learned, name)
     new.learned = new.learned._replace(percentile=percentile)
-    rows = before.rows[slots_by_age(before)]
+    slots = slots_by_age(before)
+    rows = before.rows[slots]
     credit = rows["credit"] + before.chains["gained"][rows["entry"], rows["stream"]]
     stream, ids = rows["stream"].astype(np.int8), np.zeros(len(rows), np.int64)
-    fill_rows(after, rows["key"] & _KNOWN_BY, rows["time"].copy(), stream, ids, credit)
+    fill_rows(after, row_keys(before, slots) & _KNOWN_BY, rows["time"].copy(), stream, ids, credit)
     new.last_time = old.last_time
     return new

@@ -10,7 +10,7 @@ from braided.buffers.buffer import Buffer
 from braided.buffers.policies.policy import Adopted, Policy, Stored
 from braided.buffers.policies.recent import seen_recently
 from braided.buffers.policies.seen import Seen
-from braided.buffers.rows import fill_rows, slots_by_age
+from braided.buffers.rows import fill_rows, row_keys, slots_by_age
 
 _MOVED = ("events", "pairs", "results", "expired", "evicted", "refused", "too_large")
 
@@ -27,8 +27,9 @@ def switched(old: Buffer, policy: Policy, *, counts: Seen, shadow: Any, now: int
         after.totals[name] = before.totals[name]
     after.streams["arrived"] = before.streams["arrived"]
     after.settings["room"] = before.settings["room"]
-    rows = before.rows[slots_by_age(before)]
-    stored = Stored(rows["key"].copy(), rows["time"].copy(), rows["stream"].astype(np.int8))
+    slots = slots_by_age(before)
+    rows = before.rows[slots]
+    stored = Stored(row_keys(before, slots), rows["time"].copy(), rows["stream"].astype(np.int8))
     others = len(before.streams) - 1 if before.settings["combining"][0] else 1
     seen = seen_recently(counts, stored.keys, stored.streams)
     adopted = Adopted(stored, seen, counts.span, others, now, counts, shadow)

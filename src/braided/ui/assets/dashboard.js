@@ -3,7 +3,7 @@
 
 const KEPT = 1000, KEPT_RUNS = 20, KEPT_DECISIONS = 200, EVERY_MS = 250;
 const runs = new Map();
-let fleetPeers = [], mark = null, connected = null, chosenRun = null, chosenOperator = null, chosenBatch = null, waiting = false;
+let newestFleet = null, mark = null, connected = null, chosenRun = null, chosenOperator = null, chosenBatch = null, waiting = false;
 const find = (id) => document.getElementById(id);
 
 function runOf(id) {
@@ -15,7 +15,7 @@ function runOf(id) {
 }
 
 function take(event) {
-  if (event.event === "fleet") { fleetPeers = event.peers; return; }
+  if (event.event === "fleet") { newestFleet = event; return; }
   const run = runOf(event.query);
   if (event.event === "started") Object.assign(run, { name: event.name, started: event.time });
   else if (event.event === "ended") run.ended = event;
@@ -40,7 +40,7 @@ function modelOf(run) {
   const withPart = run.batches.filter((batch) => batch.operators.some((part) => part.operator === operator));
   const batches = operator === null || !withPart.length ? run.batches : withPart;
   const at = batches.find((batch) => batch.batch === chosenBatch) ?? batches[batches.length - 1] ?? null;
-  const model = { run, names, operator, batches, at, fleet: fleetPeers, table: run.tables.get(operator) ?? null };
+  const model = { run, names, operator, batches, at, fleet: newestFleet, table: run.tables.get(operator) ?? null };
   model.part = at ? partOf(model, at) : null;
   model.newest = batches.length ? partOf(model, batches[batches.length - 1]) : null;
   model.decisions = run.decisions.filter((made) => made.operator === operator);
@@ -70,7 +70,7 @@ function choices(select, entries, chosen) {
 
 function say(run) {
   const state = find("state");
-  let [text, style] = ["Waiting for a query", "done"];
+  let [text, style] = newestFleet ? [`A fleet of ${newestFleet.peers.length} peers`, newestFleet.error ? "bad" : "good"] : ["Waiting for a query", "done"];
   if (run?.ended) [text, style] = run.ended.error ? [`${nameOf(run)} failed: ${run.ended.error}`, "bad"] : [`${nameOf(run)} ended`, "done"];
   else if (run) [text, style] = connected === null ? [`${nameOf(run)}, as it was saved`, "done"] : [`${nameOf(run)} runs`, "good"];
   if (connected === false) [text, style] = ["The connection is lost; trying again", "bad"];
@@ -84,7 +84,7 @@ function draw() {
   const newest = [...runs.values()].pop() ?? null, run = runs.get(chosenRun) ?? newest;
   say(run);
   choices(find("query"), [...runs.values()].map((one) => [one.id, nameOf(one) + (one.ended ? " (ended)" : "")]), run?.id);
-  const model = run ? modelOf(run) : { at: null, part: null, decisions: [], table: null, fleet: fleetPeers, names: new Map(), batches: [] };
+  const model = run ? modelOf(run) : { at: null, part: null, decisions: [], table: null, fleet: newestFleet, names: new Map(), batches: [] };
   choices(find("operator"), [...model.names], model.operator);
   find("scrub").hidden = model.batches.length < 2;
   find("at").max = Math.max(0, model.batches.length - 1);
@@ -110,6 +110,8 @@ function draw() {
     place.replaceChildren(html("h2", { id: `${section.id}-title` }, section.title), ...(section.words ? [html("p", {}, section.words)] : []));
     section.draw(place, model);
     place.querySelectorAll("details").forEach((details, at) => { details.open = opened[at] ?? false; });
+    // What is wider than its place is scrolled with the arrow keys, so it must be reachable.
+    if (place.scrollWidth > place.clientWidth) place.tabIndex = 0; else place.removeAttribute("tabindex");
     place.scrollLeft = scrolled[0];
     if (place.querySelector("ol")) place.querySelector("ol").scrollTop = scrolled[1];
     if (focus >= 0) place.querySelectorAll("button, summary")[focus]?.focus();
@@ -126,7 +128,7 @@ function soon() {
 function listen() {
   const source = new EventSource("events");
   source.addEventListener("hello", (event) => {
-    if (mark !== null && mark !== event.data) runs.clear();
+    if (mark !== null && mark !== event.data) { runs.clear(); newestFleet = null; }
     mark = event.data;
     connected = true;
     soon();

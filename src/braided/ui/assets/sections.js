@@ -88,6 +88,7 @@ function heat(place, model) {
   const label = `Shares of ${workers.length} workers in batches ${model.batches[0].batch} to ${model.batches[model.batches.length - 1].batch}; the largest of the last batch is ${Math.max(0, ...shares[shares.length - 1]).toFixed(2)} of the mean`;
   cells(place, shares.length, workers.length, color, { height: Math.min(320, Math.max(60, workers.length * 18)), label });
   place.append(html("p", {}, `Batch ${model.batches[0].batch} at the left, ${model.batches[model.batches.length - 1].batch} at the right; worker 0 at the top.`));
+  numbers(place, model, workers.map((worker) => `worker ${worker}`), (batch) => workers.map((_, at) => partOf(model, batch)?.workers?.share?.[at]?.toFixed(2) ?? "-"));
 }
 
 function groups(place, model) {
@@ -202,9 +203,50 @@ function flow(model, boxes, arrows, from, to) {
   return outOf && boxes[from].operator ? `${short(sum(last(outOf, "results")) / seconds(model.at))}/s` : "";
 }
 
+// A peer's load, as parts of its jobs in their colours and the rest pale; 1 is all of its cores.
+function meter(peer, jobs, colors) {
+  const width = 220, full = Math.max(1, peer.load, sum(jobs.map((job) => job.load))), unit = width / full;
+  let x = 0;
+  const parts = jobs.map((job) => {
+    const part = svg("rect", { class: `fill ${colors.get(job.name)}`, x, y: 0, width: (job.load ?? 0) * unit, height: 14 }, svg("title", {}, `${job.name}: ${(job.load ?? 0).toFixed(2)}`));
+    x += (job.load ?? 0) * unit;
+    return part;
+  });
+  const rest = svg("rect", { class: "fill pale w7", x, y: 0, width: Math.max(0, peer.load * unit - x), height: 14 }, svg("title", {}, "the rest of its process"));
+  const points = peer.loads.map((load, at) => `${at ? "L" : "M"}${((at + 0.5) * width / peer.loads.length).toFixed(1)} ${(46 - 26 * load / Math.max(1, ...peer.loads)).toFixed(1)}`).join("");
+  return svg("svg", { class: "chart", viewBox: `0 0 ${width} 50`, role: "img", "aria-label": `Load of ${peer.name}: ${peer.load.toFixed(2)}, where 1 is all of its cores; at most ${Math.max(0, ...peer.loads).toFixed(2)} lately` },
+    [svg("rect", { class: "box", x: 0, y: 0, width, height: 14 }), ...parts, rest, svg("path", { class: "mean", d: `M${unit} -3V17` }), svg("path", { class: "line w0", d: points })]);
+}
+
+function peerCard(peer, jobs, colors) {
+  const listed = jobs.map((job) => html("li", {}, [
+    svg("svg", { viewBox: "0 0 11 11", "aria-hidden": "true" }, svg("rect", { class: `fill ${colors.get(job.name)}`, width: 11, height: 11, rx: 3 })),
+    `${job.name}${job.rate === undefined ? "" : `, ${short(job.rate)} rows/s`}${job.busy > 1 ? ", falls behind" : ""}`,
+  ]));
+  return html("div", { class: "peer" }, [
+    html("h3", {}, peer.name), html("p", {}, `${peer.address}, ${Math.round(100 * peer.load)}% of ${peer.cores} ${peer.cores === 1 ? "core" : "cores"}`),
+    meter(peer, jobs, colors), jobs.length ? html("ul", { class: "legend" }, listed) : html("p", {}, "hosts nothing"),
+  ]);
+}
+
 function fleet(place, model) {
-  place.append(table("Peers, what they host, and how loaded they are", ["peer", "load", "components", "moves"],
-    model.fleet.map((peer) => [peer.name ?? "", peer.load === undefined || peer.load === null ? "-" : Number(peer.load).toFixed(2), (peer.components ?? []).join(", "), (peer.moves ?? []).join(", ")])));
+  const { peers, components, happened, error, more } = model.fleet, names = new Set(peers.map((peer) => peer.name));
+  const colors = new Map(components.map((job, at) => [job.name, colorOf(at)]));
+  if (error) place.append(html("p", { class: "wrong", role: "status" }, `The fleet does not answer: ${error}. Below is what it answered last.`));
+  place.append(html("div", { class: "peers" }, peers.map((peer) => peerCard(peer, components.filter((job) => job.peer === peer.name), colors))));
+  if (more) place.append(html("p", {}, `${more} more peers and jobs are not shown.`));
+  if (components.length) {
+    const figure = (value, show) => (value === undefined ? "-" : show(value));
+    place.append(table("Jobs; busy is the time of a batch over its trigger's interval, and above 1 a job falls behind", ["job", "peer", "operator", "epoch", "load", "busy", "rows that wait", "rows/s written", "output"],
+      components.map((job) => [job.name, names.has(job.peer) ? job.peer : job.peer ? `${job.peer}, which does not answer` : "nobody yet", job.operator, job.epoch < 0 ? "-" : job.epoch,
+        figure(job.load, (value) => value.toFixed(2)), figure(job.busy, (value) => value.toFixed(2)), figure(job.backlog, count), figure(job.rate, short), job.output])));
+  }
+  if (happened.length) {
+    place.append(html("h3", {}, "Moves, and what else happened; newest first"));
+    place.append(html("ol", { class: "decisions" }, happened.slice().reverse().map((one) => html("li", {}, [
+      html("time", { datetime: new Date(one.time).toISOString() }, `${moment(1000 * one.time)} UTC `), html("strong", {}, `${one.component} `), `at ${one.peer}: ${one.what}`,
+    ]))));
+  }
 }
 
 const ours = (model) => model.part !== null;
@@ -222,5 +264,5 @@ const SECTIONS = [
   { id: "recall", title: "Recall", words: "The share of the exact result that the budget leaves, estimated.", shown: (model) => ours(model) && model.part.query.recall !== undefined, draw: recalls },
   { id: "matches", title: "Matches", words: "Matches in all, and those that may still become one.", shown: (model) => ours(model) && model.part.query.matches !== undefined, draw: matches },
   { id: "graph", title: "The compiled query", words: "Rows a second of the chosen batch on the arrows.", wide: true, shown: (model) => model.at && model.run.graph, draw: graph },
-  { id: "fleet", title: "Fleet", wide: true, shown: (model) => model.fleet.length, draw: fleet },
+  { id: "fleet", title: "Fleet", words: "Who hosts what. Bars are loads, a job a colour; the dashed line is all of a peer's cores. Lines are the loads of the last minutes.", wide: true, shown: (model) => model.fleet, draw: fleet },
 ];
