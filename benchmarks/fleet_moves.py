@@ -1,118 +1,198 @@
-"""What a planned move of a job costs: the gap in its output, with a rehearsal and without; CPU of idle peers.
+"""What a planned move of a job costs, with a rehearsal and without, with little state and much; what idle peers cost.
 
-    python benchmarks/fleet_moves.py [--moves 4] [--idle 60]
+    python benchmarks/fleet_moves.py rehearsed [--moves 4]      # the gap in the output; `cold` without a rehearsal
+    python benchmarks/fleet_moves.py state [--megabytes 500]    # the gap with a large state, and the time to copy it
+    python benchmarks/fleet_moves.py idle [--seconds 60]        # CPU and messages of four peers without jobs
 
 Peers are processes with a Spark application on one core each. The job is a braided join with a learned lateness and a
 control directory, triggered every half second. A gap is the longest time between two manifests of the output from just
-before the order until five seconds after the move. `cold` are peers that answer without having rehearsed, each with a
-fresh Spark application; `rehearsed` ones have rehearsed for this move alone, in a fresh application the first time.
-Prints one line of JSON.
+before the order until five seconds after the move. Targets are peers with a fresh Spark application; `rehearsed` also
+moves the job back to one that has run it before. Prints one line of JSON.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import itertools
 import json
+import os
+import signal
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from fleet_processes import JOIN, SparkPeers, Streams, longest_gap, rows_of, until
+from fleet_peer import SCRIPT
+from fleet_processes import JOIN, SparkPeers, Streams, commits_of, until
 
 from braided.peers.client import Fleet
+
+NOTE = 1000  # bytes a row
+ROWS = 10_000  # a file of a large state
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--moves", type=int, default=4, help="of each kind (%(default)s)")
+    parser.add_argument("what", choices=("rehearsed", "cold", "state", "idle"))
+    parser.add_argument("--moves", type=int, default=4, help="to a fresh peer (%(default)s)")
     parser.add_argument("--rows", type=int, default=400, help="calls a file, four files a second (%(default)s)")
-    parser.add_argument("--idle", type=float, default=60, help="seconds for which idle peers are watched (%(default)s)")
-    arguments = parser.parse_args()
-    found = {
-        "rehearsed": _gaps(arguments.moves, arguments.rows, is_cold=False),
-        "cold": _gaps(arguments.moves, arguments.rows, is_cold=True),
-        "idle_cores": _idle(arguments.idle),
-    }
-    print(json.dumps(found))
+    parser.add_argument("--megabytes", type=int, default=500, help="of state (%(default)s)")
+    parser.add_argument("--seconds", type=float, default=60, help="for which idle peers are watched (%(default)s)")
+    given = parser.parse_args()
+    if given.what == "idle":
+        found = _idle(given.seconds)
+    elif given.what == "state":
+        found = _state(given.megabytes, given.rows)
+    else:
+        found = _gaps(given.moves, given.rows, is_cold=given.what == "cold")
+    print(json.dumps({"benchmark": f"fleet_moves {given.what}", **found}))
+
+
+@contextlib.contextmanager
+def _running(text: str, root: Path) -> Iterator[tuple[SparkPeers, Fleet]]:
+    """A fleet of one peer, called north, with a job that has committed a batch."""
+    peers = SparkPeers(root)
+    try:
+        peers.start("north")
+        (root / "hits.toml").write_text(text)
+        with peers.fleet() as fleet:
+            fleet.submit(root / "hits.toml")
+            until(lambda: len(commits_of(root / "hits")) > 0, 120, "the first batch")
+            yield peers, fleet
+    finally:
+        peers.close()
 
 
 def _gaps(moves: int, rows: int, *, is_cold: bool) -> dict[str, object]:
-    """Move a job so many times to a peer that was just started; then, unless cold, back and forth."""
-    command = (str(Path(__file__)), "--without-rehearsal") if is_cold else ("-m", "braided.cli", "peer")
-    fresh, warm, orders = [], [], []
+    """Move a job so many times to a peer that was just started; then, unless cold, back again."""
+    command = (SCRIPT, "--without-rehearsal") if is_cold else (SCRIPT,)
+    fresh, warm = [], []
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         root = Path(folder)
-        peers = SparkPeers(root)
         streams = Streams(root, rows)
-        try:
-            peers.start("north")
+        with _running(JOIN.format(root), root) as (peers, fleet):
             streams.start()
-            (root / "hits.toml").write_text(JOIN.format(root))
-            with peers.fleet() as fleet:
-                fleet.submit(root / "hits.toml")
-                until(lambda: rows_of(root / "hits") > 0, 120, "results")
-                at = "north"
-                for number in range(moves):
-                    name = f"peer{number}"
-                    peers.start(name, command)
-                    time.sleep(5)
-                    fresh.append(_move(fleet, root, name, orders))
-                    if number:
+            at = "north"
+            for number in range(moves):
+                name = f"peer{number}"
+                peers.start(name, command)
+                time.sleep(5)
+                fresh.append(_move(fleet, root, name))
+                if is_cold:
+                    if at != "north":
                         peers.kill(at)
                     at = name
-                    if not is_cold:
-                        warm.append(_move(fleet, root, "north", orders))
-                        at = "north"
-                        peers.kill(name)
-        finally:
+                else:
+                    warm.append(_move(fleet, root, "north"))
+                    peers.kill(name)
             streams.end()
-            peers.close()
-    return {"fresh_peer_s": fresh, "warm_peer_s": warm, "median_fresh_s": statistics.median(fresh), "orders_s": orders}
+    return {"fresh": _summary(fresh), "warm": _summary(warm)} if warm else {"fresh": _summary(fresh)}
 
 
-def _move(fleet: Fleet, root: Path, name: str, orders: list[float]) -> float:
+def _summary(moves: list[dict[str, float]]) -> dict[str, object]:
+    return {"median_gap": statistics.median(move["gap"] for move in moves), "moves": moves}
+
+
+def _move(fleet: Fleet, root: Path, name: str, after: float = 5.0) -> dict[str, float]:
+    """Move the job; return the gap, its parts, and the time of the whole order, in seconds."""
     begun = time.time()
     fleet.move("hits", name)
-    orders.append(round(time.time() - begun, 2))
-    time.sleep(5)
-    return round(longest_gap(root / "hits", begun), 2)
+    ordered = time.time() - begun
+    time.sleep(after)
+    commits = commits_of(root / "hits")
+    start = max([at for at in commits if at <= begun], default=begun)
+    last, first = max(
+        itertools.pairwise([start, *(at for at in commits if at > begun)]), key=lambda two: two[1] - two[0]
+    )
+    told = {event.what.split()[0]: time.time() - event.ago for event in fleet.events()}  # the newest of each kind
+    parts = {"to_stop": told["stopped"] - last, "to_start": told["started"] - told["stopped"]}
+    parts["to_commit"] = first - told["started"]
+    return {name: round(value, 2) for name, value in {"gap": first - last, **parts, "order": ordered}.items()}
 
 
-def _idle(seconds: float) -> list[float]:
-    """The cores that each of four idle peers uses: its driver, and its whole process tree."""
+def _state(megabytes: int, rows: int) -> dict[str, object]:
+    """Move a job with a large state to a fresh peer and back; and copy that state."""
+    text = JOIN.replace("10 SECONDS", "10 HOURS").replace("a.id AS alert", "a.id AS alert, c.note")
+    text = text.replace('calls"\n', 'calls"\nmax_files = 4\n')
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        peers = SparkPeers(Path(folder), lease="30 seconds", period="5 seconds")
+        root = Path(folder)
+        streams = Streams(root, rows, phones=1_000_000, note=NOTE)
+        for _ in range(3):  # enough for first results
+            streams.write(ROWS)
+        with _running(text.format(root), root) as (peers, fleet):
+            peers.start("south")
+            for _ in range(megabytes * 1_000_000 // (NOTE * ROWS) - 3):
+                streams.write(ROWS)
+            until(lambda: time.time() - commits_of(root / "hits")[-1] > 10, 300, "all rows")
+            time.sleep(60)  # once a minute Spark adds a snapshot of the state to what has changed since
+            streams.start()
+            time.sleep(5)
+            moves = [_move(fleet, root, name, 20.0) for name in ("south", "north")]
+            streams.end()
+            copied = [_copied(root, megabytes) for _ in range(3)]
+    return {"state_mb": megabytes, "copy_s": round(statistics.median(copied), 2), "moves": moves}
+
+
+def _copied(root: Path, megabytes: int) -> float:
+    """Copy as much as the state has, on the same disk, until it is written; return the seconds."""
+    (root / "bytes").write_bytes(os.urandom(1_000_000) * megabytes)
+    os.sync()
+    begun = time.monotonic()
+    subprocess.run(["dd", f"if={root}/bytes", f"of={root}/copy", "bs=1M", "conv=fsync", "status=none"], check=True)
+    return time.monotonic() - begun
+
+
+def _idle(seconds: float) -> dict[str, object]:
+    """The cores that four idle peers use, their drivers and their whole process trees; and messages a second."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        root = Path(folder)
+        peers = SparkPeers(root, lease="30 seconds", period="5 seconds")
         try:
             for number in range(4):
-                peers.start(f"peer{number}")
-            time.sleep(20)
-            before = [_cpu(process.pid) for process in peers.processes.values()]
+                peers.start(f"peer{number}", (SCRIPT, "--sent", str(root / f"peer{number}.sent")))
+            time.sleep(30)
+            sent, before, begun = _sent(peers), _cpu(peers), time.monotonic()
             time.sleep(seconds)
-            after = [_cpu(process.pid) for process in peers.processes.values()]
+            elapsed = time.monotonic() - begun
+            after, more = _cpu(peers), _sent(peers)
         finally:
             peers.close()
-    pairs = zip(before, after, strict=True)
-    return [tuple(round((b - a) / seconds, 4) for a, b in zip(x, y, strict=True)) for x, y in pairs]  # type: ignore[misc]
+    drivers, trees = ((b - a) / elapsed for a, b in zip(before, after, strict=True))
+    return {
+        "cores_of_drivers": round(drivers, 4),
+        "cores_in_all": round(trees, 4),
+        "messages_a_second": round((more - sent) / elapsed, 2),
+    }
 
 
-def _cpu(pid: int) -> tuple[float, float]:
-    driver = psutil.Process(pid)
-    own = sum(driver.cpu_times()[:2])
-    return own, own + sum(sum(child.cpu_times()[:2]) for child in driver.children(recursive=True))
+def _cpu(peers: SparkPeers) -> tuple[float, float]:
+    """CPU seconds of all drivers, and of their process trees."""
+    own = whole = 0.0
+    for process in peers.processes.values():
+        driver = psutil.Process(process.pid)
+        own += sum(driver.cpu_times()[:2])
+        whole += sum(sum(child.cpu_times()[:2]) for child in (driver, *driver.children(recursive=True)))
+    return own, whole
+
+
+def _sent(peers: SparkPeers) -> int:
+    """The messages that all peers have sent."""
+    files = {peers.root / f"{name}.sent": process for name, process in peers.processes.items()}
+    for file, process in files.items():
+        file.unlink(missing_ok=True)
+        process.send_signal(signal.SIGUSR1)
+    for file in files:
+        until(file.exists, 10, f"{file.name}")
+    return sum(int(file.read_text()) for file in files)
 
 
 if __name__ == "__main__":
-    if "--without-rehearsal" in sys.argv:
-        import braided.fleet.host
-        from braided.cli import main as command_line
-
-        braided.fleet.host.rehearse = lambda *arguments: None
-        sys.argv.remove("--without-rehearsal")
-        sys.exit(command_line(["peer", *sys.argv[1:]]))
     main()

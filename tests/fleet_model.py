@@ -25,7 +25,7 @@ from braided.peers.virtual import VirtualMachine, VirtualNetwork
 from braided.routing.files import LocalFiles
 
 RATE = 7.0  # numbers a second
-SETTINGS = Settings(period=2.0, ttl=15.0, span=6.0, rehearsal=4.0, evaluations=2000)
+SETTINGS = Settings(period=2.0, ttl=15.0, span=6.0, rehearsal=12.0, start=4.0, evaluations=2000)
 
 
 class ModelHost:
@@ -41,6 +41,7 @@ class ModelHost:
         self.offered: tuple[str, ...] = ("sum.*",)
         self.rehearsed: list[str] = []
         self.refuses = False
+        self.rehearsal: tuple[float, float] = (0.1, 1.6)
         self.part = 0.3
         self._running: dict[str, _Component] = {}
 
@@ -56,7 +57,7 @@ class ModelHost:
 
     async def rehearse(self, job: Job) -> None:
         with Checkpoints(job.checkpoint).rehearsal():
-            await self.machine.sleep(self.machine.random.uniform(0.1, 1.0))
+            await self.machine.sleep(self.machine.random.uniform(*self.rehearsal))
         if self.refuses:
             raise PeerError("no room")
         self.rehearsed.append(job.name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import shutil
 import signal
@@ -74,35 +73,45 @@ def until(condition: Callable[[], bool], seconds: float, what: str) -> None:
 
 
 class Streams(threading.Thread):
-    """Calls and alerts, up to two seconds out of order, four files a second each until it is ended."""
+    """Calls and alerts, up to two seconds out of order, four files a second each until it is ended.
 
-    def __init__(self, root: Path, rows: int) -> None:
+    phones : of how many one in ten alerts is. note : bytes of one more column of calls, if there is one.
+    """
+
+    def __init__(self, root: Path, rows: int, *, phones: int = 500, note: int = 0) -> None:
         super().__init__(daemon=True)
         self._root, self._rows = root, rows
+        self._phones, self._note = phones, note
         self._random = np.random.default_rng(3)
         self._ended = threading.Event()
         self.number = 0
-        self._write(rows)
+        self.write(rows)
 
     def run(self) -> None:
         while not self._ended.wait(0.25):
-            self._write(self._rows)
+            self.write(self._rows)
 
     def end(self, last: int = 1800) -> None:
         """End; the last row is so many seconds later than the others, and closes their windows."""
         self._ended.set()
-        self.join()
-        self._write(1, ahead=last)
+        if self.is_alive():
+            self.join()
+        self.write(1, ahead=last)
 
-    def _write(self, rows: int, ahead: int = 0) -> None:
+    def write(self, rows: int, ahead: int = 0) -> None:
+        """Write a file of calls, and one with a tenth as many alerts."""
         now = time.time_ns() // 1000 + ahead * SECOND
         for name in ("calls", "alerts"):
             count = rows if name == "calls" else max(1, rows // 10)
             table = pa.table({
-                "phone": self._random.integers(0, 500, count),
+                "phone": self._random.integers(0, self._phones, count),
                 "ts": pa.array(now - self._random.integers(0, 2 * SECOND, count), UTC),
                 "id": np.arange(count) + self.number * self._rows,
             })  # fmt: skip
+            if self._note and name == "calls":
+                letters = self._random.integers(33, 127, count * self._note, dtype=np.uint8).tobytes().decode()
+                notes = [letters[at : at + self._note] for at in range(0, len(letters), self._note)]
+                table = table.append_column("note", pa.array(notes))
             write_batch(self._root / name, self.number, table)
         self.number += 1
 
@@ -110,24 +119,41 @@ class Streams(threading.Thread):
 class SparkPeers:
     """Peers as processes, one core each where `taskset` can do that."""
 
-    def __init__(self, root: Path, *, lease: str = "12 seconds", period: str = "2 seconds") -> None:
+    def __init__(
+        self,
+        root: Path,
+        *,
+        lease: str = "12 seconds",
+        period: str = "2 seconds",
+        command: tuple[str, ...] = ("-m", "braided.cli", "peer"),
+    ) -> None:
         self.root = root
+        self._command = command
         self.token = root / "token"
         self.processes: dict[str, subprocess.Popen[str]] = {}
         self.addresses: dict[str, str] = {}
+        self._cores: dict[str, int] = {}
         self._times = ["--lease", lease, "--period", period]
 
-    def start(self, name: str, command: tuple[str, ...] = ("-m", "braided.cli", "peer")) -> None:
+    def start(self, name: str, command: tuple[str, ...] | None = None) -> None:
         """Start a peer, which joins by one that is there."""
-        line = [sys.executable, *command, "--name", name, "--listen", "127.0.0.1:0", "--token-file", str(self.token)]
+        line = [
+            sys.executable,
+            *(command or self._command),
+            "--name",
+            name,
+            "--listen",
+            "127.0.0.1:0",
+            "--token-file",
+            str(self.token),
+        ]
         line += ["--storage", str(self.root / "storage"), "--allow", "fleet_steps", *self._times]
         for other, process in self.processes.items():
             if other != name and process.poll() is None:
                 line += ["--join", self.addresses[other]]
                 break
         if shutil.which("taskset"):
-            cores = sorted(os.sched_getaffinity(0))
-            line = ["taskset", "-c", str(cores[sum(map(ord, name)) % len(cores)]), *line]
+            line = ["taskset", "-c", str(self._core(name)), *line]
         (self.root / "tmp").mkdir(exist_ok=True)
         environment = {
             **os.environ,
@@ -145,6 +171,13 @@ class SparkPeers:
             if "Ctrl-C" in said:
                 return
         raise AssertionError(f"{name} did not start")
+
+    def _core(self, name: str) -> int:
+        """The core that fewest peers have."""
+        running = [other for other, process in self.processes.items() if other != name and process.poll() is None]
+        taken = [self._cores[other] for other in running]
+        self._cores[name] = min(sorted(os.sched_getaffinity(0)), key=taken.count)
+        return self._cores[name]
 
     def fleet(self, *, but: str = "") -> Fleet:
         """A user's connection, to a peer that runs."""
@@ -184,13 +217,11 @@ def rows_of(topic: Path) -> int:
         return 0
 
 
-def longest_gap(topic: Path, begun: float) -> float:
-    """The longest time between two batches of a topic since a moment, by the times of their manifests."""
-    found = [
-        (topic / "_manifests" / f"{entry.slot:012d}.json").stat().st_mtime
-        for entry in Topic(str(topic)).manifests()
-        if entry.kind == "batch"
-    ]
-    before = max([at for at in found if at <= begun], default=begun)
-    times = [before, *(at for at in found if at > begun)]
-    return max(b - a for a, b in itertools.pairwise(times))
+def commits_of(topic: Path) -> list[float]:
+    """When the batches of a topic were committed, by the times of their manifests."""
+    try:
+        entries = list(Topic(str(topic)).manifests())
+    except BraidedError:
+        return []
+    batches = [entry.slot for entry in entries if entry.kind == "batch"]
+    return [(topic / "_manifests" / f"{slot:012d}.json").stat().st_mtime for slot in batches]

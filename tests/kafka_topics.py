@@ -62,6 +62,18 @@ class Topics:
         left = producer.flush(60)
         assert left == 0, f"{left} records were not delivered"
 
+    def count(self, topic: str) -> int:
+        """Return how many messages a topic has got by now."""
+        from confluent_kafka import Consumer, TopicPartition
+
+        consumer = Consumer({**self._settings, "group.id": "tests"})
+        try:
+            known = consumer.list_topics(topic, timeout=30).topics[topic].partitions
+            ends = [consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=30)[1] for number in known]
+            return sum(ends)
+        finally:
+            consumer.close()
+
     def read(self, topic: str) -> list[Any]:
         """Return all that a topic has by now: messages of the client."""
         from confluent_kafka import Consumer, TopicPartition

@@ -19,7 +19,7 @@ from braided.peers.machine import RealMachine
 from braided.peers.peer import Peer, Settings
 from braided.peers.transport import Transport
 
-SETTINGS = Settings(period=0.3, ttl=4.0, span=2.0, rehearsal=5.0)
+SETTINGS = Settings(period=0.3, ttl=4.0, span=2.0, rehearsal=10.0, start=5.0)
 RATE = 200
 
 

@@ -53,9 +53,9 @@ def _fault(peers: SparkPeers, job: str, fault: str, which: str) -> None:
         stopped = peers.targets(name, which)
         for process in stopped:
             process.send_signal(signal.SIGSTOP)
-    until(lambda: _holder(peers.root, job)[1] > epoch, 240, f"another owner after {fault} of {which}")
+    until(lambda: _holder(peers.root, job)[1] > epoch, 600, f"another owner after {fault} of {which}")
     before = rows_of(peers.root / job)
-    until(lambda: rows_of(peers.root / job) > before, 240, f"results after {fault} of {which}")
+    until(lambda: rows_of(peers.root / job) > before, 600, f"results after {fault} of {which}")
     for process in stopped:
         process.send_signal(signal.SIGCONT)
     if fault == "kill":
@@ -85,7 +85,7 @@ def test_jobs_lose_and_double_nothing_while_they_move_and_peers_die(peers: Spark
         with peers.fleet() as fleet:
             fleet.submit(root / f"{name}.toml")
     for name in ("hits", "counts"):
-        until(lambda: rows_of(root / name) > 0, 300, f"results of {name}")  # noqa: B023
+        until(lambda: rows_of(root / name) > 0, 600, f"results of {name}")  # noqa: B023
     jobs, done, turn = itertools.cycle(("hits", "counts")), 0, 0
     kinds, refusals = itertools.cycle(FAULTS), list[str]()
     while done < moves:
@@ -105,8 +105,8 @@ def test_jobs_lose_and_double_nothing_while_they_move_and_peers_die(peers: Spark
         f"""SELECT epoch_us(time_bucket(INTERVAL 5 SECOND, ts)) AS start, count(*) FROM '{root}/calls/*.parquet'
             GROUP BY start ORDER BY start"""
     ).fetchall()[:-1]
-    until(lambda: rows_of(root / "hits") >= len(wanted), 300, "all pairs")
-    until(lambda: rows_of(root / "counts") >= len(counted), 300, "all windows")
+    until(lambda: rows_of(root / "hits") >= len(wanted), 600, "all pairs")
+    until(lambda: rows_of(root / "counts") >= len(counted), 600, "all windows")
     hits = duckdb.sql(f"SELECT phone, id, alert FROM read_parquet({Topic(str(root / 'hits')).files()!r})").fetchall()
     windows = duckdb.sql(
         f"SELECT epoch_us(start), count FROM read_parquet({Topic(str(root / 'counts')).files()!r}) ORDER BY 1"

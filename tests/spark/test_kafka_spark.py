@@ -81,6 +81,15 @@ def test_repeats_are_dropped_and_records_numbered_alike(spark: SparkSession, tmp
     assert labelled[0] == labelled[1], "the numbers depend on the order of rows"
     assert {label for label, *_ in labelled[0]} == {f"q/12/0/{number}".encode() for number in range(20)}
     assert all(label == key for label, _, key in labelled[0])
+    spread = [
+        kafka.numbered(
+            kafka.settled(spark.createDataFrame(rows, "key binary, value binary").repartition(parts)), "q", 12
+        )
+        for parts in (1, 3)
+    ]
+    assert len({str(sorted((row.headers[0].value, row.value) for row in frame.collect())) for frame in spread}) == 1, (
+        "the numbers depend on the tasks that read"
+    )
 
 
 def test_what_cannot_be_is_refused_with_what_to_do(

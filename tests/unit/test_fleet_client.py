@@ -30,7 +30,7 @@ from braided.peers.identity import Identity, Token, new_token
 from braided.peers.transport import Transport
 from braided.ui.events import check_event
 
-SETTINGS = Settings(period=0.3, ttl=4.0, span=3.0, rehearsal=5.0)
+SETTINGS = Settings(period=0.3, ttl=4.0, span=3.0, rehearsal=10.0, start=5.0)
 JOB = """
 name = "one"
 operator = "sum.numbers"

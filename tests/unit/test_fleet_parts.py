@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from braided.cli.peer import read_setting
 from braided.errors import JobError, PeerError
 from braided.fleet import meter
 from braided.fleet.component import Progress
@@ -192,6 +193,13 @@ def test_a_checkpoint_of_a_query_outside_of_a_fleet_is_refused(tmp_path: Path) -
     (tmp_path / "metadata").write_text("{}")
     with pytest.raises(PeerError, match="is that of a query that ran outside of a fleet; give a new one"):
         Checkpoints(str(tmp_path))
+
+
+def test_a_setting_of_spark_has_a_name_and_a_value() -> None:
+    assert read_setting("spark.jars=/a.jar,/b=c.jar") == ("spark.jars", "/a.jar,/b=c.jar")
+    for text in ("spark.jars", "jars=/a.jar"):
+        with pytest.raises(PeerError, match=f"conf='{text}': write a setting of Spark's and its value"):
+            read_setting(text)
 
 
 def test_the_gate_does_not_wait_for_ever() -> None:

@@ -163,6 +163,7 @@ def test_a_planned_move_takes_few_messages_and_the_target_has_rehearsed(root: Pa
     async def work(fleet: ModelFleet) -> None:
         target = _other(fleet)
         decider = next(name for name in fleet.peers if name not in (target, *fleet.holders("one")))
+        fleet.hosts[target].rehearsal = (0.1, 0.5)
         fleet.network.watch = watch
         assert await fleet.peers[decider].move("one", contact(target))
         fleet.network.watch = None
@@ -198,6 +199,45 @@ def test_a_target_that_cannot_leaves_the_component_where_it_is(root: Path) -> No
         assert fleet.holders("one") == [source]
         assert f"not moved to {target}: not ready: no room" in _told(fleet, source)
         assert not await fleet.peers[source].move("one", contact(source))
+
+    _with_fleet(root, work)
+
+
+def test_a_slow_rehearsal_is_waited_for_and_messages_of_it_may_be_lost(root: Path) -> None:
+    kinds: list[str] = []
+
+    def watch(sender: Contact, to: Contact, frame: bytes) -> bool:
+        kinds.append(json.loads(frame)["kind"])
+        return kinds.count(kinds[-1]) != {"MigrationRequest": 3, "MigrationReply": 5}.get(kinds[-1])
+
+    async def work(fleet: ModelFleet) -> None:
+        (source,) = fleet.holders("one")
+        target = _other(fleet)
+        slow = 0.8 * fleet.settings.rehearsal
+        assert slow > 2 * fleet.settings.start
+        fleet.hosts[target].rehearsal = (slow, slow)
+        fleet.network.watch = watch
+        assert await fleet.peers[source].move("one", contact(target))
+        fleet.network.watch = None
+        assert fleet.hosts[target].rehearsed == ["one"]
+        assert any(what.startswith("rehearsed, ") for what in _told(fleet, target))
+
+    _with_fleet(root, work)
+    assert kinds.count("MigrationRequest") > 4
+
+
+def test_a_target_that_dies_while_it_rehearses_is_not_waited_for(root: Path) -> None:
+    async def work(fleet: ModelFleet) -> None:
+        (source,) = fleet.holders("one")
+        target = _other(fleet)
+        fleet.hosts[target].rehearsal = (100.0, 100.0)
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        loop.call_later(2.5, fleet.kill, target)
+        assert not await fleet.peers[source].move("one", contact(target))
+        assert loop.time() - begun < fleet.settings.rehearsal
+        assert fleet.holders("one") == [source]
+        assert f"not moved to {target}: no reply to the request" in _told(fleet, source)
 
     _with_fleet(root, work)
 

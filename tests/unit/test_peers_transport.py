@@ -240,7 +240,7 @@ def test_peers_over_tls_find_each_other_run_a_component_and_move_it(tmp_path: Pa
 
     async def live() -> None:
         started = asyncio.get_running_loop().time()
-        quick = Settings(period=0.2, ttl=5.0, span=4.0, rehearsal=5.0)
+        quick = Settings(period=0.2, ttl=5.0, span=4.0, rehearsal=10.0, start=5.0)
         peers: dict[str, Peer] = {}
         nodes = []
         for name in ("north", "south", "west"):

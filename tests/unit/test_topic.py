@@ -80,6 +80,23 @@ def test_a_batch_without_rows_leaves_no_entry(topic: Topic) -> None:
     assert [entry.kind for entry in topic.manifests()] == ["claim", "batch"]
 
 
+def test_a_batch_that_is_written_elsewhere_is_announced_by_one_writer(topic: Topic) -> None:
+    former = topic.claim("q", epoch=0)
+    former.announce(0, "o")
+    former.announce(0, "o")
+    with pytest.raises(TopicError, match="batch 0 was committed over other input"):
+        former.announce(0, "other")
+    writer = topic.claim("q", epoch=1)
+    writer.announce(0, "o")  # runs again over the same plan
+    with pytest.raises(TopicError, match="another writer, of epoch 1, has taken the topic"):
+        former.announce(1, "a plan of its own")
+    writer.announce(1, "o")
+    assert [(entry.kind, entry.batch) for entry in topic.manifests()] == [
+        ("claim", -1), ("batch", 0), ("claim", -1), ("batch", 1),
+    ]  # fmt: skip
+    assert topic.files() == []
+
+
 def test_the_commit_of_a_former_writer_fails(topic: Topic) -> None:
     former = topic.claim("q")
     _commit(former, 0, [1])

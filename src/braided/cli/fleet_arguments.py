@@ -54,6 +54,9 @@ def _add_peer(commands: Any) -> None:
     add_token_file(peer)
     peer.add_argument("--allow", action="append", default=[], metavar="MODULE", help="whose functions steps may call")
     peer.add_argument("--offers", action="append", metavar="NAME", help="operators that it runs, as 'join.*' (all)")
+    peer.add_argument(
+        "--conf", action="append", default=[], metavar="NAME=VALUE", help="of Spark, as 'spark.jars=/opt/kafka.jar'"
+    )
     peer.add_argument("--lease", default="30 seconds", metavar="T", help="after which a dead peer is replaced")
     peer.add_argument("--period", default="5 seconds", metavar="T", help="between two measurements of the load")
     peer.add_argument("--beyond-loopback", action="store_true", help="listen where other machines can reach it")

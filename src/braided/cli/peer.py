@@ -82,13 +82,28 @@ def _live(arguments: argparse.Namespace, token: Token, settings: Settings, folde
 
     if arguments.cores < 1:
         raise PeerError(f"cores={arguments.cores}: write 1 or more")
+    settings_of_spark = dict(map(read_setting, arguments.conf))
     with waiting("starting Spark", screen):
-        spark = peer_session(arguments.name, cores=arguments.cores, memory=arguments.memory, scratch=folder / "scratch")
+        spark = peer_session(
+            arguments.name,
+            cores=arguments.cores,
+            memory=arguments.memory,
+            scratch=folder / "scratch",
+            settings=settings_of_spark,
+        )
     try:
         return asyncio.run(run_peer(spark, options, ready))
     finally:
         with contextlib.suppress(Exception):  # Spark may be gone
             spark.stop()
+
+
+def read_setting(text: str) -> tuple[str, str]:
+    """Return the name and the value of a setting of Spark's."""
+    name, is_set, value = text.partition("=")
+    if not is_set or not name.startswith("spark."):
+        raise PeerError(f"conf={text!r}: write a setting of Spark's and its value, as spark.jars=/opt/kafka.jar")
+    return name, value
 
 
 def _token(arguments: argparse.Namespace) -> Token:

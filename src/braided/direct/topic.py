@@ -392,6 +392,25 @@ class TopicWriter:
             return False
         if not files:
             return False
+        before = self._last
+        self._add(batch, offsets, files)
+        self.topic.sweep(batch, files)
+        if before is not None:  # an attempt that lost (speculation) may have gone on writing after its batch was done
+            self.topic.sweep(before.batch, before.files)
+        return True
+
+    def announce(self, batch: int, offsets: str) -> None:
+        """Add a batch without files to the log, before it is written to somewhere else that has no such fence.
+
+        Whoever claims the topic later finds the plan of this batch, and writes the same; before that, nobody else can
+        announce one. A batch that is there already must cover the same input.
+        """
+        if self._last is not None and batch <= self._last.batch:
+            self._check_again(batch, offsets)
+        else:
+            self._add(batch, offsets, ())
+
+    def _add(self, batch: int, offsets: str, files: Sequence[DataFile]) -> None:
         entry = Manifest(self._next, "batch", self._claim.epoch, self._claim.owner, batch, offsets, tuple(files))
         if not self._files.create(_name(self._next), to_bytes(entry)):
             other = self.topic.manifest(self._next)
@@ -400,13 +419,9 @@ class TopicWriter:
                     f"{self.topic.location}: another writer, of epoch {other.epoch}, has taken the topic from this one "
                     f"of epoch {self._claim.epoch}; batch {batch} was not committed here"
                 )
-        before, self._last = self._last, entry
+        self._last = entry
         self._next += 1
         self.topic._mark_slot(_HEAD, self._next)
-        self.topic.sweep(batch, files)
-        if before is not None:  # an attempt that lost (speculation) may have gone on writing after its batch was done
-            self.topic.sweep(before.batch, before.files)
-        return True
 
     def _check_again(self, batch: int, offsets: str) -> None:
         assert self._last is not None

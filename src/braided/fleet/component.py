@@ -10,19 +10,21 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from braided.direct.topic import Topic, is_topic, plan_digest
+from braided.direct.topic import Topic, TopicWriter, create_topic, is_topic, plan_digest
 from braided.durations import parse_duration
 from braided.errors import PeerError
 from braided.fleet.gate import Gate
 from braided.fleet.setting import Setting, why_ended
-from braided.jobs.job import TOPIC
+from braided.jobs.job import KAFKA, TOPIC
 from braided.peers.checkpoints import Checkpoints, position_of
 from braided.peers.host import Job
 from braided.peers.leases import Position
 from braided.spark.jobs import build_job, write_sink
-from braided.spark.sink import make_topic, run_files, start_files
+from braided.spark.kafka import WriteRecords, sequenced
+from braided.spark.sink import make_topic, run_files, start_files, start_query
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -33,6 +35,8 @@ BATCH = 60.0
 _NOTED = 10.0
 _CLEANED_EVERY = 20  # batches
 _COUNTED = 1000  # manifests that wait
+_FENCE = "fence"
+_ANNOUNCED = 100  # batches that a fence keeps
 
 
 @dataclass(frozen=True)
@@ -58,12 +62,15 @@ class Component:
         self._gate = Gate()
         self._checkpoints = Checkpoints(component.checkpoint)
         self._query: StreamingQuery | None = None
+        self._writer: TopicWriter | None = None
+        """What was claimed for this epoch: its topic, or the fence of a sink that has none."""
 
     def start(self, expected: Position | None) -> None:
         """Go on from where the epoch before was; `PeerError` if that is not where it is expected to be."""
         name = self.component.name
-        if self.component.outputs:
-            self._writer = self._topic(self.component.outputs[0]).claim(name, epoch=self.epoch)
+        log = self._log()
+        if log is not None:
+            self._writer = log.claim(name, epoch=self.epoch)
         self._folder = self._checkpoints.open(self.epoch)
         position = position_of(self._folder)
         if expected is not None and position != expected:
@@ -73,17 +80,27 @@ class Component:
         frame = build_job(self._session, self._job, reader=name)
         if self.is_stopping:
             raise PeerError(f"component={name!r}: was lost while it started")
+        self._query = self._started_query(frame)
+
+    def _started_query(self, frame: DataFrame) -> StreamingQuery:
+        checkpoint, trigger, name = str(self._folder), self._job.trigger, self.component.name
         if self.component.outputs:
-            self._query = start_files(
-                frame,
-                self._writer.topic.data,
-                self._commit,
-                checkpoint=str(self._folder),
-                trigger=self._job.trigger,
-                name=name,
-            )
-        else:
-            self._query = write_sink(frame, self._job, self._job.trigger)
+            data = self._claimed().topic.data
+            return start_files(frame, data, self._commit, checkpoint=checkpoint, trigger=trigger, name=name)
+        if self._writer is None:
+            return write_sink(frame, self._job, trigger)
+        records = sequenced(frame)
+        if records is None:
+            raise PeerError(f"sink: gets the columns {', '.join(frame.columns)}; give Kafka's a value, and maybe a key")
+        writer = records.writeStream.outputMode(self._job.sink.mode).foreachBatch(self._send)
+        return start_query(writer, checkpoint, trigger, name)
+
+    def _log(self) -> Topic | None:
+        """Return the log that fences former owners off: the output's own, or for Kafka one beside the checkpoint."""
+        job = self._setting.job(self.component, Path(self.component.checkpoint))
+        if job.sink.format == KAFKA:
+            return create_topic(f"{self.component.checkpoint}/{_FENCE}", "{}")
+        return self._topic(self.component.outputs[0]) if self.component.outputs else None
 
     def _topic(self, path: str) -> Topic:
         if is_topic(path):
@@ -95,17 +112,32 @@ class Component:
     def _commit(self, files: DataFrame, batch: int) -> None:
         """Run a batch, and add what it has written to the topic, as the owner of an epoch."""
         with self._gate.batch(batch):
-            offsets = plan_digest((self._folder / "offsets" / str(batch)).read_text())
             written = run_files(files)
-            if self._writer.commit(batch, offsets, written):
+            if self._claimed().commit(batch, self._plan(batch), written):
                 self.rows += sum(file.rows for file in written)
         if batch % _CLEANED_EVERY == 0:
             self._checkpoints.clean(self.epoch)
 
+    def _send(self, records: DataFrame, batch: int) -> None:
+        """Announce a batch, as the owner of an epoch, and write it; one that is written again has the same sequence."""
+        with self._gate.batch(batch):
+            self._claimed().announce(batch, self._plan(batch))
+            WriteRecords(self._job.sink.options)(records, batch)
+        if batch % _CLEANED_EVERY == 0:
+            self._checkpoints.clean(self.epoch)
+            self._claimed().topic.retain(_ANNOUNCED)
+
+    def _plan(self, batch: int) -> str:
+        return plan_digest((self._folder / "offsets" / str(batch)).read_text())
+
+    def _claimed(self) -> TopicWriter:
+        assert self._writer is not None
+        return self._writer
+
     def stop(self) -> Position:
         """Stop between two batches and return how far it has come."""
         query = self._started()
-        if self.component.outputs:
+        if self._writer is not None:
             self._gate.close(BATCH)
             self._wait_for(lambda: self._gate.last is None or self._is_noted(self._gate.last), _NOTED)
         else:

@@ -27,7 +27,7 @@ from braided.fleet.setting import Setting, first_line
 from braided.peers.host import Job
 from braided.peers.leases import SPAN, Position
 from braided.peers.loads import PERIOD, Measured
-from braided.peers.migration import REHEARSAL
+from braided.peers.migration import REHEARSAL, START
 from braided.peers.names import check_pattern
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class SparkHost:
     cores : what the peer was given; its load is the CPU of its process tree over them.
     modules : Python modules that steps may come from.
     offers : operators that it runs, by name or pattern.
-    rehearsal : seconds for one, and for a start.
+    rehearsal, starting : seconds for a rehearsal, and for a start.
     silence : seconds without an answer of the JVM after which its components are given up.
     """
 
@@ -59,6 +59,7 @@ class SparkHost:
         environment: Mapping[str, str] = os.environ,
         period: float = PERIOD,
         rehearsal: float = REHEARSAL,
+        starting: float = START,
         silence: float = SPAN / 2,
     ) -> None:
         self.cores = cores
@@ -71,6 +72,7 @@ class SparkHost:
         self._threads = ThreadPoolExecutor(_THREADS, "braided-spark")
         self._running: dict[str, Component] = {}
         self._rehearsal = rehearsal
+        self._starting = starting
         self._silence = silence
         self._meter = Meter(cores, period)
         self._answered = time.monotonic()
@@ -94,7 +96,7 @@ class SparkHost:
         """See `Host`."""
         component = Component(self._setting, job, epoch)
         try:
-            await self._call(lambda: component.start(expected), self._rehearsal, "to start")
+            await self._call(lambda: component.start(expected), self._starting, "to start")
         except BraidedError:
             self._end(component)
             raise

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _PATIENCE = 10.0
 _PART = 0.9
-"""The part of the time for a rehearsal that it may take here: whoever waits for it shall hear why it failed."""
+"""The part of the time for a rehearsal or a start that it may take here: who waits for it shall hear why it failed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,6 +104,7 @@ def _host(spark: SparkSession, options: PeerOptions) -> SparkHost:
         offers=options.offers,
         period=settings.period,
         rehearsal=_PART * settings.rehearsal,
+        starting=_PART * settings.start,
         silence=settings.span / 2,
     )
 

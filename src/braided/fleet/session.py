@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from braided.spark.conf import FAST_START, SPARK_CONF, quick_checkpoints
@@ -14,12 +16,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def peer_session(name: str, *, cores: int, memory: str, scratch: Path) -> SparkSession:
-    """Start the Spark application of a peer; its own files are below `scratch`."""
+def peer_session(
+    name: str, *, cores: int, memory: str, scratch: Path, settings: Mapping[str, str] = MappingProxyType({})
+) -> SparkSession:
+    """Start the Spark application of a peer; its own files are below `scratch`. `settings` go over those it has."""
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    settings = {
+    own = {
         **SPARK_CONF,
         **FAST_START,
         "spark.driver.memory": memory,
@@ -35,6 +39,6 @@ def peer_session(name: str, *, cores: int, memory: str, scratch: Path) -> SparkS
     }
     builder = SparkSession.builder.master(f"local[{cores}]").appName(f"braided peer {name}")
     on_interrupt = signal.getsignal(signal.SIGINT)
-    session = builder.config(map=settings).getOrCreate()
+    session = builder.config(map={**own, **settings}).getOrCreate()
     signal.signal(signal.SIGINT, on_interrupt)  # PySpark's own handler raises in the midst of a call to the JVM
     return session

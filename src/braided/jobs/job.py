@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 TOPIC = "topic"
+KAFKA = "kafka"
 NOW = "available now"
 
 

@@ -20,7 +20,7 @@ from braided.peers.definition import component_of
 from braided.peers.identity import Identity, Token
 from braided.peers.machine import RealMachine
 from braided.peers.messages import Contact, Done, Message, Request
-from braided.peers.migration import REHEARSAL
+from braided.peers.migration import REHEARSAL, START
 from braided.peers.requests import (
     PAGE,
     ComponentRow,
@@ -43,7 +43,7 @@ from braided.peers.requests import (
 from braided.peers.transport import Transport
 
 _SOON = 20.0
-_LONG = 6 * REHEARSAL
+_LONG = REHEARSAL + 6 * START
 T = TypeVar("T")
 M = TypeVar("M", bound=Message)
 

@@ -11,6 +11,7 @@ from braided.peers.guardian import Revive
 from braided.peers.holding import Holding
 from braided.peers.host import Job
 from braided.peers.messages import Contact, Done
+from braided.peers.migration import START
 from braided.peers.survey import Survey
 
 
@@ -18,13 +19,15 @@ class Launcher:
     """Part of every peer: composes applications for whoever asks it.
 
     root : where topics and checkpoints of new components are, on storage that all peers reach.
+    patience : seconds that a peer may take to start one: what reads its topic is started after it.
     """
 
-    def __init__(self, agent: Agent, holding: Holding, survey: Survey, root: str) -> None:
+    def __init__(self, agent: Agent, holding: Holding, survey: Survey, root: str, *, patience: float = START) -> None:
         self._agent = agent
         self._holding = holding
         self._survey = survey
         self._root = root.rstrip("/")
+        self._patience = patience
 
     async def compose(self, application: Application) -> Composition:
         """Return where an application would run, and why not if it cannot: a dry run."""
@@ -44,7 +47,7 @@ class Launcher:
         for job, one in zip(jobs, placed, strict=True):
             # Its guardian may see it first, and give it to another: as good, if not as near.
             await self._agent.machine.blocking(lambda: self._holding.jobs.add(job))  # noqa: B023
-            reply = await self._agent.ask(contacts[one.node], Revive(job.name, -1), self._holding.span)
+            reply = await self._agent.ask(contacts[one.node], Revive(job.name, -1), self._patience)
             if reply != Done():
                 self._holding.note(job.name, f"peer {contacts[one.node].name} did not take it: {reply}")
         return jobs

@@ -30,9 +30,12 @@ from braided.peers.leases import Position
 from braided.peers.messages import Contact, Done, Message, expect, message
 from braided.peers.watch import Move
 
-REHEARSAL = 120.0
-"""Seconds that a target may take to rehearse, and to start: a Spark application that is cold on a busy machine."""
-_ATTEMPTS = 2  # of an update whose reply does not come
+REHEARSAL = 600.0
+"""Seconds that a target may take to rehearse. The source runs on meanwhile, so a slow one costs nothing."""
+START = 120.0
+"""Seconds that a target may take to start: nobody runs the component meanwhile."""
+_ATTEMPTS = 2  # of a request or an update whose reply does not come
+_ASKED = 4  # times within START a target is asked how far it is
 
 
 @message
@@ -57,10 +60,11 @@ class MigrationRequest(Message):
 @message
 @dataclass(frozen=True)
 class MigrationReply(Message):
-    """Phase 3: the target has rehearsed and is ready; or why it is not."""
+    """Phase 3: the target has rehearsed and is ready; or why it is not, and whether it is still at it."""
 
     ok: bool
     reason: str = ""
+    is_under_way: bool = False
 
 
 @message
@@ -95,15 +99,18 @@ class MigrationEnd(Message):
 class Migrator:
     """Both sides of a migration, and the side of who decided it. A peer takes part in one at a time.
 
-    patience : seconds to wait for a target to rehearse, and to start.
+    rehearsal, start : seconds that a target may take for either.
     """
 
-    def __init__(self, agent: Agent, holding: Holding, *, patience: float = REHEARSAL) -> None:
+    def __init__(self, agent: Agent, holding: Holding, *, rehearsal: float = REHEARSAL, start: float = START) -> None:
         self._agent = agent
         self._holding = holding
-        self._patience = patience
+        self._rehearsal = rehearsal
+        self._start = start
+        self._asked = start / _ASKED
         self.under_way: str | None = None
         """The component whose migration this peer takes part in."""
+        self._rehearsing: dict[tuple[str, str, int], asyncio.Future[MigrationReply]] = {}
         self._ready: dict[str, tuple[str, int, Job]] = {}
         self._starting: dict[str, asyncio.Future[Message]] = {}
         self._ends: dict[tuple[str, str], asyncio.Future[MigrationEnd]] = {}
@@ -131,7 +138,7 @@ class Migrator:
                 end.set_result(MigrationEnd(move.component, False, "no end was reported"))
 
         # The source needs time for a rehearsal, for a batch to end and for the target to start.
-        cancel = self._agent.machine.later((2 + _ATTEMPTS) * self._patience, give_up)
+        cancel = self._agent.machine.later(self._rehearsal + (2 + _ATTEMPTS) * self._start, give_up)
         try:
             decision = MigrationDecision(move.component, move.target, move.reason[:1000])
             reply = expect(await self._agent.ask(move.source, decision), Done)
@@ -179,14 +186,13 @@ class Migrator:
     async def _hand_over(self, decision: MigrationDecision, job: Job, epoch: int) -> str:
         """Do phases 2 to 5; return why the component has not moved, nothing if it has."""
         target = decision.target
-        reply = await self._agent.ask(target, MigrationRequest(job.name, epoch), self._patience)
-        ready = expect(reply, MigrationReply)
+        ready = await self._request(target, MigrationRequest(job.name, epoch))
         if ready is None or not ready.ok:
             return f"not moved to {target.name}: {ready.reason if ready else 'no reply to the request'}"
         position = await self._holding.give(job.name)
         update = MigrationUpdate(job.name, epoch, position)
         for _ in range(_ATTEMPTS):
-            answer = expect(await self._agent.ask(target, update, self._patience / 2), MigrationUpdateReply)
+            answer = expect(await self._agent.ask(target, update, self._start / 2), MigrationUpdateReply)
             if answer is not None:
                 break
         if answer is not None and answer.ok:
@@ -196,28 +202,68 @@ class Migrator:
             return ""
         return f"taken back from {target.name}: {answer.reason if answer else 'no reply to the update'}"
 
+    async def _request(self, target: Contact, request: MigrationRequest) -> MigrationReply | None:
+        """Ask a target to rehearse, and again as long as it says that it does; None if it does not answer."""
+        machine = self._agent.machine
+        silences, ends = 0, machine.now() + self._rehearsal + self._start
+        while silences < _ATTEMPTS and machine.now() < ends:
+            reply = expect(await self._agent.ask(target, request, 2 * self._asked), MigrationReply)
+            if reply is None:
+                silences += 1
+            elif reply.is_under_way:
+                silences = 0
+            else:
+                return reply
+        return None
+
     # The target.
 
     async def _requested(self, sender: Contact, request: MigrationRequest) -> Message:
-        name = request.component
-        if self.under_way is not None:
-            return MigrationReply(False, f"a migration of {self.under_way} is under way at the target")
-        self.under_way = name
+        """Rehearse, and answer when that is done; or, while it takes long, that it is under way."""
+        name, asked = request.component, (sender.node, request.component, request.epoch)
+        if self._is_ready(sender, name, request.epoch):
+            return MigrationReply(True)  # asked again
+        if asked not in self._rehearsing:
+            if self.under_way is not None:
+                return MigrationReply(False, f"a migration of {self.under_way} is under way at the target")
+            self.under_way = name
+            self._rehearsing[asked] = asyncio.get_running_loop().create_future()
+            self._agent.machine.spawn(self._rehearse(*asked))
+        rehearsed, waits = self._rehearsing[asked], asyncio.get_running_loop().create_future()
+
+        def wake(_: object = None) -> None:
+            if not waits.done():
+                waits.set_result(None)
+
+        rehearsed.add_done_callback(wake)
+        cancel = self._agent.machine.later(self._asked, wake)
+        await waits
+        cancel()
+        return rehearsed.result() if rehearsed.done() else MigrationReply(False, "it rehearses", is_under_way=True)
+
+    async def _rehearse(self, node: str, name: str, epoch: int) -> None:
+        machine, begun = self._agent.machine, self._agent.machine.now()
+        reply = MigrationReply(True)
         try:
             self._holding.check_open()
-            job = await self._agent.machine.blocking(lambda: self._holding.jobs.read(name))
+            job = await machine.blocking(lambda: self._holding.jobs.read(name))
             await self._holding.host.rehearse(job)
         except (BraidedError, OSError) as error:
             self.under_way = None
-            return MigrationReply(False, f"not ready: {error}"[:1000])
-        self._ready[name] = ready = (sender.node, request.epoch, job)
+            reply = MigrationReply(False, f"not ready: {error}"[:1000])
+        else:
+            self._holding.note(name, f"rehearsed, {machine.now() - begun:.1f} s")
+            self._ready[name] = ready = (node, epoch, job)
 
-        def give_up() -> None:
-            if self._ready.get(name) is ready:
-                self._forget(name)
+            def give_up() -> None:
+                if self._ready.get(name) is ready:
+                    self._forget(name)
 
-        self._agent.machine.later(2 * self._patience, give_up)
-        return MigrationReply(True)
+            machine.later(2 * self._start, give_up)
+        self._rehearsing.pop((node, name, epoch)).set_result(reply)
+
+    def _is_ready(self, sender: Contact, name: str, epoch: int) -> bool:
+        return name in self._ready and self._ready[name][:2] == (sender.node, epoch)
 
     async def _updated(self, sender: Contact, update: MigrationUpdate) -> Message:
         if update.component in self._starting:  # asked again
@@ -225,14 +271,13 @@ class Migrator:
         held = self._holding.held(update.component)
         if held is not None and held.lease.epoch == update.epoch + 1:
             return MigrationUpdateReply(True)
-        ready = self._ready.get(update.component)
-        if ready is None or ready[:2] != (sender.node, update.epoch):
+        if not self._is_ready(sender, update.component, update.epoch):
             return MigrationUpdateReply(False, f"{update.component}: not ready for epoch {update.epoch}")
         started: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self._starting[update.component] = started
         reply = MigrationUpdateReply(True)
         try:
-            await self._holding.take(ready[2], update.epoch + 1, update.position)
+            await self._holding.take(self._ready[update.component][2], update.epoch + 1, update.position)
         except PeerError as error:
             reply = MigrationUpdateReply(False, str(error)[:1000])
         finally:

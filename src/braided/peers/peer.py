@@ -17,7 +17,7 @@ from braided.peers.loads import PERIOD, LoadReporter
 from braided.peers.machine import Machine
 from braided.peers.master import INTERVAL, Master
 from braided.peers.messages import Contact
-from braided.peers.migration import REHEARSAL, Migrator
+from braided.peers.migration import REHEARSAL, START, Migrator
 from braided.peers.names import check_pattern
 from braided.peers.service import Service
 from braided.peers.survey import Survey
@@ -32,7 +32,8 @@ class Settings:
     period : between two measurements of the load.
     ttl : after which a host that is not heard of is no longer found.
     span : T of a lease: a component of a peer that has died is taken over after it.
-    rehearsal : that a target may take to get ready.
+    rehearsal : that a target may take to get ready, while the source runs on.
+    start : that it may take to start, while nobody runs the component.
     placement : between two searches for a better placement.
     evaluations : after which a search ends, instead of after half a second: the same on every machine.
     """
@@ -41,11 +42,12 @@ class Settings:
     ttl: float = 60.0
     span: float = SPAN
     rehearsal: float = REHEARSAL
+    start: float = START
     placement: float = INTERVAL
     evaluations: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("period", "ttl", "span", "rehearsal", "placement"):
+        for name in ("period", "ttl", "span", "rehearsal", "start", "placement"):
             value = getattr(self, name)
             if not 0 < value < float("inf"):
                 raise PeerError(f"{name}={value}: write seconds above 0")
@@ -68,12 +70,12 @@ class Peer:
         self.agent = Agent(contact, machine)
         self.discovery = Discovery(self.agent, ttl=settings.ttl)
         self.holding = Holding(self.agent, host, Leases(files), Jobs(files), span=settings.span)
-        self.migrator = Migrator(self.agent, self.holding, patience=settings.rehearsal)
+        self.migrator = Migrator(self.agent, self.holding, rehearsal=settings.rehearsal, start=settings.start)
         self.watch = Watch(self.discovery, self.migrator.order, period=settings.period)
         self.reporter = LoadReporter(self.discovery, host.measure, period=settings.period)
         self.guardian = Guardian(self.agent, self.discovery, self.watch, self.holding)
         self.survey = Survey(self.agent, self.discovery, host)
-        self.launcher = Launcher(self.agent, self.holding, self.survey, storage)
+        self.launcher = Launcher(self.agent, self.holding, self.survey, storage, patience=settings.start)
         self.service = Service(
             self.agent,
             self.discovery,
@@ -83,7 +85,7 @@ class Peer:
             self.launcher,
             drain=self.drain,
             storage=storage,
-            patience=settings.rehearsal,
+            patience=settings.start,
         )
         self.master = Master(
             self.agent,

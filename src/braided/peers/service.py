@@ -54,7 +54,7 @@ Described = tuple[Contact, Description]
 class Service:
     """Part of every peer. Whoever has the fleet's token may ask.
 
-    patience : seconds that a peer may take to rehearse a new component.
+    patience : seconds that a peer may take to build a new component, and to start it.
     """
 
     def __init__(

@@ -12,9 +12,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from braided.errors import BraidedError, JobError
-from braided.jobs.job import NOW, TOPIC, Job, Source, Step
+from braided.jobs.job import KAFKA, NOW, TOPIC, Job, Source, Step
 from braided.spark.direct import read_files
-from braided.spark.sink import write_files
+from braided.spark.kafka import WriteRecords, sequenced
+from braided.spark.sink import start_query, write_files
 from braided.spark.sql import run_sql
 
 if TYPE_CHECKING:
@@ -52,6 +53,10 @@ def write_sink(frame: DataFrame, job: Job, trigger: str | None) -> StreamingQuer
         return write_files(
             frame, sink.path, checkpoint=job.checkpoint, trigger=trigger, name=job.name, compact=False, keep=None
         )
+    records = sequenced(frame) if sink.format == KAFKA else None
+    if records is not None:
+        writer = records.writeStream.outputMode(sink.mode).foreachBatch(WriteRecords(sink.options))
+        return start_query(writer, job.checkpoint, trigger, job.name)
     writer = frame.writeStream.format(sink.format).outputMode(sink.mode).queryName(job.name).options(**sink.options)
     writer = writer.option("checkpointLocation", job.checkpoint)
     if trigger is not None:

@@ -22,7 +22,7 @@ from braided.durations import Duration
 from braided.errors import OptionError
 from braided.sequence import HEADER
 from braided.spark.inputs import check_frames
-from braided.spark.plans import quoted
+from braided.spark.plans import kind_of, quoted
 from braided.spark.sink import check_trigger, start_query
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ _JSON_TIMES = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
+_SHUFFLED = ("TransformWithState", "FlatMapGroups", "Aggregate", "Deduplicate", "Distinct", "RepartitionByExpression")
 # Spark numbers the rows of a task in the lower 33 bits.
 _NUMBER = (1 << 33) - 1
 
@@ -101,8 +102,39 @@ def write_topic(
     value = to_avro(row) if format == "avro" else F.to_json(row, _JSON_TIMES).cast("binary")
     by = F.lit(None).cast("binary") if key is None else F.col(quoted(key)).cast("string").cast("binary")
     sink = WriteRecords({**options, "kafka.bootstrap.servers": servers, "topic": topic})
-    writer = frame.select(by.alias("key"), value.alias("value")).writeStream.foreachBatch(sink)
+    writer = settled(frame.select(by.alias("key"), value.alias("value"))).writeStream.foreachBatch(sink)
     return start_query(writer, os.fspath(checkpoint), trigger, name)
+
+
+def sequenced(frame: DataFrame) -> DataFrame | None:
+    """Return a stream of records that can be given their sequence; None if it has more than a key and a value."""
+    names = {name.lower() for name in frame.columns}
+    if "value" not in names or not names <= {"key", "value"}:
+        return None
+    check_jars(frame.sparkSession, "json")
+    key = F.col("key") if "key" in names else F.lit(None)
+    return settled(frame.select(key.cast("binary").alias("key"), F.col("value").cast("binary").alias("value")))
+
+
+def settled(records: DataFrame) -> DataFrame:
+    """Return records each in a task that is the same when a batch runs again, wherever and after whatever restart.
+
+    After a shuffle of a stateful operator they are. Tasks that read sources are not: which partition of Kafka is whose
+    depends on whether Spark has asked a broker for offsets or read them from its log.
+    """
+    if _is_shuffled(records._jdf.queryExecution().analyzed()):
+        return records
+    partitions = int(records.sparkSession.conf.get("spark.sql.shuffle.partitions"))
+    return records.repartition(partitions, "key", "value")
+
+
+def _is_shuffled(plan: Any) -> bool:
+    """Whether all rows of a stream have passed a shuffle into a fixed number of partitions."""
+    if kind_of(plan).startswith(_SHUFFLED):
+        return True
+    children = plan.children()
+    below = [_is_shuffled(children.apply(number)) for number in range(children.size())]
+    return bool(below) and all(below)
 
 
 class WriteRecords:
