@@ -43,7 +43,7 @@ CASES = [pytest.param(case, id=name) for name, case in ALL]
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_result_does_not_depend_on_cuts_order_workers_or_restarts(case: Case) -> None:
-    @settings(max_examples=examples(200, quick=6), deadline=None)
+    @settings(max_examples=examples(200, quick=4), deadline=None)
     @given(st.data())
     def holds(data: Any) -> None:
         spec = data.draw(case.specs)
@@ -56,7 +56,7 @@ def test_the_result_does_not_depend_on_cuts_order_workers_or_restarts(case: Case
 
 @pytest.mark.parametrize("case", CASES)
 def test_late_rows_find_a_part_and_never_more(case: Case) -> None:
-    @settings(max_examples=examples(100, quick=4), deadline=None)
+    @settings(max_examples=examples(100, quick=3), deadline=None)
     @given(st.data())
     def holds(data: Any) -> None:
         spec = data.draw(case.specs)
@@ -70,7 +70,7 @@ def test_late_rows_find_a_part_and_never_more(case: Case) -> None:
 def test_little_at_a_time_gives_the_same(case: Case) -> None:
     """Pieces, runs and blocks of a few rows: what is cut is put together again."""
 
-    @settings(max_examples=examples(100, quick=4), deadline=None)
+    @settings(max_examples=examples(100, quick=3), deadline=None)
     @given(st.data())
     def holds(data: Any) -> None:
         spec = data.draw(case.specs)
