@@ -28,7 +28,6 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", QUERIES)
 def test_a_query_gives_what_duckdb_gives(name: str, spark: SparkSession, files: Path, tmp_path: Path) -> None:
-    spark.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")  # as the benchmark has it
     found: dict[str, Any] = job(spark, "braided", name, files / "data", tmp_path / "checkpoint", LOAD.cutoff_ms)
     wanted = truth(name, LOAD, files)
     assert wanted["count"] > 3

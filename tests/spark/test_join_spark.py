@@ -213,6 +213,26 @@ def test_payload_of_every_type_passes_unchanged(spark: SparkSession, tmp_path: P
     assert out.selectExpr("to_json(va)").collect() == source.selectExpr("to_json(va)").collect()
 
 
+def test_windows_of_one_stream_joined_with_each_other(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Both aggregates read one shuffle if Spark may reuse it, and the second then has no watermark."""
+    from pyspark.sql import functions as F
+
+    spark.conf.set("spark.sql.exchange.reuse", "true")
+    rows = [{"k": at % 3, "ts": 1_700_000_000 * SECOND + at * SECOND, "id": at} for at in range(60)]
+    for number, table in enumerate(batches_of(rows, 20, SCHEMA)):
+        write_batch(tmp_path / "in", number, table)
+    stream = file_stream(spark, tmp_path / "in", DDL).withWatermark("ts", "1 second")
+    counted = stream.groupBy(F.window("ts", "5 seconds").alias("w"), "k").count()
+    windows = counted.select(F.col("w.start").alias("ts"), F.unix_seconds("w.start").alias("s"), "k", "count")
+    joined = braided.join(windows, windows, on="s", time="ts", within="0 seconds", lateness="1 minute")
+    assert "spark.sql.exchange.reuse=true: set to false in this session" in caplog.text
+    run_to_end(joined, tmp_path / "check", tmp_path / "out")
+    # Of twelve windows eleven are closed, with three keys each.
+    assert len(read_rows(spark, tmp_path / "out")) == 11 * 9
+
+
 def test_two_joins_in_one_query(spark: SparkSession, tmp_path: Path) -> None:
     rows = [make_rows(seed, 150, 3, 4) for seed in (7, 8, 9)]
     for name, part in zip("abc", rows, strict=True):

@@ -8,6 +8,7 @@ import socket
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 # Since this version Spark has its checkpoints' files in a package of their own.
 _MOVED = (4, 1)
+REUSE = "spark.sql.exchange.reuse"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 SPARK_CONF: dict[str, str] = {
@@ -19,6 +20,9 @@ SPARK_CONF: dict[str, str] = {
     # environment differs. Halves the processes and their memory. Costs: a failed Python function's traceback shows
     # PySpark's own frames too.
     "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
+    # Where two of Spark's own stateful operators read one shuffle, the second has no watermark, and its windows never
+    # close (a union of two aggregates of one stream shows it, in plain Spark). Costs: equal shuffles are made twice.
+    REUSE: "false",
 }
 if hasattr(socket, "AF_UNIX"):
     # Rows pass to Python over a Unix domain socket: saves 40 ms a Python stage, which TCP spends waiting for an

@@ -22,7 +22,7 @@ from braided.spark.direct import DirectInput, read_directly
 from braided.spark.inputs import check_frames, stream_of
 from braided.spark.registry import register
 from braided.spark.routing import count_workers, make_routing
-from braided.spark.sessions import check_python
+from braided.spark.sessions import check_python, keep_watermarks
 from braided.spark.tasks import WrittenResult
 from braided.spark.watermark import MARKS, lengthen_watermark, to_metadata
 from braided.specs.join import JoinSpec
@@ -64,6 +64,7 @@ def run(
         plan = merged(plan)
     workers = count_workers(session)
     check_python(session)
+    keep_watermarks(session, frames)
     routing = make_routing(plan, workers, place, name=name, redact=redact)
     inputs: list[DataFrame | DirectInput] = []
     waits: list[int | None] = []

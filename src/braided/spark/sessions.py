@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
@@ -11,11 +12,17 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from braided.errors import OptionError
+from braided.spark.conf import REUSE
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+_log = logging.getLogger(__name__)
 
 MISSING = "No module named 'braided'"
+_STATEFUL = re.compile(r"\b(Aggregate|Deduplicate\w*|Join|TransformWithState\w*|FlatMapGroups\w*) ")
 _ASKED = "import importlib.util as u; print(u.find_spec('braided') is not None)"
 
 
@@ -37,6 +44,28 @@ def slots_of(session: SparkSession) -> int:
     given = str(session.conf.get("spark.default.parallelism", "") or "")
     local = re.match(r"local\[(\d+)", str(session.conf.get("spark.master", "") or ""))
     return int(given) if given.isdigit() else int(local[1]) if local else os.cpu_count() or 1
+
+
+def keep_watermarks(session: SparkSession, frames: Sequence[DataFrame]) -> None:
+    """See to it that operators of Spark's own below ours close their windows, where both inputs come from one stream.
+
+    Spark lets two equal shuffles be one, and looks for the watermark of the second operator below its shuffle, where
+    nothing is then: rows never leave it, without a word (Spark 4.3, with batches without data, as by default).
+    """
+    if is_connect(session) or str(session.conf.get(REUSE)).lower() != "true" or not any(map(_waits, frames)):
+        return
+    session.conf.set(REUSE, "false")
+    _log.warning(
+        "%s=true: set to false in this session, since Spark forgets watermarks of operators that share a shuffle; "
+        "start sessions with braided.SPARK_CONF",
+        REUSE,
+    )
+
+
+def _waits(frame: DataFrame) -> bool:
+    """Whether a DataFrame has operators of Spark's own that wait for a watermark."""
+    plan = str(frame._jdf.queryExecution().analyzed().toString())
+    return "EventTimeWatermark" in plan and _STATEFUL.search(plan) is not None
 
 
 def check_python(session: SparkSession) -> None:
