@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -225,3 +225,14 @@ def commits_of(topic: Path) -> list[float]:
         return []
     batches = [entry.slot for entry in entries if entry.kind == "batch"]
     return [(topic / "_manifests" / f"{slot:012d}.json").stat().st_mtime for slot in batches]
+
+
+@contextlib.contextmanager
+def two_peers(made: SparkPeers) -> Iterator[SparkPeers]:
+    """Start north and south, and stop whatever runs in the end."""
+    try:
+        for name in ("north", "south"):
+            made.start(name)
+        yield made
+    finally:
+        made.close()

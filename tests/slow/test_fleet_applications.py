@@ -10,7 +10,7 @@ from typing import Any
 
 import duckdb
 import pytest
-from fleet_processes import JOIN, SparkPeers, Streams, rows_of, until
+from fleet_processes import JOIN, SparkPeers, Streams, rows_of, two_peers, until
 
 from braided.cli import main
 from braided.direct.topic import Topic
@@ -49,13 +49,8 @@ seconds = 0.2
 
 @pytest.fixture
 def peers(tmp_path: Path) -> Iterator[SparkPeers]:
-    made = SparkPeers(tmp_path)
-    try:
-        for name in ("north", "south"):
-            made.start(name)
+    with two_peers(SparkPeers(tmp_path)) as made:
         yield made
-    finally:
-        made.close()
 
 
 class _Typed:

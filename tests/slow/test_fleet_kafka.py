@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from fleet_processes import SparkPeers, until
+from fleet_processes import SparkPeers, two_peers, until
 from kafka_topics import CONNECTOR, Broker, Topics, fetch
 
 import braided
@@ -76,13 +76,9 @@ def broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
 @pytest.fixture
 def peers(broker: Broker, tmp_path: Path) -> Iterator[SparkPeers]:
     jars = ",".join(map(str, fetch(CONNECTOR, tmp_path / "connector")))
-    made = SparkPeers(tmp_path, command=("-m", "braided.cli", "peer", "--conf", f"spark.jars={jars}"))
-    try:
-        for name in ("north", "south"):
-            made.start(name)
+    command = ("-m", "braided.cli", "peer", "--conf", f"spark.jars={jars}")
+    with two_peers(SparkPeers(tmp_path, command=command)) as made:
         yield made
-    finally:
-        made.close()
 
 
 def _seen(spark: SparkSession, broker: Broker, folder: Path) -> Counter[tuple[int, int]]:
