@@ -11,15 +11,13 @@ from engines import JOIN_FORMAT, ROCKSDB, SAME_FOR_ALL
 from nexmark_queries import LATENESS, QUERIES, Query
 from processes import cpu_seconds
 
-from braided.spark.conf import SPARK_CONF
+from braided.spark.conf import FAST_START, SPARK_CONF
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SETTINGS: dict[str, dict[str, str]] = {
-    # Spark's own aggregates beside Braided's operators keep their state in RocksDB too, which otherwise looks every row
-    # up before it writes it, only to count rows.
-    "braided": SPARK_CONF | {"spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false"},
+    "braided": SPARK_CONF | FAST_START,
     # Spark's default store was faster than RocksDB on most workloads of join.py.
     "spark": {},
     "spark_rocksdb": ROCKSDB | {JOIN_FORMAT: "4"},

@@ -33,10 +33,12 @@ class Driver:
         spark: dict[str, str] | None = None,
         join: dict[str, Any] | None = None,
         where: bool = False,
+        topic: str | None = None,
         **env: str,
     ) -> None:
         (root / "cache").mkdir(exist_ok=True)
-        (root / "options.json").write_text(json.dumps({"spark": spark or {}, "join": join or {}, "where": where}))
+        options = {"spark": spark or {}, "join": join or {}, "where": where, "topic": topic or str(root / "out")}
+        (root / "options.json").write_text(json.dumps(options))
         self._root = root
         self._log = root / f"driver-{time.monotonic_ns()}.log"
         with self._log.open("wb") as log:

@@ -1,7 +1,7 @@
 """A driver to be killed: joins two folders into a Parquet sink until everything is processed.
 
 Run as a process of its own; `slow/test_many_kills.py` kills it at random moments, and the tests in `slow/chaos` do
-worse. There `options.json` has settings of Spark, and options of the join.
+worse. There `options.json` has settings of Spark, options of the join, and the topic where it is elsewhere.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import pandas as pd
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQueryListener
@@ -98,9 +99,10 @@ def main(root: Path) -> None:
     options = {"lateness": "5 seconds", "control": control, **given.get("join", {})}
     joined = braided.join(*sides, on="k", time="ts", within="10 seconds", name="crashed", **options)
     if direct:
-        query = braided.write_files(joined, str(root / "out"), checkpoint=str(root / "check"), trigger="available now")
+        topic = given.get("topic", str(root / "out"))
+        query = braided.write_files(joined, topic, checkpoint=str(root / "check"), trigger="available now")
         query.awaitTermination()
-        written = spark.read.parquet(*braided.topic(str(root / "out")).files())
+        written = _pairs(topic)
     else:
         query = (
             joined.writeStream.format("parquet")
@@ -109,7 +111,7 @@ def main(root: Path) -> None:
             .start(str(root / "out"))
         )
         query.awaitTermination()
-        written = spark.read.parquet(str(root / "out"))
+        written = [tuple(row) for row in spark.read.parquet(str(root / "out")).select("id", "id_right").collect()]
     if given.get("where"):
         (root / "loaded.json").write_text(json.dumps(_places(spark)))
     report = braided.report(query, "crashed").to_dict() if query.lastProgress is not None else {}
@@ -117,18 +119,23 @@ def main(root: Path) -> None:
     _save(root, written)
 
 
-def _deployed(root: Path, left: DataFrame, right: DataFrame) -> DataFrame:
+def _deployed(root: Path, left: DataFrame, right: DataFrame) -> list[tuple[int, int]]:
     """Run the same join as stages, and return what the last one wrote."""
     calls, alerts = (braided.stream(side, time="ts", lateness="5 seconds") for side in (left, right))
     query = calls.join(alerts, on="k", within="10 seconds").where("id >= 0")
     deployed = braided.deploy(query, topics=root / "app", strategy="operator", processors=4, max_files=1)
     deployed.run()
-    return left.sparkSession.read.parquet(*braided.topic(deployed.topic).files())
+    return _pairs(deployed.topic)
 
 
-def _save(root: Path, written: DataFrame) -> None:
-    rows = written.select("id", "id_right").collect()
-    (root / "committed.json").write_text(json.dumps([tuple(row) for row in rows]))
+def _pairs(topic: str) -> list[tuple[int, int]]:
+    """Return what is in a topic, read as anybody could."""
+    read = [pd.read_parquet(name, columns=["id", "id_right"]) for name in braided.topic(topic).files()]
+    return [pair for frame in read for pair in zip(frame["id"].tolist(), frame["id_right"].tolist(), strict=True)]
+
+
+def _save(root: Path, pairs: list[tuple[int, int]]) -> None:
+    (root / "committed.json").write_text(json.dumps(pairs))
     print("finished", flush=True)
 
 

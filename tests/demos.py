@@ -12,7 +12,7 @@ def start_demo(tmp_path: Path, *words: str) -> subprocess.Popen[str]:
     """Start the demo; its temporary files are in ``tmp``, what it leaves in ``out``."""
     (tmp_path / "tmp").mkdir()
     return subprocess.Popen(
-        [sys.executable, "-m", "braided.cli", "demo", "--out", str(tmp_path / "out"), *words],
+        [sys.executable, "-m", "braided", "demo", "--out", str(tmp_path / "out"), *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

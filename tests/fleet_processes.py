@@ -125,7 +125,7 @@ class SparkPeers:
         *,
         lease: str = "12 seconds",
         period: str = "2 seconds",
-        command: tuple[str, ...] = ("-m", "braided.cli", "peer"),
+        command: tuple[str, ...] = ("-m", "braided", "peer"),
     ) -> None:
         self.root = root
         self._command = command

@@ -83,7 +83,7 @@ class Peers:
         self.processes: dict[str, subprocess.Popen[str]] = {}
 
     def start(self, name: str) -> None:
-        command = [sys.executable, "-m", "braided.cli", "peer", "--name", name, "--listen", "127.0.0.1:0"]
+        command = [sys.executable, "-m", "braided", "peer", "--name", name, "--listen", "127.0.0.1:0"]
         command += ["--storage", str(self._root / "storage"), "--token-file", str(self.token), "--lease", "10 seconds"]
         if self.address:
             command += ["--join", self.address]

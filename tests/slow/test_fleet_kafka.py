@@ -76,7 +76,7 @@ def broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
 @pytest.fixture
 def peers(broker: Broker, tmp_path: Path) -> Iterator[SparkPeers]:
     jars = ",".join(map(str, fetch(CONNECTOR, tmp_path / "connector")))
-    command = ("-m", "braided.cli", "peer", "--conf", f"spark.jars={jars}")
+    command = ("-m", "braided", "peer", "--conf", f"spark.jars={jars}")
     with two_peers(SparkPeers(tmp_path, command=command)) as made:
         yield made
 

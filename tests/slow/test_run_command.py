@@ -1,4 +1,4 @@
-"""`braided run` as a user types it: once to the end with a history, and watched until Ctrl-C."""
+"""`braided run` and `explain` as a user types them: to the end with a history, watched until Ctrl-C, for a machine."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from dashboards import write_calls
@@ -36,14 +37,14 @@ path = "{0}/out"
 def command(tmp_path: Path) -> list[str]:
     write_calls(tmp_path, batches=range(2), rows=400, hot_from=0)
     (tmp_path / "job.toml").write_text(JOB.format(tmp_path))
-    return [sys.executable, "-m", "braided.cli", "run", str(tmp_path / "job.toml")]
+    return [sys.executable, "-m", "braided", "run", str(tmp_path / "job.toml")]
 
 
 def test_a_job_leaves_a_history_that_can_be_reported(command: list[str], tmp_path: Path) -> None:
     history = str(tmp_path / "history")
     subprocess.run([*command, "--once", "--history", history], check=True, cwd=tmp_path)
     answer = subprocess.run(
-        [sys.executable, "-m", "braided.cli", "report", history, "--json"], check=True, capture_output=True, text=True
+        [sys.executable, "-m", "braided", "report", history, "--json"], check=True, capture_output=True, text=True
     )
     [run] = json.loads(answer.stdout)
     assert run["error"] is None
@@ -73,3 +74,18 @@ def test_a_job_is_watched_until_it_is_stopped(command: list[str], tmp_path: Path
         assert "stopping; run again, it goes on from its checkpoint" in errors
     finally:
         running.kill()
+
+
+def test_a_jobs_query_is_explained_to_a_machine(command: list[str], tmp_path: Path) -> None:
+    words = [*command[:3], "explain", command[-1], "--json", "--svg", str(tmp_path / "job.svg")]
+    answer = json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
+    assert answer["name"] == "hits"
+    assert answer["query"]["lines"] == ["phone, ts"]
+    [join] = [box for box in _boxes(answer["query"]) if box["kind"] == "braided"]
+    assert "joins on phone" in " ".join(join["lines"])
+    assert [box["kind"] for box in join["inputs"]] == ["source", "source"]
+    assert (tmp_path / "job.svg").read_text().startswith("<svg")
+
+
+def _boxes(box: dict[str, Any]) -> list[dict[str, Any]]:
+    return [box, *(found for below in box["inputs"] for found in _boxes(below))]

@@ -328,7 +328,7 @@ def test_dash_follows_a_history_until_it_is_stopped(tmp_path: Path) -> None:
     writer = HistoryWriter(tmp_path)
     for event in run_events(1):
         writer.add(event)
-    command = [sys.executable, "-m", "braided.cli", "dash", str(tmp_path)]
+    command = [sys.executable, "-m", "braided", "dash", str(tmp_path)]
     running = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert running.stdout is not None
@@ -451,7 +451,7 @@ def test_a_reader_that_has_enough_is_no_error(tmp_path: Path) -> None:
     for event in run_events(200):
         writer.add(event)
     writer.close()
-    command = [sys.executable, "-m", "braided.cli", "report", str(tmp_path), "--json"]
+    command = [sys.executable, "-m", "braided", "report", str(tmp_path), "--json"]
     running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert running.stdout is not None
     assert running.stderr is not None
@@ -508,7 +508,7 @@ def test_a_benchmark_is_stopped_by_an_interrupt(tmp_path: Path) -> None:
     (tmp_path / "benchmarks" / "long.py").write_text(
         'import sys, time\nif __name__ == "__main__":\n    print("begun", file=sys.stderr, flush=True)\n    time.sleep(600)\n'
     )
-    command = [sys.executable, "-m", "braided.cli", "bench", "long"]
+    command = [sys.executable, "-m", "braided", "bench", "long"]
     running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
     try:
         assert running.stderr is not None

@@ -33,6 +33,7 @@ LAYERS = (
     ("api", "daemon", "kafka", "testing"),
     ("workloads",),
     ("cli",),
+    ("__main__",),
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 KNOW_SPARK = {"spark", "fleet", "cli", "daemon"}

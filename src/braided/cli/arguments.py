@@ -65,7 +65,7 @@ def _answer_check(arguments: argparse.Namespace) -> int:
 def _answer_explain(arguments: argparse.Namespace) -> int:
     from braided.cli.job import explain_job
 
-    return explain_job(arguments.job)
+    return explain_job(arguments.job, as_json=arguments.json, svg=arguments.svg)
 
 
 def _answer_dash(arguments: argparse.Namespace) -> int:
@@ -151,6 +151,9 @@ def make_parser() -> argparse.ArgumentParser:
         command.set_defaults(answer=answer)
         if name == "check":
             command.add_argument("--json", action="store_true", help="as JSON")
+        if name == "explain":
+            command.add_argument("--json", action="store_true", help="as JSON: the operators, each with its inputs")
+            command.add_argument("--svg", type=Path, metavar="FILE", help="draw it into this file too")
         if name == "run":
             command.add_argument("--once", action="store_true", help="process what is there now, then end")
             command.add_argument("--json", action="store_true", help="Spark's progress as a line of JSON a batch")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import os
 import shutil
@@ -13,7 +12,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -123,31 +122,36 @@ def check_job(path: Path, *, as_json: bool) -> int:
     return 0
 
 
-def explain_job(path: Path) -> int:
+def explain_job(path: Path, *, as_json: bool, svg: Path | None) -> int:
     """Build a job's query on a local Spark and print how it would run; nothing starts."""
     job = _read(path, "explain")
     if job is None:
         return CANNOT_START
-    import braided
     from braided.spark.jobs import build_job
+    from braided.spark.pictures import draw_frame, trace_frame
+    from braided.spark.progress import explain_frame
 
     folder = Path(tempfile.mkdtemp(prefix="braided-explain-"))
-    told = io.StringIO()
     try:
         with (
             os.fdopen(os.dup(2), "w") as words,
             quiet_output(folder / "spark.log"),
             waiting("starting Spark, which only looks at the query", words),
             _session(job) as spark,
-            contextlib.redirect_stdout(told),
         ):
-            braided.explain(build_job(spark, job))
+            frame = build_job(spark, job)
+            if svg is not None:
+                svg.write_text(draw_frame(frame), encoding="utf-8")
+            if as_json:
+                explained = json.dumps({"file": str(path), "name": job.name, "query": asdict(trace_frame(frame))})
+            else:
+                explained = explain_frame(frame)
     except Exception as error:
         _say(f"braided explain: {job.hide(first_line(error))}")
         return CANNOT_START
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    print(told.getvalue(), end="")
+    print(explained)
     return 0
 
 

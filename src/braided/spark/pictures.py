@@ -30,10 +30,15 @@ _FILES = "path, modificationTime, length, content"
 def draw_frame(frame: DataFrame) -> str:
     """Return the picture of a DataFrame's query as SVG."""
     refuse_connect(frame, "svg")
+    return draw(trace_frame(frame))
+
+
+def trace_frame(frame: DataFrame) -> Box:
+    """Return the query of a DataFrame, from its result back to its sources."""
     if not hasattr(frame, "_jdf"):
         raise OptionError(f"df={type(frame).__name__}: give a Spark DataFrame")
     above = _Walk(registry_of(frame.sparkSession), explain_operator).boxes(frame._jdf.queryExecution().analyzed())
-    return draw(Box("result", "spark", [", ".join(frame.columns)], above))
+    return Box("result", "spark", [", ".join(frame.columns)], above)
 
 
 def lay_out_query(query: Any, registry: Registry) -> Json:

@@ -1,0 +1,109 @@
+"""A control directory and a topic on an S3-compatible store: moto's server, on loopback.
+
+Needs the packages of the group `s3`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier
+
+import pytest
+from chaos import Driver
+from crashes import expected, write_streams
+
+from braided.routing.control import open_control
+from braided.routing.files import files_at
+
+RACES = 150
+BATCHES = 6
+
+pytestmark = pytest.mark.skipif(
+    not all(importlib.util.find_spec(name) for name in ("moto", "s3fs")), reason="no moto or no s3fs"
+)
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
+    """An empty bucket of a server that only this test knows, by its URL."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    for name, value in {
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+        "AWS_ACCESS_KEY_ID": "anybody",
+        "AWS_SECRET_ACCESS_KEY": "anything",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    with (tmp_path / "server.log").open("w") as log:
+        server = subprocess.Popen(
+            [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)], stdout=log, stderr=log
+        )
+    try:
+        _await_port(port)
+        import s3fs
+
+        name = f"bucket-{uuid.uuid4().hex}"
+        s3fs.S3FileSystem(skip_instance_cache=True).mkdir(name)
+        yield f"s3://{name}"
+    finally:
+        server.kill()
+        server.wait()
+
+
+@pytest.fixture
+def streams(tmp_path: Path) -> Path:
+    """Files of two streams, for as many batches."""
+    write_streams(tmp_path, files=BATCHES, rows=200, seed=47)
+    return tmp_path
+
+
+def _await_port(port: int) -> None:
+    for _ in range(300):
+        with socket.socket() as attempt:
+            if attempt.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.1)
+    raise AssertionError("the server did not start")
+
+
+def test_of_two_who_create_a_file_one_wins(bucket: str) -> None:
+    both = [files_at(f"{bucket}/control"), files_at(f"{bucket}/control")]
+    both[0].check()
+    start = Barrier(2)
+
+    def race(writer: int, number: int) -> bool:
+        start.wait()
+        return both[writer].create(f"tables/{number}.json", str(writer).encode())
+
+    with ThreadPoolExecutor(2) as pool:
+        for number in range(RACES):
+            won = list(pool.map(race, (0, 1), (number, number)))
+            assert sorted(won) == [False, True]
+            assert both[0].read(f"tables/{number}.json") == str(won.index(True)).encode()
+
+
+def test_a_join_adapts_by_a_directory_in_a_bucket(streams: Path, bucket: str) -> None:
+    (streams / "home").mkdir()  # under ever new routings
+    with Driver(streams, join={"control": f"{bucket}/control"}) as driver:
+        assert driver.result() == expected(streams)
+    assert len(open_control(f"{bucket}/control").versions()) > 1
+    assert len(files_at(f"{bucket}/control").names("pins")) == BATCHES
+
+
+def test_a_topic_in_a_bucket_is_written_once(streams: Path, bucket: str) -> None:
+    (streams / "direct").mkdir()
+    with Driver(streams, topic=f"{bucket}/pairs") as driver:
+        driver.after(2)
+        driver.kill()
+    with Driver(streams, topic=f"{bucket}/pairs") as driver:
+        assert driver.result() == expected(streams)
