@@ -30,17 +30,18 @@ settings.load_profile("quick")
 def examples(slow: int, *, quick: int | None = None) -> int:
     """Return how many examples to try in this run; `quick` where the usual share would be too few or too many."""
     usual = max(min(FEWEST, slow), round(SHARE * slow)) if quick is None else quick
-    if settings.get_current_profile_name() == "fast":
-        return math.ceil(FAST * usual)
-    return size(quick=usual, slow=slow)
+    return size(fast=math.ceil(FAST * usual), quick=usual, slow=slow)
 
 
-def some(values: Iterable[T], quick: int) -> list[T]:
+def some(values: Iterable[T], quick: int, *, fast: int | None = None) -> list[T]:
     """Return what of these to try in this run: the first few, or all."""
     found = list(values)
-    return found[: size(quick=quick, slow=len(found))]
+    return found[: size(fast=fast, quick=quick, slow=len(found))]
 
 
-def size(*, quick: int, slow: int) -> int:
-    """Return how large something is in this run."""
-    return slow if settings.get_current_profile_name().startswith("slow") else quick
+def size(*, fast: int | None = None, quick: int, slow: int) -> int:
+    """Return how large something is in this run; a fast one is as any other unless said otherwise."""
+    profile = settings.get_current_profile_name()
+    if profile == "fast" and fast is not None:
+        return fast
+    return slow if profile.startswith("slow") else quick
