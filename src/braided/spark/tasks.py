@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import json
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import asdict, dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -55,22 +55,24 @@ MOMENT = "moment"
 _QUERY = "sql.streaming.queryId"
 # Spark runs the jobs of a query in a group of the name of its run.
 _RUN = "spark.jobGroup.id"
-
-
+# Counts the tasks of this process.
+_ended = itertools.count(1)
 # What is handed on where results are written as files: their names and sizes.
 FILES = pa.schema([("name", pa.string()), ("rows", pa.int64()), ("bytes", pa.int64())])
 FILES_DDL = "name string, rows long, bytes long"
 
 
-@cache
 def settle() -> None:
-    """Take all that is loaded by now out of the garbage collector's sight, once in a process.
+    """Take all that is loaded by now out of the garbage collector's sight, after a process's tasks 1, 2, 4, 8 ...
 
     PySpark's daemon collects after every task. With pandas, Arrow and numba loaded that walks a hundred thousand
-    objects which never become garbage, and takes longer than the work of a small batch.
+    objects which never become garbage, and takes longer than the work of a small batch. A process loads more with its
+    first task of every kind: routers and workers, and those of other queries.
     """
-    gc.collect()
-    gc.freeze()
+    ended = next(_ended)
+    if ended & (ended - 1) == 0:
+        gc.collect()
+        gc.freeze()
 
 
 def wire_names(count: int) -> list[str]:
