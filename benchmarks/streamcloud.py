@@ -80,8 +80,11 @@ class Shape:
 
 SHAPES = {
     "calls": Shape(CALLS, ("calls",), "a.ts", rows=100_000, rate=10_000, keys=50_000),
-    "chain": Shape(CHAIN, ("first", "second", "third"), "p.ts", rows=50_000, rate=10_000, keys=20_000, size_s=10),
-}
+    "chain": Shape(
+        CHAIN, ("first", "second", "third"), "p.ts", rows=200_000, rate=10_000, keys=20_000, batches=12, measured=6,
+        size_s=10,
+    ),
+}  # fmt: skip
 QUICK = {"rows": 2_000, "rate": 200, "keys": 300, "batches": 12, "measured": 2}
 
 
