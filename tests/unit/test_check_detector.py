@@ -34,6 +34,7 @@ def said(detector: Any, rows: Any = None, **options: Any) -> str:
     return str(caught.value)
 
 
+@pytest.mark.long
 def test_our_own_detectors_pass() -> None:
     check_detector(Thirds(), events(), time="t", key="k", tries=5)
     check_detector(Thirds(), events(), time="t", tries=5)

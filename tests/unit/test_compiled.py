@@ -84,6 +84,7 @@ def kernels(tmp_path: Path) -> Kernels:
     return Kernels(tmp_path)
 
 
+@pytest.mark.long
 def test_what_is_compiled_into_a_kernel_decides(kernels: Kernels) -> None:
     assert kernels.run() == (20, "compiled")
     assert kernels.run() == (20, "loaded")
@@ -99,6 +100,7 @@ def test_what_is_compiled_into_a_kernel_decides(kernels: Kernels) -> None:
     assert kernels.files() == files  # what was is overwritten
 
 
+@pytest.mark.long
 def test_damaged_machine_code_is_compiled_anew(kernels: Kernels) -> None:
     kernels.run()
     for ending, content in ((".nbi", b"nonsense"), (".nbc", b"")):
@@ -137,6 +139,7 @@ print(*(kernel(5) for kernel in kernels), *(sum(kernel.stats.cache_hits.values()
 """
 
 
+@pytest.mark.long
 def test_kernels_made_of_different_parts_are_loaded_each_by_itself(kernels: Kernels) -> None:
     def run() -> str:
         path = f"{kernels.folder}:{os.environ.get('PYTHONPATH', '')}"

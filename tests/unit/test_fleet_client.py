@@ -104,6 +104,7 @@ def _until(condition: Callable[[], bool], what: str) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.long
 def test_a_job_is_submitted_moved_and_drained(peers: Peers, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     job = _write(tmp_path)
     with braided.Fleet(peers.address, token_file=peers.token) as fleet:

@@ -235,6 +235,7 @@ def test_a_token_hides_itself_and_its_file_is_private(tmp_path: Path, caplog: py
         Token("abc")
 
 
+@pytest.mark.long
 def test_peers_over_tls_find_each_other_run_a_component_and_move_it(tmp_path: Path) -> None:
     """The whole of a peer, as in the simulation, in real time."""
 

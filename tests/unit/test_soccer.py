@@ -51,6 +51,7 @@ def test_passes_and_shots_are_found_however_late_positions_are(soccer: Any) -> N
     assert kinds[0] == kinds[1]
 
 
+@pytest.mark.long
 def test_its_detectors_pass_the_check(soccer: Any) -> None:
     streams, _ = soccer.generate(24, seed=3)
     found = soccer.detect(streams, soccer.PAPER).table
@@ -72,6 +73,7 @@ def test_its_detectors_pass_the_check(soccer: Any) -> None:
         check_detector(detector, events, tries=1)
 
 
+@pytest.mark.long
 def test_all_of_it_runs_small(soccer: Any, tmp_path: Path, capsys: Any) -> None:
     streams, _ = soccer.generate(20, seed=1)
     recorded = pa.concat_tables([rows.drop_columns(["match"]) for rows in streams.values()]).sort_by("time")
