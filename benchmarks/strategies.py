@@ -19,6 +19,7 @@ import os
 import shutil
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,8 @@ WARM = 4
 def main() -> int:
     options = _options()
     shape = shape_of("chain", options.quick)
+    if not options.quick:
+        shape = replace(shape, rows=50_000, batches=16)
     if options.one:
         print(json.dumps(_run(options.one, shape, options.data, options.scratch)))
         return 0
