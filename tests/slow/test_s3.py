@@ -15,13 +15,14 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
+from typing import Any
 
 import pytest
 from chaos import Driver
 from crashes import expected, write_streams
 
-from braided.routing.control import open_control
 from braided.routing.files import files_at
+from braided.spark.control import open_control
 
 RACES = 150
 BATCHES = 6
@@ -31,33 +32,41 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.fixture
-def bucket(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
-    """An empty bucket of a server that only this test knows, by its URL."""
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A server that only these tests know. There is one for all: fsspec keeps its clients, by the process's settings."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    for name, value in {
+    with (tmp_path_factory.mktemp("store") / "log").open("w") as log:
+        server = subprocess.Popen(
+            [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)], stdout=log, stderr=log
+        )
+    settings = {
         "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
         "AWS_ACCESS_KEY_ID": "anybody",
         "AWS_SECRET_ACCESS_KEY": "anything",
         "AWS_DEFAULT_REGION": "us-east-1",
-    }.items():
-        monkeypatch.setenv(name, value)
-    with (tmp_path / "server.log").open("w") as log:
-        server = subprocess.Popen(
-            [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)], stdout=log, stderr=log
-        )
-    try:
-        _await_port(port)
-        import s3fs
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in settings.items():
+            patch.setenv(name, value)
+        try:
+            _await_port(port)
+            import s3fs
 
-        name = f"bucket-{uuid.uuid4().hex}"
-        s3fs.S3FileSystem(skip_instance_cache=True).mkdir(name)
-        yield f"s3://{name}"
-    finally:
-        server.kill()
-        server.wait()
+            yield s3fs.S3FileSystem()
+        finally:
+            server.kill()
+            server.wait()
+
+
+@pytest.fixture
+def bucket(store: Any) -> str:
+    """The URL of an empty bucket."""
+    name = f"bucket-{uuid.uuid4().hex}"
+    store.mkdir(name)
+    return f"s3://{name}"
 
 
 @pytest.fixture
