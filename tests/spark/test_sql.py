@@ -260,6 +260,8 @@ def test_options_of_a_query(spark: SparkSession, streams: dict[str, DataFrame]) 
     assert watched.plan.spec.lateness == (None, "30 seconds")
     with pytest.raises(OptionError, match="color=: is no option of the joins of a query; those are lateness"):
         braided.sql(spark, text, streams, color="red")
+    with pytest.raises(OptionError, match="streams: 'calls' and 'CALLS' are the same name for Spark; choose another"):
+        braided.sql(spark, text, {**streams, "CALLS": streams["alerts"]})
     with pytest.raises(OptionError, match="streams=: give the streaming DataFrames by the names that the query uses"):
         braided.sql(spark, text, {})
     with pytest.raises(OptionError, match="streams: 'calls' is a int; give a streaming DataFrame"):

@@ -148,7 +148,8 @@ def test_a_large_history_goes_on_in_a_new_file(tmp_path: Path, monkeypatch: pyte
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        (b"no json\n", "line 1: is no JSON; name a file that braided wrote"),
+        (b"no json\n", "line 1: is no JSON; delete the line if it is damaged, or name a file that braided wrote"),
+        (b"[" * 100_000 + b"\n", "line 1: is no JSON; delete the line if it is damaged"),
         (b"[]\n", "line 1: is no event of a history of braided"),
         (b'{"event": "exec"}\n', "is no event of a history"),
         (b'{"event": "batch", "query": "r"}\n', "batch.batch: is missing or damaged"),
@@ -290,6 +291,8 @@ def test_a_summary_says_what_the_reports_say() -> None:
 
 
 def test_reports_are_text_json_or_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(tmp_path)]) == 2
+    (tmp_path / saved.NAME).touch()
     assert main(["report", str(tmp_path)]) == 2
     assert "has no history; run the query with `braided run --history DIR`" in capsys.readouterr().err
     writer = HistoryWriter(tmp_path)

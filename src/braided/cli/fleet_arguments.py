@@ -64,7 +64,7 @@ def _add_peer(commands: Any) -> None:
 
 
 def _command(asked: Any, name: str, words: str) -> argparse.ArgumentParser:
-    command: argparse.ArgumentParser = asked.add_parser(name, help=words, description=f"{words.capitalize()}.")
+    command: argparse.ArgumentParser = asked.add_parser(name, help=words, description=f"{words[0].upper()}{words[1:]}.")
     command.add_argument(
         "--peer",
         default=os.environ.get("BRAIDED_PEER", ADDRESS),

@@ -92,6 +92,8 @@ def report_history(path: Path, *, as_json: bool, html: Path | None) -> int:
             events = _reader(path)()
     except BraidedError as error:
         return _tell("report", first_line(error), CANNOT_START)
+    if not events:
+        return _tell("report", f"{path}: no query has written anything yet", CANNOT_START)
     runs = summarize(events)
     text = write_text(runs)
     if html is not None:

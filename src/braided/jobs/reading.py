@@ -53,7 +53,7 @@ def parse_job(text: str, file: str = "job", environment: Mapping[str, str] = os.
     """Return the job that a text describes; `file` is what messages call it."""
     try:
         given = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # also numbers of thousands of digits
         raise JobError(f"{file}: is not TOML: {error}") from None
     return _Reader(text, file, environment).job(given)
 
@@ -72,15 +72,16 @@ class _Reader:
         if not sources:
             self._refuse(("sources",), "a job needs a source; write a table [sources.NAME]")
         tables = self._tables(given, "tables", self._source)
-        streams = [*sources, *tables]
+        streams: list[str] = []
+        for kind, names in (("sources", sources), ("tables", tables)):
+            for name in names:
+                self._is_new(name, streams, (kind, name))
+                streams.append(name)
         steps = []
         for number, each in enumerate(self._value(given, ("steps",), list, [])):
             step = self._step(self._is_table(each, ("steps", number)), ("steps", number), streams)
             steps.append(step)
             streams.append(step.name)
-        for name in tables:
-            if name in sources:
-                self._refuse(("tables", name), "a source has this name; choose another")
         last = steps[-1].name if steps else next(iter(sources))
         return Job(
             name=self._name(given),
@@ -157,12 +158,18 @@ class _Reader:
                 self._refuse((*at, "time"), "is missing: a watermark needs the event-time column")
         return source
 
+    def _is_new(self, name: str, streams: list[str], at: Place) -> None:
+        """Refuse a name that another stream has. Spark finds names whatever their case."""
+        for other in streams:
+            if name.lower() == other.lower():
+                also = "" if name == other else ", which Spark takes for the same"
+                self._refuse(at, f"{name!r}: there is a source, table or earlier step {other!r}{also}; choose another")
+
     def _step(self, given: Json, at: Place, streams: list[str]) -> Step:
         self._known(given, at, ("name", "sql", "python", "inputs", "options"))
         name = self._text_of(given, (*at, "name"))
         self._stream_name(name, (*at, "name"))
-        if name in streams:
-            self._refuse((*at, "name"), f"{name!r}: a source or an earlier step has this name; choose another")
+        self._is_new(name, streams, (*at, "name"))
         sql, python = (self._text_of(given, (*at, way), None) for way in ("sql", "python"))
         if (sql is None) == (python is None):
             self._refuse(at, "a step has sql = '...' or python = 'module:function', one of them")

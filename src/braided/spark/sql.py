@@ -104,7 +104,11 @@ def _check(session: SparkSession, text: Any, streams: Any, options: Mapping[str,
         raise OptionError(f"sql: {type(text).__name__} is no query; write a SELECT")
     if not isinstance(streams, Mapping) or not streams:
         raise OptionError("streams=: give the streaming DataFrames by the names that the query uses")
+    known: dict[str, str] = {}
     for name, frame in streams.items():
+        other = known.setdefault(str(name).lower(), str(name))
+        if other != name:
+            raise OptionError(f"streams: {other!r} and {name!r} are the same name for Spark; choose another")
         if not hasattr(frame, "createTempView"):
             raise OptionError(f"streams: {name!r} is a {type(frame).__name__}; give a streaming DataFrame")
     for name in options:

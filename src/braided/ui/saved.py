@@ -127,13 +127,15 @@ class HistoryReader:
         while line := file.readline(_LONGEST_LINE):
             if not line.endswith(b"\n"):
                 if len(line) >= _LONGEST_LINE:
-                    raise HistoryError(f"{path.name}, line {self._line + 1}: is too long for a history of braided")
+                    raise HistoryError(f"{path}, line {self._line + 1}: is too long for a history of braided")
                 file.seek(-len(line), 1)
                 return
             self._line += 1
-            where = f"{path.name}, line {self._line}"
+            where = f"{path}, line {self._line}"
             try:
                 event = json.loads(line)
-            except ValueError as error:
-                raise HistoryError(f"{where}: is no JSON; name a file that braided wrote") from error
+            except (ValueError, RecursionError) as error:
+                raise HistoryError(
+                    f"{where}: is no JSON; delete the line if it is damaged, or name a file that braided wrote"
+                ) from error
             yield check_event(event, where)
