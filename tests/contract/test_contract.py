@@ -38,7 +38,8 @@ from braided.specs.join import JoinSpec
 from braided.time.lateness import Lateness
 
 TRIED = [(spec, kind, case) for spec, kind in KINDS.items() for case in some(kind.cases, quick=len(kind.cases), fast=1)]
-CASES = [pytest.param(case, id=f"{spec.kind}: {case.name}") for spec, _, case in TRIED]
+NAMED = [(f"{spec.kind}: {case.name}", case) for spec, _, case in TRIED]
+CASES = [pytest.param(case, id=name) for name, case in NAMED]
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -97,7 +98,7 @@ def test_streams_far_apart_in_small_batches(case: Case) -> None:
     check_late(spec, sample([least + 20 for least in late], rows=90, lag=30), way)
 
 
-ADAPTING = [case for case in CASES if can_adapt(plan_of(case.values[0].example, adaptive=True))]
+ADAPTING = [pytest.param(c, id=name) for name, c in NAMED if can_adapt(plan_of(c.example, adaptive=True))]
 
 
 @pytest.mark.parametrize("case", ADAPTING)
