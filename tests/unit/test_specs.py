@@ -14,7 +14,7 @@ import pytest
 import braided
 import braided.local
 from braided.compile.build import build
-from braided.compile.plan import Copied, Nested, Setting
+from braided.compile.plan import Copied, Nested, Setting, describe
 from braided.compile.stream import Stream, TimeMarks
 from braided.specs.detect import DetectSpec
 from braided.specs.group import GroupSpec, Join
@@ -205,3 +205,12 @@ def test_a_predicate_that_no_kernel_covers_is_left_to_a_runtime_that_can_filter(
     assert plan.residual is not None
     assert plan.operator.output.names == ["l0", "l1", "l2", "r0", "r1", "r2"]
     assert [column.name for column in plan.columns] == ["k", "t", "v", "t_right", "v_right"]
+
+
+def test_a_plan_says_what_it_does() -> None:
+    schema = pa.schema([("k", pa.int64()), ("t", pa.timestamp("us", "UTC")), ("v", pa.int64())])
+    streams = [Stream("left", schema), Stream("right", schema)]
+    keyed = JoinSpec(on="k", time="t", within="1 second", where="l.v < r.v")
+    assert describe(build(keyed, streams)) == "joins on k, -1 second <= r.t - l.t <= 1 second, where l.v < r.v"
+    theta = JoinSpec(time="t", within="1 second", where="l.v < r.v")
+    assert describe(build(theta, streams)).startswith("joins by l.v < r.v")

@@ -73,7 +73,8 @@ class WindowJoin(KeyedInputs):
         on = ", ".join(a if a == b else f"{a} = {b}" for a, b in zip(*self.keys, strict=True))
         how = f"on {on}" if on else f"by {self.where_text}" + (f" ({self.theta.kind})" if self.theta else "")
         lo, hi = format_duration(self.window.lo), format_duration(self.window.hi)
-        return f"joins {how}, {lo} <= r.t - l.t <= {hi}"
+        also = f", where {self.where_text}" if on and self.where_text else ""
+        return f"joins {how}, {lo} <= r.t - l.t <= {hi}{also}"
 
     def process(
         self, work: Work, state: Json | None, blocks: Blocks, ranges: Ranges | None = None
