@@ -6,8 +6,8 @@
 
 Peers are processes with a Spark application on one core each. The job is a braided join with a learned lateness and a
 control directory, triggered every half second. A gap is the longest time between two manifests of the output from just
-before the order until five seconds after the move. Targets are peers with a fresh Spark application; `rehearsed` also
-moves the job back to one that has run it before. Prints one line of JSON.
+before the order until five seconds after the first one of the other peer. Targets are peers with a fresh Spark
+application; `rehearsed` also moves the job back to one that has run it before. Prints one line of JSON.
 """
 
 from __future__ import annotations
@@ -105,7 +105,9 @@ def _move(fleet: Fleet, root: Path, name: str, after: float = 5.0) -> dict[str, 
     """Move the job; return the gap, its parts, and the time of the whole order, in seconds."""
     begun = time.time()
     fleet.move("hits", name)
-    ordered = time.time() - begun
+    moved = time.time()
+    ordered = moved - begun
+    until(lambda: commits_of(root / "hits")[-1] > moved, 120, "a batch at the other peer")
     time.sleep(after)
     commits = commits_of(root / "hits")
     start = max([at for at in commits if at <= begun], default=begun)
