@@ -79,7 +79,7 @@ class Shape:
 
 
 SHAPES = {
-    "calls": Shape(CALLS, ("calls",), "a.ts", rows=200_000, rate=10_000, keys=50_000, batches=12, measured=6),
+    "calls": Shape(CALLS, ("calls",), "a.ts", rows=100_000, rate=10_000, keys=50_000),
     "chain": Shape(
         CHAIN, ("first", "second", "third"), "p.ts", rows=200_000, rate=10_000, keys=20_000, batches=12, measured=6,
         size_s=10,

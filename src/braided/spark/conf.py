@@ -16,8 +16,8 @@ SPARK_CONF: dict[str, str] = {
     PROVIDER: ROCKSDB,
     # A batch then uploads what it changed, not a snapshot of all of RocksDB. Costs a longer replay after a restart.
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-    # Spark otherwise looks every row up before it writes it to RocksDB, only to count rows: most of the time of its own
-    # aggregates after an operator. Costs: its progress shows 0 for `numRowsTotal`.
+    # Spark otherwise looks every row of its own aggregates up before it writes it to RocksDB, only to count rows.
+    # Costs: its progress shows 0 for `numRowsTotal`.
     "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
     # Routers and workers share one pool of Python processes; Spark keeps two apart, since one variable of their
     # environment differs. Halves the processes and their memory. Costs: a failed Python function's traceback shows
