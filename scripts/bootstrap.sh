@@ -168,12 +168,33 @@ make_venv() {
   fi
 }
 
+# PySpark is built from its source, which pip has checked by hash, while the others are fetched: most of the time is
+# one core's. Its wheel is not compressed, being unpacked at once, and byte code is made by all cores at the end.
+install_with_pip() {
+  local part="$VENV/scratch" building
+  mkdir -p "$part"
+  awk -v part="$part" '/^[^ #]/ { name = /^pyspark==/ ? "spark" : "others" } { print > (part "/" name ".lock") }' \
+    name=others "$ROOT/requirements.lock"
+  printf '[bdist_wheel]\ncompression = stored\n' >"$part/setup.cfg"
+  DIST_EXTRA_CONFIG="$part/setup.cfg" pip_do wheel --require-hashes --no-deps --no-build-isolation \
+    --wheel-dir "$part" -r "$part/spark.lock" &
+  building=$!
+  pip_do install --require-hashes --no-deps --no-compile -r "$part/others.lock" || { kill "$building"; return 1; }
+  wait "$building" &&
+    pip_do install --no-deps --no-compile "$part"/pyspark-*.whl &&
+    quietly "$VENV/bin/python" -m compileall -q -j 0 -x 'lib2to3|/tests?/' "$VENV/lib"
+}
+
 # PySpark and this project are built from source. Their build tools are locked too, and come first.
 install_locked() {
   say "installing the locked packages into .venv (0.5 GB to fetch, some minutes)"
   make_venv &&
     pip_do install --require-hashes -r requirements-build.lock &&
-    pip_do install --require-hashes --no-build-isolation -r requirements.lock &&
+    if have_uv; then
+      pip_do install --require-hashes --no-build-isolation -r requirements.lock
+    else
+      install_with_pip
+    fi &&
     quietly "$VENV/bin/python" "$ROOT/scripts/zip_bytecode.py" &&
     locked_state >"$VENV/.braided-locked"
 }
