@@ -17,8 +17,9 @@ from types import TracebackType
 from typing import Any
 
 import psutil
+from jvm import JAVA_OPTIONS
 
-QUICK = {"SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+QUICK = {"SPARK_SUBMIT_OPTS": JAVA_OPTIONS}
 # Nothing here takes a tenth of that; a driver that hangs must not stop the whole run.
 _SECONDS = 240
 

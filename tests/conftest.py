@@ -31,6 +31,7 @@ LONG = (
 )
 
 import profiles  # noqa: E402, F401  (registers the hypothesis profiles before any test asks for its examples)
+from jvm import JAVA_OPTIONS  # noqa: E402
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -99,9 +100,7 @@ def spark_session(tmp_path_factory: pytest.TempPathFactory, cache_dir: str) -> I
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": "4g",
-        # Half the CPU of a whole run: most of the JVM's time goes into code that runs too seldom to be worth the
-        # second compiler, and into garbage collectors that are made for more cores than two.
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.driver.extraJavaOptions": f"{JAVA_OPTIONS} -Xmn600m",
         # Saves 200 ms of CPU a batch: the default forks readlink and chmod for every file of a local checkpoint.
         **quick_checkpoints(),
         # Tests that lose shuffle files make Spark forget its only executor's block manager, which in local mode cannot

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import numpy as np
 import pyarrow as pa
+from jvm import JAVA_OPTIONS
 from streams import SECOND, UTC, write_batch
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def run_with_kills(root: Path, kills: int, seed: int) -> Counter[Any]:
     # Each run is killed in a batch of its own part of the input, so that every one is at work when it is.
     last = [files * (kill + 1) // (kills + 1) - 1 for kill in range(kills)]
     # As for the shared session (conftest.py): half of a short run's CPU would go into the second compiler.
-    quick = {"SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+    quick = {"SPARK_SUBMIT_OPTS": JAVA_OPTIONS}
     environment = {**os.environ, **quick, "BRAIDED_CACHE_DIR": str(root / "cache")}
     (root / "cache").mkdir(exist_ok=True)
     for kill in range(kills + 1):

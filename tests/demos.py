@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from jvm import JAVA_OPTIONS
+
 
 def start_demo(tmp_path: Path, *words: str) -> subprocess.Popen[str]:
     """Start the demo; its temporary files are in ``tmp``, what it leaves in ``out``."""
@@ -21,6 +23,6 @@ def start_demo(tmp_path: Path, *words: str) -> subprocess.Popen[str]:
         env={
             **os.environ,
             "TMPDIR": str(tmp_path / "tmp"),
-            "SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "SPARK_SUBMIT_OPTS": JAVA_OPTIONS,
         },
     )

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pyarrow as pa
+from jvm import JAVA_OPTIONS
 from streams import SECOND, UTC, write_batch
 
 from braided.direct.topic import Topic
@@ -160,7 +161,7 @@ class SparkPeers:
             "TMPDIR": str(self.root / "tmp"),  # what is left of peers that were killed
             "PYTHONPATH": f"{os.environ.get('PYTHONPATH', '')}:{TESTS}",
             # As for the shared session (conftest.py): half of a short run's CPU would go into the second compiler.
-            "SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "SPARK_SUBMIT_OPTS": JAVA_OPTIONS,
         }
         process = subprocess.Popen(line, stdout=subprocess.PIPE, text=True, env=environment)
         self.processes[name] = process

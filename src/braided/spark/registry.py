@@ -21,7 +21,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from pyspark import SparkContext
 from pyspark.sql.streaming import StreamingQueryListener
+from pyspark.sql.streaming.listener import JStreamingQueryListener, QueryProgressEvent
 
 from braided.balance.controller import Controller
 from braided.balance.observation import observe
@@ -176,6 +178,16 @@ class Follower(Protocol):
         """Hear of a query that ended."""
 
 
+class _Events(JStreamingQueryListener):  # type: ignore[misc]
+    """Events from the JVM. PySpark asks it for every field of a progress by itself, hundreds of round trips that take
+    0.2 s beside the next batch; as JSON it is one.
+    """
+
+    def onQueryProgress(self, jevent: Any) -> None:
+        progress = json.loads(jevent.progress().json())
+        self.pylistener.onQueryProgress(QueryProgressEvent.fromJson({"progress": progress}))
+
+
 class Registry(StreamingQueryListener):  # type: ignore[misc]
     """The operators of one session, by their metrics. A controller is made by `make_controller`."""
 
@@ -187,6 +199,13 @@ class Registry(StreamingQueryListener):  # type: ignore[misc]
         """Where the checkpoints of running queries are, by their run's id."""
         self._operators: OrderedDict[str, Watched] = OrderedDict()
         self._lock = threading.Lock()
+
+    @property
+    def _jlistener(self) -> Any:
+        """What PySpark registers in the JVM; Spark Connect has no use for it."""
+        if not hasattr(self, "_jlistenerobj"):
+            self._jlistenerobj = SparkContext._jvm.PythonStreamingQueryListenerWrapper(_Events(self))
+        return self._jlistenerobj
 
     def add(self, metric: str, watched: Watched) -> None:
         """Remember an operator; forget the one that was idle longest if there are too many."""
