@@ -3,9 +3,10 @@
     python benchmarks/aggregates.py            20 results a row, 10 million pairs a batch
     python benchmarks/aggregates.py --quick    tries everything in a few minutes; its times mean nothing
 
-The same files for all, each engine in a JVM of its own, one file a side a batch. `merged` is `braided.sql`; `unmerged`
-is the same query over inputs with watermarks, for which the aggregate stays Spark's; `native` is `spark.sql`. Closed
-windows are compared with DuckDB's. One JSON line goes to stdout.
+The same files for all, each engine in a JVM of its own, one file a side a batch. `merged` is `braided.sql`; `direct`
+the same over `braided.files`; `unmerged` the same over inputs with watermarks, for which the aggregate stays Spark's,
+and so does the reading; `native` is `spark.sql`. Closed windows are compared with DuckDB's. One JSON line goes to
+stdout.
 """
 
 from __future__ import annotations
@@ -29,7 +30,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # Spark's own join with its default store was faster than with RocksDB on every workload of join.py.
-SETTINGS = {"merged": ENGINES["braided"], "unmerged": ENGINES["braided"], "native": ENGINES["native_hdfs"]}
+SETTINGS = {
+    "merged": ENGINES["braided"],
+    "direct": ENGINES["braided"],
+    "unmerged": ENGINES["braided"],
+    "native": ENGINES["native_hdfs"],
+}
 BARS = {"unmerged": 3.0, "native": 10.0}
 WORKLOAD = replace(WORKLOADS["files_20x"], rows=250_000, warm=5, measured=7)
 
@@ -55,9 +61,9 @@ def main() -> int:
         shutil.rmtree(root, ignore_errors=True)
     summary: dict[str, Any] = {"benchmark": "aggregates", "quick": options.quick, "engines": found}
     for rival, bar in BARS.items():
-        if {"merged", rival} <= set(found):
-            ratio = found[rival]["median_s"] / found["merged"]["median_s"]
-            summary[f"over_{rival}"] = {"ratio": round(ratio, 2), "bar": bar, "met": ratio >= bar}
+        for ours in {"merged", "direct"} & set(found) if rival in found else ():
+            ratio = found[rival]["median_s"] / found[ours]["median_s"]
+            summary[f"{ours}_over_{rival}"] = {"ratio": round(ratio, 2), "bar": bar, "met": ratio >= bar}
     print(json.dumps(summary))
     return 0 if all(engine["equal"] for engine in found.values()) else 1
 
@@ -99,11 +105,13 @@ def _run(engine: str, workload: Workload, data: Path, scratch: Path) -> dict[str
 
     spark = open_session(engine, scratch)
     sides = {
-        short: spark.readStream.schema(DDL).option("maxFilesPerTrigger", 1).parquet(str(data / side))
+        short: braided.files(spark, str(data / side), schema=DDL, max_files=1)
+        if engine == "direct"
+        else spark.readStream.schema(DDL).option("maxFilesPerTrigger", 1).parquet(str(data / side))
         for short, side in (("l", "left"), ("r", "right"))
     }
     lateness = f"{workload.lateness_s} seconds"
-    if engine == "merged":
+    if engine in ("merged", "direct"):
         result = braided.sql(spark, _text(workload), sides, lateness=lateness)
     else:
         sides = {name: frame.withWatermark("ts", lateness) for name, frame in sides.items()}
@@ -143,7 +151,7 @@ def _oracle(workload: Workload, data: Path) -> dict[int, list[int]]:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("engines", nargs="*", default=list(SETTINGS), help="merged, unmerged, native")
+    parser.add_argument("engines", nargs="*", default=list(SETTINGS), help=", ".join(SETTINGS))
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument("--data", type=Path, help=argparse.SUPPRESS)

@@ -1,11 +1,13 @@
 """A peer becomes hot since a job's rate rises tenfold: how soon it is relieved, and what rows wait, against no relief.
 
-    python benchmarks/fleet_relief.py on | off [--rows 8000] [--seconds 75]
+    python benchmarks/fleet_relief.py on | off [--rows 8000] [--seconds 75] [--max-files 12]
 
 Two peers, each on a core of its own, a period of 5 s. Both jobs, joins of their own files, run at one of them; the
 other is idle. Two files of calls a second are written for each, made before; those of the second job become ten times
-as large. A row's delay is the time from when its file was there until its result was committed. `off` is a fleet whose
-watch finds nothing hot. Prints one line of JSON.
+as large. With `--max-files` a batch has at most so many files of a stream, as jobs have that must not take more at
+once than fits into memory: a job that is behind then cannot make up for it by larger batches. A row's delay is the time
+from when its file was there until its result was committed. `off` is a fleet whose watch finds nothing hot. Prints one
+line of JSON.
 """
 
 from __future__ import annotations
@@ -39,9 +41,9 @@ operator = "join.window.{1}"
 checkpoint = "{0}/checkpoints/{1}"
 trigger = "3 seconds"
 [sources.calls]
-path = "{0}/{1}/calls"
+path = "{0}/{1}/calls"{2}
 [sources.alerts]
-path = "{0}/{1}/alerts"
+path = "{0}/{1}/alerts"{2}
 [[steps]]
 name = "hits"
 sql = '''SELECT c.phone, c.file, a.file AS other FROM calls c JOIN alerts a ON c.phone = a.phone
@@ -103,6 +105,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("relief", choices=("on", "off"))
     parser.add_argument("--rows", type=int, default=8000, help="calls a file, two files a second (%(default)s)")
+    parser.add_argument("--max-files", type=int, help="of a stream in a batch (as many as there are)")
     parser.add_argument("--seconds", type=float, default=75, help="after the rise (%(default)s)")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
@@ -113,8 +116,9 @@ def main() -> None:
         try:
             peers.start("north", command)
             with peers.fleet() as fleet:
+                most = "" if given.max_files is None else f"\nmax_files = {given.max_files}"
                 for job in JOBS:
-                    (root / f"{job}.toml").write_text(JOB.format(root, job))
+                    (root / f"{job}.toml").write_text(JOB.format(root, job, most))
                     fleet.submit(root / f"{job}.toml")
                 until(lambda: all(commits_of(root / job / "hits") for job in JOBS), 120, "first batches")
                 peers.start("south", command)

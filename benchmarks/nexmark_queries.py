@@ -113,18 +113,15 @@ Q4 = Query(
 _HOP = "TABLE(HOP(TABLE bid, DESCRIPTOR(dateTime), INTERVAL '2' SECOND, INTERVAL '10' SECOND))"
 _SLIDING = "window(dateTime, '10 seconds', '2 seconds')"
 _COUNTED = f"SELECT {_SLIDING} AS w, auction, count(*) AS num FROM bid GROUP BY {_SLIDING}, auction"
+_MOST_BIDS = f"""SELECT unix_millis(b.w.start) AS start_ms, b.auction, b.num FROM ({_COUNTED}) b
+    JOIN (SELECT w, max(num) AS most FROM ({_COUNTED}) GROUP BY w) m ON b.w = m.w AND b.num >= m.most"""
 Q5 = Query(
     "auctions with the most bids in 10 s, every 2 s",
     ("bid",),
     ("auction", "num", "start_ms * 7 + num * 31"),
     windowed=True,
-    spark=f"""SELECT unix_millis(b.w.start) AS start_ms, b.auction, b.num FROM ({_COUNTED}) b
-        JOIN (SELECT w, max(num) AS most FROM ({_COUNTED}) GROUP BY w) m ON b.w = m.w AND b.num >= m.most""",
-    braided=f"""SELECT /*+ BRAIDED('b', {_IN_ANY_ORDER}), BRAIDED('m', {_IN_ANY_ORDER}) */
-        unix_millis(b.s) AS start_ms, b.auction, b.num
-        FROM (SELECT w.start AS s, w.end AS e, auction, num FROM ({_marked(_COUNTED)})) b
-        JOIN (SELECT w.start AS s, w.end AS e, max(num) AS most FROM ({_marked(_COUNTED)}) GROUP BY w) m
-        ON b.s = m.s AND b.e = m.e AND b.num >= m.most""",
+    spark=_MOST_BIDS,
+    braided=_marked(_MOST_BIDS),
     flink=f"""SELECT {_FLINK_START.replace("window_start", "b.window_start")} AS start_ms, b.auction, b.num FROM (
         SELECT auction, count(*) AS num, window_start, window_end FROM {_HOP} GROUP BY auction, window_start, window_end
         ) b JOIN (SELECT max(num) AS most, window_start, window_end FROM (

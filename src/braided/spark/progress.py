@@ -112,9 +112,9 @@ def _grid(table: RoutingTable, number: int, what: str) -> Json:
 def explain_frame(frame: DataFrame) -> str:
     """See `braided.explain`."""
     numbers = _numbers(frame)
-    found = registry_of(frame.sparkSession).numbered(numbers)
-    lines = [line for watched in found for line in explain_operator(watched)]
-    return "\n".join(lines) if lines else "no braided join in this DataFrame"
+    registry = registry_of(frame.sparkSession)
+    lines = [line for watched in registry.numbered(numbers) for line in explain_operator(watched)]
+    return "\n".join([*(lines or ["no braided join in this DataFrame"]), *registry.notes_of(frame)])
 
 
 def _numbers(frame: DataFrame) -> list[int]:

@@ -198,6 +198,7 @@ class Registry(StreamingQueryListener):  # type: ignore[misc]
         self._checkpoints: dict[str, str] = {}
         """Where the checkpoints of running queries are, by their run's id."""
         self._operators: OrderedDict[str, Watched] = OrderedDict()
+        self._notes: OrderedDict[int, tuple[str, ...]] = OrderedDict()
         self._lock = threading.Lock()
 
     @property
@@ -214,6 +215,19 @@ class Registry(StreamingQueryListener):  # type: ignore[misc]
             idle = [known for known, operator in self._operators.items() if not operator.queries]
             for known in idle[: max(0, len(idle) - _MOST_IDLE)]:
                 del self._operators[known]
+
+    def note(self, frame: DataFrame, notes: Sequence[str]) -> None:
+        """Remember what there is to say of a whole query, by its plan."""
+        if notes:
+            with self._lock:
+                self._notes[frame.semanticHash()] = tuple(notes)
+                if len(self._notes) > _MOST_IDLE:
+                    self._notes.popitem(last=False)
+
+    def notes_of(self, frame: DataFrame) -> tuple[str, ...]:
+        """Return what was noted of a query."""
+        with self._lock:
+            return self._notes.get(frame.semanticHash(), ()) if self._notes else ()
 
     def find(self, metric: str) -> Watched | None:
         """Return an operator by its metric."""

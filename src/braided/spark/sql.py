@@ -16,13 +16,15 @@ from sqlglot.optimizer.scope import Scope, traverse_scope
 
 from braided.aggregates.partial import PANE
 from braided.errors import BraidedError, OptionError
+from braided.spark.registry import registry_of
 from braided.spark.sessions import refuse_connect
 from braided.spark.sql_joins import OPTIONS, Joins
 from braided.spark.sql_match import with_matches
 from braided.spark.watermark import WATERMARK
 from braided.sqltext.conditions import position
-from braided.sqltext.cut import Cut, Source, cut_select, keep_left, own_columns
+from braided.sqltext.cut import Cut, LeftToSparkError, Source, cut_select, keep_left, own_columns
 from braided.sqltext.dialect import Braided
+from braided.sqltext.fold import fold
 from braided.sqltext.merge import Merge, Unmerged, find_merge, rewrite
 from braided.sqltext.partials import measure_name
 from braided.sqltext.shape import shape
@@ -61,6 +63,7 @@ def run_sql(
             query = _Query(session, tree.copy(), views, frames, options, unmerged)
             try:
                 query.qualify(contract)
+                query.fold(contract)
                 query.cut()
                 result = session.sql(query.tree.sql(dialect=Braided))
             except BraidedError:
@@ -71,7 +74,9 @@ def run_sql(
             except Exception as error:
                 raise OptionError(f"{_REFUSED} ({type(error).__name__}: {str(error).splitlines()[0][:200]})") from error
             if [field.dataType for field in result.schema] == [field.dataType for field in contract.schema]:
-                return result.toDF(*contract.columns)
+                result = result.toDF(*contract.columns)
+                registry_of(session).note(result, query.notes)
+                return result
             unmerged = "its types would differ"
     raise BraidedError(f"sql: the compiled query gives {result.schema}, Spark's own {contract.schema}; report this")
 
@@ -189,6 +194,8 @@ class _Query:
     ) -> None:
         self.unmerged = unmerged
         self.said: list[str] = []
+        self.notes: list[str] = []
+        """What is not said of a join."""
         self.session = session
         self.tree = tree
         self.views = views
@@ -221,6 +228,11 @@ class _Query:
             return self.frames[table.name]
         return self.session.table(exp.table_name(table, dialect=Braided))
 
+    def fold(self, contract: DataFrame) -> None:
+        """Let rows wait with the aggregate of their group, where they would be joined with it."""
+        if self.unmerged is None and contract._jdf.queryExecution().analyzed().deterministic():
+            self.notes += fold(self.tree)
+
     def cut(self) -> None:
         """Replace the joins of streams in every SELECT, the inner ones first."""
         for scope in traverse_scope(self.tree):
@@ -239,7 +251,11 @@ class _Query:
             )
             for alias, frame in inputs.items()
         }
-        found = cut_select(select, sources)
+        try:
+            found = cut_select(select, sources)
+        except LeftToSparkError as why:
+            self.notes.append(str(why))
+            return
         if found is None:
             return
         self.said = []

@@ -18,6 +18,11 @@ from braided.errors import OptionError
 from braided.sqltext.conditions import Bound, bound, conjuncts, equality, position, tables_of
 
 _INNER = {"", "INNER", "CROSS"}
+_WINDOW = "struct<start:timestamp"
+
+
+class LeftToSparkError(Exception):
+    """The joins of a SELECT are ones that Spark does by itself."""
 
 
 @dataclass
@@ -62,6 +67,7 @@ class Cut:
 def cut_select(select: exp.Select, sources: Mapping[str, Source]) -> Cut | None:
     """Take the joins of streams out of a SELECT, whose columns are all qualified; None if it has none.
 
+    Raises `LeftToSparkError`, and leaves the SELECT as it is, where windows are joined as a whole.
     The SELECT keeps its other joins and conditions; its columns of streams still have their old qualifiers, and its
     first table is what it was.
     """
@@ -141,6 +147,8 @@ def _steps(streams: Sequence[str], between: Sequence[exp.Expression], sources: M
                 break
         else:
             node = sources[waiting[0]].node
+            if any(_is_by_window(part, waiting[0], sources) for part in pending):
+                raise LeftToSparkError(f"{waiting[0]} is joined by whole windows: that join is Spark's own")
             raise OptionError(
                 f"sql: {position(node)}: no bounds on both sides tie the time of {waiting[0]} to that of "
                 f"{' or '.join(joined)}; write for example {waiting[0]}.ts BETWEEN {joined[0]}.ts - INTERVAL 10 "
@@ -162,6 +170,14 @@ def _steps(streams: Sequence[str], between: Sequence[exp.Expression], sources: M
         joined.append(alias)
         waiting.remove(alias)
     return steps
+
+
+def _is_by_window(part: exp.Expression, alias: str, sources: Mapping[str, Source]) -> bool:
+    """Whether a condition asks the window of a stream to be that of another."""
+    both = equality(part)
+    if both is None or alias not in (both[0].table, both[1].table):
+        return False
+    return all(sources[column.table].types.get(column.name, "").startswith(_WINDOW) for column in both)
 
 
 def _ties(found: Bound) -> set[str]:
