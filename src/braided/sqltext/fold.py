@@ -134,7 +134,7 @@ def _met(part: exp.Expression, pair: _Pair) -> str | None:
     for one, other in (both, both[::-1]):
         is_pair = (one.table, other.table) == (pair.rows.alias_or_name, pair.total.alias_or_name)
         if is_pair and pair.keys.get(one.name) == other.name:
-            return one.name
+            return str(one.name)
     return None
 
 
