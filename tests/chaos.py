@@ -25,7 +25,7 @@ _SECONDS = 240
 
 
 class Driver:
-    """One run of the query. Its checkpoint and all else is in `root`, so that another run goes on from there."""
+    """One run of the query. Its checkpoint and all else is in `root`, unless told, so that another run goes on from it."""
 
     def __init__(
         self,
@@ -35,10 +35,12 @@ class Driver:
         join: dict[str, Any] | None = None,
         where: bool = False,
         topic: str | None = None,
+        checkpoint: str | None = None,
         **env: str,
     ) -> None:
         (root / "cache").mkdir(exist_ok=True)
-        options = {"spark": spark or {}, "join": join or {}, "where": where, "topic": topic or str(root / "out")}
+        places = {"topic": topic or str(root / "out"), "checkpoint": checkpoint or str(root / "check")}
+        options = {"spark": spark or {}, "join": join or {}, "where": where, **places}
         (root / "options.json").write_text(json.dumps(options))
         self._root = root
         self._log = root / f"driver-{time.monotonic_ns()}.log"

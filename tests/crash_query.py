@@ -1,7 +1,7 @@
 """A driver to be killed: joins two folders into a Parquet sink until everything is processed.
 
 Run as a process of its own; `slow/test_many_kills.py` kills it at random moments, and the tests in `slow/chaos` do
-worse. There `options.json` has settings of Spark, options of the join, and the topic where it is elsewhere.
+worse. There `options.json` has settings of Spark, options of the join, and topic and checkpoint where they are elsewhere.
 """
 
 from __future__ import annotations
@@ -98,15 +98,16 @@ def main(root: Path) -> None:
         return
     options = {"lateness": "5 seconds", "control": control, **given.get("join", {})}
     joined = braided.join(*sides, on="k", time="ts", within="10 seconds", name="crashed", **options)
+    checkpoint = given.get("checkpoint", str(root / "check"))
     if direct:
         topic = given.get("topic", str(root / "out"))
-        query = braided.write_files(joined, topic, checkpoint=str(root / "check"), trigger="available now")
+        query = braided.write_files(joined, topic, checkpoint=checkpoint, trigger="available now")
         query.awaitTermination()
         written = _pairs(topic)
     else:
         query = (
             joined.writeStream.format("parquet")
-            .option("checkpointLocation", str(root / "check"))
+            .option("checkpointLocation", checkpoint)
             .trigger(availableNow=True)
             .start(str(root / "out"))
         )

@@ -11,9 +11,9 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples" / "kafka"))
 
 from broker import Broker
-from jars import AVRO, CONNECTOR, fetch
+from jars import AVRO, CONNECTOR, JarsMissing, Package, fetch
 
-__all__ = ["AVRO", "CONNECTOR", "Broker", "fetch"]
+__all__ = ["AVRO", "CONNECTOR", "Broker", "JarsMissing", "Package", "fetch"]
 
 Record = tuple[str | None, bytes | str | None]  # key and value
 

@@ -1,11 +1,13 @@
-"""A control directory and a topic on an S3-compatible store: moto's server, on loopback.
+"""A control directory, a topic and a checkpoint on an S3-compatible store: moto's server, on loopback.
 
-Needs the packages of the group `s3`.
+Needs the packages of the group `s3`; Spark's own part of it (`s3a://`), for the checkpoint, comes as jars from Maven.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import os
+import re
 import socket
 import subprocess
 import sys
@@ -17,13 +19,21 @@ from pathlib import Path
 from threading import Barrier
 from typing import Any
 
+import pyspark
 import pytest
 from chaos import Driver
 from crashes import expected, write_streams
+from kafka_topics import JarsMissing, Package, fetch
 
 from braided.routing.files import files_at
 from braided.spark.control import open_control
 
+# Of the SDK what Hadoop's file system needs, instead of the bundle of everything (600 MB).
+S3A = (
+    Package("org.apache.hadoop", "hadoop-aws", "3.5.0", alone=True),
+    Package("software.amazon.s3.analyticsaccelerator", "analyticsaccelerator-s3", "1.3.1", alone=True),
+    *(Package("software.amazon.awssdk", name, "2.35.4") for name in ("s3", "s3-transfer-manager", "sts")),
+)
 RACES = 150
 BATCHES = 6
 
@@ -116,3 +126,39 @@ def test_a_topic_in_a_bucket_is_written_once(streams: Path, bucket: str) -> None
         driver.kill()
     with Driver(streams, topic=f"{bucket}/pairs") as driver:
         assert driver.result() == expected(streams)
+
+
+def _s3a(folder: Path) -> dict[str, str]:
+    """Return the settings with which Spark knows the store; jars that Spark has of its own are left out."""
+    try:
+        jars = fetch(S3A, folder)
+    except JarsMissing as missing:
+        pytest.skip(str(missing))
+    own = {_artifact(path) for path in (Path(pyspark.__file__).parent / "jars").glob("*.jar")}
+    return {
+        "spark.jars": ",".join(str(jar) for jar in jars if _artifact(jar) not in own),
+        "spark.hadoop.fs.s3a.endpoint": os.environ["AWS_ENDPOINT_URL"],
+        "spark.hadoop.fs.s3a.endpoint.region": os.environ["AWS_DEFAULT_REGION"],
+        "spark.hadoop.fs.s3a.path.style.access": "true",
+        "spark.hadoop.fs.s3a.input.stream.type": "classic",
+        # A server of tests that answers "100 Continue", which the client of files that are copied takes for a failure.
+        "spark.hadoop.fs.s3a.connection.expect.continue": "false",
+        "spark.hadoop.fs.s3a.optimized.copy.from.local.enabled": "false",
+        "spark.hadoop.fs.s3a.access.key": os.environ["AWS_ACCESS_KEY_ID"],
+        "spark.hadoop.fs.s3a.secret.key": os.environ["AWS_SECRET_ACCESS_KEY"],
+    }
+
+
+def _artifact(jar: Path) -> str:
+    return re.sub(r"-\d.*", "", jar.stem)
+
+
+def test_a_checkpoint_in_a_bucket_survives_a_kill(streams: Path, bucket: str) -> None:
+    (streams / "direct").mkdir()
+    settings, checkpoint = _s3a(streams / "jars"), bucket.replace("s3:", "s3a:") + "/check"
+    with Driver(streams, spark=settings, checkpoint=checkpoint) as driver:
+        driver.after(2)
+        driver.kill()
+    with Driver(streams, spark=settings, checkpoint=checkpoint) as driver:
+        assert driver.result() == expected(streams)
+    assert not (streams / "check").exists()
