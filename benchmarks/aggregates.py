@@ -1,6 +1,7 @@
 """A windowed count and sum after a join with many results a row: in the join's workers, after them, and native.
 
     python benchmarks/aggregates.py            20 results a row, 10 million pairs a batch
+    python benchmarks/aggregates.py --rows 1000000    four times as many a batch
     python benchmarks/aggregates.py --quick    tries everything in a few minutes; its times mean nothing
 
 The same files for all, each engine in a JVM of its own, one file a side a batch. `merged` is `braided.sql`; `direct`
@@ -48,7 +49,7 @@ def _text(workload: Workload) -> str:
 
 def main() -> int:
     options = _options()
-    workload = WORKLOAD.quick() if options.quick else WORKLOAD
+    workload = WORKLOAD.quick() if options.quick else replace(WORKLOAD, rows=options.rows)
     if options.one:
         print(json.dumps(_run(options.one, workload, options.data, options.scratch)))
         return 0
@@ -92,6 +93,7 @@ def open_session(engine: str, scratch: Path) -> SparkSession:
 def _measure(engine: str, options: argparse.Namespace, root: Path, truth: dict[int, list[int]]) -> dict[str, Any]:
     scratch = Path(tempfile.mkdtemp(prefix=f"{engine}-", dir=root))
     words = ["--one", engine, "--data", str(root / "data"), "--scratch", str(scratch), *["--quick"] * options.quick]
+    words += ["--rows", str(options.rows)]
     outcome = run_apart(__file__, words)
     windows = outcome.pop("windows")
     outcome["closed"] = len(windows)
@@ -152,6 +154,7 @@ def _oracle(workload: Workload, data: Path) -> dict[int, list[int]]:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("engines", nargs="*", default=list(SETTINGS), help=", ".join(SETTINGS))
+    parser.add_argument("--rows", type=int, default=WORKLOAD.rows, help="of a side in a batch (%(default)s)")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument("--data", type=Path, help=argparse.SUPPRESS)

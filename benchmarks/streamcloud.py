@@ -1,6 +1,7 @@
 """StreamCloud's queries (IV.B and IV.C): merged into the joins' workers, unmerged, and native.
 
     python benchmarks/streamcloud.py                    both queries, all engines
+    python benchmarks/streamcloud.py calls --rows 200000
     python benchmarks/streamcloud.py calls --quick      tries everything in a few minutes; its times mean nothing
 
 `calls`: call records joined with those of the same caller within a minute, with their distance in time and space; of
@@ -93,14 +94,18 @@ QUICK = {"rows": 2_000, "rate": 200, "keys": 300, "batches": 12, "measured": 2}
 def main() -> int:
     options = _options()
     if options.one:
-        print(json.dumps(_run(options.one, shape_of(options.query, options.quick), options.data, options.scratch)))
+        print(
+            json.dumps(
+                _run(options.one, shape_of(options.query, options.quick, options.rows), options.data, options.scratch)
+            )
+        )
         return 0
     summary: dict[str, Any] = {"benchmark": "streamcloud", "quick": options.quick}
     equal = True
     for query in [options.query] if options.query else SHAPES:
         root = Path(tempfile.mkdtemp(prefix="braided-streamcloud-"))
         try:
-            shape = shape_of(query, options.quick)
+            shape = shape_of(query, options.quick, options.rows)
             generate(shape, root / "data")
             truth = oracle(shape, root / "data")
             found = {engine: _measure(engine, query, options, root, truth) for engine in options.engines}
@@ -116,10 +121,10 @@ def main() -> int:
     return 0 if equal else 1
 
 
-def shape_of(query: str, quick: bool) -> Shape:
-    """Return a query with its streams."""
+def shape_of(query: str, quick: bool, rows: int | None = None) -> Shape:
+    """Return a query with its streams, of so many rows a batch."""
     shape = SHAPES[query]
-    return shape if not quick else Shape(**{**vars(shape), **QUICK})
+    return Shape(**{**vars(shape), **(QUICK if quick else {} if rows is None else {"rows": rows})})
 
 
 def generate(shape: Shape, root: Path) -> None:
@@ -135,6 +140,7 @@ def generate(shape: Shape, root: Path) -> None:
 def _measure(engine: str, query: str, options: argparse.Namespace, root: Path, truth: dict[Any, Any]) -> dict[str, Any]:
     scratch = Path(tempfile.mkdtemp(prefix=f"{engine}-", dir=root))
     words = [query, "--one", engine, "--data", str(root / "data"), "--scratch", str(scratch)]
+    words += [] if options.rows is None else ["--rows", str(options.rows)]
     outcome = run_apart(__file__, words + ["--quick"] * options.quick)
     rows = outcome.pop("rows")
     outcome["closed"] = len(rows)
@@ -201,6 +207,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("query", nargs="?", choices=list(SHAPES))
     parser.add_argument("--engines", nargs="+", default=list(SETTINGS), choices=list(SETTINGS))
+    parser.add_argument("--rows", type=int, help="of a stream in a batch")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument("--data", type=Path, help=argparse.SUPPRESS)
