@@ -22,7 +22,7 @@ from braided.spark.direct import DirectInput, read_directly
 from braided.spark.inputs import check_frames, stream_of
 from braided.spark.registry import register
 from braided.spark.routing import count_workers, make_routing
-from braided.spark.sessions import check_python, keep_watermarks
+from braided.spark.sessions import check_python, check_stateful, keep_watermarks
 from braided.spark.tasks import WrittenResult
 from braided.spark.watermark import MARKS, lengthen_watermark, to_metadata
 from braided.specs.join import JoinSpec
@@ -62,6 +62,7 @@ def run(
         return run_batch(plan, frames)
     if merged is not None:
         plan = merged(plan)
+    check_stateful(frames[0])
     workers = count_workers(session)
     check_python(session)
     keep_watermarks(session, frames)

@@ -37,6 +37,15 @@ def refuse_connect(of_spark: Any, what: str) -> None:
         raise OptionError(f"{what}: Spark Connect shows no plan of a query; use a classic SparkSession for it")
 
 
+def check_stateful(frame: DataFrame) -> None:
+    """Refuse a client of Spark Connect that has no operators with state: that of 4.0 has none."""
+    if is_connect(frame) and not hasattr(type(frame.groupBy()), "transformWithStateInPandas"):
+        raise OptionError(
+            f"Spark Connect {frame.sparkSession.version}: has no operators with state in Python; use a newer Spark, "
+            "or a classic SparkSession"
+        )
+
+
 def slots_of(session: SparkSession) -> int:
     """Return how many tasks run at once, as far as the session says."""
     if not is_connect(session):
