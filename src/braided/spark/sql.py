@@ -231,7 +231,7 @@ class _Query:
     def fold(self, contract: DataFrame) -> None:
         """Let rows wait with the aggregate of their group, where they would be joined with it."""
         if self.unmerged is None and contract._jdf.queryExecution().analyzed().deterministic():
-            self.notes += fold(self.tree)
+            self.notes += fold(self.tree, {name for name, frame in self.frames.items() if frame.isStreaming})
 
     def cut(self) -> None:
         """Replace the joins of streams in every SELECT, the inner ones first."""

@@ -14,7 +14,7 @@ query may differ from one evaluation to the next.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from sqlglot import exp
@@ -41,13 +41,13 @@ class _Pair:
     """Columns of the rows that are windows."""
 
 
-def fold(tree: exp.Expression) -> list[str]:
-    """Fold every such join of a qualified query; return what was done, in words."""
+def fold(tree: exp.Expression, streams: Collection[str]) -> list[str]:
+    """Fold every such join of a qualified query, where it is over `streams`; return what was done, in words."""
     ctes = {cte.alias: cte.this for cte in tree.find_all(exp.CTE)}
     said = []
     for select in list(tree.find_all(exp.Select)):
         found = _find(select, ctes)
-        if found is not None:
+        if found is not None and _reads(found[0].rows, streams, ctes):
             pair, rest = found
             said.append(
                 f"{pair.rows.alias_or_name} and {pair.total.alias_or_name} are made at once, without a join: "
@@ -55,6 +55,12 @@ def fold(tree: exp.Expression) -> list[str]:
             )
             _rewrite(select, pair, rest)
     return said
+
+
+def _reads(node: exp.Expression, streams: Collection[str], ctes: Mapping[str, exp.Expression]) -> bool:
+    """Whether a part of a query reads a stream. Of tables a group may have any number of rows."""
+    names = {table.name for table in node.find_all(exp.Table)}
+    return any(name in streams or (name in ctes and _reads(ctes[name], streams, ctes)) for name in names)
 
 
 def _find(select: exp.Select, ctes: Mapping[str, exp.Expression]) -> tuple[_Pair, list[exp.Expression]] | None:
