@@ -42,7 +42,6 @@ def run_with_kills(root: Path, kills: int, seed: int) -> Counter[Any]:
     files = len(list((root / "left").iterdir()))
     # Each run is killed in a batch of its own part of the input, so that every one is at work when it is.
     last = [files * (kill + 1) // (kills + 1) - 1 for kill in range(kills)]
-    # As for the shared session (conftest.py): half of a short run's CPU would go into the second compiler.
     quick = {"SPARK_SUBMIT_OPTS": JAVA_OPTIONS}
     environment = {**os.environ, **quick, "BRAIDED_CACHE_DIR": str(root / "cache")}
     (root / "cache").mkdir(exist_ok=True)

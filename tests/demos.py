@@ -19,7 +19,6 @@ def start_demo(tmp_path: Path, *words: str) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
         cwd=tmp_path,
-        # As for the shared session (conftest.py): half of a short run's CPU would go into the second compiler.
         env={
             **os.environ,
             "TMPDIR": str(tmp_path / "tmp"),

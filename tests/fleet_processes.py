@@ -160,7 +160,6 @@ class SparkPeers:
             **os.environ,
             "TMPDIR": str(self.root / "tmp"),  # what is left of peers that were killed
             "PYTHONPATH": f"{os.environ.get('PYTHONPATH', '')}:{TESTS}",
-            # As for the shared session (conftest.py): half of a short run's CPU would go into the second compiler.
             "SPARK_SUBMIT_OPTS": JAVA_OPTIONS,
         }
         process = subprocess.Popen(line, stdout=subprocess.PIPE, text=True, env=environment)

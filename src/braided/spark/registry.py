@@ -219,15 +219,15 @@ class Registry(StreamingQueryListener):  # type: ignore[misc]
     def note(self, frame: DataFrame, notes: Sequence[str]) -> None:
         """Remember what there is to say of a whole query, by its plan."""
         if notes:
+            plan = frame.semanticHash()
             with self._lock:
-                self._notes[frame.semanticHash()] = tuple(notes)
+                self._notes[plan] = tuple(notes)
                 if len(self._notes) > _MOST_IDLE:
                     self._notes.popitem(last=False)
 
     def notes_of(self, frame: DataFrame) -> tuple[str, ...]:
         """Return what was noted of a query."""
-        with self._lock:
-            return self._notes.get(frame.semanticHash(), ()) if self._notes else ()
+        return self._notes.get(frame.semanticHash(), ()) if self._notes else ()
 
     def find(self, metric: str) -> Watched | None:
         """Return an operator by its metric."""
