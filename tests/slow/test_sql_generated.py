@@ -71,11 +71,14 @@ def _query(seed: int) -> tuple[str, str, bool]:
         # Windows are over a time of the last join: others lose their watermark there.
         alias, size = draw.choice([partner, aliases[-1]]), draw.choice([1, 2, 5])
         keys = [f"{draw.choice(aliases)}.{name}" for name in draw.sample(["g", "k"], draw.choice([0, 1, 2]))]
+        keys += draw.choice([[], [], [f"coalesce({draw.choice(aliases)}.g, 'none')"]])
         values = [
             "count(*) AS v0", f"sum({draw.choice(aliases)}.n) AS v1", f"count({draw.choice(aliases)}.g) AS v2",
             f"max({draw.choice(aliases)}.n) AS v3", f"avg({draw.choice(aliases)}.k) AS v4", f"sum({draw.choice(aliases)}.x) AS v5",
+            f"sum({aliases[-2]}.n * {aliases[-1]}.n) AS v6", f"count(*) FILTER (WHERE {draw.choice(aliases)}.n > 0) AS v7",
+            f"bool_and({draw.choice(aliases)}.n < 15) AS v8", f"max(CASE WHEN {draw.choice(aliases)}.g = 'g2' THEN 2 ELSE 1 END) AS v9",
         ]  # fmt: skip
-        chosen = draw.sample(values, draw.randint(1, 4))
+        chosen = draw.sample(values, draw.randint(1, 5))
         named = [f"{key} AS key{at}" for at, key in enumerate(keys)]
         having = draw.choice(["", "", " HAVING count(*) > 2"])
         ours = f"SELECT {', '.join(['window.start AS s', *named, *chosen])} FROM {text} GROUP BY {', '.join([f'''window({alias}.ts, '{size} seconds')''', *keys])}{having}"

@@ -78,9 +78,18 @@ def test_an_aggregate_after_a_join_begins_in_its_workers_and_is_the_oracles(
 ) -> None:
     joined = live["calls"].join(live["alerts"], on="phone", within="2 seconds")
     query = joined.where("n > 10 AND n_right < n + 40").aggregate(
-        by="cell_right", window="6 seconds", every="2 seconds", pairs="count(*)", total="sum(n)", mean="avg(n_right)"
+        by="cell_right",
+        window="6 seconds",
+        every="2 seconds",
+        pairs="count(*)",
+        total="sum(n)",
+        mean="avg(n_right)",
+        long="sum(CASE WHEN cell_right = 'x1' THEN n_right ELSE 0 END)",
+        apart="max(n - n_right)",
+        opened="first(cell)",
     )
-    frame = query.select("unix_micros(window.start) AS s", "cell_right", "pairs", "total", "round(mean, 6) AS mean").df
+    values = ("pairs", "total", "round(mean, 6) AS mean", "long", "apart", "opened")
+    frame = query.select("unix_micros(window.start) AS s", "cell_right", *values).df
     plan = _last_plan(spark)
     assert isinstance(plan.operator, PartialAggregate)
     assert plan.spec.where == "(r.`n` < l.`n` + 40)"  # type: ignore[attr-defined]
@@ -91,7 +100,8 @@ def test_an_aggregate_after_a_join_begins_in_its_workers_and_is_the_oracles(
         found = sorted(database.execute("from read_parquet(?)", [files]).fetchall(), key=repr)
     wanted = _oracle(
         f"""with starts as (select unnest(generate_series(-10000000, 200000000, 2000000)) as s)
-        select s, a.cell, count(*), sum(c.n)::bigint, round(avg(a.n), 6) from starts, calls c join alerts a
+        select s, a.cell, count(*), sum(c.n)::bigint, round(avg(a.n), 6),
+        sum(case when a.cell = 'x1' then a.n else 0 end)::bigint, max(c.n - a.n), first(c.cell order by c.ts, c.cell) from starts, calls c join alerts a
         on c.phone = a.phone and {WITHIN} and c.n > 10 and a.n < c.n + 40
         where s <= epoch_us(c.ts) and epoch_us(c.ts) < s + 6000000 group by all""",
         tables,
@@ -184,7 +194,7 @@ def _aggregate(**options: Any) -> Callable[[dict[str, Query]], Any]:
     [
         (_aggregate(x="stddev(n)"), "partials of stddev(n) do not merge"),
         (_aggregate(x="max(cell)"), "max of string is left to Spark"),
-        (_aggregate(x="sum(n + 1)"), "partials of sum(n + 1) do not merge"),
+        (_aggregate(x="sum(CAST(phone AS int))"), "only Spark can compute CAST(`phone` AS INT)"),
     ],
 )
 def test_what_does_not_merge_is_sparks_and_explained(

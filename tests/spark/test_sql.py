@@ -10,6 +10,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyspark
 import pytest
 from profiles import some
 from pyspark.sql import DataFrame, SparkSession
@@ -87,6 +88,10 @@ QUERIES = {
         WHERE a.ts BETWEEN c.ts - INTERVAL 1 SECOND AND c.ts + INTERVAL 1 SECOND
           AND x.ts BETWEEN c.ts - INTERVAL 1 SECOND AND c.ts + INTERVAL 1 SECOND
           AND x.ts - a.ts <= INTERVAL 1 SECOND AND a.ts - x.ts <= INTERVAL 1 SECOND""",
+    "a bound that is a column": """
+        SELECT /*+ BRAIDED('a', 'cap=2 seconds') */ c.phone, c.n, a.n AS m FROM
+        (SELECT phone, ts, n, ts + INTERVAL 1 SECOND * (n % 3) AS expires FROM calls) c JOIN alerts a
+        ON c.phone = a.phone AND a.ts BETWEEN c.ts AND c.expires""",
     "a union of a join and a stream": """
         SELECT c.phone, a.n FROM calls c JOIN alerts a ON c.phone = a.phone
           AND a.ts BETWEEN c.ts AND c.ts + INTERVAL 1 SECOND
@@ -119,7 +124,7 @@ QUERIES = {
 }
 
 
-@pytest.mark.parametrize("what", some(QUERIES, quick=6))
+@pytest.mark.parametrize("what", some(QUERIES, quick=7))
 def test_a_query_gives_the_oracles_rows(
     spark: SparkSession,
     streams: dict[str, DataFrame],
@@ -221,6 +226,13 @@ BAD = {
     "SELECT /*+ BRAIDED('a', 'color=red') */ c.n FROM calls c JOIN alerts a ON c.phone = a.phone AND a.ts BETWEEN c.ts AND c.ts + INTERVAL 1 SECOND": (
         r"BRAIDED\('a', 'color=red'\): write 'option=value'; options are lateness, "
     ),
+    "SELECT /*+ BRAIDED('a', 'cap=1 parsec') */ c.n FROM calls c JOIN alerts a ON c.phone = a.phone AND a.ts > c.ts": (
+        r"BRAIDED\('a', 'cap=1 parsec'\): cap='1 parsec': not a duration"
+    ),
+    "SELECT /*+ BRAIDED('a', 'cap=1 hour') */ c.n FROM calls c JOIN alerts a ON c.phone = a.phone AND a.ts BETWEEN c.ts AND c.ts + INTERVAL 1 SECOND": (
+        r"BRAIDED\('a', 'cap=...'\): no join of a has a bound on one side only; leave it out"
+    ),
+    "SELECT c.n FROM calls WATERMARK t DELAY OF INTERVAL 1 SECOND c": r"sql: .*(UNRESOLVED_COLUMN.*`t`|PARSE_SYNTAX_ERROR)",
     "SELECT FROM WHERE": r"sql: does not parse",
     "WITH calls AS (SELECT * FROM calls WHERE n > 1) SELECT c.n FROM calls c": (
         r"the common table expression calls reads the stream of its name; rename it"
@@ -266,3 +278,15 @@ def test_options_of_a_query(spark: SparkSession, streams: dict[str, DataFrame]) 
         braided.sql(spark, text, {})
     with pytest.raises(OptionError, match="streams: 'calls' is a int; give a streaming DataFrame"):
         braided.sql(spark, text, {"calls": 5})  # type: ignore[dict-item]
+
+
+@pytest.mark.skipif(pyspark.__version__ < "4.3", reason="Spark reads WATERMARK since 4.3")
+def test_a_watermark_clause_is_the_lateness_of_its_stream(spark: SparkSession, streams: dict[str, DataFrame]) -> None:
+    from braided.spark.registry import registry_of
+
+    text = """SELECT c.n, alerts.n AS m FROM calls WATERMARK ts DELAY OF INTERVAL 7 SECONDS c
+              JOIN alerts WATERMARK ts DELAY OF INTERVAL 1 MINUTE 30 SECONDS
+              ON c.phone = alerts.phone AND alerts.ts BETWEEN c.ts AND c.ts + INTERVAL 1 SECOND"""
+    assert braided.sql(spark, text, streams).columns == ["n", "m"]
+    watched = list(registry_of(spark)._operators.values())[-1]
+    assert watched.plan.operator.lateness == (7_000_000, 90_000_000)

@@ -45,10 +45,19 @@ JOINED = (
     "calls c JOIN alerts a ON c.phone = a.phone AND a.ts BETWEEN c.ts - INTERVAL 1 SECOND AND c.ts + INTERVAL 2 SECONDS"
 )
 VALUES = "count(*) AS rows, count(a.n) AS some, sum(a.i) AS total, min(c.ts) AS first, max(a.n) AS most, sum(c.v) AS v, avg(a.i) AS mean"
+# Computed of one stream, of both, and by the order of rows.
+COMPUTED = (
+    "sum(CASE WHEN a.cell = 'x1' THEN a.i END) AS some_cells, count(*) FILTER (WHERE c.v > 60) AS large, sum(c.i * 2) AS doubled, "
+    "sum(c.i - a.i) AS apart, bool_or(a.i > 40) AS warm, bool_and(c.v < 124) AS calm, max(length(c.phone)) AS long, avg(c.v * a.i) AS product"
+)
+ORDERED = "first(a.cell) AS opened, last(c.v) AS closed"
+ORDERED_ORACLE = (
+    "first(a.cell ORDER BY c.ts, a.cell NULLS FIRST) AS opened, last(c.v ORDER BY c.ts, c.v NULLS FIRST) AS closed"
+)
 QUERIES = {
     "tumbling": (
-        f"SELECT window.start AS s, {VALUES} FROM {JOINED} GROUP BY window(c.ts, '5 seconds')",
-        f"SELECT time_bucket(INTERVAL 5 SECONDS, c.ts) AS s, {VALUES} FROM {JOINED} GROUP BY 1",
+        f"SELECT window.start AS s, upper(c.cell) AS cell, {VALUES}, {COMPUTED}, {ORDERED} FROM {JOINED} GROUP BY window(c.ts, '5 seconds'), upper(c.cell)",
+        f"SELECT time_bucket(INTERVAL 5 SECONDS, c.ts) AS s, upper(c.cell) AS cell, {VALUES}, {COMPUTED}, {ORDERED_ORACLE} FROM {JOINED} GROUP BY 1, 2",
     ),
     "with keys of both sides": (
         f"SELECT window.start AS s, a.phone AS p, c.cell AS cell, {VALUES}, sum(c.d) AS d FROM {JOINED} AND c.v < a.v GROUP BY window(a.ts, '4 seconds'), a.phone, c.cell HAVING count(*) > 1",
@@ -93,7 +102,7 @@ def _normal(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     )
 
 
-@pytest.mark.parametrize("what", some(QUERIES, quick=2))
+@pytest.mark.parametrize("what", some(QUERIES, quick=3))
 def test_an_aggregate_in_the_workers_equals_the_oracles(
     spark: SparkSession, tables: tuple[Path, dict[str, pa.Table]], tmp_path: Path, what: str
 ) -> None:
@@ -130,7 +139,14 @@ def test_what_does_not_merge_is_left_to_spark(
     spark: SparkSession, tables: tuple[Path, dict[str, pa.Table]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     streams = {name: braided.files(spark, str(tables[0] / name)) for name in tables[1]}
-    for value in ("stddev(c.v)", "sum(a.i + 1)", "min(c.cell)", "count(*) FILTER (WHERE a.i > 1)"):
+    for value in (
+        "stddev(c.v)",
+        "sum(a.d + 1)",
+        "min(c.cell)",
+        "count(*) FILTER (WHERE a.i > c.i)",
+        "first(a.i) IGNORE NULLS",
+        "sum(if(a.cell = 1, 1, 0))",
+    ):
         braided.sql(spark, f"SELECT {value} AS x FROM {JOINED} GROUP BY window(c.ts, '5 seconds')", streams)
         watched = list(registry_of(spark)._operators.values())[-1]
         assert not isinstance(watched.plan.operator, PartialAggregate), value

@@ -32,6 +32,17 @@ VALUES = {
 }  # fmt: skip
 # The same over l and r.
 ORACLE = """count(*), count(l.x), sum(l.v), sum(r.w), min(epoch_us(r.ts)), max(r.v), avg(r.v), sum(l.x)"""
+FLAGS = {"low": "min(ts_right)", "all": "bool_and(b)", "any": "bool_or(b_right)", "least": "min(b_right)"}
+FLAGS_ORACLE = "min(epoch_us(r.ts)), bool_and(l.b), bool_or(r.b), min(r.b::int)"
+# What needs the pairs themselves: computed from both, or by their order.
+PAIRED = {
+    "low": "min(ts_right)", "open": "first(x_right)", "close": "last(k_name)", "any": "any_value(v)", "shut": "last_value(b)",
+    "product": "sum(v * w_right)", "apart": "max(abs(v - v_right))", "mean": "avg(x * 2.5D - v_right)", "both": "count(v + v_right)", "begun": "first(v - v_right)",
+}  # fmt: skip
+PAIRED_ORACLE = """min(epoch_us(r.ts)), first(r.x order by {time}, r.x nulls first), last(l.k_name order by {time}, l.k_name nulls first),
+    first(l.v order by {time}, l.v nulls first), last(l.b order by {time}, l.b nulls first), sum(l.v * r.w), max(abs(l.v - r.v)),
+    avg(l.x * 2.5 - r.v), count(l.v + r.v), first(l.v - r.v order by {time}, l.v - r.v nulls first)"""
+ASKED = [(VALUES, ORACLE), (FLAGS, FLAGS_ORACLE), (PAIRED, PAIRED_ORACLE)]
 
 
 def _stream(seed: int, rows: int, keys: int) -> pa.Table:
@@ -39,22 +50,26 @@ def _stream(seed: int, rows: int, keys: int) -> pa.Table:
     return pa.table(
         {
             "k": pa.array([None if n == 0 else f"k{n}" for n in random.integers(0, keys + 1, rows)]),
-            "ts": pa.array(np.sort(random.integers(0, 40_000_000, rows)), US),
+            "ts": pa.array(np.sort(random.integers(0, 200, rows)) * 200_000, US),
             "g": random.integers(0, 3, rows),
             "v": pa.array([None if n == 7 else int(n) for n in random.integers(-9, 9, rows)], pa.int32()),
             "w": pa.array(random.integers(0, 2**40, rows)),
             "x": pa.array([None if n == 1 else n / 4 for n in random.integers(0, 8, rows)]),
+            "b": pa.array([None if n == 3 else n == 1 for n in random.integers(0, 4, rows)]),
+            "k_name": pa.array([None if n == 2 else "äz"[n % 2] for n in random.integers(0, 6, rows)]),
         }
     )
 
 
-def _oracle(tables: dict[str, pa.Table], by: str, time: str, size: int, slide: int, extra: str = "") -> list[Any]:
+def _oracle(
+    tables: dict[str, pa.Table], values: str, by: str, time: str, size: int, slide: int, extra: str = ""
+) -> list[Any]:
     with duckdb.connect() as database:
         for name, table in tables.items():
             database.register(name, table)
         found = database.sql(f"""
             with starts as (select unnest(generate_series(-{size * 4}, 48000000, {slide})) as s)
-            select s, {by}, {ORACLE} from starts, l join r on l.k = r.k and epoch_us(r.ts) - epoch_us(l.ts) between -2000000 and 3000000
+            select s, {by}, {values.format(time=time)} from starts, l join r on l.k = r.k and epoch_us(r.ts) - epoch_us(l.ts) between -2000000 and 3000000
             {extra} where s <= epoch_us({time}) and epoch_us({time}) < s + {size} group by s, {by}""").fetchall()
     return _normal(found)
 
@@ -76,7 +91,7 @@ def _found(table: pa.Table) -> list[Any]:
     return _normal(rows)
 
 
-@settings(max_examples=examples(60, quick=12), deadline=None)
+@settings(max_examples=examples(90, quick=24), deadline=None)
 @given(
     seed=st.integers(0, 1000),
     by=st.sampled_from([("k", "l.k"), ("g", "l.g"), ("g_right", "r.g")]),
@@ -84,9 +99,16 @@ def _found(table: pa.Table) -> list[Any]:
     shape=st.sampled_from([(5, 5), (6, 4), (9, 3)]),
     workers=st.integers(1, 3),
     where=st.booleans(),
+    asked=st.sampled_from(ASKED),
 )
 def test_an_aggregate_after_a_join_is_the_oracles(
-    seed: int, by: tuple[str, str], time: tuple[str, str], shape: tuple[int, int], workers: int, where: bool
+    seed: int,
+    by: tuple[str, str],
+    time: tuple[str, str],
+    shape: tuple[int, int],
+    workers: int,
+    where: bool,
+    asked: tuple[dict[str, str], str],
 ) -> None:
     tables = {"l": _stream(seed, 120, 6), "r": _stream(seed + 1, 150, 6)}
     joined = local.stream(tables["l"], time="ts").join(
@@ -100,10 +122,10 @@ def test_an_aggregate_after_a_join_is_the_oracles(
     )
     size, slide = (1_000_000 * n for n in shape)
     found = joined.aggregate(
-        by=by[0], time=time[0], window=f"{shape[0]} seconds", every=f"{shape[1]} seconds", **VALUES
+        by=by[0], time=time[0], window=f"{shape[0]} seconds", every=f"{shape[1]} seconds", **asked[0]
     ).table
     extra = "and l.v < r.v" if where else ""
-    assert _found(found) == _oracle(tables, by[1], time[1], size, slide, extra)
+    assert _found(found) == _oracle(tables, asked[1], by[1], time[1], size, slide, extra)
 
 
 def test_windows_of_nothing_are_none() -> None:
@@ -127,12 +149,15 @@ ERRORS = [
     ({"n": "stddev(k)"}, "aggregate: cannot run in one process, because partials of stddev(k) do not merge"),
     ({"n": "max(cell)"}, "aggregate: cannot run in one process, because max of string is left to Spark"),
     ({"n": "cuont(*)"}, "n='cuont(*)': no such aggregate; did you mean count?"),
-    ({"n": "mean(k)"}, "n='mean(k)': no such aggregate; there are avg, count, max, min, sum"),
+    ({"n": "mean(k)"}, "n='mean(k)': no such aggregate; there are avg, bool_and, bool_or, count, first, last, max"),
     ({"n": "count()"}, "n='count()': of no column; write count and a column in brackets"),
     ({"n": "sum(*)"}, "n='sum(*)': of no column; write sum and a column in brackets"),
     ({"n": "sum(distinct k)"}, "n='sum(distinct k)': of more than one column, or of distinct values; write sum and one"),
     ({"n": "sum(max(k))"}, "n='sum(max(k))': an aggregate inside another; aggregate twice"),
-    ({"n": "sum(k + 1)"}, "n='sum(k + 1)': of more than a plain column; compute it in the streams, before the join"),
+    ({"n": "max(k / 2)"}, "aggregate: cannot run in one process, because only Spark can compute `k` / 2"),
+    ({"n": "sum(ke + 1)"}, "n='ke': no such column; did you mean 'k'?"),
+    ({"n": "sum(1)"}, "n='sum(1)': of more than columns; compute it in the streams, before the join"),
+    ({"n": "first(k) IGNORE NULLS"}, "first and last see nulls too; leave them out before the join"),
     ({"n": "sum(k) + 1"}, "n='sum(k) + 1': more than an aggregate; compute with its value afterwards"),
     ({"n": "sum(k) AS n"}, "n='sum(k) AS n': the option is its name; leave the name in the text out"),
     ({"window": "1 hour", "every": "1 us"}, "windows have 3,600,000,000 parts, more than 67,108,864, since every moment"),

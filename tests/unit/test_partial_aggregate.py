@@ -12,7 +12,8 @@ from operators import join_operator
 from profiles import examples
 
 from braided.aggregates import partial
-from braided.aggregates.partial import HORIZON, PANE, TICK, Measure, Panes, PartialAggregate
+from braided.aggregates.measures import Measure, timed_type
+from braided.aggregates.partial import HORIZON, PANE, TICK, Panes, PartialAggregate
 from braided.compile.budget import limit
 from braided.local.runtime import LocalRuntime
 from braided.time.clocks import Window
@@ -50,6 +51,8 @@ def histories(draw: st.DrawFn) -> dict[str, Any]:
         "width": draw(st.sampled_from([1, 4, 7])),
         "room": draw(st.sampled_from([1, 2, 1 << 17])),
         "budget": draw(st.booleans()),
+        "alone": draw(st.booleans()),
+        "ordered": draw(st.booleans()),
     }
 
 
@@ -63,7 +66,11 @@ def _operator(case: dict[str, Any]) -> PartialAggregate:
         Measure("m1", "count", "n_r", pa.int64()),
         Measure("m2", "sum", "n_r", BIG),
         Measure("m3", "max", "n", pa.int64()),
+        Measure("m4", "first", "n", timed_type(SCHEMA.field("t").type, pa.int64())),
+        Measure("m5", "last", "g_r", timed_type(SCHEMA.field("t").type, pa.string())),
     )
+    if not case.get("ordered", True):
+        measures = measures[:4]
     panes = Panes(case["width"], 2, side, window.hi if side == 0 else -window.lo, budget)
     return PartialAggregate(inner, "t" if side == 0 else "t_r", ("g",), measures, panes)
 
@@ -77,15 +84,26 @@ def _wanted(case: dict[str, Any]) -> dict[Any, list[Any]]:
             if left["k"] == right["k"] and case["window"].lo <= apart <= case["window"].hi:
                 time = (left if case["side"] == 0 else right)["t"]
                 key = ((time - 2) // case["width"] * case["width"] + 2, left["g"])
-                _merge(groups, key, [1, int(right["n"] is not None), right["n"], left["n"]])
+                timed = [{"time": time, "value": value} for value in (left["n"], right["g"])]
+                new = [1, int(right["n"] is not None), right["n"], left["n"], *timed]
+                _merge(groups, key, new if case["ordered"] else new[:4])
     return groups
 
 
 def _merge(groups: dict[Any, list[Any]], key: Any, new: list[Any]) -> None:
-    old = groups.get(key, [0, 0, None, None])
+    if key not in groups:
+        groups[key] = new
+        return
+    old = groups[key]
     total = None if old[2] is None and new[2] is None else (old[2] or 0) + (new[2] or 0)
     most = max((value for value in (old[3], new[3]) if value is not None), default=None)
-    groups[key] = [old[0] + new[0], old[1] + new[1], total, most]
+    timed = [by(old[at], new[at], key=_place) for at, by in ((4, min), (5, max)) if at < len(old)]
+    groups[key] = [old[0] + new[0], old[1] + new[1], total, most, *timed]
+
+
+def _place(timed: dict[str, Any]) -> tuple[Any, ...]:
+    value = timed["value"]
+    return timed["time"], value is not None, value if value is not None else 0
 
 
 @settings(max_examples=examples(150), deadline=None)
@@ -98,6 +116,9 @@ def test_partials_add_up_to_the_whole_and_the_horizon_holds(case: dict[str, Any]
     start = 0
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(partial, "PARTIAL_ROWS", case["room"])
+        if case["alone"]:
+            patch.setattr(partial, "FEW_PAIRS", 1)
+            patch.setattr(partial, "GROUPS_A_PAIR", 0)
         for stop in [*case["cuts"], len(case["rows"])]:  # the last batch is empty, and lets go of what waits
             batch = list(zip(case["sides"], case["rows"], strict=True))[start:stop]
             tasks = [
@@ -112,7 +133,7 @@ def test_partials_add_up_to_the_whole_and_the_horizon_holds(case: dict[str, Any]
                         ticks.append(row[HORIZON])
                         continue
                     assert horizon is None or row[PANE] + case["width"] > horizon, "older than was promised"
-                    _merge(found, (row[PANE], row["g"]), [row[f"m{at}"] for at in range(4)])
+                    _merge(found, (row[PANE], row["g"]), [row[f"m{at}"] for at in range(len(operator.measures))])
             assert len(ticks) == case["workers"]
             assert len(set(ticks)) == 1, "workers disagree"
             assert horizon is None or ticks[0] >= horizon
@@ -123,11 +144,15 @@ def test_partials_add_up_to_the_whole_and_the_horizon_holds(case: dict[str, Any]
 
 
 def _plain(piece: pa.RecordBatch) -> list[dict[str, Any]]:
-    columns = {
-        field.name: piece.column(at).view(pa.int64()) if pa.types.is_timestamp(field.type) else piece.column(at)
-        for at, field in enumerate(piece.schema)
-    }
+    columns = {field.name: _integers(piece.column(at)) for at, field in enumerate(piece.schema)}
     return pa.table(columns).to_pylist()
+
+
+def _integers(column: pa.Array[Any]) -> pa.Array[Any]:
+    if pa.types.is_struct(column.type):
+        parts = [_integers(column.field(at)) for at in range(column.type.num_fields)]
+        return pa.StructArray.from_arrays(parts, column.type.names, mask=column.is_null())
+    return column.view(pa.int64()) if pa.types.is_timestamp(column.type) else column
 
 
 def test_late_results_are_counted() -> None:

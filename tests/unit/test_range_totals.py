@@ -15,7 +15,8 @@ from profiles import examples
 from routing_cases import apply, changes
 
 from braided.aggregates import ranges
-from braided.aggregates.partial import PANE, TICK, Measure, Panes, PartialAggregate
+from braided.aggregates.measures import Measure
+from braided.aggregates.partial import PANE, TICK, Panes, PartialAggregate
 from braided.local.runtime import LocalRuntime
 from braided.routing.deaths import Deaths
 from braided.routing.keys import KeyHasher

@@ -16,7 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from braided.aggregates.partial import MERGED, PANE, Measure
+from braided.aggregates.measures import Measure, grouped
+from braided.aggregates.partial import PANE
 from braided.durations import format_duration
 from braided.errors import BraidedError, OptionError
 from braided.time.clocks import MAX_TIME
@@ -35,7 +36,7 @@ def windows_of(
         if pa.types.is_floating(partials.schema.field(name).type):
             at = partials.schema.get_field_index(name)
             partials = partials.set_column(at, name, _normal(partials[name]))
-    panes = _grouped(partials, [PANE, *keys], measures)
+    panes = grouped(partials, [PANE, *keys], measures)
     kind = panes.schema.field(PANE).type
     starts = panes[PANE].combine_chunks().view(pa.int64()).to_numpy()
     # How far into the last window that has it a pane begins, and in how many it is.
@@ -60,8 +61,8 @@ def windows_of(
                 "window: one begins before, or ends after, all times that 64 bits can hold; leave such times out"
             )
         chosen = panes.take(pa.array(at)).set_column(0, START, pa.array(first).view(kind))
-        parts.append(_grouped(chosen, [START, *keys], measures))
-    found = _grouped(pa.concat_tables(parts), [START, *keys], measures)
+        parts.append(grouped(chosen, [START, *keys], measures))
+    found = grouped(pa.concat_tables(parts), [START, *keys], measures)
     return found.sort_by([(START, "ascending")])
 
 
@@ -70,11 +71,3 @@ def _normal(values: pa.ChunkedArray[Any]) -> pa.ChunkedArray[Any]:
     zero, nan = pa.scalar(0.0, values.type), pa.scalar(float("nan"), values.type)
     plain = pc.if_else(pc.equal(values, zero), zero, values)
     return pc.if_else(pc.is_nan(plain), nan, plain)
-
-
-def _grouped(rows: pa.Table, keys: list[str], measures: Sequence[Measure]) -> pa.Table:
-    wanted = [(measure.name, MERGED[measure.kind]) for measure in measures]
-    found = pa.TableGroupBy(rows, keys, use_threads=False).aggregate(wanted)
-    columns = [found[name] for name in keys]
-    columns += [found[f"{m.name}_{how}"].cast(m.type) for m, (_, how) in zip(measures, wanted, strict=True)]
-    return pa.table(columns, names=[*keys, *(measure.name for measure in measures)])

@@ -16,38 +16,32 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from braided.aggregates.measures import Measure, grouped, timed
 from braided.aggregates.ranges import Layout, RangeTotals
 from braided.errors import BraidedError
 from braided.joins.window_join import WindowJoin
 from braided.operator.blocks import Blocks
 from braided.operator.contract import Admitted, Json, Operator, Outcome, Work
+from braided.predicates.formula import Formula
 from braided.routing.table import RoutingTable
 from braided.time.clocks import clamp
 from braided.time.lateness import Lateness
 
-Kind = Literal["rows", "count", "sum", "min", "max"]
 PANE, TICK, HORIZON = "pane", "tick", "horizon"
 PARTIAL_ROWS = 1 << 17
 MOST_PARTIALS = 1 << 20
 # Before every time that Spark can show.
 OLDEST = -62_135_596_800_000_000
-MERGED = {"rows": "sum", "count": "sum", "sum": "sum", "min": "min", "max": "max"}
-
-
-@dataclass(frozen=True)
-class Measure:
-    """A partial result of a group: of `source`, a column of the rows, or of the rows themselves."""
-
-    name: str
-    kind: Kind
-    source: str | None
-    type: pa.DataType
+# Where groups of a piece are more than this share of its pairs, so many pieces after it are handed on as they are.
+GROUPS_A_PAIR = 0.5
+NOT_GROUPED = 15
+FEW_PAIRS = 1 << 12
 
 
 @dataclass(frozen=True)
@@ -93,13 +87,17 @@ class Panes:
 
 @dataclass(frozen=True)
 class PartialAggregate:
-    """A join that gives partial aggregates of its rows instead of the rows."""
+    """A join that gives partial aggregates of its rows instead of the rows.
+
+    computed : columns of the rows that are computed from others, by their names; measures may be of them.
+    """
 
     inner: Operator
     time: str
     keys: tuple[str, ...]
     measures: tuple[Measure, ...]
     panes: Panes
+    computed: tuple[tuple[str, Formula], ...] = ()
 
     @property
     def inputs(self) -> tuple[pa.Schema, ...]:
@@ -141,10 +139,13 @@ class PartialAggregate:
         """See `Operator`."""
         measures = [[measure.kind, measure.source] for measure in self.measures]
         panes = self.panes
-        return {
+        found = {
             **self.inner.options,
             "partials": [self.time, list(self.keys), measures, panes.width, panes.offset],
         }
+        if self.computed:
+            found["computed"] = [[name, formula.text] for name, formula in self.computed]
+        return found
 
     @cached_property
     def layout(self) -> Layout | None:
@@ -179,7 +180,9 @@ class PartialAggregate:
                 outcome: Outcome = end.value
                 break
             late += _count_before(piece.column(self.time), before)
-            partials.add(piece)
+            pairs = partials.add(piece)
+            if pairs is not None:
+                yield from self._rows(pairs, before)
             if partials.is_full:
                 yield from self._rows(partials.take(), before)
         yield from self._rows(partials.take(), before)
@@ -230,6 +233,8 @@ class _Partials:
         self._room = 2 * PARTIAL_ROWS
         self._totals: list[pa.RecordBatch] = []
         self._waiting = 0
+        self._not_grouped = 0
+        """How many pieces more are handed on as they are."""
 
     def add_totals(self, totals: pa.RecordBatch) -> None:
         """Take rows that each stand for many: pane, keys and measures, in that order. They are grouped many at once."""
@@ -241,43 +246,54 @@ class _Partials:
     def _group_totals(self) -> None:
         if not self._totals:
             return
-        measures = self._aggregate.measures
         together = pa.concat_batches(self._totals)
         self._totals, self._waiting = [], 0
         columns = {name: together.column(at) for at, name in enumerate(self._keys)}
-        for at, measure in enumerate(measures, len(self._keys)):
+        for at, measure in enumerate(self._aggregate.measures, len(self._keys)):
             columns[measure.name] = _summable(together.column(at), measure)
-        wanted = [(measure.name, MERGED[measure.kind]) for measure in measures]
-        found = pa.TableGroupBy(pa.table(columns), self._keys, use_threads=False).aggregate(wanted)
-        self._take(found, [f"{name}_{how}" for name, how in wanted])
+        self._take(grouped(pa.table(columns), self._keys, self._aggregate.measures))
 
-    def add(self, piece: pa.RecordBatch) -> None:
-        """Take rows."""
+    def add(self, piece: pa.RecordBatch) -> pa.Table | None:
+        """Take rows. Where grouping them would save little, return them as partial results instead, each a group."""
         if not piece.num_rows:
-            return
+            return None
         a = self._aggregate
         columns = {PANE: a.panes.of(piece.column(a.time))}
         columns |= {name: piece.column(name) for name in a.keys}
-        wanted: list[Any] = []
+        for name, formula in a.computed:
+            piece = piece.append_column(name, formula.compute(piece))
         for measure in a.measures:
-            if measure.source is None:
-                wanted.append(([], "count_all"))
-            else:
-                columns[measure.name] = _summable(piece.column(measure.source), measure)
-                wanted.append((measure.name, measure.kind))
-        table = pa.table(columns)
-        found = pa.TableGroupBy(table, self._keys, use_threads=False).aggregate(wanted)
-        names = ["count_all" if m.source is None else f"{m.name}_{m.kind}" for m in a.measures]
-        self._take(found, names)
+            if measure.timed:
+                columns[measure.name] = timed(piece.column(a.time), piece.column(measure.source))
+            elif measure.source is not None:
+                columns[measure.name] = piece.column(measure.source)
+        if self._not_grouped:
+            self._not_grouped -= 1
+            return self._alone(columns, piece.num_rows)
+        for measure in a.measures:
+            if measure.source is not None:
+                columns[measure.name] = _summable(columns[measure.name], measure)
+        found = grouped(pa.table(columns), self._keys, a.measures, partial=False)
+        if piece.num_rows >= FEW_PAIRS and found.num_rows > GROUPS_A_PAIR * piece.num_rows:
+            self._not_grouped = NOT_GROUPED
+        self._take(found)
+        return None
 
-    def _take(self, found: pa.Table, names: list[str]) -> None:
-        chosen = pa.table(
-            [found[name] for name in self._keys]
-            + [found[name].cast(m.type) for name, m in zip(names, self._aggregate.measures, strict=True)],
-            schema=self._schema,
-        )
-        self._parts.append(chosen)
-        self._size += chosen.num_rows
+    def _alone(self, columns: dict[str, pa.Array[Any]], rows: int) -> pa.Table:
+        """Return rows as groups of one."""
+        made = [columns[name] for name in self._keys]
+        for measure in self._aggregate.measures:
+            if measure.kind == "rows":
+                made.append(pa.repeat(1, rows))
+            elif measure.kind == "count":
+                made.append(columns[measure.name].is_valid().cast(measure.type))
+            else:
+                made.append(columns[measure.name].cast(measure.type))
+        return pa.table(made, schema=self._schema)
+
+    def _take(self, found: pa.Table) -> None:
+        self._parts.append(found.cast(self._schema))
+        self._size += found.num_rows
         if self._size > self._room and len(self._parts) > 1:
             self._merge()
             # Twice what is left, or groups that do not meet again would be merged with every piece.
@@ -289,18 +305,8 @@ class _Partials:
         return self._size > MOST_PARTIALS
 
     def _merge(self) -> None:
-        together = pa.concat_tables(self._parts)
-        self._parts, self._size = [], 0
-        wanted = [(m.name, MERGED[m.kind]) for m in self._aggregate.measures]
-        found = pa.TableGroupBy(together, self._keys, use_threads=False).aggregate(wanted)
-        self._parts.append(
-            pa.table(
-                [found[name] for name in self._keys]
-                + [found[f"{name}_{how}"].cast(self._schema.field(name).type) for name, how in wanted],
-                schema=self._schema,
-            )
-        )
-        self._size = self._parts[0].num_rows
+        found = grouped(pa.concat_tables(self._parts), self._keys, self._aggregate.measures)
+        self._parts, self._size = [found.cast(self._schema)], found.num_rows
 
     def take(self) -> pa.Table:
         """Return the groups, in an order that every re-run repeats, and begin anew."""

@@ -32,7 +32,8 @@ from braided.joins.window_join import WindowJoin
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from braided.aggregates.partial import Measure, PartialAggregate
+    from braided.aggregates.measures import Measure
+    from braided.aggregates.partial import PartialAggregate
 
 Index = npt.NDArray[np.int64]
 # Sums of so much cannot overflow, also where two of them are added.
@@ -62,6 +63,8 @@ class Layout:
         join = aggregate.inner
         if not isinstance(join, WindowJoin) or join.where is not None or join.where_text is not None:
             return None
+        if aggregate.computed:
+            return None
         columns = {column.name: column for column in join.columns}
         time = columns[aggregate.time]
         if time.source != join.times[time.side]:
@@ -88,10 +91,12 @@ def _is_shared(column: OutputColumn, join: WindowJoin) -> bool:
 def _can(measure: Measure, kind: pa.DataType) -> bool:
     if measure.kind == "count":
         return True
+    if measure.timed:
+        return False
     whole = bool(pa.types.is_integer(kind)) and kind != pa.uint64()
     if measure.kind == "sum":
         return whole or bool(pa.types.is_float32(kind) or pa.types.is_float64(kind))
-    return whole or bool(pa.types.is_timestamp(kind) or pa.types.is_date32(kind))
+    return whole or bool(pa.types.is_timestamp(kind) or pa.types.is_date32(kind) or pa.types.is_boolean(kind))
 
 
 class RangeTotals:

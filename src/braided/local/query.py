@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from braided.aggregates.final import START, windows_of
+from braided.aggregates.measures import VALUE
 from braided.aggregates.partial import TICK, PartialAggregate
 from braided.compile.plan import Plan
 from braided.errors import BraidedError, OptionError
@@ -130,6 +131,8 @@ def _finished(
             counts = closed[operator.measures[parts[1]].name]
             some = pc.if_else(pc.equal(counts, 0), pa.scalar(None, pa.int64()), counts)
             first = pc.divide(first.cast(pa.float64()), some.cast(pa.float64()))
+        elif how in ("first", "last"):
+            first = pc.struct_field(first, VALUE)
         elif how == "bigint":
             try:
                 first = first.cast(pa.int64())

@@ -15,26 +15,11 @@ from braided.errors import OptionError
 from braided.matching.conditions import Conditions, overflow, place_of, prepare
 from braided.matching.expressions import CLASSIFIER, NUMBERS, Measure, Register, columns_of
 from braided.matching.kernel import replay
-from braided.predicates.evaluate import Block
+from braided.predicates.evaluate import ARROW, Block
 from braided.predicates.tree import Column, Type
 
 Int64s = npt.NDArray[np.int64]
 Int32s = npt.NDArray[np.int32]
-
-_ARROW: dict[str, pa.DataType] = {
-    "boolean": pa.bool_(),
-    "tinyint": pa.int8(),
-    "smallint": pa.int16(),
-    "int": pa.int32(),
-    "bigint": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "string": pa.string(),
-    "binary": pa.binary(),
-    "date": pa.date32(),
-    "timestamp": pa.timestamp("us", "UTC"),
-    "timestamp_ntz": pa.timestamp("us"),
-}
 
 
 @dataclass(frozen=True)
@@ -84,11 +69,11 @@ class Measures:
         if isinstance(measure.root, Column) and measure.root.side != NUMBERS:
             return self.schema.field(measure.root.name).type
         kind = getattr(measure.root, "type", Type("boolean"))
-        if kind.name not in _ARROW:
+        if kind.name not in ARROW:
             raise OptionError(
                 f"{self.texts[measure.name]}: computes {kind}, which is not supported yet; cast to double"
             )
-        return _ARROW[kind.name]
+        return ARROW[kind.name]
 
     @cached_property
     def conditions(self) -> Conditions:
@@ -159,13 +144,7 @@ class Measures:
                 true, false = block.true(measure.root), block.true(measure.root, want=False)  # type: ignore[arg-type]
                 made = pa.array(true, mask=~(true | false))
             else:
-                vector = block.value(measure.root)  # type: ignore[arg-type]
-                mask = None if vector.valid is None else ~vector.valid
-                values = vector.values
-                if not isinstance(values, pa.Array):
-                    plain = pa.array(np.ascontiguousarray(values), mask=mask)
-                    values = plain.cast(pa.int32()) if kind.name == "date" else plain
-                made = values.cast(_ARROW[kind.name])
+                made = block.array(measure.root)  # type: ignore[arg-type]
         if block.overflowed:
             raise overflow(self.texts[measure.name])
         return made

@@ -54,6 +54,21 @@ DTYPES: dict[str, Any] = {
     "timestamp": np.int64,
     "timestamp_ntz": np.int64,
 }
+ARROW: dict[str, pa.DataType] = {
+    "boolean": pa.bool_(),
+    "tinyint": pa.int8(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+}
+"""The types that a computed column may have."""
 # Unscaled decimals of so many digits fit an int64 and are compared there; wider ones stay in Arrow.
 NARROW = 18
 _DAY = 86_400_000_000
@@ -129,6 +144,16 @@ class Block:
         if node not in self._memo:
             self._memo[node] = self._compute(node)
         return self._memo[node]
+
+    def array(self, node: Value) -> pa.Array[Any]:
+        """Return a value as a column of one of the types in `ARROW`; what overflowed holds anything."""
+        vector = self.value(node)
+        values = vector.values
+        if not isinstance(values, pa.Array):
+            mask = None if vector.valid is None else ~vector.valid
+            plain = pa.array(np.ascontiguousarray(values), mask=mask)
+            values = plain.cast(pa.int32()) if node.type.name == "date" else plain
+        return values.cast(ARROW[node.type.name])
 
     def _compute(self, node: Value) -> Vector:
         match node:

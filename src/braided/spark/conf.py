@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import importlib.metadata
 import socket
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 # Since this version Spark has its checkpoints' files in a package of their own.
@@ -32,6 +36,11 @@ if hasattr(socket, "AF_UNIX"):
     # acknowledgement. Taken when the session starts, not later; needs a path of at most 108 bytes for java.io.tmpdir
     # (else set spark.python.unix.domain.socket.dir), and Windows has none.
     SPARK_CONF["spark.python.unix.domain.socket.enabled"] = "true"
+
+
+def is_ansi(session: SparkSession) -> bool:
+    """Whether arithmetic that overflows fails, as it does in our own kernels."""
+    return str(session.conf.get("spark.sql.ansi.enabled")).lower() == "true"
 
 
 def quick_checkpoints() -> dict[str, str]:

@@ -16,6 +16,7 @@ from braided.ordering.ordering import LATE
 from braided.spark.arrow_types import from_arrow
 from braided.spark.batch import run_batch
 from braided.spark.carried import with_delay
+from braided.spark.conf import is_ansi
 from braided.spark.control import Fixed, find_control
 from braided.spark.dataflow import stateful
 from braided.spark.direct import DirectInput, read_directly
@@ -53,7 +54,7 @@ def run(
     """
     session = check_frames(dict(zip(spec.labels, frames, strict=True)))
     streams = [stream_of(frame, label) for frame, label in zip(frames, spec.labels, strict=True)]
-    ansi = str(session.conf.get("spark.sql.ansi.enabled")).lower() == "true"
+    ansi = is_ansi(session)
     place = find_control(session, spec, control, frames)
     plan = build(spec, streams, Setting(adaptive=not isinstance(place, Fixed), filters=True, ansi=ansi))
     if isinstance(spec, JoinSpec) and spec.where is not None:

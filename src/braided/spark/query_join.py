@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -12,14 +13,17 @@ from pyspark.sql.types import StructField, StructType, TimestampNTZType
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
+from braided.aggregates.measures import VALUE
 from braided.aggregates.partial import PANE
 from braided.compile.build import build
 from braided.compile.plan import Copied, Plan, Setting
+from braided.spark.conf import is_ansi
 from braided.spark.control import Fixed, find_control
 from braided.spark.frontend import run
 from braided.spark.inputs import check_frames, stream_of
 from braided.spark.plans import quoted
-from braided.spark.sql_aggregates import closing
+from braided.spark.safety import is_safe
+from braided.spark.sql_aggregates import NOT_ANSI, closing
 from braided.spark.watermark import WATERMARK
 from braided.specs.join import JoinSpec
 from braided.sqltext.conditions import conjuncts
@@ -46,10 +50,9 @@ class PendingJoin:
     def of(cls, spec: JoinSpec, frames: tuple[DataFrame, DataFrame], options: Mapping[str, Any]) -> PendingJoin:
         """Check everything that can be checked before it runs."""
         session = check_frames(dict(zip(spec.labels, frames, strict=True)))
-        ansi = str(session.conf.get("spark.sql.ansi.enabled")).lower() == "true"
         streams = [stream_of(frame, label) for frame, label in zip(frames, spec.labels, strict=True)]
         place = find_control(session, spec, options.get("control"), frames)
-        plan = build(spec, streams, Setting(adaptive=not isinstance(place, Fixed), filters=True, ansi=ansi))
+        plan = build(spec, streams, Setting(adaptive=not isinstance(place, Fixed), filters=True, ansi=is_ansi(session)))
         return cls(spec, frames, options, plan)
 
     @property
@@ -115,12 +118,38 @@ class PendingJoin:
     def aggregate(self, windowed: Windowed) -> DataFrame:
         """Return windows of the joined rows: begun in the join's workers where that can be, else all Spark's."""
         try:
-            return self._merged(windowed)
+            return self._hoisted(windowed)
         except Unmerged as why:
             rows = self.run([f"the aggregate after it is Spark's: {why}"])
             return grouped(rows, windowed, time_of(windowed, self.plan))
 
+    def _hoisted(self, windowed: Windowed) -> DataFrame:
+        """Let a stream have what the aggregate computes of it alone as a column, where no row can fail by it."""
+        frames, values = list(self.frames), list(windowed.values)
+        for at, value in enumerate(values):
+            if not isinstance(value.of, exp.Expression):
+                continue
+            for column in value.of.find_all(exp.Column):
+                find_column(column.name, list(self.columns), value.name)
+            sides = {self._found(column).stream for column in value.of.find_all(exp.Column)}
+            if len(sides) > 1:
+                continue
+            [side] = sides
+            text = self._over(value.of, {0: None, 1: None})
+            if is_safe(frames[side], text):
+                taken = {name.lower() for frame in frames for name in frame.columns}
+                name = next(name for number in itertools.count() if (name := f"e{number}") not in taken)
+                frames[side] = frames[side].withColumn(name, F.expr(text))
+                values[at] = replace(value, of=name)
+        if tuple(values) == windowed.values:
+            return self._merged(windowed)
+        join = PendingJoin.of(self.spec, (frames[0], frames[1]), self.options)
+        return join._merged(replace(windowed, values=tuple(values)))
+
     def _merged(self, windowed: Windowed) -> DataFrame:
+        computes = any(isinstance(value.of, exp.Expression) for value in windowed.values)
+        if computes and not is_ansi(self.frames[0].sparkSession):
+            raise Unmerged(NOT_ANSI)
         if not self.frames[0].isStreaming:
             raise Unmerged("the inputs are no streams")
         if any(WATERMARK in (field.metadata or {}) for frame in self.frames for field in frame.schema.fields):
@@ -158,6 +187,8 @@ def _merging(how: str, names: Sequence[str]) -> str:
         return f"try_divide(cast(sum({names[0]}) AS double), sum({names[1]}))"
     if how in ("sum", "min", "max"):
         return f"{how}({names[0]})"
+    if how in ("first", "last"):
+        return f"{'min' if how == 'first' else 'max'}({names[0]}).{VALUE}"
     return f"cast(sum({names[0]}) AS {how})"
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import sqlglot
+from pyspark.sql import functions as F
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.eliminate_ctes import eliminate_ctes
@@ -16,18 +18,23 @@ from sqlglot.optimizer.scope import Scope, traverse_scope
 
 from braided.aggregates.partial import PANE
 from braided.errors import BraidedError, OptionError
+from braided.spark.conf import is_ansi
 from braided.spark.registry import registry_of
+from braided.spark.safety import is_safe
 from braided.spark.sessions import refuse_connect
-from braided.spark.sql_joins import OPTIONS, Joins
+from braided.spark.sql_aggregates import NOT_ANSI
+from braided.spark.sql_joins import OPTIONS, Joins, bare
 from braided.spark.sql_match import with_matches
 from braided.spark.watermark import WATERMARK
 from braided.sqltext.conditions import position
 from braided.sqltext.cut import Cut, LeftToSparkError, Source, cut_select, keep_left, own_columns
 from braided.sqltext.dialect import Braided
 from braided.sqltext.fold import fold
+from braided.sqltext.hoist import hoist
 from braided.sqltext.merge import Merge, Unmerged, find_merge, rewrite
 from braided.sqltext.partials import measure_name
 from braided.sqltext.shape import shape
+from braided.sqltext.watermarks import take_watermarks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -43,6 +50,7 @@ def run_sql(
 ) -> DataFrame:
     """See `braided.sql`."""
     _check(session, text, streams, options)
+    text, streams = _with_watermarks(session, text, streams)
     text, streams = with_matches(
         session, text, streams, options, lambda part, known: run_sql(session, part, known, options)
     )
@@ -79,6 +87,20 @@ def run_sql(
                 return result
             unmerged = "its types would differ"
     raise BraidedError(f"sql: the compiled query gives {result.schema}, Spark's own {contract.schema}; report this")
+
+
+def _with_watermarks(
+    session: SparkSession, text: str, streams: Mapping[str, DataFrame]
+) -> tuple[str, Mapping[str, DataFrame]]:
+    """Return the text without WATERMARK clauses, and streams that have what they say."""
+    known = {name.lower(): frame for name, frame in streams.items()}
+    text, clauses = take_watermarks(text, known)
+    marked = dict(streams)
+    with _views(session) as views:
+        for clause in clauses:
+            view = views.add(known[clause.stream.lower()])
+            marked[clause.name] = _analysed(session, f"SELECT * FROM {view} {clause.text}", {clause.stream: view})
+    return text, marked
 
 
 def _refuse_unsupported(tree: exp.Query) -> None:
@@ -242,6 +264,8 @@ class _Query:
     def _cut_select(self, scope: Scope) -> None:
         select = scope.expression
         inputs = {alias: self._input(node, source) for alias, (node, source) in scope.selected_sources.items()}
+        if self.unmerged is None and sum(frame.isStreaming for frame in inputs.values()) > 1:
+            self._hoist(select, inputs)
         sources = {
             alias: Source(
                 alias,
@@ -260,6 +284,8 @@ class _Query:
             return
         self.said = []
         merge = self._merge(select, found, sources, inputs)
+        for alias, cap in found.caps.items():
+            self.said.append(f"by the hint on {alias}, rows are not looked for more than {cap} apart")
         joined, names = Joins(self.session, self.options).build(found, inputs, sources, merge, self.said)
         view = self.views.add(joined)
         select.set("from_" if "from_" in select.args else "from", exp.From(this=exp.to_table(view)))
@@ -271,6 +297,20 @@ class _Query:
             if (column.table, column.name) in names:
                 column.replace(exp.column(exp.to_identifier(names[column.table, column.name], quoted=True), view))
 
+    def _hoist(self, select: exp.Select, inputs: dict[str, DataFrame]) -> None:
+        """Let streams have what an aggregate computes of one of them as a column, where no row can fail by it."""
+
+        def column_of(alias: str, expression: exp.Expression) -> str | None:
+            frame, text = inputs[alias], bare(expression)
+            if not is_safe(frame, text):
+                return None
+            taken = {name.lower() for name in frame.columns}
+            name = next(name for number in itertools.count() if (name := f"e{number}") not in taken)
+            inputs[alias] = frame.withColumn(name, F.expr(text))
+            return name
+
+        hoist(select, [alias for alias, frame in inputs.items() if frame.isStreaming], column_of)
+
     def _merge(
         self, select: exp.Select, found: Cut, sources: dict[str, Source], inputs: Mapping[str, DataFrame]
     ) -> Merge | None:
@@ -279,6 +319,9 @@ class _Query:
             if self.unmerged is not None:
                 raise Unmerged(self.unmerged)
             merge = find_merge(select, found, sources)
+            computes = any(isinstance(measure.of, exp.Expression) for measure in merge.measures)
+            if computes and not is_ansi(self.session):
+                raise Unmerged(NOT_ANSI)
             if merge.time not in {(time.table, time.name) for time in found.steps[-1].times}:
                 raise Unmerged("its window is not over a time by which the streams are joined")
             if any(WATERMARK in (field.metadata or {}) for a in found.columns for field in inputs[a].schema.fields):

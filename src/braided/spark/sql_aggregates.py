@@ -14,6 +14,8 @@ from braided.spark.watermark import WATERMARK
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+NOT_ANSI = "spark.sql.ansi.enabled is off, and workers compute as with it"
+
 
 def with_keys(partials: DataFrame, keys: Sequence[str], held: Mapping[str, str]) -> DataFrame:
     """Return partials with every key of their groups under its own name."""

@@ -20,7 +20,7 @@ from braided.spark.sql_many import common_lateness, join_many
 from braided.specs.join import JoinSpec
 from braided.sqltext.common import find_common
 from braided.sqltext.conditions import Bound, limits, position
-from braided.sqltext.cut import Cut, Source, Step
+from braided.sqltext.cut import CAP, Cut, Source, Step
 from braided.sqltext.dialect import Braided
 from braided.sqltext.merge import Merge
 from braided.sqltext.partials import with_partials
@@ -62,7 +62,7 @@ class Joins:
         for alias in found.columns:
             frame = inputs[alias]
             for part in found.filters[alias]:
-                frame = frame.where(_bare(part))
+                frame = frame.where(bare(part))
             actual = {name.lower(): name for name in frame.columns}
             prepared[alias] = frame.select(
                 *(F.col(quoted(actual[column])).alias(names[alias, column]) for column in found.columns[alias])
@@ -196,7 +196,7 @@ class Joins:
 
         Spark counts days, and subtracts times, by the clock on the wall of the session's zone.
         """
-        if sources[each.plus.table].types[each.plus.name] == "timestamp_ntz":
+        if each.assumed or sources[each.plus.table].types[each.plus.name] == "timestamp_ntz":
             return True
         zone = str(self._session.conf.get("spark.sql.session.timeZone"))
         return bool(_FIXED_ZONE.fullmatch(zone)) or not (each.subtracts or abs(value) >= _DAY_US)
@@ -220,7 +220,7 @@ class Joins:
                 if name not in OPTIONS or not value:
                     raise OptionError(
                         f"sql: the hint BRAIDED({alias!r}, {text!r}): write 'option=value'; options are "
-                        f"{', '.join(OPTIONS)}"
+                        f"{', '.join((*OPTIONS, CAP))}"
                     )
                 if name == "lateness":
                     lateness[0 if is_left else 1] = value
@@ -265,7 +265,7 @@ def _as(each: Bound, op: type[exp.Expression]) -> Bound:
     return replace(each, op=op)
 
 
-def _bare(part: exp.Expression) -> str:
+def bare(part: exp.Expression) -> str:
     """Return a condition on one input as text over its columns alone."""
     bare = part.copy()
     for column in list(bare.find_all(exp.Column)):

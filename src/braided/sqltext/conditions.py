@@ -28,6 +28,8 @@ class Bound:
     subtracts: bool
     """Whether two times are subtracted, which Spark does by the clock on the wall."""
     source: exp.Expression
+    assumed: bool = False
+    """Whether the user vouches for it, and no condition of the text says it."""
 
 
 @dataclass

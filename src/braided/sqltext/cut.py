@@ -9,11 +9,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sqlglot import exp
 
+from braided.durations import format_duration, parse_duration
 from braided.errors import OptionError
 from braided.sqltext.conditions import Bound, bound, conjuncts, equality, position, tables_of
 
@@ -62,12 +63,14 @@ class Cut:
     filters: dict[str, list[exp.Expression]]
     columns: dict[str, list[str]]
     hints: dict[str, list[str]] = field(default_factory=dict)
+    caps: dict[str, str] = field(default_factory=dict)
+    """How far apart the times of a stream and of those before it are at most, where a hint says it."""
 
 
 def cut_select(select: exp.Select, sources: Mapping[str, Source]) -> Cut | None:
     """Take the joins of streams out of a SELECT, whose columns are all qualified; None if it has none.
 
-    Raises `LeftToSparkError`, and leaves the SELECT as it is, where windows are joined as a whole.
+    Raises `LeftToSparkError`, and leaves the SELECT as it is but for its hints, where windows are joined as a whole.
     The SELECT keeps its other joins and conditions; its columns of streams still have their old qualifiers, and its
     first table is what it was.
     """
@@ -95,15 +98,23 @@ def cut_select(select: exp.Select, sources: Mapping[str, Source]) -> Cut | None:
             filters[used.pop()].append(part)
         else:
             between.append(part)
-    steps = _steps(streams, between, sources)
     hints = _hints(select)
+    caps = _caps(hints)
+    try:
+        steps = _steps(streams, between, sources, caps)
+    except LeftToSparkError as why:
+        if hints:
+            raise LeftToSparkError(f"{why}, and the hint BRAIDED changes nothing there") from why
+        raise
+    _check_caps(caps, steps)
     tables = [join for join in joins if not _is_stream(join, sources)]
     if not sources[first].streaming:
         # The query starts with a table: it is joined after the streams.
         tables = [exp.Join(this=start.this.copy(), kind="CROSS"), *tables]
     select.set("joins", tables)
     select.set("where", exp.Where(this=exp.and_(*kept)) if kept else None)
-    return Cut(streams[0], steps, filters, _columns(select, streams, steps), hints)
+    shown = {alias: format_duration(int(cap.this.this)) for alias, cap in caps.items()}
+    return Cut(streams[0], steps, filters, _columns(select, streams, steps), hints, shown)
 
 
 def _order(start: exp.Expression, joins: Sequence[exp.Join]) -> list[str]:
@@ -125,7 +136,12 @@ def _check_inner(join: exp.Join, sources: Mapping[str, Source]) -> None:
         raise OptionError(f"sql: {position(join)}: a {kind} JOIN with a table beside joins of streams is not supported")
 
 
-def _steps(streams: Sequence[str], between: Sequence[exp.Expression], sources: Mapping[str, Source]) -> list[Step]:
+def _steps(
+    streams: Sequence[str],
+    between: Sequence[exp.Expression],
+    sources: Mapping[str, Source],
+    caps: dict[str, exp.Expression],
+) -> list[Step]:
     """Join the streams one by one, each as soon as a bound ties it to those before it."""
 
     def is_time(column: exp.Column) -> bool:
@@ -142,6 +158,7 @@ def _steps(streams: Sequence[str], between: Sequence[exp.Expression], sources: M
                 for part in usable
                 if (found := bound(part, is_time)) is not None and alias in tables_of(part)
             ]
+            bounds += _cap(bounds, alias, caps)
             times = _times(bounds, alias)
             if times is not None:
                 break
@@ -152,10 +169,11 @@ def _steps(streams: Sequence[str], between: Sequence[exp.Expression], sources: M
             raise OptionError(
                 f"sql: {position(node)}: no bounds on both sides tie the time of {waiting[0]} to that of "
                 f"{' or '.join(joined)}; write for example {waiting[0]}.ts BETWEEN {joined[0]}.ts - INTERVAL 10 "
-                f"SECONDS AND {joined[0]}.ts + INTERVAL 10 SECONDS"
+                f"SECONDS AND {joined[0]}.ts + INTERVAL 10 SECONDS, or how far apart they are at most in a hint: "
+                f"/*+ BRAIDED('{waiting[0]}', 'cap=1 hour') */"
             )
         chosen = [(part, found) for part, found in bounds if _ties(found) == {times[0].sql(), times[1].sql()}]
-        taken = {id(part) for part, _ in chosen}
+        taken = {id(part) for part, found in chosen if not found.assumed}
         keys, rest = [], []
         for part in usable:
             pair = equality(part)
@@ -170,6 +188,21 @@ def _steps(streams: Sequence[str], between: Sequence[exp.Expression], sources: M
         joined.append(alias)
         waiting.remove(alias)
     return steps
+
+
+def _cap(
+    bounds: Sequence[tuple[exp.Expression, Bound]], alias: str, caps: dict[str, exp.Expression]
+) -> list[tuple[exp.Expression, Bound]]:
+    """Return a bound on the other side of the first that has one on one side only, if a hint says how far apart."""
+    if not bounds or _times(bounds, alias) is not None:
+        return []
+    part, first = bounds[0]
+    found = next((name for name in (alias, first.plus.table, first.minus.table) if name in caps), None)
+    if found is None:
+        return []
+    op = exp.GTE if first.op in (exp.LT, exp.LTE) else exp.LTE
+    sign = -1 if op is exp.GTE else 1
+    return [(part, Bound(first.plus, first.minus, op, ((sign, caps[found]),), False, part, assumed=True))]
 
 
 def _is_by_window(part: exp.Expression, alias: str, sources: Mapping[str, Source]) -> bool:
@@ -217,13 +250,18 @@ def _columns(select: exp.Select, streams: Sequence[str], steps: Sequence[Step]) 
 
 def own_columns(select: exp.Select) -> list[exp.Column]:
     """Return the columns that a SELECT reads itself, not those inside its inputs."""
+    return [node for node in own_nodes(select) if isinstance(node, exp.Column)]
+
+
+def own_nodes(select: exp.Select) -> Iterator[exp.Expression]:
+    """Yield the parts of a SELECT without those of its inputs."""
 
     def is_input(node: exp.Expression) -> bool:
         return isinstance(node, exp.With) or (
             isinstance(node, exp.Subquery) and isinstance(node.parent, exp.From | exp.Join)
         )
 
-    return [node for node in select.walk(prune=is_input) if isinstance(node, exp.Column)]
+    yield from select.walk(prune=is_input)
 
 
 def keep_left(tree: exp.Expression) -> None:
@@ -236,6 +274,44 @@ def keep_left(tree: exp.Expression) -> None:
         same = all(isinstance(part, exp.Column) and part.name == parts[0].name and part.table for part in parts)
         if same and len({part.table for part in parts}) == len(parts):
             node.replace(parts[0].copy())
+
+
+CAP = "cap"
+"""The option of a hint that is for bounds, not for the join."""
+
+
+def _caps(hints: dict[str, list[str]]) -> dict[str, exp.Expression]:
+    """Return how far apart times are at most, by the alias of an input; and take it out of the hints."""
+    found = {}
+    for alias, given in hints.items():
+        for text in list(given):
+            name, _, value = (part.strip() for part in text.partition("="))
+            if name != CAP:
+                continue
+            try:
+                micros = parse_duration(value, CAP)
+            except OptionError as error:
+                raise OptionError(f"sql: the hint BRAIDED({alias!r}, {text!r}): {error}") from error
+            given.remove(text)
+            found[alias] = exp.Interval(this=exp.Literal.string(str(micros)), unit=exp.var("MICROSECONDS"))
+    return found
+
+
+def _check_caps(caps: Mapping[str, exp.Expression], steps: Sequence[Step]) -> None:
+    """Refuse a cap that no join needs: whoever wrote it expects it to do something."""
+    capped = {
+        name
+        for step in steps
+        for each in step.bounds
+        if each.assumed
+        for name in (step.right, each.plus.table, each.minus.table)
+    }
+    for alias in caps:
+        if alias not in capped:
+            raise OptionError(
+                f"sql: the hint BRAIDED({alias!r}, 'cap=...'): no join of {alias} has a bound on one side only; leave "
+                "it out"
+            )
 
 
 def _hints(select: exp.Select) -> dict[str, list[str]]:

@@ -11,36 +11,64 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+import pyarrow as pa
 from sqlglot import exp
 
-from braided.aggregates.partial import Kind
+from braided.aggregates.measures import VALUE, Kind
 from braided.durations import parse_duration
 from braided.errors import OptionError
-from braided.sqltext.cut import Cut, Source, own_columns
+from braided.predicates.formula import Formula, compile_formula
+from braided.predicates.parse import Uncompilable
+from braided.sqltext.conditions import tables_of
+from braided.sqltext.cut import Cut, Source, own_columns, own_nodes
+from braided.sqltext.dialect import Braided
 
-Total = Literal["count", "sum", "min", "max", "avg"]
+Total = Literal["count", "sum", "min", "max", "avg", "bool_and", "bool_or", "first", "last"]
 KINDS: dict[type[exp.Expression], Total] = {
     exp.Count: "count",
     exp.Sum: "sum",
     exp.Min: "min",
     exp.Max: "max",
     exp.Avg: "avg",
+    exp.LogicalAnd: "bool_and",
+    exp.LogicalOr: "bool_or",
+    exp.First: "first",
+    exp.FirstValue: "first",
+    exp.AnyValue: "first",
+    exp.Last: "last",
+    exp.LastValue: "last",
 }
+TYPES: dict[str, pa.DataType] = {
+    "tinyint": pa.int8(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "date": pa.date32(),
+    "boolean": pa.bool_(),
+    "string": pa.string(),
+}
+"""Spark's words for plain types."""
+_WORDS = {kind: word for word, kind in TYPES.items()}
 _WHOLE = ("tinyint", "smallint", "int")
 _SUM_DIGITS, _MOST_DIGITS = 10, 38
 _NESTED = ("struct", "array", "map", "variant", "interval")
-_ORDERED = (*_WHOLE, "bigint", "date", "timestamp", "timestamp_ntz")
+_ORDERED = (*_WHOLE, "bigint", "date", "timestamp", "timestamp_ntz", "boolean")
+_EXTREMES: dict[str, Literal["min", "max"]] = {"min": "min", "max": "max", "bool_and": "min", "bool_or": "max"}
+_TIMED = (*_ORDERED, "float", "double", "string", "decimal")
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """A partial result: its kind, the column it is of, and the Spark type that it has."""
+    """A partial result: its kind, the column or expression that it is of, and the Spark type that it has."""
 
     kind: Kind
-    column: tuple[str, str] | None
+    of: tuple[str, str] | exp.Expression | None
     type: str
 
 
@@ -74,8 +102,8 @@ def find_merge(select: exp.Select, cut: Cut, sources: dict[str, Source]) -> Merg
         raise Unmerged("tables or conditions of Spark's lie between join and aggregate")
     if select.args.get("distinct") or any(group.args.get(kind) for kind in ("cube", "rollup", "grouping_sets", "all")):
         raise Unmerged("its groups are not plain")
-    windows = [each for each in group.expressions if _is_window(each)]
-    keys = [each for each in group.expressions if not _is_window(each)]
+    windows = [each for each in group.expressions if is_window(each)]
+    keys = [each for each in group.expressions if not is_window(each)]
     if len(windows) != 1:
         raise Unmerged("it does not group by one window")
     if not all(isinstance(key, exp.Column) and key.table in cut.columns for key in keys):
@@ -87,7 +115,7 @@ def find_merge(select: exp.Select, cut: Cut, sources: dict[str, Source]) -> Merg
     found = _window(windows[0], [(key.table, key.name) for key in keys], sources)
     for each in _aggregates(select):
         found.uses.append(_use(each, found, sources))
-    found.windows = [each for each in select.find_all(exp.Func) if _is_window(each)]
+    found.windows = [each for each in own_nodes(select) if is_window(each)]
     inside = {id(column) for each, _, _ in found.uses for column in each.find_all(exp.Column)}
     inside |= {id(column) for each in found.windows for column in each.find_all(exp.Column)}
     for column in own_columns(select):
@@ -99,7 +127,8 @@ def find_merge(select: exp.Select, cut: Cut, sources: dict[str, Source]) -> Merg
     return found
 
 
-def _is_window(node: exp.Expression) -> bool:
+def is_window(node: exp.Expression) -> bool:
+    """Whether it calls Spark's `window`."""
     return isinstance(node, exp.Func) and str(node.name or node.sql_name()).lower() == "window"
 
 
@@ -121,7 +150,7 @@ def _window(node: exp.Expression, keys: list[tuple[str, str]], sources: dict[str
 
 
 def _aggregates(select: exp.Select) -> list[exp.Expression]:
-    found = list(select.find_all(exp.AggFunc))
+    found = [node for node in own_nodes(select) if isinstance(node, exp.AggFunc)]
     if not found:
         raise Unmerged("it has no aggregate function")
     return found
@@ -129,7 +158,7 @@ def _aggregates(select: exp.Select) -> list[exp.Expression]:
 
 def _use(node: exp.Expression, merge: Merge, sources: dict[str, Source]) -> tuple[exp.Expression, str, list[int]]:
     """Return how an aggregate is made of partials; they are added to the merge."""
-    if isinstance(node.parent, exp.Window | exp.Filter):
+    if isinstance(node.parent, exp.Window | exp.Filter | exp.IgnoreNulls | exp.RespectNulls):
         raise Unmerged(f"{node.parent.sql()} is no plain aggregate")
     kind = KINDS.get(type(node))
     argument = node.this
@@ -138,26 +167,68 @@ def _use(node: exp.Expression, merge: Merge, sources: dict[str, Source]) -> tupl
     if kind == "count" and isinstance(argument, exp.Star | exp.Literal):
         how, parts = partials_of(kind, None, "bigint")
         return node, how, [_add(merge, part) for part in parts]
-    if not isinstance(argument, exp.Column) or argument.table not in sources:
-        raise Unmerged(f"{node.sql()} is over more than a column")
-    column = (argument.table, argument.name)
-    how, parts = partials_of(kind, column, sources[argument.table].types[argument.name])
+    if not tables_of(argument) or not tables_of(argument) <= set(sources):
+        raise Unmerged(f"{node.sql()} is not over columns of streams")
+    if isinstance(argument, exp.Column):
+        of: tuple[str, str] | exp.Expression = (argument.table, argument.name)
+        type_ = sources[argument.table].types[argument.name]
+    else:
+        columns = {(c.table, c.name): sources[c.table].types[c.name] for c in argument.find_all(exp.Column)}
+        of, type_ = argument, _type_of(argument, columns)
+    how, parts = partials_of(kind, of, type_)
     return node, how, [_add(merge, part) for part in parts]
 
 
-def partials_of(kind: Total, column: tuple[str, str] | None, type_: str) -> tuple[str, list[Wanted]]:
-    """Return how an aggregate of a column, or of the rows, is made of partials, and of which; or raise `Unmerged`.
+def _type_of(expression: exp.Expression, columns: Mapping[tuple[str, str], str]) -> str:
+    """Return the type of an expression that workers can compute, by the types of its columns; or raise `Unmerged`."""
+    names = {column: f"c{at}" for at, column in enumerate(columns)}
+    schema = pa.schema([(names[column], TYPES.get(word, pa.null())) for column, word in columns.items()])
+    return word_of(formula_of(expression, names, schema).type)
 
-    How is ``sum``, ``min``, ``max`` or ``avg`` of them, or the type that their sum is cast to.
+
+def formula_of(expression: exp.Expression, names: Mapping[tuple[str, str], str], schema: pa.Schema) -> Formula:
+    """Return an expression as what workers compute from columns of these names; or raise `Unmerged`."""
+
+    def renamed(node: exp.Expression) -> exp.Expression:
+        if not isinstance(node, exp.Column):
+            return node
+        return exp.column(exp.to_identifier(names[node.table, node.name], quoted=True))
+
+    text = expression.copy().transform(renamed).sql(dialect=Braided)
+    try:
+        return compile_formula(text, schema)
+    except Uncompilable as error:
+        raise Unmerged(f"only Spark can compute {expression.sql(dialect=Braided)}") from error
+
+
+def word_of(kind: pa.DataType) -> str:
+    """Return what Spark calls a type."""
+    if pa.types.is_timestamp(kind):
+        return "timestamp" if kind.tz is not None else "timestamp_ntz"
+    if pa.types.is_decimal128(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    return _WORDS.get(kind, str(kind))
+
+
+def partials_of(kind: Total, of: tuple[str, str] | exp.Expression | None, type_: str) -> tuple[str, list[Wanted]]:
+    """Return how an aggregate of a column, an expression or the rows is made of partials, and of which; or raise
+    `Unmerged`.
+
+    How is ``sum``, ``min``, ``max``, ``first``, ``last`` or ``avg`` of them, or the type that their sum is cast to.
     """
-    if column is None:
+    if of is None:
         return "sum", [Wanted("rows", None, "bigint")]
     if kind == "count":
-        return "sum", [Wanted("count", column, "bigint")]
-    if kind == "min" or kind == "max":  # noqa: PLR1714  (so that mypy knows which)
+        return "sum", [Wanted("count", of, "bigint")]
+    if kind == "first" or kind == "last":  # noqa: PLR1714  (so that mypy knows which)
+        if not type_.startswith(_TIMED):
+            raise Unmerged(f"{kind} of {type_} is left to Spark")
+        return kind, [Wanted(kind, of, type_)]
+    if kind in _EXTREMES:
         if type_ not in _ORDERED:
             raise Unmerged(f"{kind} of {type_} is left to Spark")
-        return kind, [Wanted(kind, column, type_)]
+        extreme = _EXTREMES[kind]
+        return extreme, [Wanted(extreme, of, type_)]
     if type_ in _WHOLE:
         partial = "bigint"
     elif type_ == "bigint":
@@ -165,13 +236,13 @@ def partials_of(kind: Total, column: tuple[str, str] | None, type_: str) -> tupl
     elif type_ in ("float", "double"):
         partial = "double"
     elif kind == "sum" and (widened := _sum_of_decimals(type_)) is not None:
-        return widened, [Wanted("sum", column, widened)]
+        return widened, [Wanted("sum", of, widened)]
     else:
         raise Unmerged(f"{kind} of {type_} is left to Spark")
-    total = Wanted("sum", column, partial)
+    total = Wanted("sum", of, partial)
     if kind == "sum":
         return "bigint" if type_ == "bigint" else "sum", [total]
-    return "avg", [total, Wanted("count", column, "bigint")]
+    return "avg", [total, Wanted("count", of, "bigint")]
 
 
 def _sum_of_decimals(type_: str) -> str | None:
@@ -203,6 +274,9 @@ def rewrite(
             node.replace(exp.Anonymous(this="try_divide", expressions=[whole, sums[1]]))
         elif how in ("min", "max"):
             node.replace((exp.Min if how == "min" else exp.Max)(this=column(names[parts[0]])))
+        elif how in ("first", "last"):
+            timed = (exp.Min if how == "first" else exp.Max)(this=column(names[parts[0]]))
+            node.replace(exp.Dot(this=timed, expression=exp.to_identifier(VALUE)))
         else:
             node.replace(sums[0] if how == "sum" else exp.cast(sums[0], how))
     for window in merge.windows:

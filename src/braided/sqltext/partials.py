@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
+from sqlglot import exp
 
-from braided.aggregates.partial import HORIZON, PANE, TICK, Measure, Panes, PartialAggregate
+from braided.aggregates.measures import Measure, timed_type
+from braided.aggregates.partial import HORIZON, PANE, TICK, Panes, PartialAggregate
 from braided.compile.plan import Column, Copied, Made, Plan
 from braided.joins.window_join import WindowJoin
-from braided.sqltext.merge import Merge, Unmerged, Wanted, partials_of
+from braided.predicates.formula import Formula
+from braided.sqltext.merge import Merge, Unmerged, Wanted, formula_of, partials_of, word_of
 from braided.sqltext.windowed import Windowed, find_column
 
-# What Spark calls the types whose partial results merge.
-_WORDS = {
-    pa.int8(): "tinyint",
-    pa.int16(): "smallint",
-    pa.int32(): "int",
-    pa.int64(): "bigint",
-    pa.float32(): "float",
-    pa.float64(): "double",
-    pa.date32(): "date",
-}
 _SUMS = {"bigint": pa.int64(), "double": pa.float64()}
 OWN = ""
 """What a merge calls the one table that its columns are of."""
@@ -53,12 +46,18 @@ def merge_of(windowed: Windowed, plan: Plan) -> tuple[Merge, list[tuple[str, lis
     for value in windowed.values:
         if value.kind is None:
             raise Unmerged(f"partials of {value.text} do not merge")
-        column, word = None, "bigint"
-        if value.column is not None:
-            name = find_column(value.column, names, value.name)
-            word = _word(plan.streams[known[name].stream].schema.field(known[name].source).type)
-            column = (OWN, name)
-        how, parts = partials_of(value.kind, column, word)
+        of: tuple[str, str] | exp.Expression | None = None
+        word = "bigint"
+        if isinstance(value.of, str):
+            name = find_column(value.of, names, value.name)
+            word = word_of(plan.streams[known[name].stream].schema.field(known[name].source).type)
+            of = (OWN, name)
+        elif value.of is not None:
+            computed = value.of.copy()
+            for column in computed.find_all(exp.Column):
+                column.set("this", exp.to_identifier(find_column(column.name, names, value.name), quoted=True))
+            of, word = computed, word_of(formula_of(computed, own_names(plan), plan.operator.output).type)
+        how, parts = partials_of(value.kind, of, word)
         merge.measures += [part for part in parts if part not in merge.measures]
         uses.append((how, [merge.measures.index(part) for part in parts]))
     return merge, uses
@@ -75,14 +74,6 @@ def time_of(windowed: Windowed, plan: Plan) -> str:
 def own_names(plan: Plan) -> dict[tuple[str, str], str]:
     """Return what a merge that `merge_of` made calls the columns of a join."""
     return {(OWN, column.name): column.name for column in plan.columns if isinstance(column, Copied)}
-
-
-def _word(kind: pa.DataType) -> str:
-    if pa.types.is_timestamp(kind):
-        return "timestamp" if kind.tz is not None else "timestamp_ntz"
-    if pa.types.is_decimal128(kind):
-        return f"decimal({kind.precision},{kind.scale})"
-    return _WORDS.get(kind, str(kind))
 
 
 def with_partials(
@@ -108,15 +99,26 @@ def with_partials(
     reach = join.window.hi if side == 0 else -join.window.lo
     panes = Panes(merge.width, merge.offset, side, reach, plan.waits)
     rows = plan.operator.output
-    measures = []
+    measures, read = [], {time, *keys}
+    computed: dict[str, Formula] = {}
     for at, wanted in enumerate(merge.measures):
-        source = wanted.column and of(wanted.column)
-        measures.append(Measure(measure_name(at), wanted.kind, source, _type(wanted, source, rows)))
+        if isinstance(wanted.of, exp.Expression):
+            formula = formula_of(wanted.of, {column: of(column) for column in names}, rows)
+            source: str | None = next((name for name, other in computed.items() if other == formula), None)
+            source = source or _unused(f"computed {at}", rows.names)
+            computed[source], kind = formula, formula.type
+            read.update(formula.columns)
+        elif wanted.of is not None:
+            source = of(wanted.of)
+            kind = rows.field(source).type
+            read.add(source)
+        else:
+            source, kind = None, pa.int64()
+        measures.append(Measure(measure_name(at), wanted.kind, source, _type(wanted, kind, rows.field(time).type)))
     inner = plan.operator
     if isinstance(inner, WindowJoin):  # pairs have no more than the aggregate reads
-        read = {time, *keys, *(measure.source for measure in measures)}
         inner = replace(inner, columns=tuple(column for column in inner.columns if column.name in read))
-    operator = PartialAggregate(inner, time, keys, tuple(measures), panes)
+    operator = PartialAggregate(inner, time, keys, tuple(measures), panes, tuple(computed.items()))
     if operator.layout is not None:
         said.append("they count and sum over ranges of matches, and make no pairs where that is less work")
     kind = operator.output.field(PANE).type
@@ -127,9 +129,17 @@ def with_partials(
     return replace(plan, operator=operator, columns=tuple(columns), hand_on=None)
 
 
-def _type(wanted: Wanted, source: str | None, rows: pa.Schema) -> pa.DataType:
-    """Return the Arrow type of a partial result."""
+def _unused(name: str, taken: Sequence[str]) -> str:
+    while name in taken:
+        name += "_"
+    return name
+
+
+def _type(wanted: Wanted, kind: pa.DataType, time: pa.DataType) -> pa.DataType:
+    """Return the Arrow type of a partial result of values of a kind."""
+    if wanted.kind in ("first", "last"):
+        return timed_type(time, kind)
     if wanted.kind in ("min", "max"):
-        return rows.field(source).type
+        return kind
     decimal = re.fullmatch(r"decimal\((\d+),(\d+)\)", wanted.type)
     return pa.decimal128(int(decimal[1]), int(decimal[2])) if decimal else _SUMS[wanted.type]

@@ -27,8 +27,8 @@ class Value:
     name: str
     text: str
     kind: Total | None
-    column: str | None
-    """The column that it is of; None for the rows themselves."""
+    of: str | exp.Expression | None
+    """The column, or an expression of columns, that it is of; None for the rows themselves."""
     problem: str | None = None
     """Why it is no plain aggregate, where it only looks like one."""
 
@@ -101,17 +101,29 @@ def _value(name: str, text: object) -> Value:
         return Value(name, text, kind, None)
     if plain and isinstance(tree.this, exp.Column) and not tree.this.table:
         return Value(name, text, kind, tree.this.name)
+    if plain and _is_computed(tree.this):
+        return Value(name, text, kind, tree.this)
     return Value(name, text, None, None, _problem(tree, kind))
+
+
+def _is_computed(argument: exp.Expression | None) -> bool:
+    """Whether it is an expression of columns of one row."""
+    if argument is None or argument.find(exp.AggFunc, exp.Distinct, exp.Star, exp.Anonymous, exp.Window):
+        return False
+    columns = list(argument.find_all(exp.Column))
+    return bool(columns) and not any(column.table for column in columns)
 
 
 def _problem(tree: exp.Expression, kind: Total | None) -> str | None:
     """Return what keeps an expression from being a plain aggregate; None where it is one that is not known here."""
-    known = sorted(KINDS.values())
+    known = sorted(set(KINDS.values()))
     if isinstance(tree, exp.Alias):
         return "the option is its name; leave the name in the text out"
     if isinstance(tree, exp.Anonymous):
         close = difflib.get_close_matches(str(tree.this).lower(), known, n=1, cutoff=0.7)
         return "no such aggregate; " + (f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}")
+    if isinstance(tree, exp.IgnoreNulls | exp.RespectNulls):
+        return "first and last see nulls too; leave them out before the join"
     if kind is None:
         return None if isinstance(tree, exp.AggFunc) else "more than an aggregate; compute with its value afterwards"
     argument = tree.this
@@ -121,7 +133,7 @@ def _problem(tree: exp.Expression, kind: Total | None) -> str | None:
         return f"of more than one column, or of distinct values; write {kind} and one column in brackets"
     if argument.find(exp.AggFunc):
         return "an aggregate inside another; aggregate twice"
-    return "of more than a plain column; compute it in the streams, before the join"
+    return "of more than columns; compute it in the streams, before the join"
 
 
 def check_kind(window: object, rows: object, forget: object) -> None:
