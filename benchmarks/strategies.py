@@ -43,18 +43,20 @@ def main() -> int:
     if not options.quick:
         shape = replace(shape, rows=50_000, batches=16)
     if options.one:
-        print(json.dumps(_run(options.one, shape, options.data, options.scratch)))
+        print(json.dumps(_run(options.one, shape, options.data, options.scratch, options.processors)))
         return 0
     root = Path(tempfile.mkdtemp(prefix="braided-strategies-"))
     try:
         generate(shape, root / "data")
         truth = oracle(shape, root / "data")
-        found = {strategy: _measure(strategy, options, root, truth) for strategy in STRATEGIES}
+        found = {strategy: _measure(strategy, options, root, truth) for strategy in options.strategies}
     finally:
         shutil.rmtree(root, ignore_errors=True)
+    one = found.get("query")
     ratios = {
-        strategy: {name: round(found[strategy][name] / found["query"][name], 2) for name in ("cpu_s", "shuffled_mb")}
-        for strategy in STRATEGIES[1:]
+        strategy: {name: round(outcome[name] / one[name], 2) for name in ("cpu_s", "shuffled_mb")}
+        for strategy, outcome in found.items()
+        if one is not None and outcome is not one
     }
     print(json.dumps({"benchmark": "strategies", "quick": options.quick, **found, "over_query": ratios}))
     return 0 if all(outcome["equal"] for outcome in found.values()) else 1
@@ -62,7 +64,16 @@ def main() -> int:
 
 def _measure(strategy: str, options: argparse.Namespace, root: Path, truth: dict[Any, Any]) -> dict[str, Any]:
     scratch = Path(tempfile.mkdtemp(prefix=f"{strategy}-", dir=root))
-    words = ["--one", strategy, "--data", str(root / "data"), "--scratch", str(scratch)]
+    words = [
+        "--one",
+        strategy,
+        "--processors",
+        str(options.processors),
+        "--data",
+        str(root / "data"),
+        "--scratch",
+        str(scratch),
+    ]
     outcome = run_apart(__file__, words + ["--quick"] * options.quick)
     rows = outcome.pop("rows")
     outcome["closed"] = len(rows)
@@ -74,7 +85,7 @@ def _measure(strategy: str, options: argparse.Namespace, root: Path, truth: dict
     return outcome
 
 
-def _run(strategy: Any, shape: Shape, data: Path, scratch: Path) -> dict[str, Any]:
+def _run(strategy: Any, shape: Shape, data: Path, scratch: Path, processors: int) -> dict[str, Any]:
     import braided
 
     log = scratch / "events"
@@ -87,7 +98,7 @@ def _run(strategy: Any, shape: Shape, data: Path, scratch: Path) -> dict[str, An
     for stream in shape.streams:
         (scratch / stream).mkdir()
     query = _query(spark, shape, scratch)
-    deployed = braided.deploy(query, topics=scratch / "app", strategy=strategy, processors=PROCESSORS, max_files=1)
+    deployed = braided.deploy(query, topics=scratch / "app", strategy=strategy, processors=processors, max_files=1)
     _give(shape, data, scratch, 0, WARM)
     deployed.run()
     before, shuffled = _cpu_seconds(), _shuffled(log)
@@ -173,6 +184,10 @@ def _shuffled(log: Path) -> int:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--strategies", nargs="+", choices=STRATEGIES, default=list(STRATEGIES))
+    parser.add_argument(
+        "--processors", type=int, default=PROCESSORS, help="for all operators of a strategy (%(default)s)"
+    )
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument("--data", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--scratch", type=Path, help=argparse.SUPPRESS)
