@@ -36,11 +36,12 @@ class Driver:
         where: bool = False,
         topic: str | None = None,
         checkpoint: str | None = None,
+        ahead: str | None = None,
         **env: str,
     ) -> None:
         (root / "cache").mkdir(exist_ok=True)
         places = {"topic": topic or str(root / "out"), "checkpoint": checkpoint or str(root / "check")}
-        options = {"spark": spark or {}, "join": join or {}, "where": where, **places}
+        options = {"spark": spark or {}, "join": join or {}, "where": where, "ahead": ahead, **places}
         (root / "options.json").write_text(json.dumps(options))
         self._root = root
         self._log = root / f"driver-{time.monotonic_ns()}.log"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from chaos import Driver, is_python_worker
+from chaos import Driver, SmallDisk, can_mount, is_python_worker
 from crashes import expected, write_streams
 
 FILES, ROWS = 14, 300
@@ -46,3 +46,21 @@ def test_two_drivers_on_one_checkpoint(root: Path, direct: bool) -> None:
         words[-3000:]
     )
     assert Driver(root).result() == expected(root)
+
+
+def test_the_clock_is_set_back_by_days_before_a_restart(root: Path) -> None:
+    """Only operators with `idle` look at the clock."""
+    join = {"idle": "1 minute"}
+    with Driver(root, join=join, ahead="3 days") as driver:
+        driver.after(5)
+    assert Driver(root, join=join).result() == expected(root)
+
+
+@pytest.mark.skipif(not can_mount(), reason="only root can mount a small disk")
+def test_no_room_for_the_hosts_cache(root: Path) -> None:
+    with SmallDisk(root / "disk", 4) as disk:
+        cache = disk.place / "cache"
+        cache.mkdir()
+        disk.fill()
+        assert Driver(root, BRAIDED_CACHE_DIR=str(cache)).result() == expected(root)
+        assert not [path for path in cache.rglob("*") if path.is_file() and path.stat().st_size]
