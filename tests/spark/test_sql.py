@@ -89,9 +89,12 @@ QUERIES = {
           AND x.ts BETWEEN c.ts - INTERVAL 1 SECOND AND c.ts + INTERVAL 1 SECOND
           AND x.ts - a.ts <= INTERVAL 1 SECOND AND a.ts - x.ts <= INTERVAL 1 SECOND""",
     "a bound that is a column": """
-        SELECT /*+ BRAIDED('a', 'cap=2 seconds') */ c.phone, c.n, a.n AS m FROM
+        SELECT /*+ BRAIDED('a', 'cap=2 seconds'), BRAIDED('c', 'time=ts') */ c.phone, c.n, a.n AS m FROM
         (SELECT phone, ts, n, ts + INTERVAL 1 SECOND * (n % 3) AS expires FROM calls) c JOIN alerts a
-        ON c.phone = a.phone AND a.ts BETWEEN c.ts AND c.expires""",
+        ON c.phone = a.phone AND a.ts <= c.expires AND a.ts >= c.ts""",
+    "a subquery over a common table expression": """
+        WITH busy AS (SELECT * FROM calls WHERE n > 20) SELECT p.n, a.n AS m FROM (SELECT * FROM busy WHERE v < 0.8) p
+        JOIN alerts a ON p.phone = a.phone AND a.ts BETWEEN p.ts AND p.ts + INTERVAL 2 SECONDS""",
     "a union of a join and a stream": """
         SELECT c.phone, a.n FROM calls c JOIN alerts a ON c.phone = a.phone
           AND a.ts BETWEEN c.ts AND c.ts + INTERVAL 1 SECOND
@@ -124,7 +127,7 @@ QUERIES = {
 }
 
 
-@pytest.mark.parametrize("what", some(QUERIES, quick=7))
+@pytest.mark.parametrize("what", some(QUERIES, quick=8))
 def test_a_query_gives_the_oracles_rows(
     spark: SparkSession,
     streams: dict[str, DataFrame],
@@ -231,6 +234,18 @@ BAD = {
     ),
     "SELECT /*+ BRAIDED('a', 'cap=1 hour') */ c.n FROM calls c JOIN alerts a ON c.phone = a.phone AND a.ts BETWEEN c.ts AND c.ts + INTERVAL 1 SECOND": (
         r"BRAIDED\('a', 'cap=...'\): no join of a has a bound on one side only; leave it out"
+    ),
+    "SELECT /*+ BRAIDED('a', 'cap=1 hour') */ c.n FROM (SELECT *, ts + INTERVAL 1 HOUR AS till FROM calls) c JOIN alerts a ON c.phone = a.phone AND a.ts BETWEEN c.ts AND c.till": (
+        r"the cap may be on c\.ts or on c\.till; say which is the time of c in a hint: BRAIDED\('c', 'time=ts'\)"
+    ),
+    "SELECT /*+ BRAIDED('a', 'cap=-1 hour') */ c.n FROM calls c JOIN alerts a ON c.phone = a.phone AND a.ts > c.ts": (
+        r"BRAIDED\('a', 'cap=-1 hour'\): "
+    ),
+    "SELECT /*+ BRAIDED('zz', 'cap=1 hour') */ c.n FROM calls c JOIN alerts a ON c.phone = a.phone AND a.ts > c.ts": (
+        r"BRAIDED\('zz', \.\.\.\): no stream has that alias; it is one of a, c"
+    ),
+    "SELECT /*+ BRAIDED('c', 'cap=1 hour', 'time=n') */ c.n FROM calls c JOIN alerts a ON c.phone = a.phone AND a.ts > c.ts": (
+        r"BRAIDED\('c', 'time=n'\): c has no such time"
     ),
     "SELECT c.n FROM calls WATERMARK t DELAY OF INTERVAL 1 SECOND c": r"sql: .*(UNRESOLVED_COLUMN.*`t`|PARSE_SYNTAX_ERROR)",
     "SELECT FROM WHERE": r"sql: does not parse",

@@ -48,7 +48,7 @@ VALUES = "count(*) AS rows, count(a.n) AS some, sum(a.i) AS total, min(c.ts) AS 
 # Computed of one stream, of both, and by the order of rows.
 COMPUTED = (
     "sum(CASE WHEN a.cell = 'x1' THEN a.i END) AS some_cells, count(*) FILTER (WHERE c.v > 60) AS large, sum(c.i * 2) AS doubled, "
-    "sum(c.i - a.i) AS apart, bool_or(a.i > 40) AS warm, bool_and(c.v < 124) AS calm, max(length(c.phone)) AS long, avg(c.v * a.i) AS product"
+    "sum(5) FILTER (WHERE a.i > 3) AS fives, max(7) FILTER (WHERE a.i > 3) AS sevens, sum(c.i - a.i) AS apart, bool_or(a.i > 40) AS warm, bool_and(c.v < 124) AS calm, max(length(c.phone)) AS long, avg(c.v * a.i) AS product"
 )
 ORDERED = "first(a.cell) AS opened, last(c.v) AS closed"
 ORDERED_ORACLE = (
@@ -146,6 +146,9 @@ def test_what_does_not_merge_is_left_to_spark(
         "count(*) FILTER (WHERE a.i > c.i)",
         "first(a.i) IGNORE NULLS",
         "sum(if(a.cell = 1, 1, 0))",
+        "count(*) AS n, try_sum(5)",
+        "count(*) AS n, any(c.v > 3)",
+        "sum(CASE WHEN c.phone IS NULL THEN CAST('abc' AS DOUBLE) ELSE 1D END)",
     ):
         braided.sql(spark, f"SELECT {value} AS x FROM {JOINED} GROUP BY window(c.ts, '5 seconds')", streams)
         watched = list(registry_of(spark)._operators.values())[-1]
@@ -172,6 +175,38 @@ def test_what_does_not_merge_is_left_to_spark(
     braided.sql(spark, f"SELECT count(*) AS x FROM {JOINED} GROUP BY window(c.ts, '5 seconds')", marked)
     watched = list(registry_of(spark)._operators.values())[-1]
     assert not isinstance(watched.plan.operator, PartialAggregate)
+
+
+def test_what_looks_like_a_part_of_the_aggregate_is_none(
+    spark: SparkSession, tables: tuple[Path, dict[str, pa.Table]]
+) -> None:
+    """Subqueries have aggregates of their own, keys may be computed by any function of Spark's."""
+    streams = {name: braided.files(spark, str(tables[0] / name)) for name in tables[1]}
+    spark.range(3).createOrReplaceTempView("dim")
+    for chosen, rest in (
+        ("count(*) AS n", " HAVING count(*) > (SELECT count(*) FROM dim)"),
+        ("count(*) AS n, (SELECT max(id) FROM dim) AS most", ""),
+        ("count(*) AS n, soundex(upper(c.cell)) AS s", ", upper(c.cell)"),
+    ):
+        keys, having = (rest, "") if rest.startswith(",") else ("", rest)
+        text = f"SELECT window.start, {chosen} FROM {JOINED} GROUP BY window(c.ts, '5 seconds'){keys}{having}"
+        braided.sql(spark, text, streams, lateness="4 seconds")
+        watched = list(registry_of(spark)._operators.values())[-1]
+        assert isinstance(watched.plan.operator, PartialAggregate), text
+
+
+def test_a_column_named_as_a_copy_of_the_key_is_kept(spark: SparkSession, tmp_path: Path) -> None:
+    """The right key is carried beside the left one where they may look different."""
+    times = pa.array([at * 1_000_000 for at in range(20)], pa.timestamp("us", "UTC"))
+    rows = pa.table({"kd": [0.0, 1.5] * 10, "kd__copy0": [100.0, 200.0] * 10, "ts": times})
+    for name in ("calls", "alerts"):
+        write_batch(tmp_path / name, 0, rows)
+    streams = {name: braided.files(spark, tmp_path / name) for name in ("calls", "alerts")}
+    text = """SELECT c.kd AS k, a.kd AS other, a.kd__copy0 AS copy FROM calls c JOIN alerts a ON c.kd = a.kd
+        AND a.ts BETWEEN c.ts AND c.ts + INTERVAL 1 SECOND"""
+    assert (
+        sorted(_run(braided.sql(spark, text, streams), tmp_path)) == [(0.0, 0.0, 100.0)] * 10 + [(1.5, 1.5, 200.0)] * 10
+    )
 
 
 @pytest.mark.parametrize("having", some([" HAVING c.k > 0", " HAVING c.s IS NOT NULL", ""], quick=1))

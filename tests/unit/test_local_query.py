@@ -156,6 +156,9 @@ ERRORS = [
     ({"n": "sum(max(k))"}, "n='sum(max(k))': an aggregate inside another; aggregate twice"),
     ({"n": "max(k / 2)"}, "aggregate: cannot run in one process, because only Spark can compute `k` / 2"),
     ({"n": "sum(ke + 1)"}, "n='ke': no such column; did you mean 'k'?"),
+    ({"n": "bool_and(k)"}, "cannot run in one process, because bool_and is of booleans, not of bigint"),
+    ({"n": "any(k)"}, "n='any(k)': no such aggregate; did you mean bool_or?"),
+    ({"by": ["k", "K"]}, "by='K': names a column twice; name it once"),
     ({"n": "sum(1)"}, "n='sum(1)': of more than columns; compute it in the streams, before the join"),
     ({"n": "first(k) IGNORE NULLS"}, "first and last see nulls too; leave them out before the join"),
     ({"n": "sum(k) + 1"}, "n='sum(k) + 1': more than an aggregate; compute with its value afterwards"),
@@ -172,6 +175,13 @@ def test_what_cannot_be_aggregated_says_why(given: dict[str, Any], message: str)
     values = {"n": "count(*)"} if given and "n" not in given and "Cell" not in given else {}
     with pytest.raises(OptionError, match=re.escape(message)):
         joined.aggregate(**{"window": "1 minute", **values, **given})
+
+
+def test_a_key_may_be_called_as_the_start_of_a_window_is() -> None:
+    rows = pa.table({"start": [1, 1], "ts": pa.array([0, 1], US)})
+    joined = local.stream(rows, time="ts").join(local.stream(rows, time="ts"), on="start", within="1 second")
+    found = joined.aggregate(by="start", window="1 minute", n="count(*)").table
+    assert found.select(["start", "n"]).to_pylist() == [{"start": 1, "n": 4}]
 
 
 def test_a_sum_that_does_not_fit_is_refused() -> None:

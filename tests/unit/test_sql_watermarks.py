@@ -12,17 +12,17 @@ from braided.sqltext.watermarks import Clause, take_watermarks
 TAKEN = [
     (
         "SELECT * FROM calls WATERMARK ts DELAY OF INTERVAL 10 SECONDS c WHERE 1 = 1",
-        "SELECT * FROM calls__0 c WHERE 1 = 1",
+        "SELECT * FROM `calls__0` c WHERE 1 = 1",
         [Clause("calls", "calls__0", "WATERMARK ts DELAY OF INTERVAL 10 SECONDS")],
     ),
     (
         "SELECT * FROM Calls WATERMARK ts DELAY OF INTERVAL 1 MINUTE 30 SECONDS JOIN alerts a",
-        "SELECT * FROM calls__0 AS `Calls` JOIN alerts a",
+        "SELECT * FROM `calls__0` AS `Calls` JOIN alerts a",
         [Clause("Calls", "calls__0", "WATERMARK ts DELAY OF INTERVAL 1 MINUTE 30 SECONDS")],
     ),
     (
         "FROM calls watermark ts + INTERVAL 1 SECOND AS u delay of INTERVAL '1:30' MINUTE TO SECOND AS a, calls WATERMARK ts DELAY OF INTERVAL 5 DAYS",
-        "FROM calls__0 AS a, calls__1 AS `calls`",
+        "FROM `calls__0` AS a, `calls__1` AS `calls`",
         [
             Clause("calls", "calls__0", "watermark ts + INTERVAL 1 SECOND AS u delay of INTERVAL '1:30' MINUTE TO SECOND"),
             Clause("calls", "calls__1", "WATERMARK ts DELAY OF INTERVAL 5 DAYS"),
@@ -30,13 +30,18 @@ TAKEN = [
     ),
     ("SELECT * FROM STREAM calls JOIN STREAM alerts a", "SELECT * FROM calls JOIN alerts a", []),
     ("SELECT watermark, stream FROM calls stream", "SELECT watermark, stream FROM calls stream", []),
+    (
+        "SELECT 'watermark', watermark FROM `my calls` WATERMARK ts DELAY OF INTERVAL 1 DAY date",
+        "SELECT 'watermark', watermark FROM `my calls__0` date",
+        [Clause("my calls", "my calls__0", "WATERMARK ts DELAY OF INTERVAL 1 DAY")],
+    ),
     ("SELECT 'calls WATERMARK ts DELAY OF x' FROM calls", "SELECT 'calls WATERMARK ts DELAY OF x' FROM calls", []),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("text", "left", "clauses"), TAKEN)
 def test_clauses_are_taken_out(text: str, left: str, clauses: list[Clause]) -> None:
-    found, taken = take_watermarks(text, {"calls", "alerts"})
+    found, taken = take_watermarks(text, {"calls", "alerts", "my calls"})
     assert re.sub(r" +", " ", found).strip() == left
     assert taken == clauses
     for word in ("WHERE", "JOIN alerts"):

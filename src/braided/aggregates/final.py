@@ -31,7 +31,7 @@ _AT_ONCE = 1 << 20
 def windows_of(
     partials: pa.Table, keys: Sequence[str], measures: Sequence[Measure], *, size: int, slide: int, offset: int = 0
 ) -> pa.Table:
-    """Return a row for each window and group, in order of time: the window's start, the keys, the merged measures."""
+    """Return a row for each window and group, in order of time: its start, under any name, the keys, the measures."""
     for name in keys:
         if pa.types.is_floating(partials.schema.field(name).type):
             at = partials.schema.get_field_index(name)
@@ -48,7 +48,10 @@ def windows_of(
             f"every={format_duration(slide)!r}: windows have {total:,} parts, more than {MOST_PARTS:,}, since every "
             f"moment is in {-(-size // slide):,} of them; write a longer one"
         )
-    names = [START, *keys, *(measure.name for measure in measures)]
+    start = START
+    while start in keys:
+        start += "_"
+    names = [start, *keys, *(measure.name for measure in measures)]
     parts = [panes.slice(0, 0).rename_columns(names)]
     ends = np.cumsum(each)
     for low in range(0, total, _AT_ONCE):
@@ -60,10 +63,10 @@ def windows_of(
             raise BraidedError(
                 "window: one begins before, or ends after, all times that 64 bits can hold; leave such times out"
             )
-        chosen = panes.take(pa.array(at)).set_column(0, START, pa.array(first).view(kind))
-        parts.append(grouped(chosen, [START, *keys], measures))
-    found = grouped(pa.concat_tables(parts), [START, *keys], measures)
-    return found.sort_by([(START, "ascending")])
+        chosen = panes.take(pa.array(at)).set_column(0, start, pa.array(first).view(kind))
+        parts.append(grouped(chosen, [start, *keys], measures))
+    found = grouped(pa.concat_tables(parts), [start, *keys], measures)
+    return found.sort_by([(start, "ascending")])
 
 
 def _normal(values: pa.ChunkedArray[Any]) -> pa.ChunkedArray[Any]:

@@ -34,6 +34,9 @@ def peer_session(
         "spark.log.level": "ERROR",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        # A job that moves replays what has changed since the last snapshot of its state: 0.9 s of 1.7 s for a dozen
+        # batches and 500 MB, at Spark's own interval of a minute.
+        "spark.sql.streaming.stateStore.maintenanceInterval": "10s",
         # In a fleet every epoch has a checkpoint of its own.
         **quick_checkpoints(),
     }

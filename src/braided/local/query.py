@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from braided.aggregates.final import START, windows_of
+from braided.aggregates.final import windows_of
 from braided.aggregates.measures import VALUE
 from braided.aggregates.partial import TICK, PartialAggregate
 from braided.compile.plan import Plan
@@ -121,7 +121,7 @@ def _finished(
     closed: pa.Table, windowed: Windowed, operator: PartialAggregate, hows: Sequence[tuple[str, list[int]]]
 ) -> pa.Table:
     """Return windows with their values as users asked for them."""
-    start = closed[START].combine_chunks()
+    start = closed.column(0).combine_chunks()
     end = pa.array(start.view(pa.int64()).to_numpy() + windowed.size).view(start.type)
     columns = {WINDOW: pa.StructArray.from_arrays([start, end], ["start", "end"])}
     columns |= {name: closed[name] for name in operator.keys}

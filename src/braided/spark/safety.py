@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
@@ -28,13 +31,16 @@ _DIVISIONS = {"Remainder", "Pmod"}
 def is_safe(frame: DataFrame, text: str) -> bool:
     """Whether an expression over a frame's columns can be computed for each of its rows."""
     chosen = frame.selectExpr(f"{text} AS x")
-    expressions = chosen._jdf.queryExecution().analyzed().expressions()
+    plan = chosen._jdf.queryExecution().analyzed()
+    if not plan.children().apply(0).sameResult(frame._jdf.queryExecution().analyzed()):
+        return False  # more than a column, such as a window
+    expressions = plan.expressions()
     return all(_is_safe(expressions.apply(at), chosen) for at in range(expressions.size()))
 
 
 def _is_safe(node: Any, frame: DataFrame) -> bool:
     if node.foldable():
-        return True
+        return _is_computable(node)
     children = [node.children().apply(at) for at in range(node.children().size())]
     return _never_fails(node, children, frame) and all(_is_safe(child, frame) for child in children)
 
@@ -55,9 +61,17 @@ def _never_fails(node: Any, children: list[Any], frame: DataFrame) -> bool:
     return name in _SAFE
 
 
+def _is_computable(constant: Any) -> bool:
+    try:
+        constant.eval(None)
+    except (PySparkException, Py4JError):
+        return False
+    return True
+
+
 def _is_not_zero(divisor: Any) -> bool:
     """Whether an operand is a constant that can divide."""
-    if not divisor.foldable():
+    if not divisor.foldable() or not _is_computable(divisor):
         return False
     value = divisor.eval(None)
     return isinstance(value, int | float) and value != 0

@@ -202,6 +202,20 @@ def _analysed(session: SparkSession, text: str, named: Mapping[str, str]) -> Dat
         raise OptionError(f"sql: {said.split('JVM stacktrace')[0].strip()}") from error
 
 
+def _sources(scope: Scope, inputs: Mapping[str, DataFrame]) -> dict[str, Source]:
+    """Return what is to be known of the inputs of a SELECT."""
+    return {
+        alias: Source(
+            alias,
+            scope.selected_sources[alias][0],
+            {field.name.lower(): field.dataType.simpleString() for field in frame.schema.fields},
+            frame.isStreaming,
+            frozenset(field.name.lower() for field in frame.schema.fields if WATERMARK in (field.metadata or {})),
+        )
+        for alias, frame in inputs.items()
+    }
+
+
 class _Query:
     """A query while its joins are cut out."""
 
@@ -264,18 +278,11 @@ class _Query:
     def _cut_select(self, scope: Scope) -> None:
         select = scope.expression
         inputs = {alias: self._input(node, source) for alias, (node, source) in scope.selected_sources.items()}
-        if self.unmerged is None and sum(frame.isStreaming for frame in inputs.values()) > 1:
-            self._hoist(select, inputs)
-        sources = {
-            alias: Source(
-                alias,
-                scope.selected_sources[alias][0],
-                {field.name.lower(): field.dataType.simpleString() for field in frame.schema.fields},
-                frame.isStreaming,
-            )
-            for alias, frame in inputs.items()
-        }
+        sources = _sources(scope, inputs)
         try:
+            if self.unmerged is None and cut_select(select.copy(), sources) is not None:
+                self._hoist(select, inputs)
+                sources = _sources(scope, inputs)
             found = cut_select(select, sources)
         except LeftToSparkError as why:
             self.notes.append(str(why))
@@ -284,8 +291,7 @@ class _Query:
             return
         self.said = []
         merge = self._merge(select, found, sources, inputs)
-        for alias, cap in found.caps.items():
-            self.said.append(f"by the hint on {alias}, rows are not looked for more than {cap} apart")
+        self.said += found.capped
         joined, names = Joins(self.session, self.options).build(found, inputs, sources, merge, self.said)
         view = self.views.add(joined)
         select.set("from_" if "from_" in select.args else "from", exp.From(this=exp.to_table(view)))
@@ -318,7 +324,7 @@ class _Query:
         try:
             if self.unmerged is not None:
                 raise Unmerged(self.unmerged)
-            merge = find_merge(select, found, sources)
+            merge = find_merge(select, found, sources, self._is_aggregate)
             computes = any(isinstance(measure.of, exp.Expression) for measure in merge.measures)
             if computes and not is_ansi(self.session):
                 raise Unmerged(NOT_ANSI)
@@ -333,14 +339,20 @@ class _Query:
         self.said = ["the aggregate after it begins in its workers, which hand on partial results"]
         return merge
 
+    def _is_aggregate(self, name: str) -> bool | None:
+        """Whether Spark aggregates by a function; None where it is not one of its own."""
+        info = self.session._jsparkSession.sessionState().catalog().lookupBuiltinOrTempFunction(name)
+        if not info.isDefined() or not info.get().getGroup().endswith("_funcs"):
+            return None
+        return str(info.get().getGroup()) in ("agg_funcs", "window_funcs", "generator_funcs")
+
     def _input(self, node: exp.Expression, source: Any) -> DataFrame:
         """Return an input of a SELECT as a DataFrame; its own joins have been cut already."""
         if not isinstance(source, Scope):
             return self._frame(node if isinstance(node, exp.Table) else node.this)
-        if isinstance(node, exp.Table):  # a common table expression, which may use those before it
+        chosen = source.expression
+        if isinstance(node, exp.Table):  # a common table expression
             chosen = exp.select("*").from_(exp.to_table(node.name, quoted=True))
-            with_ = self.tree.args.get("with_") or self.tree.args.get("with")
-            text = f"{with_.sql(dialect=Braided)} {chosen.sql(dialect=Braided)}"
-        else:
-            text = source.expression.sql(dialect=Braided)
-        return self.session.sql(text)
+        with_ = self.tree.args.get("with_") or self.tree.args.get("with")
+        before = "" if with_ is None else with_.sql(dialect=Braided)
+        return self.session.sql(f"{before} {chosen.sql(dialect=Braided)}")

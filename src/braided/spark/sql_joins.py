@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -20,7 +21,7 @@ from braided.spark.sql_many import common_lateness, join_many
 from braided.specs.join import JoinSpec
 from braided.sqltext.common import find_common
 from braided.sqltext.conditions import Bound, limits, position
-from braided.sqltext.cut import CAP, Cut, Source, Step
+from braided.sqltext.cut import OF_TIMES, Cut, Source, Step
 from braided.sqltext.dialect import Braided
 from braided.sqltext.merge import Merge
 from braided.sqltext.partials import with_partials
@@ -116,7 +117,8 @@ class Joins:
         for key, other in keys:
             same = left.schema[key].dataType == right.schema[other].dataType
             if not same or isinstance(right.schema[other].dataType, DoubleType | FloatType):
-                copies[other] = f"{other}__copy"
+                taken = {*left.columns, *right.columns}
+                copies[other] = next(new for n in itertools.count() if (new := f"{other}__copy{n}") not in taken)
                 right = right.withColumn(copies[other], F.col(quoted(other)))
         sides = dict.fromkeys(step.left, "l") | {step.right: "r"}
         where = " AND ".join(f"({_sided(part, sides, names)})" for part in rest) or None
@@ -205,13 +207,7 @@ class Joins:
         """Return the options of one join: those of the call, and those that hints give to its inputs."""
         options = dict(self._given)
         lateness: list[Any] = [options.get("lateness")] * 2
-        known = {alias for each in found.steps for alias in (*each.left, each.right)}
         for alias, given in found.hints.items():
-            if alias not in known:
-                raise OptionError(
-                    f"sql: the hint BRAIDED({alias!r}, ...): no stream has that alias; it is one of "
-                    f"{', '.join(sorted(known))}"
-                )
             is_left = number == 0 and alias == found.first
             if alias != step.right and not is_left:
                 continue
@@ -220,7 +216,7 @@ class Joins:
                 if name not in OPTIONS or not value:
                     raise OptionError(
                         f"sql: the hint BRAIDED({alias!r}, {text!r}): write 'option=value'; options are "
-                        f"{', '.join((*OPTIONS, CAP))}"
+                        f"{', '.join((*OPTIONS, *OF_TIMES))}"
                     )
                 if name == "lateness":
                     lateness[0 if is_left else 1] = value

@@ -34,6 +34,8 @@ class Source:
     node: exp.Expression
     types: Mapping[str, str]
     streaming: bool
+    marked: frozenset[str] = frozenset()
+    """The columns with a watermark."""
 
     def is_time(self, name: str) -> bool:
         """Whether a column is a timestamp."""
@@ -63,8 +65,8 @@ class Cut:
     filters: dict[str, list[exp.Expression]]
     columns: dict[str, list[str]]
     hints: dict[str, list[str]] = field(default_factory=dict)
-    caps: dict[str, str] = field(default_factory=dict)
-    """How far apart the times of a stream and of those before it are at most, where a hint says it."""
+    capped: list[str] = field(default_factory=list)
+    """What is to be said of bounds that only a hint gives."""
 
 
 def cut_select(select: exp.Select, sources: Mapping[str, Source]) -> Cut | None:
@@ -99,7 +101,13 @@ def cut_select(select: exp.Select, sources: Mapping[str, Source]) -> Cut | None:
         else:
             between.append(part)
     hints = _hints(select)
-    caps = _caps(hints)
+    for alias in hints:
+        if alias not in streams:
+            raise OptionError(
+                f"sql: the hint BRAIDED({alias!r}, ...): no stream has that alias; it is one of "
+                f"{', '.join(sorted(streams))}"
+            )
+    caps = _caps(hints, sources)
     try:
         steps = _steps(streams, between, sources, caps)
     except LeftToSparkError as why:
@@ -113,8 +121,14 @@ def cut_select(select: exp.Select, sources: Mapping[str, Source]) -> Cut | None:
         tables = [exp.Join(this=start.this.copy(), kind="CROSS"), *tables]
     select.set("joins", tables)
     select.set("where", exp.Where(this=exp.and_(*kept)) if kept else None)
-    shown = {alias: format_duration(int(cap.this.this)) for alias, cap in caps.items()}
-    return Cut(streams[0], steps, filters, _columns(select, streams, steps), hints, shown)
+    capped = [
+        f"by its hint, {_shown(each.plus)} and {_shown(each.minus)} are at most "
+        f"{format_duration(int(each.constants[0][1].this.this))} apart"
+        for step in steps
+        for each in step.bounds
+        if each.assumed
+    ]
+    return Cut(streams[0], steps, filters, _columns(select, streams, steps), hints, capped)
 
 
 def _order(start: exp.Expression, joins: Sequence[exp.Join]) -> list[str]:
@@ -140,7 +154,7 @@ def _steps(
     streams: Sequence[str],
     between: Sequence[exp.Expression],
     sources: Mapping[str, Source],
-    caps: dict[str, exp.Expression],
+    caps: Caps,
 ) -> list[Step]:
     """Join the streams one by one, each as soon as a bound ties it to those before it."""
 
@@ -158,7 +172,7 @@ def _steps(
                 for part in usable
                 if (found := bound(part, is_time)) is not None and alias in tables_of(part)
             ]
-            bounds += _cap(bounds, alias, caps)
+            bounds += _cap(bounds, alias, caps, sources)
             times = _times(bounds, alias)
             if times is not None:
                 break
@@ -191,18 +205,39 @@ def _steps(
 
 
 def _cap(
-    bounds: Sequence[tuple[exp.Expression, Bound]], alias: str, caps: dict[str, exp.Expression]
+    bounds: Sequence[tuple[exp.Expression, Bound]], alias: str, caps: Caps, sources: Mapping[str, Source]
 ) -> list[tuple[exp.Expression, Bound]]:
-    """Return a bound on the other side of the first that has one on one side only, if a hint says how far apart."""
+    """Return a bound on the other side of two times that have one on one side only, if a hint says how far apart."""
     if not bounds or _times(bounds, alias) is not None:
         return []
-    part, first = bounds[0]
-    found = next((name for name in (alias, first.plus.table, first.minus.table) if name in caps), None)
-    if found is None:
+    capped = [(part, each) for part, each in bounds if {alias, each.plus.table, each.minus.table} & set(caps.lengths)]
+    if not capped:
         return []
+    named = [both for both in capped if all(caps.times.get(c.table) in (None, c.name) for c in _both(both[1]))]
+    marked = [both for both in named if all(c.name in sources[c.table].marked for c in _both(both[1]))]
+    capped = marked or named or capped
+    part, first = capped[0]
+    for _, other in capped[1:]:
+        if _ties(other) != _ties(first):
+            column = next(c for c in _both(other) if c.sql() not in _ties(first))
+            one = next(c for c in _both(first) if c.table == column.table)
+            raise OptionError(
+                f"sql: {position(part)}: the cap may be on {_shown(one)} or on {_shown(column)}; say which is the time "
+                f"of {column.table} in a hint: BRAIDED('{column.table}', 'time={one.name}')"
+            )
+    found = next(name for name in (alias, first.plus.table, first.minus.table) if name in caps.lengths)
     op = exp.GTE if first.op in (exp.LT, exp.LTE) else exp.LTE
     sign = -1 if op is exp.GTE else 1
-    return [(part, Bound(first.plus, first.minus, op, ((sign, caps[found]),), False, part, assumed=True))]
+    cap = exp.Interval(this=exp.Literal.string(str(caps.lengths[found])), unit=exp.var("MICROSECONDS"))
+    return [(part, Bound(first.plus, first.minus, op, ((sign, cap),), False, part, assumed=True))]
+
+
+def _both(found: Bound) -> tuple[exp.Column, exp.Column]:
+    return found.plus, found.minus
+
+
+def _shown(column: exp.Column) -> str:
+    return f"{column.table}.{column.name}"
 
 
 def _is_by_window(part: exp.Expression, alias: str, sources: Mapping[str, Source]) -> bool:
@@ -250,18 +285,22 @@ def _columns(select: exp.Select, streams: Sequence[str], steps: Sequence[Step]) 
 
 def own_columns(select: exp.Select) -> list[exp.Column]:
     """Return the columns that a SELECT reads itself, not those inside its inputs."""
-    return [node for node in own_nodes(select) if isinstance(node, exp.Column)]
-
-
-def own_nodes(select: exp.Select) -> Iterator[exp.Expression]:
-    """Yield the parts of a SELECT without those of its inputs."""
 
     def is_input(node: exp.Expression) -> bool:
         return isinstance(node, exp.With) or (
             isinstance(node, exp.Subquery) and isinstance(node.parent, exp.From | exp.Join)
         )
 
-    yield from select.walk(prune=is_input)
+    return [node for node in select.walk(prune=is_input) if isinstance(node, exp.Column)]
+
+
+def own_nodes(select: exp.Select) -> Iterator[exp.Expression]:
+    """Yield the parts of a SELECT without those of any query inside it."""
+
+    def is_other(node: exp.Expression) -> bool:
+        return isinstance(node, exp.With) or (isinstance(node, exp.Query) and node is not select)
+
+    yield from select.walk(prune=is_other)
 
 
 def keep_left(tree: exp.Expression) -> None:
@@ -276,28 +315,43 @@ def keep_left(tree: exp.Expression) -> None:
             node.replace(parts[0].copy())
 
 
-CAP = "cap"
-"""The option of a hint that is for bounds, not for the join."""
+OF_TIMES = ("cap", "time")
+"""Options of a hint that are for bounds, not for the join."""
 
 
-def _caps(hints: dict[str, list[str]]) -> dict[str, exp.Expression]:
-    """Return how far apart times are at most, by the alias of an input; and take it out of the hints."""
-    found = {}
+@dataclass
+class Caps:
+    """What hints say of times, by the alias of an input: how far apart they are at most, and which column it is."""
+
+    lengths: dict[str, int] = field(default_factory=dict)
+    times: dict[str, str] = field(default_factory=dict)
+
+
+def _caps(hints: dict[str, list[str]], sources: Mapping[str, Source]) -> Caps:
+    """Return what hints say of times, and take it out of them."""
+    found = Caps()
     for alias, given in hints.items():
         for text in list(given):
             name, _, value = (part.strip() for part in text.partition("="))
-            if name != CAP:
+            if name.lower() not in OF_TIMES:
+                continue
+            given.remove(text)
+            said = f"sql: the hint BRAIDED({alias!r}, {text!r})"
+            if name.lower() == "time":
+                if not sources[alias].is_time(value.lower()):
+                    raise OptionError(f"{said}: {alias} has no such time")
+                found.times[alias] = value.lower()
                 continue
             try:
-                micros = parse_duration(value, CAP)
+                found.lengths[alias] = parse_duration(value, "cap")
             except OptionError as error:
-                raise OptionError(f"sql: the hint BRAIDED({alias!r}, {text!r}): {error}") from error
-            given.remove(text)
-            found[alias] = exp.Interval(this=exp.Literal.string(str(micros)), unit=exp.var("MICROSECONDS"))
+                raise OptionError(f"{said}: {error}") from error
+            if found.lengths[alias] < 0:
+                raise OptionError(f"{said}: write a duration of nothing or more")
     return found
 
 
-def _check_caps(caps: Mapping[str, exp.Expression], steps: Sequence[Step]) -> None:
+def _check_caps(caps: Caps, steps: Sequence[Step]) -> None:
     """Refuse a cap that no join needs: whoever wrote it expects it to do something."""
     capped = {
         name
@@ -306,7 +360,7 @@ def _check_caps(caps: Mapping[str, exp.Expression], steps: Sequence[Step]) -> No
         if each.assumed
         for name in (step.right, each.plus.table, each.minus.table)
     }
-    for alias in caps:
+    for alias in (*caps.lengths, *caps.times):
         if alias not in capped:
             raise OptionError(
                 f"sql: the hint BRAIDED({alias!r}, 'cap=...'): no join of {alias} has a bound on one side only; leave "

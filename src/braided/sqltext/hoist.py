@@ -14,7 +14,9 @@ from sqlglot import exp
 
 from braided.sqltext.conditions import tables_of
 from braided.sqltext.cut import own_nodes
-from braided.sqltext.merge import KINDS, is_window
+from braided.sqltext.merge import KINDS
+
+_WINDOWS = ("window", "session_window", "window_time")
 
 
 def hoist(select: exp.Select, streams: Collection[str], column_of: Callable[[str, exp.Expression], str | None]) -> None:
@@ -51,13 +53,18 @@ def _candidates(select: exp.Select) -> Iterator[tuple[exp.Expression, exp.Expres
         elif _is_computed(argument):
             yield argument, argument
     for key in select.args["group"].expressions:
-        if _is_computed(key) and not is_window(key):
+        if _is_computed(key) and not any(_is_of_windows(part) for part in key.walk()):
             yield key, key
+
+
+def _is_of_windows(node: exp.Expression) -> bool:
+    """Whether Spark makes more of a function than a value of each row."""
+    return isinstance(node, exp.Func) and str(node.name or node.sql_name()).lower() in _WINDOWS
 
 
 def _where(argument: exp.Expression, condition: exp.Expression) -> exp.Expression:
     """Return what an aggregate is of where a condition holds, else null."""
-    what = exp.Literal.number(1) if isinstance(argument, exp.Star | exp.Literal) else argument.copy()
+    what = exp.Literal.number(1) if isinstance(argument, exp.Star) else argument.copy()
     return exp.Case(ifs=[exp.If(this=condition.copy(), true=what)])
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -93,8 +93,13 @@ class Unmerged(Exception):
     """Why an aggregate is left to Spark."""
 
 
-def find_merge(select: exp.Select, cut: Cut, sources: dict[str, Source]) -> Merge:
-    """Return how the aggregate of a SELECT, whose joins were cut, runs in the workers; or raise why it does not."""
+def find_merge(
+    select: exp.Select, cut: Cut, sources: dict[str, Source], is_aggregate: Callable[[str], bool | None]
+) -> Merge:
+    """Return how the aggregate of a SELECT, whose joins were cut, runs in the workers; or raise why it does not.
+
+    `is_aggregate` says of a function whether Spark aggregates by it; None: it does not know it.
+    """
     group = select.args.get("group")
     if group is None:
         raise Unmerged("it has no aggregate")
@@ -115,6 +120,8 @@ def find_merge(select: exp.Select, cut: Cut, sources: dict[str, Source]) -> Merg
     found = _window(windows[0], [(key.table, key.name) for key in keys], sources)
     for each in _aggregates(select):
         found.uses.append(_use(each, found, sources))
+    for each in own_nodes(select):
+        _check_scalar(each, is_aggregate)
     found.windows = [each for each in own_nodes(select) if is_window(each)]
     inside = {id(column) for each, _, _ in found.uses for column in each.find_all(exp.Column)}
     inside |= {id(column) for each in found.windows for column in each.find_all(exp.Column)}
@@ -125,6 +132,15 @@ def find_merge(select: exp.Select, cut: Cut, sources: dict[str, Source]) -> Merg
     if any(each.sql() != windows[0].sql() for each in found.windows):
         raise Unmerged("it has several windows")
     return found
+
+
+def _check_scalar(node: exp.Expression, is_aggregate: Callable[[str], bool | None]) -> None:
+    """Refuse a function that Spark aggregates by and sqlglot does not know to."""
+    if isinstance(node, exp.AggFunc) or not isinstance(node, exp.Func | exp.Any | exp.All) or is_window(node):
+        return
+    called = is_aggregate(node.sql(dialect=Braided).partition("(")[0].strip().lower())
+    if called or (called is None and isinstance(node, exp.Anonymous | exp.Any | exp.All)):
+        raise Unmerged(f"{node.sql(dialect=Braided)} is not known to merge")
 
 
 def is_window(node: exp.Expression) -> bool:
@@ -227,6 +243,8 @@ def partials_of(kind: Total, of: tuple[str, str] | exp.Expression | None, type_:
     if kind in _EXTREMES:
         if type_ not in _ORDERED:
             raise Unmerged(f"{kind} of {type_} is left to Spark")
+        if kind in ("bool_and", "bool_or") and type_ != "boolean":
+            raise Unmerged(f"{kind} is of booleans, not of {type_}")
         extreme = _EXTREMES[kind]
         return extreme, [Wanted(extreme, of, type_)]
     if type_ in _WHOLE:

@@ -40,7 +40,7 @@ def merge_of(windowed: Windowed, plan: Plan) -> tuple[Merge, list[tuple[str, lis
         kind = plan.streams[known[key].stream].schema.field(known[key].source).type
         if pa.types.is_nested(kind):
             raise Unmerged(f"{key} is of type {kind}")
-        if key in (PANE, TICK, HORIZON) or re.fullmatch(r"m\d+", key):
+        if key.lower() in (PANE, TICK, HORIZON) or re.fullmatch(r"m\d+", key.lower()):
             raise Unmerged(f"a column of partial results is called {key} too")
     uses = []
     for value in windowed.values:

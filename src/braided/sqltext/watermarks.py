@@ -20,6 +20,13 @@ from braided.sqltext.dialect import Braided
 
 _UNITS = {"microsecond", "millisecond", "second", "minute", "hour", "day", "week", "month", "year"}
 _BEFORE = {"FROM", "JOIN", ","}
+# What may follow a table that has no alias.
+_AFTER = {
+    "JOIN", "INNER", "LEFT", "RIGHT", "FULL", "CROSS", "SEMI", "ANTI", "NATURAL", "ON", "USING", "WHERE",
+    "GROUP", "GROUP BY", "HAVING", "ORDER", "ORDER BY", "SORT", "SORT BY", "CLUSTER BY", "DISTRIBUTE BY",
+    "LIMIT", "OFFSET", "UNION", "EXCEPT", "INTERSECT", "MINUS", "LATERAL", "WINDOW", "TABLESAMPLE", "PIVOT",
+    "UNPIVOT", "MATCH_RECOGNIZE", ",", ")", ";",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -48,9 +55,11 @@ def take_watermarks(text: str, streams: Collection[str]) -> tuple[str, list[Clau
         name = token.text.lower()
         if name in streams and at > 1 and words[at - 1] == "STREAM" and words[at - 2] in _BEFORE:
             changes.append((tokens[at - 1].start, tokens[at - 1].end + 1, ""))
-        if words[at : at + 1] != ["WATERMARK"] or not at:
+        if words[at] != "WATERMARK" or not at or token.token_type in (TokenType.STRING, TokenType.IDENTIFIER):
             continue
-        delay = next((i for i in range(at + 1, len(words) - 1) if words[i : i + 2] == ["DELAY", "OF"]), None)
+        # Else it is the name of a column or an alias.
+        past = next((i for i in range(at + 1, len(words)) if words[i] in _AFTER | _BEFORE | {"SELECT"}), len(words))
+        delay = next((i for i in range(at + 1, past - 1) if words[i : i + 2] == ["DELAY", "OF"]), None)
         if delay is None:
             continue
         stream = tokens[at - 1].text
@@ -63,8 +72,7 @@ def take_watermarks(text: str, streams: Collection[str]) -> tuple[str, list[Clau
         new = next(name for n in range(len(known) + 1) if (name := f"{stream.lower()}__{n}") not in known)
         known.add(new)
         clauses.append(Clause(stream, new, text[token.start : tokens[end - 1].end + 1]))
-        named = end < len(tokens) and tokens[end].token_type in (TokenType.ALIAS, TokenType.VAR, TokenType.IDENTIFIER)
-        replaced = new if named else f"{new} AS `{stream}`"
+        replaced = f"`{new}`" if end < len(tokens) and words[end] not in _AFTER else f"`{new}` AS `{stream}`"
         changes.append((tokens[at - 1].start, tokens[end - 1].end + 1, replaced))
     for start, stop, new in sorted(changes, reverse=True):
         # As long as before, so that messages name the right column.

@@ -69,6 +69,9 @@ class Windowed:
             raise OptionError(f"every={every!r}: write a duration of more than nothing, and window={window!r} at most")
         if not values:
             raise OptionError("aggregate: give at least one value, such as n='count(*)'")
+        for at, key in enumerate(keys):
+            if str(key).lower() in [str(other).lower() for other in keys[:at]]:
+                raise OptionError(f"by={key!r}: names a column twice; name it once")
         taken = {WINDOW, *(key.lower() for key in keys)}
         for name in values:
             if name.lower() in taken:
@@ -92,7 +95,7 @@ def _value(name: str, text: object) -> Value:
         ) from error
     if tree.find(exp.Query):
         raise OptionError(f"{name}={text!r}: a subquery is no aggregate; join with its result before")
-    called = tree.find(exp.Anonymous, exp.AnonymousAggFunc)
+    called = tree.find(exp.Anonymous, exp.AnonymousAggFunc, exp.Any)
     if tree.find(exp.AggFunc) is None and called is None:
         raise OptionError(f"{name}={text!r}: is no aggregate; write for example 'max({text})', or add it to by=")
     kind = KINDS.get(type(tree))
@@ -119,6 +122,8 @@ def _problem(tree: exp.Expression, kind: Total | None) -> str | None:
     known = sorted(set(KINDS.values()))
     if isinstance(tree, exp.Alias):
         return "the option is its name; leave the name in the text out"
+    if isinstance(tree, exp.Any):
+        return "no such aggregate; did you mean bool_or?"
     if isinstance(tree, exp.Anonymous):
         close = difflib.get_close_matches(str(tree.this).lower(), known, n=1, cutoff=0.7)
         return "no such aggregate; " + (f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}")
