@@ -185,6 +185,7 @@ def test_what_looks_like_a_part_of_the_aggregate_is_none(
     spark.range(3).createOrReplaceTempView("dim")
     for chosen, rest in (
         ("count(*) AS n", " HAVING count(*) > (SELECT count(*) FROM dim)"),
+        ("count(*) AS n, sum(a.i) AS x", " HAVING (n > 3 AND x > 0) OR max(a.i * 2) > 10"),
         ("count(*) AS n, (SELECT max(id) FROM dim) AS most", ""),
         ("count(*) AS n, soundex(upper(c.cell)) AS s", ", upper(c.cell)"),
     ):

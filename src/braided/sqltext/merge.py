@@ -136,7 +136,8 @@ def find_merge(
 
 def _check_scalar(node: exp.Expression, is_aggregate: Callable[[str], bool | None]) -> None:
     """Refuse a function that Spark aggregates by and sqlglot does not know to."""
-    if isinstance(node, exp.AggFunc) or not isinstance(node, exp.Func | exp.Any | exp.All) or is_window(node):
+    operators = (exp.AggFunc, exp.Binary)  # AND is a function there
+    if isinstance(node, operators) or not isinstance(node, exp.Func | exp.Any | exp.All) or is_window(node):
         return
     called = is_aggregate(node.sql(dialect=Braided).partition("(")[0].strip().lower())
     if called or (called is None and isinstance(node, exp.Anonymous | exp.Any | exp.All)):
