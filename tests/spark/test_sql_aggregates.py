@@ -136,7 +136,10 @@ def _explained(
 
 
 def test_what_does_not_merge_is_left_to_spark(
-    spark: SparkSession, tables: tuple[Path, dict[str, pa.Table]], capsys: pytest.CaptureFixture[str]
+    spark: SparkSession,
+    tables: tuple[Path, dict[str, pa.Table]],
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     streams = {name: braided.files(spark, str(tables[0] / name)) for name in tables[1]}
     for value in (
@@ -153,6 +156,7 @@ def test_what_does_not_merge_is_left_to_spark(
         braided.sql(spark, f"SELECT {value} AS x FROM {JOINED} GROUP BY window(c.ts, '5 seconds')", streams)
         watched = list(registry_of(spark)._operators.values())[-1]
         assert not isinstance(watched.plan.operator, PartialAggregate), value
+    assert "the aggregate after the join of c and a is Spark's own: only Spark can" in caplog.text
     assert "LIKE" in _explained(
         spark,
         f"SELECT count(*) AS x FROM {JOINED} AND c.cell LIKE a.cell GROUP BY window(c.ts, '5 seconds')",

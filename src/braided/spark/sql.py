@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -39,6 +40,7 @@ from braided.sqltext.watermarks import take_watermarks
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+_log = logging.getLogger("braided")
 _REFUSED = (
     "sql: this text cannot be taken apart safely, since Spark reads it in another way than we do; write the join with "
     "braided.join, or leave the query to spark.sql"
@@ -290,7 +292,7 @@ class _Query:
         if found is None:
             return
         self.said = []
-        merge = self._merge(select, found, sources, inputs)
+        merge = self._merge(select, found, sources)
         self.said += found.capped
         joined, names = Joins(self.session, self.options).build(found, inputs, sources, merge, self.said)
         view = self.views.add(joined)
@@ -317,9 +319,7 @@ class _Query:
 
         hoist(select, [alias for alias, frame in inputs.items() if frame.isStreaming], column_of)
 
-    def _merge(
-        self, select: exp.Select, found: Cut, sources: dict[str, Source], inputs: Mapping[str, DataFrame]
-    ) -> Merge | None:
+    def _merge(self, select: exp.Select, found: Cut, sources: dict[str, Source]) -> Merge | None:
         """Return how the aggregate after the joins runs in the workers of the last; None where it stays Spark's."""
         try:
             if self.unmerged is not None:
@@ -330,11 +330,18 @@ class _Query:
                 raise Unmerged(NOT_ANSI)
             if merge.time not in {(time.table, time.name) for time in found.steps[-1].times}:
                 raise Unmerged("its window is not over a time by which the streams are joined")
-            if any(WATERMARK in (field.metadata or {}) for a in found.columns for field in inputs[a].schema.fields):
+            if any(sources[alias].marked for alias in found.columns):
                 raise Unmerged("an input has a watermark of its own, and Spark takes one in a query")
         except Unmerged as why:
             if select.args.get("group") is not None:
                 self.said = [f"the aggregate after it is Spark's: {why}"]
+                if not any(sources[alias].marked for alias in found.columns):
+                    _log.warning(
+                        "sql: the aggregate after the join of %s is Spark's own: %s. In append mode it needs a "
+                        "watermark, which none of them has: give them one with withWatermark(...)",
+                        " and ".join(found.columns),
+                        why,
+                    )
             return None
         self.said = ["the aggregate after it begins in its workers, which hand on partial results"]
         return merge

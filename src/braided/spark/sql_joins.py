@@ -19,9 +19,10 @@ from braided.spark.plans import quoted
 from braided.spark.sql_aggregates import closing, with_keys
 from braided.spark.sql_many import common_lateness, join_many
 from braided.specs.join import JoinSpec
+from braided.sqltext.caps import OF_TIMES
 from braided.sqltext.common import find_common
 from braided.sqltext.conditions import Bound, limits, position
-from braided.sqltext.cut import OF_TIMES, Cut, Source, Step
+from braided.sqltext.cut import Cut, Source, Step
 from braided.sqltext.dialect import Braided
 from braided.sqltext.merge import Merge
 from braided.sqltext.partials import with_partials

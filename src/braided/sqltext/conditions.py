@@ -115,6 +115,30 @@ def _scaled(value: Linear | None, sign: int) -> Linear | None:
     return Linear([(sign * s, c) for s, c in value.times], [(sign * s, c) for s, c in value.constants])
 
 
+def ties(found: Bound) -> set[str]:
+    """Return the two times that a bound is on."""
+    return {found.plus.sql(), found.minus.sql()}
+
+
+def two_sided(bounds: Sequence[tuple[exp.Expression, Bound]], alias: str) -> tuple[exp.Column, exp.Column] | None:
+    """Return the first pair of times, of the left and of `alias`, that has bounds on both sides."""
+    for _, each in bounds:
+        same = [other for _, other in bounds if ties(other) == ties(each)]
+        right, left = (each.plus, each.minus) if each.plus.table == alias else (each.minus, each.plus)
+        if _has_both(same, alias):
+            return left, right
+    return None
+
+
+def _has_both(bounds: Sequence[Bound], alias: str) -> bool:
+    upper = lower = False
+    for each in bounds:
+        is_plus = each.plus.table == alias
+        upper |= each.op is exp.EQ or (each.op in (exp.LT, exp.LTE)) == is_plus
+        lower |= each.op is exp.EQ or (each.op in (exp.GT, exp.GTE)) == is_plus
+    return upper and lower
+
+
 def limits(bounds: Sequence[tuple[Bound, int]], left: set[str]) -> tuple[int | None, int | None]:
     """Return the bounds ``lo <= right - left <= hi`` in microseconds that hold together; `left` names the left inputs.
 

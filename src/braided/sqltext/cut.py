@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
-from braided.durations import format_duration, parse_duration
 from braided.errors import OptionError
-from braided.sqltext.conditions import Bound, bound, conjuncts, equality, position, tables_of
+from braided.sqltext.caps import Caps, capped, check_caps, take_caps
+from braided.sqltext.conditions import Bound, bound, conjuncts, equality, position, tables_of, ties, two_sided
 
 _INNER = {"", "INNER", "CROSS"}
 _WINDOW = "struct<start:timestamp"
@@ -107,28 +107,21 @@ def cut_select(select: exp.Select, sources: Mapping[str, Source]) -> Cut | None:
                 f"sql: the hint BRAIDED({alias!r}, ...): no stream has that alias; it is one of "
                 f"{', '.join(sorted(streams))}"
             )
-    caps = _caps(hints, sources)
+    caps = take_caps(hints, lambda alias, name: sources[alias].is_time(name))
     try:
         steps = _steps(streams, between, sources, caps)
     except LeftToSparkError as why:
         if hints:
             raise LeftToSparkError(f"{why}, and the hint BRAIDED changes nothing there") from why
         raise
-    _check_caps(caps, steps)
+    said = check_caps(caps, [(step.right, step.bounds) for step in steps])
     tables = [join for join in joins if not _is_stream(join, sources)]
     if not sources[first].streaming:
         # The query starts with a table: it is joined after the streams.
         tables = [exp.Join(this=start.this.copy(), kind="CROSS"), *tables]
     select.set("joins", tables)
     select.set("where", exp.Where(this=exp.and_(*kept)) if kept else None)
-    capped = [
-        f"by its hint, {_shown(each.plus)} and {_shown(each.minus)} are at most "
-        f"{format_duration(int(each.constants[0][1].this.this))} apart"
-        for step in steps
-        for each in step.bounds
-        if each.assumed
-    ]
-    return Cut(streams[0], steps, filters, _columns(select, streams, steps), hints, capped)
+    return Cut(streams[0], steps, filters, _columns(select, streams, steps), hints, said)
 
 
 def _order(start: exp.Expression, joins: Sequence[exp.Join]) -> list[str]:
@@ -172,8 +165,8 @@ def _steps(
                 for part in usable
                 if (found := bound(part, is_time)) is not None and alias in tables_of(part)
             ]
-            bounds += _cap(bounds, alias, caps, sources)
-            times = _times(bounds, alias)
+            bounds += capped(bounds, alias, caps, lambda column: column.name in sources[column.table].marked)
+            times = two_sided(bounds, alias)
             if times is not None:
                 break
         else:
@@ -186,7 +179,7 @@ def _steps(
                 f"SECONDS AND {joined[0]}.ts + INTERVAL 10 SECONDS, or how far apart they are at most in a hint: "
                 f"/*+ BRAIDED('{waiting[0]}', 'cap=1 hour') */"
             )
-        chosen = [(part, found) for part, found in bounds if _ties(found) == {times[0].sql(), times[1].sql()}]
+        chosen = [(part, found) for part, found in bounds if ties(found) == {times[0].sql(), times[1].sql()}]
         taken = {id(part) for part, found in chosen if not found.assumed}
         keys, rest = [], []
         for part in usable:
@@ -204,71 +197,12 @@ def _steps(
     return steps
 
 
-def _cap(
-    bounds: Sequence[tuple[exp.Expression, Bound]], alias: str, caps: Caps, sources: Mapping[str, Source]
-) -> list[tuple[exp.Expression, Bound]]:
-    """Return a bound on the other side of two times that have one on one side only, if a hint says how far apart."""
-    if not bounds or _times(bounds, alias) is not None:
-        return []
-    capped = [(part, each) for part, each in bounds if {alias, each.plus.table, each.minus.table} & set(caps.lengths)]
-    if not capped:
-        return []
-    named = [both for both in capped if all(caps.times.get(c.table) in (None, c.name) for c in _both(both[1]))]
-    marked = [both for both in named if all(c.name in sources[c.table].marked for c in _both(both[1]))]
-    capped = marked or named or capped
-    part, first = capped[0]
-    for _, other in capped[1:]:
-        if _ties(other) != _ties(first):
-            column = next(c for c in _both(other) if c.sql() not in _ties(first))
-            one = next(c for c in _both(first) if c.table == column.table)
-            raise OptionError(
-                f"sql: {position(part)}: the cap may be on {_shown(one)} or on {_shown(column)}; say which is the time "
-                f"of {column.table} in a hint: BRAIDED('{column.table}', 'time={one.name}')"
-            )
-    found = next(name for name in (alias, first.plus.table, first.minus.table) if name in caps.lengths)
-    op = exp.GTE if first.op in (exp.LT, exp.LTE) else exp.LTE
-    sign = -1 if op is exp.GTE else 1
-    cap = exp.Interval(this=exp.Literal.string(str(caps.lengths[found])), unit=exp.var("MICROSECONDS"))
-    return [(part, Bound(first.plus, first.minus, op, ((sign, cap),), False, part, assumed=True))]
-
-
-def _both(found: Bound) -> tuple[exp.Column, exp.Column]:
-    return found.plus, found.minus
-
-
-def _shown(column: exp.Column) -> str:
-    return f"{column.table}.{column.name}"
-
-
 def _is_by_window(part: exp.Expression, alias: str, sources: Mapping[str, Source]) -> bool:
     """Whether a condition asks the window of a stream to be that of another."""
     both = equality(part)
     if both is None or alias not in (both[0].table, both[1].table):
         return False
     return all(sources[column.table].types.get(column.name, "").startswith(_WINDOW) for column in both)
-
-
-def _ties(found: Bound) -> set[str]:
-    return {found.plus.sql(), found.minus.sql()}
-
-
-def _times(bounds: Sequence[tuple[exp.Expression, Bound]], alias: str) -> tuple[exp.Column, exp.Column] | None:
-    """Return the first pair of times, of the left and of `alias`, that has bounds on both sides."""
-    for _, each in bounds:
-        same = [other for _, other in bounds if _ties(other) == _ties(each)]
-        right, left = (each.plus, each.minus) if each.plus.table == alias else (each.minus, each.plus)
-        if _has_both(same, alias):
-            return left, right
-    return None
-
-
-def _has_both(bounds: Sequence[Bound], alias: str) -> bool:
-    upper = lower = False
-    for each in bounds:
-        is_plus = each.plus.table == alias
-        upper |= each.op is exp.EQ or (each.op in (exp.LT, exp.LTE)) == is_plus
-        lower |= each.op is exp.EQ or (each.op in (exp.GT, exp.GTE)) == is_plus
-    return upper and lower
 
 
 def _columns(select: exp.Select, streams: Sequence[str], steps: Sequence[Step]) -> dict[str, list[str]]:
@@ -313,59 +247,6 @@ def keep_left(tree: exp.Expression) -> None:
         same = all(isinstance(part, exp.Column) and part.name == parts[0].name and part.table for part in parts)
         if same and len({part.table for part in parts}) == len(parts):
             node.replace(parts[0].copy())
-
-
-OF_TIMES = ("cap", "time")
-"""Options of a hint that are for bounds, not for the join."""
-
-
-@dataclass
-class Caps:
-    """What hints say of times, by the alias of an input: how far apart they are at most, and which column it is."""
-
-    lengths: dict[str, int] = field(default_factory=dict)
-    times: dict[str, str] = field(default_factory=dict)
-
-
-def _caps(hints: dict[str, list[str]], sources: Mapping[str, Source]) -> Caps:
-    """Return what hints say of times, and take it out of them."""
-    found = Caps()
-    for alias, given in hints.items():
-        for text in list(given):
-            name, _, value = (part.strip() for part in text.partition("="))
-            if name.lower() not in OF_TIMES:
-                continue
-            given.remove(text)
-            said = f"sql: the hint BRAIDED({alias!r}, {text!r})"
-            if name.lower() == "time":
-                if not sources[alias].is_time(value.lower()):
-                    raise OptionError(f"{said}: {alias} has no such time")
-                found.times[alias] = value.lower()
-                continue
-            try:
-                found.lengths[alias] = parse_duration(value, "cap")
-            except OptionError as error:
-                raise OptionError(f"{said}: {error}") from error
-            if found.lengths[alias] < 0:
-                raise OptionError(f"{said}: write a duration of nothing or more")
-    return found
-
-
-def _check_caps(caps: Caps, steps: Sequence[Step]) -> None:
-    """Refuse a cap that no join needs: whoever wrote it expects it to do something."""
-    capped = {
-        name
-        for step in steps
-        for each in step.bounds
-        if each.assumed
-        for name in (step.right, each.plus.table, each.minus.table)
-    }
-    for alias in (*caps.lengths, *caps.times):
-        if alias not in capped:
-            raise OptionError(
-                f"sql: the hint BRAIDED({alias!r}, 'cap=...'): no join of {alias} has a bound on one side only; leave "
-                "it out"
-            )
 
 
 def _hints(select: exp.Select) -> dict[str, list[str]]:
