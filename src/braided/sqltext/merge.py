@@ -60,7 +60,7 @@ _SUM_DIGITS, _MOST_DIGITS = 10, 38
 _NESTED = ("struct", "array", "map", "variant", "interval")
 _ORDERED = (*_WHOLE, "bigint", "date", "timestamp", "timestamp_ntz", "boolean")
 _EXTREMES: dict[str, Literal["min", "max"]] = {"min": "min", "max": "max", "bool_and": "min", "bool_or": "max"}
-_TIMED = (*_ORDERED, "float", "double", "string", "decimal")
+_TIMED = (*_ORDERED, "float", "double", "string")  # not with a collation, by which Spark would compare
 
 
 @dataclass(frozen=True)
@@ -238,7 +238,7 @@ def partials_of(kind: Total, of: tuple[str, str] | exp.Expression | None, type_:
     if kind == "count":
         return "sum", [Wanted("count", of, "bigint")]
     if kind == "first" or kind == "last":  # noqa: PLR1714  (so that mypy knows which)
-        if not type_.startswith(_TIMED):
+        if type_ not in _TIMED and not type_.startswith("decimal("):
             raise Unmerged(f"{kind} of {type_} is left to Spark")
         return kind, [Wanted(kind, of, type_)]
     if kind in _EXTREMES:
