@@ -21,6 +21,7 @@ from sqlglot import exp
 from braided.aggregates.measures import VALUE, Kind
 from braided.durations import parse_duration
 from braided.errors import OptionError
+from braided.predicates.evaluate import ARROW
 from braided.predicates.formula import Formula, compile_formula
 from braided.predicates.parse import Uncompilable
 from braided.sqltext.conditions import tables_of
@@ -42,19 +43,7 @@ KINDS: dict[type[exp.Expression], Total] = {
     exp.Last: "last",
     exp.LastValue: "last",
 }
-TYPES: dict[str, pa.DataType] = {
-    "tinyint": pa.int8(),
-    "smallint": pa.int16(),
-    "int": pa.int32(),
-    "bigint": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "date": pa.date32(),
-    "boolean": pa.bool_(),
-    "string": pa.string(),
-}
-"""Spark's words for plain types."""
-_WORDS = {kind: word for word, kind in TYPES.items()}
+_WORDS = {kind: word for word, kind in ARROW.items()}
 _WHOLE = ("tinyint", "smallint", "int")
 _SUM_DIGITS, _MOST_DIGITS = 10, 38
 _NESTED = ("struct", "array", "map", "variant", "interval")
@@ -199,7 +188,7 @@ def _use(node: exp.Expression, merge: Merge, sources: dict[str, Source]) -> tupl
 def _type_of(expression: exp.Expression, columns: Mapping[tuple[str, str], str]) -> str:
     """Return the type of an expression that workers can compute, by the types of its columns; or raise `Unmerged`."""
     names = {column: f"c{at}" for at, column in enumerate(columns)}
-    schema = pa.schema([(names[column], TYPES.get(word, pa.null())) for column, word in columns.items()])
+    schema = pa.schema([(names[column], ARROW.get(word, pa.null())) for column, word in columns.items()])
     return word_of(formula_of(expression, names, schema).type)
 
 
