@@ -24,7 +24,11 @@ def read(hints: str, condition: str, marked: frozenset[str] = frozenset()) -> Cu
 
 
 CAP, TIME = "BRAIDED('b', 'cap=1 hour')", "BRAIDED('a', 'time=ts')"
-EXPIRES = ("b.ts BETWEEN a.ts AND a.expires", "b.ts <= a.expires AND b.ts >= a.ts", "a.expires >= b.ts AND a.ts <= b.ts")
+EXPIRES = (
+    "b.ts BETWEEN a.ts AND a.expires",
+    "b.ts <= a.expires AND b.ts >= a.ts",
+    "a.expires >= b.ts AND a.ts <= b.ts",
+)
 
 
 @pytest.mark.parametrize("condition", EXPIRES)
@@ -50,7 +54,11 @@ def test_one_comparison_needs_no_name() -> None:
     ("hints", "condition", "message"),
     [
         (CAP, EXPIRES[0], r"the cap may be on a\.ts or on a\.expires; .* BRAIDED\('a', 'time=ts'\)"),
-        (CAP, "b.ts BETWEEN a.ts AND a.ts + INTERVAL 1 SECOND", "no join of b has a bound on one side only; leave it out"),
+        (
+            CAP,
+            "b.ts BETWEEN a.ts AND a.ts + INTERVAL 1 SECOND",
+            "no join of b has a bound on one side only; leave it out",
+        ),
         (CAP, "a.n < b.n", "no bounds on both sides tie the time of b"),
         ("BRAIDED('b', 'cap=-1 hour')", "b.ts >= a.ts", "write a duration of nothing or more|not a duration"),
         ("BRAIDED('z', 'cap=1 hour')", "b.ts >= a.ts", r"no stream has that alias; it is one of a, b"),
