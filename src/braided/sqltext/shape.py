@@ -12,10 +12,12 @@ def shape(plan: str) -> str:
 
     >>> shape("Filter (a#1 AND (isnotnull(b#7L) AND c#3))") == shape("Filter ((c#4 AND isnotnull(b#2L)) AND a#9)")
     True
+    >>> shape("Project [ts#8-T3000ms AS ts#9-T3000ms]") == shape("Project [ts#8-T3000ms]")
+    True
     >>> shape("Filter ((a#1 AND b#2) OR c#3)") == shape("Filter (a#1 AND (b#2 OR c#3))")
     False
     """
-    unnamed = re.sub(r"#\d+L?", "", re.sub(r" AS .*?#\d+L?", "", plan))
+    unnamed = re.sub(r"#\d+L?", "", re.sub(r" AS .*?#\d+L?(-T\d+ms)?", "", plan))
     return "\n".join(map(_ordered, unnamed.replace("Join Cross", "Join Inner").lower().splitlines()))
 
 
