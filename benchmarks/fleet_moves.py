@@ -134,7 +134,7 @@ def _state(megabytes: int, rows: int) -> dict[str, object]:
             for _ in range(megabytes * 1_000_000 // (NOTE * ROWS) - 3):
                 streams.write(ROWS)
             until(lambda: time.time() - commits_of(root / "hits")[-1] > 10, 300, "all rows")
-            time.sleep(60)  # once a minute Spark adds a snapshot of the state to what has changed since
+            time.sleep(60)  # every 10 s Spark adds a snapshot of the state to what has changed since
             streams.start()
             time.sleep(5)
             moves = [_move(fleet, root, name, 20.0) for name in ("south", "north")]

@@ -184,6 +184,14 @@ def test_a_key_may_be_called_as_the_start_of_a_window_is() -> None:
     assert found.select(["start", "n"]).to_pylist() == [{"start": 1, "n": 4}]
 
 
+@pytest.mark.parametrize("zeros", [[0.0, -0.0], [-0.0, 0.0], [-0.0, -0.0]])
+def test_which_zero_is_the_first_does_not_depend_on_their_order(zeros: list[float]) -> None:
+    rows = pa.table({"k": [1, 1], "ts": pa.array([5, 5], US), "x": zeros})
+    joined = local.stream(rows, time="ts").join(local.stream(rows, time="ts"), on="k", within="1 second")
+    found = joined.aggregate(window="1 minute", open="first(x)", close="last(x)").table
+    assert [str(found[name][0].as_py()) for name in ("open", "close")] == ["0.0", "0.0"]
+
+
 def test_a_sum_that_does_not_fit_is_refused() -> None:
     rows = pa.table({"k": [1, 1], "ts": pa.array([0, 1], US), "n": [2**62, 2**62]})
     joined = local.stream(rows, time="ts").join(local.stream(rows, time="ts"), on="k", within="1 second")

@@ -106,6 +106,14 @@ def _place(timed: dict[str, Any]) -> tuple[Any, ...]:
     return timed["time"], value is not None, value if value is not None else 0
 
 
+class _Alone(partial._Partials):
+    """Hands all pairs on, each as a group of its own."""
+
+    def __init__(self, aggregate: PartialAggregate) -> None:
+        super().__init__(aggregate)
+        self._not_grouped = 1 << 30
+
+
 @settings(max_examples=examples(150), deadline=None)
 @given(histories())
 def test_partials_add_up_to_the_whole_and_the_horizon_holds(case: dict[str, Any]) -> None:
@@ -117,8 +125,7 @@ def test_partials_add_up_to_the_whole_and_the_horizon_holds(case: dict[str, Any]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(partial, "PARTIAL_ROWS", case["room"])
         if case["alone"]:
-            patch.setattr(partial, "FEW_PAIRS", 1)
-            patch.setattr(partial, "GROUPS_A_PAIR", 0)
+            patch.setattr(partial, "_Partials", _Alone)
         for stop in [*case["cuts"], len(case["rows"])]:  # the last batch is empty, and lets go of what waits
             batch = list(zip(case["sides"], case["rows"], strict=True))[start:stop]
             tasks = [
@@ -170,3 +177,22 @@ def test_late_results_are_counted() -> None:
     batch(*((side, 1000 + at) for side in (0, 1) for at in range(10)))
     batch((0, 905), (1, 1005))
     assert runtime.reports[0]["last"]["late_results"] == 1
+
+
+def test_pairs_are_handed_on_where_groups_are_nearly_as_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every so often a piece is grouped again, to see whether that has changed."""
+    monkeypatch.setattr(partial, "FEW_PAIRS", 1)
+    partials = partial._Partials(_operator({"window": Window(0, 5, (0, 0)), "side": 0, "width": 1}))
+    names = ("k", "t", "g", "n", "t_r", "g_r", "n_r")
+    kinds = [pa.int64(), *(SCHEMA.field(name[0]).type for name in names[1:])]
+
+    def piece(*times: int) -> pa.RecordBatch:
+        rows = {"k": 1, "g": "a", "n": None, "g_r": None, "n_r": None}
+        return pa.RecordBatch.from_pylist(
+            [{**rows, "t": t, "t_r": t} for t in times], pa.schema(list(zip(names, kinds, strict=True)))
+        )
+
+    alone = [partials.add(piece(1, 2, 3)) is not None for _ in range(partial.NOT_GROUPED + 2)]
+    assert alone == [False, *[True] * partial.NOT_GROUPED, False]
+    few = partial._Partials(_operator({"window": Window(0, 5, (0, 0)), "side": 0, "width": 1}))
+    assert [few.add(piece(1, 1, 1, 2)) for _ in range(3)] == [None] * 3

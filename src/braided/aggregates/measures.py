@@ -54,7 +54,10 @@ def timed_type(time: pa.DataType, value: pa.DataType) -> pa.DataType:
 
 
 def timed(times: pa.Array[Any], values: pa.Array[Any]) -> pa.Array[Any]:
-    """Return values with their times."""
+    """Return values with their times. The two zeros of doubles compare equal: there is one, or the last sign would tell
+    in which order partials were merged."""
+    if pa.types.is_floating(values.type):
+        values = pc.add(values, pa.scalar(0.0, values.type))
     return pa.StructArray.from_arrays([times, values], [TIME, VALUE])
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Collection
 from typing import Any
 
 
@@ -32,6 +34,12 @@ def picked_columns(plan: Any) -> list[tuple[int, str, int]] | None:
 def source_of(column: Any) -> Any:
     """Return what a column of a projection is, without its name."""
     return column.child() if kind_of(column) == "Alias" else column
+
+
+def numbered(prefix: str, taken: Collection[str]) -> str:
+    """Return a name that nobody has: the prefix and the first number that makes it new, without regard to case."""
+    folded = {name.lower() for name in taken}
+    return next(name for number in itertools.count() if (name := f"{prefix}{number}").lower() not in folded)
 
 
 def quoted(name: str) -> str:

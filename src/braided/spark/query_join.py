@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -21,7 +20,7 @@ from braided.spark.conf import is_ansi
 from braided.spark.control import Fixed, find_control
 from braided.spark.frontend import run
 from braided.spark.inputs import check_frames, stream_of
-from braided.spark.plans import quoted
+from braided.spark.plans import numbered, quoted
 from braided.spark.safety import is_safe
 from braided.spark.sql_aggregates import NOT_ANSI, closing
 from braided.spark.watermark import WATERMARK
@@ -137,8 +136,7 @@ class PendingJoin:
             [side] = sides
             text = self._over(value.of, {0: None, 1: None})
             if is_safe(frames[side], text):
-                taken = {name.lower() for frame in frames for name in frame.columns}
-                name = next(name for number in itertools.count() if (name := f"e{number}") not in taken)
+                name = numbered("e", [name for frame in frames for name in frame.columns])
                 frames[side] = frames[side].withColumn(name, F.expr(text))
                 values[at] = replace(value, of=name)
         if tuple(values) == windowed.values:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
+from braided.spark.plans import kind_of
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
@@ -46,7 +48,7 @@ def _is_safe(node: Any, frame: DataFrame) -> bool:
 
 
 def _never_fails(node: Any, children: list[Any], frame: DataFrame) -> bool:
-    name = node.getClass().getSimpleName()
+    name = kind_of(node)
     kind = node.dataType().typeName()
     if name in _OF_DOUBLES or name == "Divide":
         divides = name != "Divide" or _is_not_zero(children[1])

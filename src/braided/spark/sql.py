@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 import uuid
 from collections.abc import Iterator, Mapping
@@ -20,6 +19,7 @@ from sqlglot.optimizer.scope import Scope, traverse_scope
 from braided.aggregates.partial import PANE
 from braided.errors import BraidedError, OptionError
 from braided.spark.conf import is_ansi
+from braided.spark.plans import numbered
 from braided.spark.registry import registry_of
 from braided.spark.safety import is_safe
 from braided.spark.sessions import refuse_connect
@@ -312,8 +312,7 @@ class _Query:
             frame, text = inputs[alias], bare(expression)
             if not is_safe(frame, text):
                 return None
-            taken = {name.lower() for name in frame.columns}
-            name = next(name for number in itertools.count() if (name := f"e{number}") not in taken)
+            name = numbered("e", frame.columns)
             inputs[alias] = frame.withColumn(name, F.expr(text))
             return name
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -15,7 +14,7 @@ from sqlglot import exp
 
 from braided.errors import OptionError
 from braided.spark.frontend import run
-from braided.spark.plans import quoted
+from braided.spark.plans import numbered, quoted
 from braided.spark.sql_aggregates import closing, with_keys
 from braided.spark.sql_many import common_lateness, join_many
 from braided.specs.join import JoinSpec
@@ -118,8 +117,7 @@ class Joins:
         for key, other in keys:
             same = left.schema[key].dataType == right.schema[other].dataType
             if not same or isinstance(right.schema[other].dataType, DoubleType | FloatType):
-                taken = {*left.columns, *right.columns}
-                copies[other] = next(new for n in itertools.count() if (new := f"{other}__copy{n}") not in taken)
+                copies[other] = numbered(f"{other}__copy", [*left.columns, *right.columns])
                 right = right.withColumn(copies[other], F.col(quoted(other)))
         sides = dict.fromkeys(step.left, "l") | {step.right: "r"}
         where = " AND ".join(f"({_sided(part, sides, names)})" for part in rest) or None
