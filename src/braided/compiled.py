@@ -10,11 +10,13 @@ kernels it calls or closes over and the constants they name, wherever they are w
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import logging
 import os
 import stat
 import tempfile
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from functools import cached_property, lru_cache
@@ -31,6 +33,10 @@ R = TypeVar("R")
 
 # All kernels with all their types make some 700 files; loops of theta joins add two for each predicate.
 _MOST_FILES = 4_000
+
+# For how long a process waits for another that compiles what it needs; the largest kernel takes ten on a slow machine.
+_PATIENCE = 60.0
+_LOOK = 0.02
 
 _log = logging.getLogger(__name__)
 
@@ -67,7 +73,9 @@ def _compiled(kernel: Callable[P, R], *, allocates: bool, inline: bool = False) 
     dispatcher = numba.njit(
         kernel, nogil=True, error_model="numpy", _nrt=allocates, forceinline=inline, no_cfunc_wrapper=True
     )
-    dispatcher._cache = KernelCache(kernel)  # what njit(cache=True) does, with numba's own
+    cache = KernelCache(kernel)
+    dispatcher._cache = cache  # what njit(cache=True) does, with numba's own
+    dispatcher.compile = cache.in_turn(dispatcher.compile)
     return cast(Callable[P, R], dispatcher)
 
 
@@ -76,6 +84,19 @@ class KernelCache:
 
     def __init__(self, kernel: Callable[..., Any]) -> None:
         self._kernel = kernel
+        self._taken: list[int] = []
+
+    def in_turn(self, compile_for: Callable[..., Any]) -> Callable[..., Any]:
+        """Return what compiles this kernel for some types, or loads it, and lets other processes wait meanwhile."""
+
+        def one_at_a_time(signature: Any) -> Any:
+            try:
+                return compile_for(signature)
+            finally:
+                while self._taken:
+                    _release(self._taken.pop())
+
+        return one_at_a_time
 
     @cached_property
     def _files(self) -> Any:
@@ -95,7 +116,17 @@ class KernelCache:
         return None if self._files is None else str(self._files.cache_path)
 
     def load_overload(self, signature: Any, context: Any) -> Any:
-        """See numba's `_Cache`. What cannot be read is compiled anew."""
+        """See numba's `_Cache`. What another process is compiling is waited for; None leaves it to this one."""
+        found = self._load(signature, context)
+        if found is None and self._files is not None:
+            turn = self._turn(signature)
+            _wait_for(turn)
+            self._taken.append(turn)
+            found = self._load(signature, context)
+        return found
+
+    def _load(self, signature: Any, context: Any) -> Any:
+        """Return what is on disk; what cannot be read is compiled anew."""
         if self._files is None:
             return None
         try:
@@ -114,6 +145,11 @@ class KernelCache:
             self._files.save_overload(signature, result)
         except OSError as error:
             _warn(str(error))
+
+    def _turn(self, signature: Any) -> int:
+        """Return a number for the compilation of this kernel for these types."""
+        name = f"{source_digest(self._kernel)} {signature}"
+        return int.from_bytes(hashlib.sha256(name.encode()).digest()[:7])
 
     def enable(self) -> None:
         """See numba's `_Cache`."""
@@ -203,6 +239,37 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _codes(constant)
+
+
+def _wait_for(turn: int) -> None:
+    """Take a turn, once nobody else has it: processes that start together would all compile the same kernels.
+
+    A turn is a byte of a file that is locked, and free again when its process ends. One that stays taken, and a file
+    system without locks, mean that this process compiles too.
+    """
+    ends = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            fcntl.lockf(_turns(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, turn)
+        except (BlockingIOError, PermissionError):
+            if time.monotonic() > ends:
+                return
+            time.sleep(_LOOK)
+        except OSError:
+            return
+        else:
+            return
+
+
+def _release(turn: int) -> None:
+    with contextlib.suppress(OSError):
+        fcntl.lockf(_turns(), fcntl.LOCK_UN, 1, turn)
+
+
+@lru_cache(maxsize=1)
+def _turns() -> int:
+    """Open the file of the turns, for good: closing it would give up all that this process has."""
+    return os.open(f"{kernel_folder()}/turns", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
 @lru_cache(maxsize=1)

@@ -8,6 +8,7 @@ import pkgutil
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -208,7 +209,50 @@ def test_a_folder_that_can_be_written_is_used(variable: str, read_only: dict[str
         assert python(MIX, **{**read_only, variable: str(tmp_path / "new" / "folder")}).stderr == ""
     (folder,) = (tmp_path / "new" / "folder").iterdir()
     assert folder.stat().st_mode & 0o777 == 0o700
-    assert sorted(path.suffix for path in folder.iterdir()) == [".nbc", ".nbc", ".nbi", ".nbi"]
+    assert sorted(path.suffix for path in folder.iterdir()) == ["", ".nbc", ".nbc", ".nbi", ".nbi"]
+
+
+TOGETHER = """
+import pathlib, sys, time
+import outer_parts
+pathlib.Path(sys.argv[1], sys.argv[2]).touch()
+while len(list(pathlib.Path(sys.argv[1]).iterdir())) < 3:
+    time.sleep(0.001)
+import outer
+"""
+
+
+@pytest.mark.long
+def test_of_processes_that_start_together_one_compiles(kernels: Kernels, tmp_path: Path) -> None:
+    kernels.write("outer_parts", "import braided.compiled, limits, helper\n")
+    (tmp_path / "ready").mkdir()
+    path = f"{kernels.folder}:{os.environ.get('PYTHONPATH', '')}"
+    given = {**os.environ, "PYTHONPATH": path, "NUMBA_CACHE_DIR": str(kernels.cache)}
+    commands = [[sys.executable, "-c", TOGETHER, str(tmp_path / "ready"), str(number)] for number in range(3)]
+    running = [subprocess.Popen(command, env=given, stdout=subprocess.PIPE, text=True) for command in commands]
+    found = sorted(process.communicate()[0].split() for process in running)
+    assert found == [["20", "0", "1"], ["20", "1", "0"], ["20", "1", "0"]]
+
+
+def test_a_process_that_compiles_for_ever_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    @compiled
+    def one(x: float) -> float:
+        return x + 1
+
+    turns = tmp_path / "turns"
+    file = os.open(turns, os.O_RDWR | os.O_CREAT)
+    monkeypatch.setattr(module, "kernel_folder", lambda: tmp_path)
+    monkeypatch.setattr(module, "_turns", lambda: file)
+    monkeypatch.setattr(module, "_PATIENCE", 1.5)
+    take_all = f"import fcntl; f = open('{turns}', 'r+'); fcntl.lockf(f, fcntl.LOCK_EX); print(flush=True); input()"
+    with subprocess.Popen([sys.executable, "-c", take_all], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        begun = time.monotonic()
+        assert one(1.0) == 2.0
+        assert time.monotonic() - begun > 1.5
+        other.kill()
+    os.close(file)
 
 
 def test_a_full_disk_costs_a_warning(kernels: Kernels, monkeypatch: pytest.MonkeyPatch) -> None:
