@@ -30,13 +30,17 @@ LONG = (
     "test_controller.py",
 )
 
-import profiles  # noqa: E402, F401  (registers the hypothesis profiles before any test asks for its examples)
 from jvm import JAVA_OPTIONS  # noqa: E402
+from profiles import is_slow  # noqa: E402  (registers the hypothesis profiles before any test asks for its examples)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark every test that needs a JVM, and those of the tier with large numbers."""
+    """Leave out what only the slow tier runs; mark every test that needs a JVM, and those of the slow tier."""
+    if not is_slow():
+        left_out = [item for item in items if item.get_closest_marker("slow") is not None]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
     for item in items:
         folders = item.path.relative_to(TESTS).parts if item.path.is_relative_to(TESTS) else ()
         if "spark" in folders or "spark_session" in getattr(item, "fixturenames", ()):

@@ -2,7 +2,7 @@
 
 A test names what it tries with `./check --slow`; `./check` takes a share of that, `./check --fast` a share of the share::
 
-    @settings(max_examples=examples(400), deadline=None)      # 400, 80 or 32
+    @settings(max_examples=examples(400), deadline=None)      # 400, 50 or 25
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from hypothesis import Phase, settings
 
 T = TypeVar("T")
 
-SHARE = 0.2
+SHARE = 0.125
 FEWEST = 10
-FAST = 0.4
+FAST = 0.5
 
 for name in ("fast", "quick", "slow"):
     settings.register_profile(name)
@@ -41,7 +41,11 @@ def some(values: Iterable[T], quick: int, *, fast: int | None = None) -> list[T]
 
 def size(*, fast: int | None = None, quick: int, slow: int) -> int:
     """Return how large something is in this run; a fast one is as any other unless said otherwise."""
-    profile = settings.get_current_profile_name()
-    if profile == "fast" and fast is not None:
+    if settings.get_current_profile_name() == "fast" and fast is not None:
         return fast
-    return slow if profile.startswith("slow") else quick
+    return slow if is_slow() else quick
+
+
+def is_slow() -> bool:
+    """Return whether this run is of the slow tier."""
+    return settings.get_current_profile_name().startswith("slow")

@@ -56,6 +56,7 @@ def test_equals_the_local_runtime_across_restarts_and_failures(spark: SparkSessi
     assert found[1].total() > 0.5 * local.total()
 
 
+@pytest.mark.slow
 def test_routing_that_changes_at_random_loses_nothing_that_fits(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -90,6 +90,7 @@ def test_a_re_executed_map_stage_routes_as_before(spark: SparkSession, tmp_path:
 
 
 @pytest.mark.usefixtures("_random_routing")
+@pytest.mark.slow
 def test_a_controller_that_fails_between_any_two_of_its_steps_is_harmless(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -186,7 +187,8 @@ def test_scale_in_and_out_on_request(spark: SparkSession, tmp_path: Path) -> Non
     assert committed(spark, tmp_path) == expected(tmp_path)
 
 
-@pytest.mark.parametrize("partition", some(["grid", "ssp"], quick=1))
+@pytest.mark.parametrize("partition", ["grid", "ssp"])
+@pytest.mark.slow
 def test_forced_schemes_equal_the_oracle(spark: SparkSession, tmp_path: Path, partition: str) -> None:
     write_streams(tmp_path, files=4, rows=200, seed=7)
     run_to_end(adaptive(spark, tmp_path, partition=partition), tmp_path / "check", tmp_path / "out")
@@ -201,7 +203,7 @@ def test_forced_schemes_equal_the_oracle(spark: SparkSession, tmp_path: Path, pa
             ("length(repeat('x', cast(l.k as int))) = r.k + 1", "l.k = r.k + 1"),
             ("l.k < r.k - 95 AND l.id > r.id", "l.k < r.k - 95 and l.id > r.id"),
         ],
-        quick=2,
+        quick=1,
     ),
 )
 def test_joins_without_keys(

@@ -1,21 +1,57 @@
-"""The demo as a user starts it: what it prints, and that it leaves nothing behind."""
+"""The demo: what it prints and draws, and that it leaves nothing behind."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 import pytest
 from demos import start_demo
 
+from braided.cli import demo, main
+from braided.spark.control import CONTROL
 
-def test_the_demo_runs_and_leaves_only_its_picture(tmp_path: Path) -> None:
-    running = start_demo(tmp_path, "--rows", "16000", "--seconds", "64")
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+OPTIONS = ("--rows", "16000", "--seconds", "64")
+
+
+def test_the_demo_in_a_session_that_is_there(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    @contextmanager
+    def shared(folder: Path, workers: int) -> Iterator[SparkSession]:
+        spark.conf.set("spark.sql.shuffle.partitions", workers)
+        spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+        spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", 1000)
+        spark.conf.set(CONTROL, str(folder / "control"))
+        yield spark
+
+    monkeypatch.setattr(demo, "local_session", shared)
+    assert main(["demo", "--out", str(tmp_path), *OPTIONS]) == 0
+    printed = capfd.readouterr()
+    assert printed.err == ""
+    check_printed(printed.out.splitlines(), tmp_path)
+
+
+@pytest.mark.slow
+def test_the_demo_as_a_user_starts_it_leaves_only_its_picture(tmp_path: Path) -> None:
+    running = start_demo(tmp_path, *OPTIONS)
     printed, errors = running.communicate()
     assert (errors, running.returncode) == ("", 0)
-    lines = printed.splitlines()
+    check_printed(printed.splitlines(), tmp_path / "out")
+    left = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*"))
+    assert left == ["out", "out/demo.html", "out/demo.json", "tmp"]
+
+
+def check_printed(lines: list[str], out: Path) -> None:
+    """All parts ran and were right, the routing adapted while it ran, and both pictures are there."""
     # When the routing adapts further, by the weights of the grid, depends on how the batches went.
     assert [line.split()[0] for line in lines if not line.startswith("adapts")] == [
         "streams", "streams", "spark", "figures", "load:", "skew", *["batch"] * 16, "joined", "state", "lateness", "hot",
@@ -27,10 +63,8 @@ def test_the_demo_runs_and_leaves_only_its_picture(tmp_path: Path) -> None:
     promoted = next(number for number, line in enumerate(lines) if line.startswith("adapts"))
     assert ": promote 5550000000, grid " in lines[promoted]
     assert lines[promoted + 1].startswith("batch"), "the decision is shown while the query runs"
-    assert len(ElementTree.parse(tmp_path / "out" / "demo.html").findall(".//svg")) == 5
-    check_loads(json.loads((tmp_path / "out" / "demo.json").read_text())["parts"]["skew"])
-    left = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*"))
-    assert left == ["out", "out/demo.html", "out/demo.json", "tmp"]
+    assert len(ElementTree.parse(out / "demo.html").findall(".//svg")) == 5
+    check_loads(json.loads((out / "demo.json").read_text())["parts"]["skew"])
 
 
 def check_loads(run: dict[str, Any]) -> None:

@@ -116,6 +116,7 @@ def rows_of(frame: DataFrame) -> list[dict[str, Any]]:
     return [row.asDict(recursive=True) for row in frame.collect()]
 
 
+@pytest.mark.slow
 def test_equals_the_local_runtime_with_a_restart(spark: SparkSession, tmp_path: Path) -> None:
     tables = write_streams(tmp_path)
     hidden = [path for name in tables for path in sorted((tmp_path / name).iterdir())[2:]]

@@ -78,6 +78,7 @@ def test_equals_the_oracle_across_a_restart_and_as_a_batch(spark: SparkSession, 
     assert Counter((row[2], row[4], row[6]) for row in batch.collect()) == wanted
 
 
+@pytest.mark.slow
 def test_routing_that_changes_loses_nothing(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -118,6 +119,7 @@ def test_explains_itself_and_refuses_what_it_cannot_do(
         braided.multijoin(streams, **OPTIONS, partition="grid")
 
 
+@pytest.mark.slow
 def test_a_native_aggregation_after_it_loses_nothing(spark: SparkSession, tmp_path: Path) -> None:
     from pyspark.sql import functions as F
 
@@ -136,6 +138,7 @@ def test_a_native_aggregation_after_it_loses_nothing(spark: SparkSession, tmp_pa
     assert total == wanted > 0
 
 
+@pytest.mark.slow
 def test_budgets_give_what_the_local_runtime_gives(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -72,6 +72,7 @@ def test_join(spark: SparkSession, pair: tuple[DataFrame, DataFrame], tmp_path: 
     assert not nested or all(row[LIST] == [row[REPORT]] for row in found)
 
 
+@pytest.mark.slow
 def test_a_predicate_that_spark_evaluates(
     spark: SparkSession, pair: tuple[DataFrame, DataFrame], tmp_path: Path
 ) -> None:
@@ -81,6 +82,7 @@ def test_a_predicate_that_spark_evaluates(
     assert numbers(results(spark, joined, tmp_path)) == [(left, right) for left, right in PAIRS if left % 2 == 0]
 
 
+@pytest.mark.slow
 def test_multijoin_and_order_after_it(spark: SparkSession, pair: tuple[DataFrame, DataFrame], tmp_path: Path) -> None:
     """Lateness is learned, so that the join hands its own on in a further column."""
     rule = braided.Lateness(floor="0 seconds")

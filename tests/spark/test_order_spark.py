@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from pyspark.sql import DataFrame, SparkSession
 from streams import UTC, file_stream, run_to_end, write_batch
 
@@ -132,6 +133,7 @@ def test_a_join_learns_its_lateness_and_ignores_a_broken_clock(spark: SparkSessi
     assert stored < 3000
 
 
+@pytest.mark.slow
 def test_a_join_hands_its_lateness_on_before_a_late_result_comes(spark: SparkSession, tmp_path: Path) -> None:
     """A left row 60 s late finds no match, and is all that the join shows of its lateness; then one 25 s late finds one.
 

@@ -73,6 +73,7 @@ def _last_plan(spark: SparkSession) -> Plan:
 WITHIN = "a.ts between c.ts - interval 2 seconds and c.ts + interval 2 seconds"
 
 
+@pytest.mark.slow
 def test_an_aggregate_after_a_join_begins_in_its_workers_and_is_the_oracles(
     spark: SparkSession, live: dict[str, Query], tables: tuple[Path, dict[str, pa.Table]], tmp_path: Path
 ) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pytest
 from crashes import committed, expected, write_streams
 from streams import file_stream, run_to_end
 
@@ -72,6 +73,7 @@ def count_executions(folder: Path) -> Callable[[Batches], Iterator[pa.RecordBatc
     return apply
 
 
+@pytest.mark.slow
 def test_failed_router_tasks_change_nothing(spark: SparkSession, tmp_path: Path) -> None:
     write_streams(tmp_path, files=4, rows=200, seed=3)
     marker = tmp_path / "marker"
@@ -81,6 +83,7 @@ def test_failed_router_tasks_change_nothing(spark: SparkSession, tmp_path: Path)
     assert committed(spark, tmp_path) == expected(tmp_path)
 
 
+@pytest.mark.slow
 def test_failed_worker_tasks_change_nothing(spark: SparkSession, tmp_path: Path) -> None:
     write_streams(tmp_path, files=4, rows=200, seed=4)
     marker = tmp_path / "marker"
@@ -94,6 +97,7 @@ def test_failed_worker_tasks_change_nothing(spark: SparkSession, tmp_path: Path)
     assert braided.report(query).to_dict()["query"]["results"] == found.total()
 
 
+@pytest.mark.slow
 def test_a_re_executed_map_stage_changes_nothing(spark: SparkSession, tmp_path: Path) -> None:
     """Lose the shuffle files before a worker task's second attempt: Spark must run the routers again."""
     write_streams(tmp_path, files=3, rows=200, seed=5)

@@ -102,7 +102,7 @@ def _normal(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     )
 
 
-@pytest.mark.parametrize("what", some(QUERIES, quick=3))
+@pytest.mark.parametrize("what", some(QUERIES, quick=2))
 def test_an_aggregate_in_the_workers_equals_the_oracles(
     spark: SparkSession, tables: tuple[Path, dict[str, pa.Table]], tmp_path: Path, what: str
 ) -> None:

@@ -52,6 +52,7 @@ def test_passes_and_shots_are_found_however_late_positions_are(soccer: Any) -> N
 
 
 @pytest.mark.long
+@pytest.mark.slow
 def test_its_detectors_pass_the_check(soccer: Any) -> None:
     streams, _ = soccer.generate(24, seed=3)
     found = soccer.detect(streams, soccer.PAPER).table
