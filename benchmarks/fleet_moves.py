@@ -73,7 +73,7 @@ def _running(text: str, root: Path) -> Iterator[tuple[SparkPeers, Fleet]]:
 
 def _gaps(moves: int, rows: int, *, is_cold: bool) -> dict[str, object]:
     """Move a job so many times to a peer that was just started; then, unless cold, back again."""
-    command = (SCRIPT, "--without-rehearsal") if is_cold else (SCRIPT,)
+    command = (SCRIPT, "--cold") if is_cold else (SCRIPT,)
     fresh, warm = [], []
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         root = Path(folder)

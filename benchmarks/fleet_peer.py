@@ -1,8 +1,8 @@
 """A peer for benchmarks: `braided peer`, with a part of it switched off, or with its messages counted.
 
-    python benchmarks/fleet_peer.py [--without-rehearsal] [--without-relief] [--sent FILE] ARGUMENTS OF braided peer
+    python benchmarks/fleet_peer.py [--cold] [--without-relief] [--sent FILE] ARGUMENTS OF braided peer
 
-With `--sent`, SIGUSR1 has it write to a file how many messages it has sent so far.
+A cold peer neither runs anything before its first job, nor rehearses. With `--sent`, SIGUSR1 has it write to a file how many messages it has sent so far.
 """
 
 from __future__ import annotations
@@ -41,8 +41,9 @@ def _count_messages(file: Path) -> None:
 def _switch(arguments: list[str]) -> list[str]:
     """Do what the first arguments ask for; return the others."""
     match arguments:
-        case ["--without-rehearsal", *others]:
+        case ["--cold", *others]:
             braided.fleet.host.rehearse = lambda *_: None
+            braided.fleet.host.warm_up = lambda *_: None
         case ["--without-relief", *others]:
             braided.peers.watch.FLOOR = 1e9  # no peer is as hot as that
         case ["--sent", file, *others]:

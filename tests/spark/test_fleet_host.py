@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pyarrow as pa
@@ -14,13 +15,17 @@ from streams import write_batch
 
 from braided.direct.topic import Topic
 from braided.errors import PeerError
+from braided.fleet import warmup
 from braided.fleet.host import SparkHost
+from braided.fleet.setting import Setting
 from braided.peers.checkpoints import Checkpoints
 from braided.peers.definition import component_of
 from braided.peers.leases import Position
+from braided.spark.jobs import start_job
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming import StreamingQuery
 
 JOB = """
 name = "doubled"
@@ -101,3 +106,22 @@ def test_a_component_stops_between_batches_goes_on_elsewhere_and_its_former_owne
 
     asyncio.run(work())
     assert _found(tmp_path) == list(range(0, 60, 2))
+
+
+def test_a_warm_up_joins_a_few_rows_and_leaves_nothing(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[StreamingQuery] = []
+
+    def start(*arguments: Any, **options: Any) -> StreamingQuery:
+        started.append(start_job(*arguments, **options))
+        return started[-1]
+
+    monkeypatch.setattr(warmup, "start_job", start)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    warmup.warm_up(Setting(spark, cores=1, modules=(), environment={}))
+    [query] = started
+    assert not query.isActive
+    assert query.exception() is None
+    assert sum(progress.numInputRows for progress in query.recentProgress) == 2 * 2 * 8
+    assert list(tmp_path.iterdir()) == []

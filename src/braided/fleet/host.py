@@ -24,6 +24,7 @@ from braided.fleet.component import BATCH, Component
 from braided.fleet.meter import Meter
 from braided.fleet.rehearsal import rehearse
 from braided.fleet.setting import Setting, first_line
+from braided.fleet.warmup import warm_up
 from braided.peers.host import Job
 from braided.peers.leases import SPAN, Position
 from braided.peers.loads import PERIOD, Measured
@@ -87,6 +88,10 @@ class SparkHost:
     def measure(self) -> Measured:
         """See `Host`."""
         return self._meter.measured()
+
+    def warm_up(self) -> None:
+        """Let Spark run once what a first job would wait for. What fails here fails in a job again, which says so."""
+        self._threads.submit(warm_up, self._setting)
 
     async def rehearse(self, job: Job) -> None:
         """See `Host`."""

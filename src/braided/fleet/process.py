@@ -75,6 +75,7 @@ async def run_peer(spark: SparkSession, options: PeerOptions, ready: Callable[[C
             agents.append(peer.agent)
             await peer.start(others)
             ready(contact, storage)
+            host.warm_up()
             why = await end
             if why is None:
                 await leave(peer)
