@@ -2,7 +2,8 @@
 
     python benchmarks/fleet_peer.py [--cold] [--without-relief] [--sent FILE] ARGUMENTS OF braided peer
 
-A cold peer neither runs anything before its first job, nor rehearses. With `--sent`, SIGUSR1 has it write to a file how many messages it has sent so far.
+A cold peer neither runs anything before its first job, nor rehearses. With `--sent`, SIGUSR1 has it write to a file how
+many messages it has sent so far.
 """
 
 from __future__ import annotations

@@ -123,5 +123,5 @@ def test_a_warm_up_joins_a_few_rows_and_leaves_nothing(
     [query] = started
     assert not query.isActive
     assert query.exception() is None
-    assert sum(progress.numInputRows for progress in query.recentProgress) == 2 * 2 * 8
+    assert [progress.numInputRows for progress in query.recentProgress][:2] == [2, 2]  # files, one of each stream
     assert list(tmp_path.iterdir()) == []
