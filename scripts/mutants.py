@@ -369,7 +369,7 @@ MUTATIONS = (
         "time/stream_clock.py",
         "return min(clock.safe for clock in active)",
         "return max(clock.safe for clock in active)",
-        (_CONTRACT, "-k", "cuts_order and several and streams"),
+        (_CONTRACT, "-k", "far_apart and several and streams"),
     ),
     Mutation(
         "rows leave as soon as the clock has passed them",

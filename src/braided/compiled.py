@@ -247,11 +247,15 @@ def _wait_for(turn: int) -> None:
     A turn is a byte of a file that is locked, and free again when its process ends. One that stays taken, and a file
     system without locks, mean that this process compiles too.
     """
+    try:
+        file = _turns()
+    except OSError:
+        return
     ends = time.monotonic() + _PATIENCE
     while True:
         try:
-            fcntl.lockf(_turns(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, turn)
-        except (BlockingIOError, PermissionError):
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, turn)
+        except (BlockingIOError, PermissionError):  # taken
             if time.monotonic() > ends:
                 return
             time.sleep(_LOOK)

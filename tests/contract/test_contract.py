@@ -123,6 +123,8 @@ def test_a_batch_that_runs_again_repeats_itself_to_the_byte(case: Case) -> None:
         rerouted = can_adapt(plan_of(spec, adaptive=True)) and data.draw(st.booleans())
         check_again(spec, history, data.draw(ways(len(history.rows), rerouted=rerouted)))
 
+    # Few random ways have what matters: several tasks whose packets reach one worker.
+    check_again(case.example, sample(lateness_of(case.example)), Way((0, 25, 45, 62), tasks=2, workers=2))
     holds()
 
 

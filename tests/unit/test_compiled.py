@@ -255,6 +255,21 @@ def test_a_process_that_compiles_for_ever_is_not_waited_for(tmp_path: Path, monk
     os.close(file)
 
 
+def test_where_no_turn_can_be_taken_a_process_compiles_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    @compiled
+    def one(x: float) -> float:
+        return x + 1
+
+    def refused() -> int:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(module, "kernel_folder", lambda: tmp_path)
+    monkeypatch.setattr(module, "_turns", refused)
+    begun = time.monotonic()
+    assert one(1.0) == 2.0
+    assert time.monotonic() - begun < module._PATIENCE / 2
+
+
 def test_a_full_disk_costs_a_warning(kernels: Kernels, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
