@@ -84,7 +84,7 @@ def _gaps(moves: int, rows: int, *, is_cold: bool) -> dict[str, object]:
             for number in range(moves):
                 name = f"peer{number}"
                 peers.start(name, command)
-                time.sleep(5)
+                time.sleep(30)  # for what a peer runs before its first job
                 fresh.append(_move(fleet, root, name))
                 if is_cold:
                     if at != "north":
