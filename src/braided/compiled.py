@@ -34,7 +34,7 @@ R = TypeVar("R")
 # All kernels with all their types make some 700 files; loops of theta joins add two for each predicate.
 _MOST_FILES = 4_000
 
-# For how long a process waits for another that compiles what it needs; the largest kernel takes ten on a slow machine.
+# Seconds for which a process waits for another that compiles what it needs.
 _PATIENCE = 60.0
 _LOOK = 0.02
 

@@ -90,7 +90,6 @@ def test_a_re_executed_map_stage_routes_as_before(spark: SparkSession, tmp_path:
 
 
 @pytest.mark.usefixtures("_random_routing")
-@pytest.mark.slow
 def test_a_controller_that_fails_between_any_two_of_its_steps_is_harmless(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,7 +202,7 @@ def test_forced_schemes_equal_the_oracle(spark: SparkSession, tmp_path: Path, pa
             ("length(repeat('x', cast(l.k as int))) = r.k + 1", "l.k = r.k + 1"),
             ("l.k < r.k - 95 AND l.id > r.id", "l.k < r.k - 95 and l.id > r.id"),
         ],
-        quick=1,
+        quick=2,
     ),
 )
 def test_joins_without_keys(

@@ -72,7 +72,6 @@ def test_join(spark: SparkSession, pair: tuple[DataFrame, DataFrame], tmp_path: 
     assert not nested or all(row[LIST] == [row[REPORT]] for row in found)
 
 
-@pytest.mark.slow
 def test_a_predicate_that_spark_evaluates(
     spark: SparkSession, pair: tuple[DataFrame, DataFrame], tmp_path: Path
 ) -> None:
