@@ -81,6 +81,7 @@ def test_a_component_stops_between_batches_goes_on_elsewhere_and_its_former_owne
         ):
             with pytest.raises(PeerError, match=message):
                 await north.rehearse(component_of(text.format(tmp_path), "x.toml"))
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["numbers"]
         await north.start(job, 0, None)
         await _until(_has(tmp_path, 10))
         position = await north.stop("doubled")
@@ -106,6 +107,43 @@ def test_a_component_stops_between_batches_goes_on_elsewhere_and_its_former_owne
 
     asyncio.run(work())
     assert _found(tmp_path) == list(range(0, 60, 2))
+
+
+def test_a_new_component_whose_sink_cannot_work_is_refused_and_leaves_nothing(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    _write(tmp_path, 0)
+    (tmp_path / "file").write_text("")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "rows.csv").write_text("")
+    topic = 'format = "topic"\npath = "{0}/out"\n'
+    before = sorted(tmp_path.rglob("*"))
+
+    async def work() -> None:
+        host = SparkHost(spark, cores=2, environment={"NAME": "orders"})
+        for sink, message in (
+            (topic.replace("out", "file"), r"line 11: sink: path='.*/file': is no directory; give another path"),
+            (topic.replace("out", "file/below"), "sink: path=.*: '.*/file' above it is no directory"),
+            (topic.replace("out", "full"), "sink: path=.*: has other files"),
+            ('format = "parquet"\npath = "{0}/file/a/b"\n', "sink: path=.*: '.*/file' above it is no directory"),
+            ('format = "parquet"\npath = "{0}/out"\nmode = "complete"\n', "sink: .*Invalid streaming output mode"),
+            ('format = "none.such"\n', r"sink: \[DATA_SOURCE_NOT_FOUND\].*none\.such"),
+        ):
+            text = JOB.replace(topic, sink).replace("{0}/c", "{0}/not/there/c").format(tmp_path)
+            with pytest.raises(PeerError, match=message):
+                await host.rehearse(component_of(text, "x.toml"))
+        with pytest.raises(PeerError, match=r"checkpoint='.*/file/c': Not a directory; give another"):
+            await host.rehearse(component_of(JOB.replace("{0}/c", "{0}/file/c").format(tmp_path), "x.toml"))
+        kept = JOB.replace(topic, 'format = "csv"\noptions = {{ path = "{0}/file", header = "${{NAME}}" }}\n')
+        with pytest.raises(PeerError, match=r"^doubled, line 11: sink: .*not a directory") as raised:
+            await host.start(component_of(kept.format(tmp_path), "x.toml"), 0, None)
+        assert "orders" not in str(raised.value)
+        host.close()
+
+    asyncio.run(work())
+    assert [
+        path for path in sorted(tmp_path.rglob("*")) if "/c" not in str(path.relative_to(tmp_path.parent))
+    ] == before
 
 
 def test_a_warm_up_joins_a_few_rows_and_leaves_nothing(

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fleet_model import ModelHost
 
 from braided.cli.peer import read_setting
 from braided.errors import JobError, PeerError
-from braided.fleet import meter
+from braided.fleet import meter, process
 from braided.fleet.component import Progress
 from braided.fleet.cpu import tree_seconds
 from braided.fleet.gate import Gate
+from braided.fleet.process import PeerOptions, run_peer
 from braided.fleet.setting import Setting
 from braided.peers.checkpoints import Checkpoints, go_back, position_of
 from braided.peers.definition import component_of, job_of, modules_of
 from braided.peers.fields import MAX_TEXT
 from braided.peers.host import Job
+from braided.peers.identity import new_token
 from braided.peers.leases import Position
+from braided.peers.machine import RealMachine
 
 JOB = """
 name = "hits"
@@ -43,6 +49,28 @@ options = { control = "/data/control", lateness = "5 seconds" }
 format = "topic"
 path = "/data/hits"
 """
+
+
+def test_a_peer_that_is_ready_lets_spark_warm_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Warmed(ModelHost):
+        died: Callable[[str], None]
+
+        def warm_up(self) -> None:
+            self.died(f"warm after {seen}")
+
+        def close(self) -> None:
+            seen.append("closed")
+
+    seen: list[str] = []
+    monkeypatch.setattr(process, "_host", lambda spark, options: Warmed(RealMachine(lambda *_: None), lambda: 0))  # type: ignore[arg-type,return-value]
+    options = PeerOptions(name="a", listen="127.0.0.1:0", token=new_token(), cores=1, storage=str(tmp_path))
+
+    async def work() -> str | None:
+        async with asyncio.timeout(30):
+            return await run_peer(None, options, lambda contact, storage: seen.append("ready"))  # type: ignore[arg-type]
+
+    assert asyncio.run(work()) == "warm after ['ready']"
+    assert seen == ["ready", "closed"]
 
 
 def test_a_closed_gate_lets_no_batch_in_and_waits_for_the_one_inside() -> None:

@@ -50,6 +50,25 @@ def test_an_epoch_begins_once_and_clones_the_newest_before_it(tmp_path: Path) ->
     assert len(_content(checkpoints.open(5))) == 6
 
 
+def test_a_rehearsal_leaves_no_folder_that_was_not_there(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(str(tmp_path / "not" / "there"))
+    with checkpoints.rehearsal() as folder:
+        assert folder.is_dir()
+    assert list(tmp_path.iterdir()) == []
+    with checkpoints.rehearsal():
+        (tmp_path / "not" / "other").mkdir()
+    assert [path.name for path in tmp_path.rglob("*")] == ["not", "other"]
+    with checkpoints.rehearsal():
+        checkpoints.open(0)
+    assert checkpoints.epochs() == [0]
+    (tmp_path / "file").write_text("")
+    with (
+        pytest.raises(PeerError, match="file/c': Not a directory; give another"),
+        Checkpoints(str(tmp_path / "file" / "c")).rehearsal(),
+    ):
+        pass
+
+
 def test_a_clone_that_was_cut_short_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoints = Checkpoints(str(tmp_path))
     _batch(checkpoints.open(0), 0)

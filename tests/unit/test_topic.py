@@ -181,6 +181,11 @@ def test_a_topic_belongs_to_one_query_and_one_schema(topic: Topic, tmp_path: Pat
         create_topic(str(tmp_path / "other"), "schema").claim("q", 3)
     with pytest.raises(TopicError, match=r"is no topic; braided\.write_files makes one"):
         Topic(str(tmp_path))
+    (tmp_path / "file").write_text("")
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    for path, what in (("file", ""), ("file/below", r"'.*/file' above it "), ("link/x", "'.*/link' above it ")):
+        with pytest.raises(TopicError, match=f"path='{tmp_path}/{path}': {what}is no directory; give another path"):
+            create_topic(f"{tmp_path}/{path}", "schema")
 
 
 def test_damage_stops_with_the_files_name(topic: Topic) -> None:

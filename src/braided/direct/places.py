@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from braided.errors import BraidedError
+from braided.errors import BraidedError, TopicError
 
 
 def is_remote(location: str) -> bool:
@@ -49,6 +49,19 @@ def open_output(location: str) -> Any:
         return open(local_path(location), "xb")
     system, path = _system(location)
     return system.open(path, "wb")
+
+
+def check_folder(location: str, option: str) -> None:
+    """Refuse a local path that is not, or cannot become, a folder that this user may write to."""
+    if is_remote(location):
+        return
+    path = Path(os.path.abspath(local_path(location)))
+    nearest = next(each for each in (path, *path.parents) if os.path.lexists(each))
+    what = f"{option}={location!r}: {'' if nearest == path else f'{str(nearest)!r} above it '}"
+    if not nearest.is_dir():
+        raise TopicError(f"{what}is no directory; give another path")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise TopicError(f"{what}cannot be written to by this user; give another path, or permission")
 
 
 def make_folder(location: str) -> None:

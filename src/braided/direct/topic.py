@@ -24,7 +24,7 @@ from typing import Any
 
 from braided.direct.manifest import FORMAT, Manifest, from_bytes, to_bytes
 from braided.direct.merging import merge_files
-from braided.direct.places import delete_file, delete_folder, is_remote, local_path, make_folder
+from braided.direct.places import check_folder, delete_file, delete_folder, is_remote, local_path, make_folder
 from braided.direct.writing import DataFile, batch_folder
 from braided.errors import TopicError
 from braided.routing.files import Files, files_at
@@ -438,21 +438,28 @@ class TopicWriter:
 
 def create_topic(location: str, schema: str) -> Topic:
     """Return the topic at a location, new or with this very schema."""
+    check_place(location, schema)
     plain = _plain(location)
-    if not is_topic(plain) and [name for name in files_at(plain, "path").names("") if name not in (_DATA, _LOG)]:
-        raise TopicError(f"path={location!r}: has other files; give a new directory, or one that this query wrote")
     make_folder(plain)  # open to whom the umask allows: `Files` would make it private
-    files = files_at(plain, "path")
     about: dict[str, Any] = {"format": FORMAT, "schema": schema}
-    if not files.create(_TOPIC, json.dumps(about).encode()):
-        found = Topic(location)
-        if found.schema != schema:
+    if not files_at(plain, "path").create(_TOPIC, json.dumps(about).encode()):
+        check_place(location, schema)  # another was faster
+    return Topic(location)
+
+
+def check_place(location: str, schema: str) -> None:
+    """Refuse a location that cannot be a topic with a schema; nothing is made."""
+    check_folder(location, "path")
+    plain = _plain(location)
+    if is_topic(plain):
+        found = Topic(location).schema
+        if found != schema:
             raise TopicError(
-                f"path={location!r}: the topic has another schema; write to a new path. It has {found.schema}, "
+                f"path={location!r}: the topic has another schema; write to a new path. It has {found}, "
                 f"the rows have {schema}"
             )
-        return found
-    return Topic(location)
+    elif [name for name in files_at(plain, "path").names("") if name not in (_DATA, _LOG)]:
+        raise TopicError(f"path={location!r}: has other files; give a new directory, or one that this query wrote")
 
 
 def check_reader(reader: str) -> None:

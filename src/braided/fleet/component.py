@@ -22,7 +22,7 @@ from braided.jobs.job import KAFKA, TOPIC
 from braided.peers.checkpoints import Checkpoints, position_of
 from braided.peers.host import Job
 from braided.peers.leases import Position
-from braided.spark.jobs import build_job, write_sink
+from braided.spark.jobs import build_job, named, write_sink
 from braided.spark.kafka import WriteRecords, sequenced
 from braided.spark.sink import make_topic, run_files, start_files, start_query
 
@@ -80,7 +80,8 @@ class Component:
         frame = build_job(self._session, self._job, reader=name)
         if self.is_stopping:
             raise PeerError(f"component={name!r}: was lost while it started")
-        self._query = self._started_query(frame)
+        with named(self._job, "sink"):
+            self._query = self._started_query(frame)
 
     def _started_query(self, frame: DataFrame) -> StreamingQuery:
         checkpoint, trigger, name = str(self._folder), self._job.trigger, self.component.name

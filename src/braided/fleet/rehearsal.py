@@ -16,7 +16,7 @@ from braided.fleet.setting import Setting, why_ended
 from braided.jobs.job import TOPIC, Job
 from braided.peers import host
 from braided.peers.checkpoints import Checkpoints, go_back
-from braided.spark.jobs import build_job
+from braided.spark.jobs import build_job, check_sink
 from braided.spark.sink import start_files
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ def rehearse(setting: Setting, component: host.Job, seconds: float) -> None:
         session = setting.session(job)
         frame = build_job(session, job)
         if batch is None:
+            check_sink(frame, job)
             return
         once = Once(is_topic=job.sink.format == TOPIC)
         query = _start(frame, job, once, folder)

@@ -63,20 +63,24 @@ class Checkpoints:
 
     @contextlib.contextmanager
     def rehearsal(self) -> Iterator[Path]:
-        """Give a clone of the newest checkpoint, and delete it afterwards."""
+        """Give a clone of the newest checkpoint, and delete it afterwards, with the folders above that it needed."""
         made = self._root / f".rehearsal-{secrets.token_hex(8)}"
+        missing = [folder for folder in made.parents if not folder.exists()]
         epochs = self.epochs()
         self._clone(self._path(epochs[-1]) if epochs else None, made, made.name)
         try:
             yield made
         finally:
             shutil.rmtree(made, ignore_errors=True)
+            with contextlib.suppress(OSError):  # something else is in one by now
+                for folder in missing:
+                    folder.rmdir()
 
     def epochs(self) -> list[int]:
         """Return the epochs that have a checkpoint."""
         try:
             names = os.listdir(self._root)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
         return sorted(int(name) for name in names if _EPOCH.fullmatch(name))
 
@@ -98,7 +102,10 @@ class Checkpoints:
 
     def _clone(self, source: Path | None, target: Path, name: str) -> None:
         """Make a clone that will have a name below the root."""
-        target.mkdir(parents=True)
+        try:
+            target.mkdir(parents=True)
+        except OSError as error:
+            raise PeerError(f"checkpoint={str(self._root)!r}: {error.strerror}; give another") from error
         if source is None:
             return
         for part in sorted(os.listdir(source), key=lambda part: (part == _LAST, part != _FIRST, part)):

@@ -46,7 +46,8 @@ class Contact:
 def check_name(name: str, what: str) -> None:
     """Refuse what cannot be the name of a peer, an operator or a component; they become names of files too."""
     if not _NAME.fullmatch(name):
-        raise PeerError(f"{what}={name[:80]!r}: write letters, digits, dots, dashes and underscores, 100 at most")
+        rule = "letters, digits, dots, dashes and underscores, a letter or digit first, 100 at most"
+        raise PeerError(f"{what}={name[:80]!r}: write {rule}")
 
 
 class Message:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 
 from braided.errors import PeerError
@@ -100,13 +100,13 @@ class Service:
         ranked = sorted(hosts.values(), key=lambda host: (host[1].load, host[0].node))
         if wanted.is_trial:
             return Submitted(job.name, ranked[0][0].name, _why(ranked))
-        refused = []
+        refused: dict[str, list[str]] = {}
         for host, _ in ranked[:_TRIED]:
             ready = expect(await self._agent.ask(host, Rehearse(job), self._patience), Done)
             if ready is not None and ready.ok:
                 return await self._place(job, host, _why(ranked))
-            refused.append(f"peer {host.name} {ready.reason if ready else 'does not answer'}")
-        raise PeerError(f"component={job.name!r}: {'; '.join(refused)}")
+            refused.setdefault(ready.reason if ready else "does not answer", []).append(host.name)
+        raise PeerError(f"component={job.name!r}: {_once_each(refused)}")
 
     async def _place(self, job: Job, host: Contact, why: str) -> Message:
         await self._agent.machine.blocking(lambda: self._holding.jobs.add(job))
@@ -216,6 +216,16 @@ class Service:
 
     async def _drain(self, sender: Contact, wanted: Drain) -> Message:
         return Drained(tuple(await self._leave()))
+
+
+def _once_each(refused: Mapping[str, Sequence[str]]) -> str:
+    """Return why peers refused something, by their reasons.
+
+    >>> _once_each({"no room": ["north", "south"], "does not answer": ["west"]})
+    'peers north, south: no room; peer west: does not answer'
+    """
+    each = (f"peer{'s' * (len(peers) > 1)} {', '.join(peers)}: {reason}" for reason, peers in refused.items())
+    return "; ".join(each)
 
 
 def _why(ranked: list[Described]) -> str:

@@ -11,29 +11,34 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
+from braided.direct.places import check_folder
+from braided.direct.topic import check_place
 from braided.errors import BraidedError, JobError
 from braided.jobs.job import KAFKA, NOW, TOPIC, Job, Source, Step
 from braided.spark.direct import read_files
 from braided.spark.kafka import WriteRecords, sequenced
-from braided.spark.sink import start_query, write_files
+from braided.spark.sessions import file_system
+from braided.spark.sink import start_query, topic_schema, write_files
 from braided.spark.sql import run_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
+_MEMORY = "memory"  # a sink that Spark knows without looking it up
+
 
 def build_job(spark: SparkSession, job: Job, *, reader: str | None = None) -> DataFrame:
     """Return the stream that goes to a job's sink; nothing has started. Topics keep what `reader` has not read yet."""
     streams: dict[str, DataFrame] = {}
     for name, table in job.tables.items():
-        with _named(job, f"tables.{name}"):
+        with named(job, f"tables.{name}"):
             _load(spark.read, table).createOrReplaceTempView(name)
     for name, source in job.sources.items():
-        with _named(job, f"sources.{name}"):
+        with named(job, f"sources.{name}"):
             streams[name] = _stream(spark, source, reader if source.format == TOPIC else None)
     for number, step in enumerate(job.steps):
-        with _named(job, f"steps.{number}.{'python' if step.sql is None else 'sql'}", f"step {step.name}"):
+        with named(job, f"steps.{number}.{'python' if step.sql is None else 'sql'}", f"step {step.name}"):
             streams[step.name] = _run_step(spark, step, streams)
     return streams[job.sink.input]
 
@@ -41,8 +46,25 @@ def build_job(spark: SparkSession, job: Job, *, reader: str | None = None) -> Da
 def start_job(spark: SparkSession, job: Job, *, once: bool = False) -> StreamingQuery:
     """Start a job's query. With `once` it processes what is there, and ends."""
     frame = build_job(spark, job)
-    with _named(job, "sink"):
+    with named(job, "sink"):
         return write_sink(frame, job, NOW if once else job.trigger)
+
+
+def check_sink(frame: DataFrame, job: Job) -> None:
+    """Refuse a sink that a stream cannot go to, as far as that shows before the query starts; nothing is made."""
+    sink, session = job.sink, frame.sparkSession
+    with named(job, "sink"):
+        if sink.format == TOPIC:
+            check_place(str(sink.path), topic_schema(frame))
+        elif sink.path is not None and file_system(session, sink.path)[0].getScheme() == "file":
+            check_folder(sink.path, "path")
+        jvm, state = session._jvm, session._jsparkSession.sessionState()
+        mode = getattr(jvm.org.apache.spark.sql.streaming.OutputMode, sink.mode.capitalize())()
+        jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming(
+            frame._jdf.queryExecution().analyzed(), mode
+        )
+        if sink.format not in (TOPIC, _MEMORY) and not state.dataSourceManager().dataSourceExists(sink.format):
+            jvm.org.apache.spark.sql.execution.datasources.DataSource.lookupDataSource(sink.format, state.conf())
 
 
 def write_sink(frame: DataFrame, job: Job, trigger: str | None) -> StreamingQuery:
@@ -65,18 +87,18 @@ def write_sink(frame: DataFrame, job: Job, trigger: str | None) -> StreamingQuer
 
 
 @contextmanager
-def _named(job: Job, key: str, called: str | None = None) -> Iterator[None]:
-    """Say in an error of which part of the job it is, and where that stands."""
+def named(job: Job, key: str, called: str | None = None) -> Iterator[None]:
+    """Say in an error of which part of the job it is, and where that stands; without its secrets."""
     place = f"{job.places[key]}: " if key in job.places else ""
     what = f"{place}{called or key}"
     try:
         yield
     except BraidedError as error:
-        raise JobError(f"{what}: {error}") from error
+        raise JobError(job.hide(f"{what}: {error}")) from error
     except PySparkException as error:
-        raise JobError(f"{what}: {str(error).strip().splitlines()[0]}") from error
+        raise JobError(job.hide(f"{what}: {str(error).strip().splitlines()[0]}")) from error
     except Py4JJavaError as error:  # what PySpark does not translate
-        raise JobError(f"{what}: {str(error.java_exception.getMessage()).strip().splitlines()[0]}") from error
+        raise JobError(job.hide(f"{what}: {str(error.java_exception.getMessage()).strip().splitlines()[0]}")) from error
 
 
 def _stream(spark: SparkSession, source: Source, reader: str | None) -> DataFrame:

@@ -119,3 +119,9 @@ def _has_braided(python: str, path: str) -> bool:
     except (OSError, subprocess.TimeoutExpired):
         return True
     return answer.stdout.strip() != "False"
+
+
+def file_system(session: SparkSession, location: str) -> tuple[Any, Any]:
+    """Return the file system that Spark finds a location on, and its path there."""
+    path = session._jvm.org.apache.hadoop.fs.Path(location)
+    return path.getFileSystem(session._jsparkSession.sessionState().newHadoopConf()), path

@@ -31,7 +31,7 @@ from braided.spark.dataflow import METRIC
 from braided.spark.inputs import arrow_of
 from braided.spark.plans import id_of, kind_of, picked_columns
 from braided.spark.registry import registry_of
-from braided.spark.sessions import refuse_connect
+from braided.spark.sessions import file_system, refuse_connect
 from braided.spark.tasks import FILES_DDL, REPORT, Unpack, WrittenResult, batch_number, file_rows, settle, wire_names
 from braided.spark.watermark import BEHIND, DELAY
 
@@ -72,19 +72,24 @@ def write_files(
 
 def make_topic(frame: DataFrame, path: str) -> Topic:
     """Return the topic of a stream's rows, which is made if there is none."""
-    arrow_of(frame.schema, "df")
-    if not frame.columns:
-        raise OptionError("df: has no column")
-    if len({column.lower() for column in frame.columns}) != len(frame.columns):
-        raise OptionError(f"df: two of its columns share a name: {', '.join(frame.columns)}; rename one")
-    plain = StructType([StructField(field.name, field.dataType, True) for field in frame.schema.fields])
-    topic = create_topic(path, plain.json())
+    topic = create_topic(path, topic_schema(frame))
     marks = {
         field.name: {m: field.metadata[m] for m in (DELAY, BEHIND) if m in (field.metadata or {})}
         for field in frame.schema.fields
     }
     topic.mark({column: found for column, found in marks.items() if found})
     return topic
+
+
+def topic_schema(frame: DataFrame) -> str:
+    """Return the schema that a topic of a stream's rows has; refuse rows that cannot be in one."""
+    arrow_of(frame.schema, "df")
+    if not frame.columns:
+        raise OptionError("df: has no column")
+    if len({column.lower() for column in frame.columns}) != len(frame.columns):
+        raise OptionError(f"df: two of its columns share a name: {', '.join(frame.columns)}; rename one")
+    plain = StructType([StructField(field.name, field.dataType, True) for field in frame.schema.fields])
+    return str(plain.json())
 
 
 def start_files(
@@ -178,12 +183,10 @@ class Commit:
         """Return a file of the checkpoint."""
         if not is_remote(self._checkpoint):
             return Path(local_path(self._checkpoint), name).read_text()
-        jvm = self._session._jvm
-        path = jvm.org.apache.hadoop.fs.Path(f"{self._checkpoint}/{name}")
-        system = path.getFileSystem(self._session._jsparkSession.sessionState().newHadoopConf())
+        system, path = file_system(self._session, f"{self._checkpoint}/{name}")
         stream = system.open(path)
         try:
-            return str(jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+            return str(self._session._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
         finally:
             stream.close()
 
