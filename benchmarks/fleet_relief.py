@@ -1,10 +1,11 @@
 """A peer becomes hot since a job's rate rises tenfold: how soon it is relieved, and what rows wait, against no relief.
 
-    python benchmarks/fleet_relief.py on | off [--rows 8000] [--seconds 75] [--max-files 12]
+    python benchmarks/fleet_relief.py on | off [--rows 16000] [--calm 40000] [--seconds 120] [--max-files 10]
 
 Two peers, each on a core of its own, a period of 5 s. Both jobs, joins of their own files, run at one of them; the
-other is idle. Two files of calls a second are written for each, made before; those of the second job become ten times
-as large. With `--max-files` a batch has at most so many files of a stream, as jobs have that must not take more at
+other is idle. Two files of calls a second are written for each, made before; after a minute those of the second job
+become ten times as large. What is measured is a rise: take so few rows that no peer is hot before it (0.5 of its core),
+and so many that both jobs are too much for a core after it, and the second one alone is not. With `--max-files` a batch has at most so many files of a stream, as jobs have that must not take more at
 once than fits into memory: a job that is behind then cannot make up for it by larger batches. A row's delay is the time
 from when its file was there until its result was committed. `off` is a fleet whose watch finds nothing hot. Prints one
 line of JSON.
@@ -39,7 +40,7 @@ JOB = """
 name = "{1}"
 operator = "join.window.{1}"
 checkpoint = "{0}/checkpoints/{1}"
-trigger = "3 seconds"
+trigger = "5 seconds"
 [sources.calls]
 path = "{0}/{1}/calls"{2}
 [sources.alerts]
@@ -56,14 +57,14 @@ path = "{0}/{1}/hits"
 "spark.sql.session.timeZone" = "UTC"
 """
 STEP = 0.5  # seconds between files
-QUIET = 40  # seconds before the rise
+QUIET = 60  # seconds before the rise
 PERIOD = 5
 
 
 class Files(threading.Thread):
     """The files of all jobs, made at once, which appear one by one; `at` is when each did."""
 
-    def __init__(self, root: Path, rows: int, seconds: float) -> None:
+    def __init__(self, root: Path, rows: int, calm: int, seconds: float) -> None:
         super().__init__(daemon=True)
         self._root = root
         self._count = int((QUIET + seconds) / STEP)
@@ -74,7 +75,8 @@ class Files(threading.Thread):
                 (root / job / side).mkdir(parents=True)
             for number in range(self._count):
                 tenfold = job == "rising" and number >= QUIET / STEP
-                self._make(job, number, 10 * rows if tenfold else rows, 100 * rows, random)
+                count = calm if job == "calm" else 10 * rows if tenfold else rows
+                self._make(job, number, count, 100 * rows, random)
         self._show(0)
 
     def _make(self, job: str, number: int, rows: int, phones: int, random: np.random.Generator) -> None:
@@ -104,13 +106,14 @@ class Files(threading.Thread):
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("relief", choices=("on", "off"))
-    parser.add_argument("--rows", type=int, default=8000, help="calls a file, two files a second (%(default)s)")
+    parser.add_argument("--rows", type=int, default=16_000, help="calls a file before the rise (%(default)s)")
+    parser.add_argument("--calm", type=int, default=40_000, help="calls a file of the other job (%(default)s)")
     parser.add_argument("--max-files", type=int, help="of a stream in a batch (as many as there are)")
-    parser.add_argument("--seconds", type=float, default=75, help="after the rise (%(default)s)")
+    parser.add_argument("--seconds", type=float, default=120, help="after the rise (%(default)s)")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         root = Path(folder)
-        files = Files(root, given.rows, given.seconds)
+        files = Files(root, given.rows, given.calm, given.seconds)
         peers = SparkPeers(root, lease="30 seconds", period=f"{PERIOD} seconds")
         command = (SCRIPT, "--without-relief") if given.relief == "off" else (SCRIPT,)
         try:

@@ -122,6 +122,7 @@ def test_a_controller_that_fails_between_any_two_of_its_steps_is_harmless(
     assert committed(spark, tmp_path) == expected(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_hot_key_is_spread_and_reported(spark: SparkSession, tmp_path: Path) -> None:
     for number in range(8):
         for side, hot in (("left", 200), ("right", 8)):
@@ -171,6 +172,7 @@ def test_redacted_keys_appear_nowhere(spark: SparkSession, tmp_path: Path, capsy
     assert "1234567" not in told
 
 
+@pytest.mark.slow
 def test_scale_in_and_out_on_request(spark: SparkSession, tmp_path: Path) -> None:
     write_streams(tmp_path, files=8, rows=300, seed=6)
     result = adaptive(spark, tmp_path, name="scaled")
@@ -252,6 +254,7 @@ def test_a_damaged_table_stops_the_query(spark: SparkSession, tmp_path: Path) ->
         run_to_end(result, tmp_path / "check", tmp_path / "out")
 
 
+@pytest.mark.slow
 def test_routing_that_goes_back_stops_the_query(spark: SparkSession, tmp_path: Path) -> None:
     write_streams(tmp_path, files=4, rows=100, seed=11)
     result = adaptive(spark, tmp_path)

@@ -112,6 +112,7 @@ def test_equals_the_oracle_and_reports(spark: SparkSession, tmp_path: Path) -> N
     assert "stored rows" in str(report)
 
 
+@pytest.mark.slow
 def test_restart_goes_on_and_totals_survive(spark: SparkSession, tmp_path: Path) -> None:
     left, right = make_rows(3, 200, 5, 5), make_rows(4, 200, 5, 5)
     for half in (0, 1):
@@ -128,6 +129,7 @@ def test_restart_goes_on_and_totals_survive(spark: SparkSession, tmp_path: Path)
     assert [stream["rows"] for stream in plain["streams"]] == [200, 200]
 
 
+@pytest.mark.slow
 def test_late_rows_are_counted_and_never_doubled(spark: SparkSession, tmp_path: Path) -> None:
     left, right = make_rows(5, 200, 3, 60), make_rows(6, 200, 3, 60)
     streams = two_streams(spark, tmp_path, left, right, 50)
@@ -233,6 +235,7 @@ def test_windows_of_one_stream_joined_with_each_other(
     assert len(read_rows(spark, tmp_path / "out")) == 11 * 9
 
 
+@pytest.mark.slow
 def test_two_joins_in_one_query(spark: SparkSession, tmp_path: Path) -> None:
     rows = [make_rows(seed, 150, 3, 4) for seed in (7, 8, 9)]
     for name, part in zip("abc", rows, strict=True):

@@ -74,6 +74,7 @@ CHANGES: list[tuple[dict[str, Any], str, str]] = [
 ]
 
 
+@pytest.mark.slow
 def test_a_checkpoint_accepts_no_other_options(spark: SparkSession, tmp_path: Path) -> None:
     for side in "lr":
         for number in range(2):

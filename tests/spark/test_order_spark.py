@@ -35,6 +35,7 @@ def read(spark: SparkSession, root: Path) -> list[dict[str, object]]:
     return [row.asDict() for row in spark.read.parquet(str(root / "out")).collect()]
 
 
+@pytest.mark.slow
 def test_a_whole_stream_comes_out_numbered_in_order(spark: SparkSession, tmp_path: Path) -> None:
     table = write_disordered(tmp_path / "in", files=8, rows=300, seed=1)
     hidden = sorted((tmp_path / "in").iterdir())[4:]

@@ -168,6 +168,7 @@ def test_only_columns_that_are_read_are_stored(
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_windowed_aggregate_after_a_join(
     spark: SparkSession, streams: dict[str, DataFrame], tables: tuple[Path, dict[str, pa.Table]], tmp_path: Path
 ) -> None:
