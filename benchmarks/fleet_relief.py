@@ -5,10 +5,11 @@
 Two peers, each on a core of its own, a period of 5 s. Both jobs, joins of their own files, run at one of them; the
 other is idle. Two files of calls a second are written for each, made before; after a minute those of the second job
 become ten times as large. What is measured is a rise: take so few rows that no peer is hot before it (0.5 of its core),
-and so many that both jobs are too much for a core after it, and the second one alone is not. With `--max-files` a batch has at most so many files of a stream, as jobs have that must not take more at
-once than fits into memory: a job that is behind then cannot make up for it by larger batches. A row's delay is the time
-from when its file was there until its result was committed. `off` is a fleet whose watch finds nothing hot. Prints one
-line of JSON.
+and so many that both jobs are too much for a core after it, and the second one alone is not.
+
+With `--max-files` a batch has at most so many files of a stream, as jobs have that must not take more at once than fits
+into memory: a job that is behind then cannot make up for it by larger batches. A row's delay is the time from when its
+file was there until its result was committed. `off` is a fleet whose watch finds nothing hot. Prints one line of JSON.
 """
 
 from __future__ import annotations
