@@ -122,6 +122,16 @@ def test_a_hot_peer_gives_a_component_to_the_least_loaded_that_can_take_it() -> 
     assert move.reason.startswith("peer c: load 0.950 and 0.950 over 5 periods, above 0.525 and 0.525; spread 0.850")
 
 
+def test_of_moves_that_relieve_about_as_much_the_lightest_component_s_is_taken() -> None:
+    async def watch() -> list[Move]:
+        hot = _steady(0.98, ("heavy", 0.62), ("light", 0.3), ("tiny", 0.05))
+        fleet = await _fleet(VirtualNetwork(), {"a": _steady(0.01), "b": hot})
+        await asyncio.sleep(6 * PERIOD)
+        return _moves(fleet)
+
+    assert [(move.component, move.source.name, move.target.name) for move in run(watch())] == [("light", "b", "a")]
+
+
 @pytest.mark.parametrize(
     "loads",
     [

@@ -125,7 +125,8 @@ class Watch:
         """Return which component of the hot peer goes to which, so that the busier of the two is least busy after it.
 
         The paper moves from the most to the least loaded. Components come in lumps: one that would only make the target
-        as hot as the source is now stays where it is.
+        as hot as the source is now stays where it is. Of those that relieve about as much the lightest goes: it is soon
+        there and has little to catch up with, while the heaviest, moved, falls behind by all that comes meanwhile.
         """
         averages = self.loads.of(list(self._hosts))
         current, average = averages.over(1), averages.over(5)
@@ -138,8 +139,10 @@ class Watch:
                 after = max(current[hot.worker] - component.load, current[target] + component.load)
                 gains = after <= (1 - GAIN) * current[hot.worker]
                 if gains and self._migrations.allowed(number, hot.worker, target, current, average)[0]:
-                    choices.append((float(after), component.name, target))
-        return min(choices)[1:] if choices else None
+                    choices.append((float(after), component.load, component.name, target))
+        enough = min(choices, default=(0.0,))[0] + GAIN * current[hot.worker]
+        near = [(load, after, name, target) for after, load, name, target in choices if after <= enough]
+        return min(near)[2:] if near else None
 
     async def _move(self, version: int, move: Move) -> None:
         try:
