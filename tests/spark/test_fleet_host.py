@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pyarrow as pa
 import pytest
-from streams import write_batch
+from streams import file_stream, write_batch
 
 from braided.direct.topic import Topic
 from braided.errors import PeerError
 from braided.fleet import warmup
 from braided.fleet.host import SparkHost
 from braided.fleet.setting import Setting
+from braided.fleet.tasks import TaskTime
 from braided.peers.checkpoints import Checkpoints
 from braided.peers.definition import component_of
 from braided.peers.leases import Position
@@ -144,6 +146,41 @@ def test_a_new_component_whose_sink_cannot_work_is_refused_and_leaves_nothing(
     assert [
         path for path in sorted(tmp_path.rglob("*")) if "/c" not in str(path.relative_to(tmp_path.parent))
     ] == before
+
+
+def test_the_seconds_of_tasks_are_counted_once_and_for_the_query_that_they_are_of(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    _write(tmp_path, 0)
+
+    def query(name: str, seconds: float) -> StreamingQuery:
+        def wait(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            time.sleep(seconds)
+            yield from batches
+
+        rows = file_stream(spark, tmp_path / "numbers", "n long").mapInArrow(wait, "n long")
+        writer = rows.writeStream.foreachBatch(lambda rows, batch: rows.collect())  # type: ignore[arg-type,return-value]
+        return writer.option("checkpointLocation", str(tmp_path / name)).start()
+
+    def first(counted: TaskTime) -> float:
+        ends = time.monotonic() + 20
+        while time.monotonic() < ends:  # Spark notes the end of a job a little later
+            if seconds := counted.since_last():
+                return seconds
+            time.sleep(0.02)
+        return 0.0
+
+    queries = [query("slow", 1.5), query("quick", 0.0)]
+    for each in queries:
+        each.processAllAvailable()
+    counts = [TaskTime(spark, str(each.runId)) for each in queries]
+    slow, quick = map(first, counts)
+    assert slow >= 1.5
+    assert 0 < quick < slow
+    assert [each.since_last() for each in counts] == [0.0, 0.0]
+    _write(tmp_path, 1)
+    queries[0].processAllAvailable()
+    assert first(counts[0]) >= 1.5
 
 
 def test_a_warm_up_joins_a_few_rows_and_leaves_nothing(

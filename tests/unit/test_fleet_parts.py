@@ -264,7 +264,7 @@ class _Query:
         return self.last
 
 
-def test_components_share_the_cpu_by_the_time_that_their_batches_took(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_components_share_the_cpu_by_the_time_that_their_tasks_took(monkeypatch: pytest.MonkeyPatch) -> None:
     now, used = 100.0, 10.0
     monkeypatch.setattr(meter.time, "monotonic", lambda: now)
     monkeypatch.setattr(meter, "tree_seconds", lambda pid: used)
@@ -275,19 +275,19 @@ def test_components_share_the_cpu_by_the_time_that_their_batches_took(monkeypatc
     now, used = 105.0, 18.0
     assert measuring.measured().load == 0.8
     assert [part.load for part in measuring.measured().components] == [0.0, 0.0]
-    large.last, small.last, large.rows = Progress(0, 3.0, 2.0, 7), Progress(4, 1.0, None, 0), 50
+    large.last, small.last, large.rows = Progress(0, 4.0, 2.0, 7, 1.5), Progress(4, 4.0, None, 0, 0.5), 50
     measuring.look(queries)
     now, used = 110.0, 22.0
     first = measuring.measured()
     assert first.load == 0.4
     assert [round(part.load, 6) for part in first.components] == [0.3, 0.1]
-    assert [(part.busy, part.backlog, part.rate) for part in first.components] == [(1.5, 7, 5.0), (0.1, 0, 0.0)]
+    assert [(part.busy, part.backlog, part.rate) for part in first.components] == [(2.0, 7, 5.0), (0.05, 0, 0.0)]
     now = 112.0
     assert measuring.measured() is first  # asked for again too soon
     now, used = 115.0, 22.0
     assert [part.load for part in measuring.measured().components] == [0.0, 0.0]
     now, used = 140.0, 32.0
-    large.last = Progress(3, 3.0, 2.0, 0)
+    large.last = Progress(3, 3.0, 2.0, 0, 9.0)
     measuring.look(queries)
     parts = measuring.measured().components
     assert [round(part.load, 6) for part in parts] == [0.2, 0.0]  # the other one has been idle for long

@@ -18,6 +18,7 @@ from braided.durations import parse_duration
 from braided.errors import PeerError
 from braided.fleet.gate import Gate
 from braided.fleet.setting import Setting, why_ended
+from braided.fleet.tasks import TaskTime
 from braided.jobs.job import KAFKA, TOPIC
 from braided.peers.checkpoints import Checkpoints, position_of
 from braided.peers.host import Job
@@ -41,12 +42,16 @@ _ANNOUNCED = 100  # batches that a fence keeps
 
 @dataclass(frozen=True)
 class Progress:
-    """The last batch of a query: its number, the seconds it took, those between triggers, and rows that wait."""
+    """The last batch of a query: its number, the seconds it took, those between triggers, and rows that wait.
+
+    tasks : seconds that tasks of the query have run since the last time.
+    """
 
     batch: int
     seconds: float
     interval: float | None
     backlog: int
+    tasks: float
 
 
 class Component:
@@ -82,6 +87,7 @@ class Component:
             raise PeerError(f"component={name!r}: was lost while it started")
         with named(self._job, "sink"):
             self._query = self._started_query(frame)
+        self._tasks = TaskTime(self._session, str(self._query.runId))
 
     def _started_query(self, frame: DataFrame) -> StreamingQuery:
         checkpoint, trigger, name = str(self._folder), self._job.trigger, self.component.name
@@ -177,7 +183,8 @@ class Component:
             return None
         trigger = self._job.trigger
         interval = None if trigger is None else parse_duration(trigger, "trigger") / 1_000_000
-        return Progress(int(last.batchId), last.durationMs.get("triggerExecution", 0) / 1000, interval, self._backlog())
+        seconds = last.durationMs.get("triggerExecution", 0) / 1000
+        return Progress(int(last.batchId), seconds, interval, self._backlog(), self._tasks.since_last())
 
     def _backlog(self) -> int:
         """Return the rows that wait in the topics that it reads, a thousand batches of each at most."""

@@ -16,7 +16,7 @@ from braided.peers.loads import ComponentLoad, Measured
 class Meter:
     """Measures a peer once a period.
 
-    Components share one JVM, so each is given the part of the CPU that its batches had of the time of all batches.
+    Components share one JVM, so each is given the part of the CPU that its tasks had of the time of all tasks.
     """
 
     def __init__(self, cores: float, period: float) -> None:
@@ -61,6 +61,7 @@ class _Seen:
         self._looked = float("-inf")
         self._progress: Progress | None = None
         self._batch = -1
+        self._tasks = 0.0
         self._rows = component.rows
         self._since = time.monotonic()
         self._share = self._rate = 0.0
@@ -69,19 +70,19 @@ class _Seen:
         now = time.monotonic()
         if now - self._looked >= period:
             self._progress = self.component.progress()
+            self._tasks += 0.0 if self._progress is None else self._progress.tasks
             self._looked = now
 
     def take(self, now: float, period: float) -> ComponentLoad:
-        """Return how the query does; its load is the share of the time that batches took."""
+        """Return how the query does; its load is the share of the time that tasks took."""
         job, progress = self.component.component, self._progress
         if progress is None:
             return ComponentLoad(job.name, job.operator, 0.0)
         elapsed = max(now - self._since, 1e-3)
         if progress.batch != self._batch:
-            batches = 1 if self._batch < 0 else progress.batch - self._batch
-            self._share = min(1.0, batches * progress.seconds / elapsed)
+            self._share = self._tasks / elapsed
             self._rate = (self.component.rows - self._rows) / elapsed
-            self._batch, self._rows, self._since = progress.batch, self.component.rows, now
+            self._batch, self._tasks, self._rows, self._since = progress.batch, 0.0, self.component.rows, now
         elif elapsed > 2 * (progress.seconds + period):  # nothing to do
             self._share = self._rate = 0.0
         busy = self._share if progress.interval is None else progress.seconds / progress.interval
