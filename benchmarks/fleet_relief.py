@@ -145,11 +145,14 @@ def _is_quiet(topic: Path) -> bool:
 
 
 def _watch(fleet: Fleet, files: Files) -> dict[str, list[float]]:
-    """Return the load of each peer in every period, until the files are all there."""
+    """Return the load of each peer and of each job in every period, until the files are all there."""
     loads: dict[str, list[float]] = {}
     while files.is_alive():
-        for row in fleet.status().peers:
+        status = fleet.status()
+        for row in status.peers:
             loads.setdefault(row.contact.name, []).append(round(row.load, 2))
+        for job in status.components:
+            loads.setdefault(job.name, []).append(round(job.measured.load if job.measured else 0.0, 2))
         time.sleep(PERIOD)
     return loads
 

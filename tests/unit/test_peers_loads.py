@@ -122,6 +122,28 @@ def test_a_hot_peer_gives_a_component_to_the_least_loaded_that_can_take_it() -> 
     assert move.reason.startswith("peer c: load 0.950 and 0.950 over 5 periods, above 0.525 and 0.525; spread 0.850")
 
 
+def test_a_busy_peer_tells_how_its_components_share_its_load_when_that_changes() -> None:
+    async def watch() -> None:
+        shares = {"x": 0.6, "y": 0.3}
+
+        def busy() -> Measured:
+            return Measured(0.9, tuple(ComponentLoad(name, "join", part) for name, part in shares.items()))
+
+        fleet = await _fleet(VirtualNetwork(), {"a": busy, "b": _steady(0.9)})
+        await asyncio.sleep(4 * PERIOD)
+        before = fleet[0].reporter.sent
+        shares.update(x=0.62, y=0.29)
+        await asyncio.sleep(3 * PERIOD)
+        assert fleet[0].reporter.sent == before
+        shares.update(x=0.2, y=0.7)
+        await asyncio.sleep(2 * PERIOD)
+        reports = fleet[1].watch.loads.reports()
+        assert {part.name: part.load for part in reports[contact("a").node][1].components} == shares
+        assert _moves(fleet) == []
+
+    run(watch())
+
+
 def test_of_moves_that_relieve_about_as_much_the_lightest_component_s_is_taken() -> None:
     async def watch() -> list[Move]:
         hot = _steady(0.98, ("heavy", 0.62), ("light", 0.3), ("tiny", 0.05))

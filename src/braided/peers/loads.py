@@ -22,6 +22,8 @@ LEVELS = OverlappingLevels(floor=0.2, growth=1.5, overlap=0.3, top=1.0)
 """Six, about the paper's five. Steps of half, strips of 15% on either side: a peer's CPU wobbles by a tenth."""
 MAX_TOLD = 100
 """Components in one message: with the longest names they fit."""
+FLOOR = 0.5
+"""A peer that uses less than half of its cores is not hot, whatever the others do: a move costs a gap."""
 ALIVE = 12
 """Periods after which a peer reports although nothing has changed: a minute."""
 
@@ -102,7 +104,7 @@ class LoadReporter:
         self._averages = LoadAverages(1)
         self._level: int | None = None
         self._quiet: dict[str, int] = {}
-        self._components: tuple[str, ...] = ()
+        self._components: dict[str, int | None] = {}
 
     async def keep(self) -> None:
         """Measure and report for ever."""
@@ -115,7 +117,12 @@ class LoadReporter:
         measured = self._measure()
         self._averages.add(np.array([measured.load]))
         level = self._levels.level(measured.load, self._level)
-        components = tuple(sorted(component.name for component in measured.components))
+        # Which component of a busy peer is the one to move may change while the peer's own load does not.
+        is_busy = measured.load >= FLOOR
+        components = {
+            part.name: self._levels.level(part.load, self._components.get(part.name)) if is_busy else None
+            for part in measured.components
+        }
         if (level, components) != (self._level, self._components):
             self._level, self._components = level, components
             self._quiet = {}

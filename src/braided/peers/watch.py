@@ -13,14 +13,12 @@ from braided.balance.hot_spots import HotSpot, HotSpotRule
 from braided.balance.migrations import Migrations
 from braided.peers.buckets import key_of
 from braided.peers.discovery import Discovery
-from braided.peers.loads import PERIOD, LoadUpdate, ReportedLoads
+from braided.peers.loads import FLOOR, PERIOD, LoadUpdate, ReportedLoads
 from braided.peers.messages import Contact, Done, Message
 from braided.peers.names import covers
 
 MAX_COMPONENTS = 4096
 _GONE = 100
-FLOOR = 0.5
-"""A peer that uses less than half of its cores is not hot, whatever the others do: a move costs a gap."""
 GAIN = 0.1
 """The part of the hot peer's load that a move must take off the busier of the two."""
 
