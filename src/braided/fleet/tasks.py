@@ -27,7 +27,7 @@ class TaskTime:
         self._tracker, self._store = context.statusTracker(), context.statusStore()
         self._text_of = getattr(session._jvm, "java.util.Arrays").toString
         self._run = run
-        self._job = self._stage = -1
+        self._job = -1
 
     def since_last(self) -> float:
         """Return the seconds of jobs that have ended since the last call."""
@@ -42,12 +42,10 @@ class TaskTime:
         return seconds
 
     def _seconds_of(self, job: Any) -> float:
-        stages = [int(stage) for stage in str(job.stageIds().mkString(" ")).split()]
         seconds = 0.0
-        for stage in sorted(each for each in stages if each > self._stage):  # others were an earlier job's
-            self._stage = stage
+        for stage in str(job.stageIds().mkString(" ")).split():
             try:
-                seconds += self._store.lastStageAttempt(stage).executorRunTime() / 1000
+                seconds += self._store.lastStageAttempt(int(stage)).executorRunTime() / 1000
             except Py4JJavaError:  # it was skipped, or is no longer kept
                 continue
         return seconds
