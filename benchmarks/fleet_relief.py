@@ -1,26 +1,32 @@
 """A peer becomes hot since a job's rate rises tenfold: how soon it is relieved, and what rows wait, against no relief.
 
-    python benchmarks/fleet_relief.py on | off [--rows 16000] [--calm 40000] [--seconds 120] [--max-files 10]
+    python benchmarks/fleet_relief.py [--rising 0.85] [--calm 0.3] [--seconds 240] [--pairs 1]
 
 Two peers, each on a core of its own, a period of 5 s. Both jobs, joins of their own files, run at one of them; the
 other is idle. Two files of calls a second are written for each, made before; after a minute those of the second job
-become ten times as large. What is measured is a rise: take so few rows that no peer is hot before it (0.5 of its core),
-and so many that both jobs are too much for a core after it, and the second one alone is not.
+become ten times as large. Then the same again in a fleet whose watch finds nothing hot.
 
-With `--max-files` a batch has at most so many files of a stream, as jobs have that must not take more at once than fits
-into memory: a job that is behind then cannot make up for it by larger batches. A row's delay is the time from when its
-file was there until its result was committed. `off` is a fleet whose watch finds nothing hot. Prints one line of JSON.
+What is measured is a rise: no peer may be hot before it (0.5 of its core), both jobs must be too much for a core after
+it, and the second one alone must not be. How many rows that takes differs from hour to hour on a shared machine. So the
+job is run alone first, with few rows and with many, and rows are chosen by what batches took: `--rising` and `--calm`
+are the parts of a core that the jobs shall take after the rise.
+
+A batch has at most 10 files of a stream, as jobs have that must not take more at once than fits into memory: a job that
+is behind cannot make up for it by larger batches. A row's delay is the time from when its file was there until its
+result was committed. Prints one line of JSON for a pair.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import sys
 import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -34,6 +40,7 @@ from fleet_processes import SparkPeers, commits_of, until
 from streams import SECOND, UTC
 
 from braided.direct.topic import Topic
+from braided.peers.checkpoints import Checkpoints
 from braided.peers.client import Fleet
 
 JOBS = ("calm", "rising")
@@ -41,11 +48,13 @@ JOB = """
 name = "{1}"
 operator = "join.window.{1}"
 checkpoint = "{0}/checkpoints/{1}"
-trigger = "5 seconds"
+trigger = "{2}"
 [sources.calls]
-path = "{0}/{1}/calls"{2}
+path = "{0}/{1}/calls"
+max_files = 10
 [sources.alerts]
-path = "{0}/{1}/alerts"{2}
+path = "{0}/{1}/alerts"
+max_files = 10
 [[steps]]
 name = "hits"
 sql = '''SELECT c.phone, c.file, a.file AS other FROM calls c JOIN alerts a ON c.phone = a.phone
@@ -57,44 +66,59 @@ path = "{0}/{1}/hits"
 [spark]
 "spark.sql.session.timeZone" = "UTC"
 """
+TRIAL = "trial"
 STEP = 0.5  # seconds between files
+FILES = 10  # in a batch
 QUIET = 60  # seconds before the rise
 PERIOD = 5
+FEW, MANY = 10_000, 100_000  # rows a file of a trial
 
 
-class Files(threading.Thread):
-    """The files of all jobs, made at once, which appear one by one; `at` is when each did."""
+class Folders:
+    """The files of jobs, made beforehand, which appear when they are shown."""
 
-    def __init__(self, root: Path, rows: int, calm: int, seconds: float) -> None:
-        super().__init__(daemon=True)
-        self._root = root
-        self._count = int((QUIET + seconds) / STEP)
-        self.at: list[float] = []
-        random = np.random.default_rng(11)
-        for job in JOBS:
+    def __init__(self, root: Path, jobs: tuple[str, ...]) -> None:
+        self._root, self._jobs = root, jobs
+        self._random = np.random.default_rng(11)
+        for job in jobs:
             for side in ("calls", "alerts"):
                 (root / job / side).mkdir(parents=True)
-            for number in range(self._count):
-                tenfold = job == "rising" and number >= QUIET / STEP
-                count = calm if job == "calm" else 10 * rows if tenfold else rows
-                self._make(job, number, count, 100 * rows, random)
-        self._show(0)
 
-    def _make(self, job: str, number: int, rows: int, phones: int, random: np.random.Generator) -> None:
+    def make(self, job: str, number: int, rows: int, phones: int) -> None:
+        """Make a file of calls, and one with a tenth as many alerts."""
         begins = 1_700_000_000 * SECOND + int(number * STEP * SECOND)
         for side, count in (("calls", rows), ("alerts", max(1, rows // 10))):
             table = pa.table({
-                "phone": random.integers(0, phones, count),
-                "ts": pa.array(begins + random.integers(0, SECOND, count), UTC),
+                "phone": self._random.integers(0, phones, count),
+                "ts": pa.array(begins + self._random.integers(0, SECOND, count), UTC),
                 "file": np.full(count, number),
             })  # fmt: skip
             pq.write_table(table, self._root / job / side / f".{number:06d}")
 
-    def _show(self, number: int) -> None:
-        for job in JOBS:
+    def show(self, number: int) -> None:
+        """Let the files of a number appear."""
+        for job in self._jobs:
             for side in ("calls", "alerts"):
                 folder = self._root / job / side
                 (folder / f".{number:06d}").rename(folder / f"{number:06d}.parquet")
+
+
+class Files(threading.Thread):
+    """The files of both jobs, which appear one by one; `at` is when each did."""
+
+    def __init__(self, root: Path, rows: dict[str, int], seconds: float) -> None:
+        super().__init__(daemon=True)
+        self._folders = Folders(root, JOBS)
+        self._count = int((QUIET + seconds) / STEP)
+        self.at: list[float] = []
+        for number in range(self._count):
+            is_risen = number >= QUIET / STEP
+            self._folders.make("calm", number, rows["calm"], 10 * rows["rising"])
+            self._folders.make("rising", number, rows["rising"] // (1 if is_risen else 10), 10 * rows["rising"])
+        self._show(0)
+
+    def _show(self, number: int) -> None:
+        self._folders.show(number)
         self.at.append(time.time())
 
     def run(self) -> None:
@@ -106,26 +130,66 @@ class Files(threading.Thread):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("relief", choices=("on", "off"))
-    parser.add_argument("--rows", type=int, default=16_000, help="calls a file before the rise (%(default)s)")
-    parser.add_argument("--calm", type=int, default=40_000, help="calls a file of the other job (%(default)s)")
-    parser.add_argument("--max-files", type=int, help="of a stream in a batch (as many as there are)")
-    parser.add_argument("--seconds", type=float, default=120, help="after the rise (%(default)s)")
+    parser.add_argument("--rising", type=float, default=0.85, help="of a core, after the rise (%(default)s)")
+    parser.add_argument("--calm", type=float, default=0.3, help="of a core, the other job (%(default)s)")
+    parser.add_argument("--seconds", type=float, default=240, help="after the rise (%(default)s)")
+    parser.add_argument("--pairs", type=int, default=1, help="how many (%(default)s)")
     given = parser.parse_args()
+    for _ in range(given.pairs):
+        few, many = _trial()
+        each = (many - few) / (MANY - FEW)
+        room = {"rising": given.rising, "calm": given.calm}
+        rows = {job: int(FEW + (part * FILES * STEP - few) / each) for job, part in room.items()}
+        runs = {relief: _run(relief, rows, given.seconds) for relief in ("on", "off")}
+        ratio = runs["off"]["median_delay_s"] / runs["on"]["median_delay_s"]
+        trial = {"batch_s": [round(few, 2), round(many, 2)], "rows_a_file": rows}
+        print(json.dumps({"benchmark": "fleet_relief", **trial, "ratio": round(ratio, 2), **runs}), flush=True)
+
+
+def _trial() -> tuple[float, float]:
+    """Run a job alone; return the seconds that a batch takes with few rows a file and with many."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         root = Path(folder)
-        files = Files(root, given.rows, given.calm, given.seconds)
+        folders, batches = Folders(root, (TRIAL,)), 6
+        for number in range(2 * batches * FILES):
+            folders.make(TRIAL, number, FEW if number < batches * FILES else MANY, 10 * MANY)
+            folders.show(number)
+        peers = SparkPeers(root)
+        try:
+            peers.start("north", (SCRIPT,))
+            with peers.fleet() as fleet:
+                (root / "trial.toml").write_text(JOB.format(root, TRIAL, "100 milliseconds"))
+                fleet.submit(root / "trial.toml")
+                until(lambda: len(commits_of(root / TRIAL / "hits")) == 2 * batches, 180, "all batches")
+        finally:
+            peers.close()
+        [epoch] = Checkpoints(f"{root}/checkpoints/{TRIAL}").epochs()
+        place = root / "checkpoints" / TRIAL / f"{epoch:012d}"
+        took = [
+            _when(place / "commits" / str(at)) - _when(place / "offsets" / str(at)) for at in range(2 * batches - 1)
+        ]
+    return statistics.median(took[batches // 2 : batches]), statistics.median(took[batches + 1 :])
+
+
+def _when(file: Path) -> float:
+    return file.stat().st_mtime
+
+
+def _run(relief: str, rows: dict[str, int], seconds: float) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        root = Path(folder)
+        files = Files(root, rows, seconds)
         peers = SparkPeers(root, lease="30 seconds", period=f"{PERIOD} seconds")
-        command = (SCRIPT, "--without-relief") if given.relief == "off" else (SCRIPT,)
+        command = (SCRIPT, "--without-relief") if relief == "off" else (SCRIPT,)
         try:
             peers.start("north", command)
             with peers.fleet() as fleet:
-                most = "" if given.max_files is None else f"\nmax_files = {given.max_files}"
                 for job in JOBS:
-                    (root / f"{job}.toml").write_text(JOB.format(root, job, most))
+                    (root / f"{job}.toml").write_text(JOB.format(root, job, f"{FILES * STEP:.0f} seconds"))
                     fleet.submit(root / f"{job}.toml")
                 until(lambda: all(commits_of(root / job / "hits") for job in JOBS), 120, "first batches")
                 peers.start("south", command)
+                time.sleep(20)  # for what a peer runs before its first job
                 files.start()
                 loads = _watch(fleet, files)
                 moves = _moves(fleet, files)
@@ -134,10 +198,10 @@ def main() -> None:
             peers.close()
         waits = {job: _delays(root / job / "hits", files) for job in JOBS}
     every = np.concatenate(list(waits.values()))
-    found = {f"median_delay_{job}_s": round(float(np.median(some)), 2) for job, some in waits.items()}
-    found |= {"median_delay_s": round(float(np.median(every)), 2)}
+    found: dict[str, Any] = {"median_delay_s": round(float(np.median(every)), 2)}
+    found |= {f"median_delay_{job}_s": round(float(np.median(some)), 2) for job, some in waits.items()}
     found |= {"p95_delay_s": round(float(np.quantile(every, 0.95)), 2), "results": len(every)}
-    print(json.dumps({"benchmark": f"fleet_relief {given.relief}", **found, "moves": moves, "loads": loads}))
+    return found | {"moves": moves, "loads": loads}
 
 
 def _is_quiet(topic: Path) -> bool:

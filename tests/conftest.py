@@ -29,6 +29,8 @@ LONG = (
     "test_contract.py",
     "test_controller.py",
 )
+# Nothing is made for all tests of these.
+SPLIT = ("test_contract.py", "test_many_kills.py")
 
 from jvm import JAVA_OPTIONS  # noqa: E402
 from profiles import is_slow  # noqa: E402  (registers the hypothesis profiles before any test asks for its examples)
@@ -69,14 +71,16 @@ def _file(nodeid: str) -> str:
 
 
 def _scope(nodeid: str) -> str:
-    """Return which tests run in one process: those of a file; of the contract, which is long, those of a function."""
+    """Return which tests run in one process: those of a file; of files that are long, those of a function."""
     path = _file(nodeid)
-    return nodeid.partition("[")[0] if Path(path).name == "test_contract.py" else path
+    return nodeid.partition("[")[0] if Path(path).name in SPLIT else path
 
 
 def _turn(path: str) -> int:
-    """Return when a file has its turn: long ones first, then the others that need Spark, then the rest."""
-    name = Path(path).name
+    """Return when a file has its turn: the slow tier's, long ones, the others that need Spark, then the rest."""
+    name, folders = Path(path).name, Path(path).parts
+    if "slow" in folders:
+        return -2 + ("chaos" not in folders)
     return LONG.index(name) if name in LONG else len(LONG) + ("spark" not in path)
 
 

@@ -128,6 +128,7 @@ def test_a_batch_that_runs_again_repeats_itself_to_the_byte(case: Case) -> None:
     holds()
 
 
+@pytest.mark.long
 def test_another_process_leaves_the_same_bytes_behind() -> None:
     """Hashes of Python's own, and all else that processes differ in, have no part in what is sent, stored or given."""
     script = "import json, sys; sys.path[:0] = json.loads(sys.argv[1]); import test_contract as t; print(json.dumps(t.traces()))"

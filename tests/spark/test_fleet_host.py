@@ -16,18 +16,20 @@ from streams import file_stream, write_batch
 
 from braided.direct.topic import Topic
 from braided.errors import PeerError
-from braided.fleet import warmup
+from braided.fleet import component, warmup
 from braided.fleet.host import SparkHost
 from braided.fleet.setting import Setting
 from braided.fleet.tasks import TaskTime
 from braided.peers.checkpoints import Checkpoints
 from braided.peers.definition import component_of
 from braided.peers.leases import Position
-from braided.spark.jobs import start_job
+from braided.spark.jobs import build_job, start_job
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
+
+    from braided.jobs.job import Job
 
 JOB = """
 name = "doubled"
@@ -65,7 +67,7 @@ def _has(root: Path, rows: int) -> Callable[[], bool]:
 
 
 def test_a_component_stops_between_batches_goes_on_elsewhere_and_its_former_owner_cannot_write(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _write(tmp_path, 0)
     job = component_of(JOB.format(tmp_path), "doubled.toml")
@@ -92,7 +94,12 @@ def test_a_component_stops_between_batches_goes_on_elsewhere_and_its_former_owne
         assert Checkpoints(job.checkpoint).epochs() == [0]
         with pytest.raises(PeerError, match=r"its checkpoint is at .*, not at Position\(batch=5"):
             await south.start(job, 1, Position(5, "x"))
+        await south.rehearse(job)
+        [link] = [path for path in (tmp_path / "c").iterdir() if path.is_symlink()]
+        built.clear()
         await south.start(job, 2, position)
+        assert built == []  # the rehearsal has
+        assert link.readlink().name == "000000000002"
         _write(tmp_path, 1)
         await _until(_has(tmp_path, 20))
         part = south.measure().components
@@ -103,10 +110,19 @@ def test_a_component_stops_between_batches_goes_on_elsewhere_and_its_former_owne
         _write(tmp_path, 2)
         await _until(_has(tmp_path, 30))
         await north.stop("doubled")
+        assert built == ["doubled"]  # it had not rehearsed
         south.close()
         north.close()
         assert ends == []
 
+    built: list[str] = []
+
+    def build(session: SparkSession, job: Job, *, reader: str | None = None) -> DataFrame:
+        if reader is not None:  # else only its schema is asked for
+            built.append(reader)
+        return build_job(session, job, reader=reader)
+
+    monkeypatch.setattr(component, "build_job", build)
     asyncio.run(work())
     assert _found(tmp_path) == list(range(0, 60, 2))
 
@@ -170,6 +186,7 @@ def test_the_seconds_of_tasks_are_counted_once_and_for_the_query_that_they_are_o
             time.sleep(0.02)
         return 0.0
 
+    query("first", 0.0).processAllAvailable()  # Python processes start, which takes both as long
     queries = [query("slow", 1.5), query("quick", 0.0)]
     for each in queries:
         each.processAllAvailable()

@@ -28,6 +28,7 @@ def two_tables(rows: int = 20_000) -> list[pa.Table]:
     ]
 
 
+@pytest.mark.long
 def test_the_public_local_join_takes_a_budget() -> None:
     left, right = two_tables()
     options: dict[str, Any] = {"on": "k", "time": "ts", "within": "2 seconds", "lateness": "0 seconds"}

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from operators import join_operator
@@ -45,6 +46,7 @@ def test_a_small_budget_gives_a_part_under_every_change_of_routing(
     assert not run_bounded(case, memory, evict) - expected(case), "a wrong or double row"
 
 
+@pytest.mark.long
 def test_a_controller_spreads_a_hot_key_of_a_bounded_join() -> None:
     rng = np.random.default_rng(4)
     n, workers = 3000, 4

@@ -194,6 +194,7 @@ def read_only(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {**missing, "PYTHONPATH": str(root), "NUMBA_CACHE_DIR": ""}
 
 
+@pytest.mark.long
 def test_where_nothing_can_be_written_kernels_run_with_one_warning(read_only: dict[str, str]) -> None:
     done = python(MIX, **read_only)
     assert int(done.stdout) == int(importlib.import_module("braided.routing.kernels").mix(np.uint64(5)))
@@ -203,6 +204,7 @@ def test_where_nothing_can_be_written_kernels_run_with_one_warning(read_only: di
     assert done.stderr.count(WARNING) == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("variable", ["NUMBA_CACHE_DIR", "XDG_CACHE_HOME", "BRAIDED_CACHE_DIR"])
 def test_a_folder_that_can_be_written_is_used(variable: str, read_only: dict[str, str], tmp_path: Path) -> None:
     for _ in range(2 if variable == "NUMBA_CACHE_DIR" else 1):
@@ -234,6 +236,7 @@ def test_of_processes_that_start_together_one_compiles(kernels: Kernels, tmp_pat
     assert found == [["20", "0", "1"], ["20", "1", "0"], ["20", "1", "0"]]
 
 
+@pytest.mark.long
 def test_a_process_that_compiles_for_ever_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     @compiled
     def one(x: float) -> float:

@@ -108,6 +108,10 @@ def test_a_copy_that_has_its_directories_with_it_is_not_refused(tmp_path: Path) 
     copied = ControlRoot(f"{tmp_path}/copy/control")
     copied.notice_start(query, "run", f"file:{tmp_path}/copy")
     copied.refuse_copy(query, "run")
+    (tmp_path / "link").symlink_to("copy")
+    linked = ControlRoot(f"{tmp_path}/link/control")
+    linked.notice_start(query, "other", f"file:{tmp_path}/copy")
+    linked.refuse_copy(query, "other")
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{", b'{"checkpoint": 7}'])

@@ -166,6 +166,7 @@ def test_a_job_is_submitted_moved_and_drained(peers: Peers, tmp_path: Path, caps
         assert {contact.name for contact in met} <= {"north", "south"}
 
 
+@pytest.mark.long
 def test_a_job_that_no_peer_can_run_is_not_kept(peers: Peers, tmp_path: Path) -> None:
     text = JOB.replace('"one"', '"bad"')
     for host in peers.hosts.values():

@@ -31,6 +31,7 @@ def tables(count: int, rows: int = 4000) -> list[pa.Table]:
 OPTIONS: dict[str, Any] = {"on": "k", "time": "ts", "within": "50 milliseconds", "lateness": "0 seconds"}
 
 
+@pytest.mark.long
 def test_the_public_multijoin_takes_a_budget() -> None:
     streams = tables(3)
     exact = braided.local.multijoin(streams, **OPTIONS)
@@ -78,6 +79,7 @@ def test_the_report_estimates_what_was_lost() -> None:
     assert braided.local.multijoin(streams, **OPTIONS, memory=1000).report.to_dict()["query"]["recall"] == 1
 
 
+@pytest.mark.long
 def test_a_share_is_dropped_with_and_without_a_budget() -> None:
     streams = tables(3, 1000)
     exact = combinations(braided.local.multijoin(streams, **OPTIONS).table)

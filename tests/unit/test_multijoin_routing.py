@@ -118,6 +118,7 @@ def test_a_hot_key_is_split_and_workers_are_scaled() -> None:
     assert max(work) < 0.6 * sum(work), "the hot key stayed on one worker"
 
 
+@pytest.mark.long
 def test_a_controller_spreads_a_hot_key_of_a_bounded_join() -> None:
     rng = np.random.default_rng(4)
     workers, within = 4, 30_000

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from braided.errors import PeerError
-from braided.peers.checkpoints import Checkpoints
+from braided.peers.checkpoints import Checkpoints, lead
 from braided.routing.files import LocalFiles
 
 
@@ -146,6 +146,32 @@ def test_old_epochs_are_deleted_but_never_one_after_the_holders(tmp_path: Path) 
     assert checkpoints.epochs() == [3, 4, 5]
     checkpoints.clean(3)  # a former owner that has woken up
     assert checkpoints.epochs() == [3, 4, 5]
+
+
+def test_a_link_leads_from_a_clone_to_an_epoch_and_is_no_epoch_itself(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(str(tmp_path))
+    _batch(checkpoints.open(0), 0)
+    with checkpoints.rehearsal() as clone:
+        link = checkpoints.stage(clone)
+        assert _content(link) == _content(clone)
+    assert not link.exists()
+    second = checkpoints.open(1)
+    lead(link, second)
+    (second / "control").mkdir()
+    assert (link / "control").is_dir()
+    assert checkpoints.epochs() == [0, 1]
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([link.name, "000000000000", "000000000001"])
+
+
+def test_links_that_deaths_left_go_after_a_day_but_not_the_holders_own(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(str(tmp_path))
+    folders = [checkpoints.open(epoch) for epoch in (0, 1)]
+    links = [checkpoints.stage(folders[at]) for at in (0, 1, 0)]
+    for link in links[:2]:
+        os.utime(link, (0, 0), follow_symlinks=False)
+    checkpoints.clean(1)
+    assert [link.is_symlink() for link in links] == [False, True, True]
+    assert all(folder.is_dir() for folder in folders)
 
 
 def test_a_url_is_refused() -> None:

@@ -38,6 +38,7 @@ def _contact(number: int) -> Contact:
     return Contact(f"{number:040x}", "10.0.0.1:1", f"n{number}")
 
 
+@pytest.mark.long
 def test_hops_grow_with_the_logarithm_of_the_fleet() -> None:
     async def hops(count: int) -> tuple[float, int]:
         network = VirtualNetwork(seed=count)

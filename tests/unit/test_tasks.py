@@ -9,6 +9,7 @@ import pytest
 from braided.spark import tasks
 
 
+@pytest.mark.long
 def test_what_later_tasks_load_is_out_of_the_collectors_sight_too(monkeypatch: pytest.MonkeyPatch) -> None:
     ended, frozen = 0, []
     monkeypatch.setattr(tasks, "_ended", itertools.count(1))

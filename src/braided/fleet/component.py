@@ -18,6 +18,7 @@ from braided.durations import parse_duration
 from braided.errors import PeerError
 from braided.fleet.gate import Gate
 from braided.fleet.setting import Setting, why_ended
+from braided.fleet.staging import Staged
 from braided.fleet.tasks import TaskTime
 from braided.jobs.job import KAFKA, TOPIC
 from braided.peers.checkpoints import Checkpoints, position_of
@@ -28,7 +29,7 @@ from braided.spark.kafka import WriteRecords, sequenced
 from braided.spark.sink import make_topic, run_files, start_files, start_query
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
 BATCH = 60.0
@@ -57,13 +58,14 @@ class Progress:
 class Component:
     """The query of a component at one epoch, from its start to its end."""
 
-    def __init__(self, setting: Setting, component: Job, epoch: int) -> None:
+    def __init__(self, setting: Setting, component: Job, epoch: int, staged: Staged | None = None) -> None:
         self.component = component
         self.epoch = epoch
         self.is_stopping = False
         self.rows = 0
         """Rows that it has added to its topic."""
         self._setting = setting
+        self._staged = staged
         self._gate = Gate()
         self._checkpoints = Checkpoints(component.checkpoint)
         self._query: StreamingQuery | None = None
@@ -81,13 +83,20 @@ class Component:
         if expected is not None and position != expected:
             raise PeerError(f"component={name!r}: its checkpoint is at {position}, not at {expected}")
         self._job = self._setting.job(self.component, self._folder)
-        self._session = self._setting.session(self._job)
-        frame = build_job(self._session, self._job, reader=name)
+        self._session, frame = self._built()
         if self.is_stopping:
             raise PeerError(f"component={name!r}: was lost while it started")
         with named(self._job, "sink"):
             self._query = self._started_query(frame)
         self._tasks = TaskTime(self._session, str(self._query.runId))
+
+    def _built(self) -> tuple[SparkSession, DataFrame]:
+        """Return the session and the query, as it was staged if it was."""
+        if self._staged is not None:
+            self._staged.open(self._folder)
+            return self._staged.session, self._staged.frame
+        session = self._setting.session(self._job)
+        return session, build_job(session, self._job, reader=self.component.name)
 
     def _started_query(self, frame: DataFrame) -> StreamingQuery:
         checkpoint, trigger, name = str(self._folder), self._job.trigger, self.component.name
@@ -150,6 +159,7 @@ class Component:
         else:
             self._wait_for(lambda: not query.status["isTriggerActive"], BATCH)
         query.stop()
+        self._unstage()
         return position_of(self._folder)
 
     def _is_noted(self, batch: int) -> bool:
@@ -170,6 +180,11 @@ class Component:
         self.close()
         if self._query is not None:
             self._query.stop()
+        self._unstage()
+
+    def _unstage(self) -> None:
+        if self._staged is not None:
+            self._staged.close()
 
     def problem(self) -> str | None:
         """Return why the query has ended; None while it runs."""

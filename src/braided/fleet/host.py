@@ -24,6 +24,7 @@ from braided.fleet.component import BATCH, Component
 from braided.fleet.meter import Meter
 from braided.fleet.rehearsal import rehearse
 from braided.fleet.setting import Setting, first_line
+from braided.fleet.staging import Staged
 from braided.fleet.warmup import warm_up
 from braided.peers.host import Job
 from braided.peers.leases import SPAN, Position
@@ -72,6 +73,8 @@ class SparkHost:
         self._loop = asyncio.get_running_loop()
         self._threads = ThreadPoolExecutor(_THREADS, "braided-spark")
         self._running: dict[str, Component] = {}
+        self._staged: Staged | None = None
+        """What was rehearsed last: a peer takes part in one migration at a time."""
         self._rehearsal = rehearsal
         self._starting = starting
         self._silence = silence
@@ -95,11 +98,17 @@ class SparkHost:
 
     async def rehearse(self, job: Job) -> None:
         """See `Host`."""
-        await self._call(lambda: rehearse(self._setting, job, self._rehearsal), self._rehearsal, "to rehearse")
+        call = self._call(lambda: rehearse(self._setting, job, self._rehearsal), self._rehearsal, "to rehearse")
+        staged = await call
+        if staged is not None:
+            self._stage(staged)
 
     async def start(self, job: Job, epoch: int, expected: Position | None) -> None:
         """See `Host`."""
-        component = Component(self._setting, job, epoch)
+        staged = self._staged if self._staged is not None and self._staged.component == job else None
+        if staged is not None:
+            self._staged = None
+        component = Component(self._setting, job, epoch, staged)
         try:
             await self._call(lambda: component.start(expected), self._starting, "to start")
         except BraidedError:
@@ -132,7 +141,14 @@ class SparkHost:
         self._is_closed.set()
         for name in list(self._running):
             self.kill(name)
+        self._stage(None)
         self._threads.shutdown(wait=False)
+
+    def _stage(self, staged: Staged | None) -> None:
+        """Keep a query for the start that may follow, instead of the one before."""
+        if self._staged is not None:
+            self._staged.close()
+        self._staged = staged
 
     def _end(self, component: Component) -> None:
         """Let it begin no more batch, from now on; and stop its query as soon as the JVM answers."""

@@ -1,6 +1,7 @@
 """A rehearsal: a component's query runs one batch on a clone of its checkpoint, and writes into no sink.
 
-It warms what a move would else wait for: the session, Python processes, generated code, pages and decoded runs.
+It warms what a move would else wait for: the session, Python processes, generated code, pages and decoded runs. And it
+leaves the query that a start needs, built.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 from braided.errors import PeerError
 from braided.fleet.gate import Gate
 from braided.fleet.setting import Setting, why_ended
+from braided.fleet.staging import Staged
 from braided.jobs.job import TOPIC, Job
 from braided.peers import host
 from braided.peers.checkpoints import Checkpoints, go_back
@@ -26,8 +28,11 @@ if TYPE_CHECKING:
 _LOOK = 0.05
 
 
-def rehearse(setting: Setting, component: host.Job, seconds: float) -> None:
-    """Build a component's query and run its last committed batch once more; one that has none is only built."""
+def rehearse(setting: Setting, component: host.Job, seconds: float) -> Staged | None:
+    """Build a component's query and run its last committed batch once more; one that has none is only built.
+
+    Returns the query to start, None for one that has no batch.
+    """
     with Checkpoints(component.checkpoint).rehearsal() as folder:
         batch = go_back(folder)
         job = setting.job(component, folder)
@@ -35,7 +40,7 @@ def rehearse(setting: Setting, component: host.Job, seconds: float) -> None:
         frame = build_job(session, job)
         if batch is None:
             check_sink(frame, job)
-            return
+            return None
         once = Once(is_topic=job.sink.format == TOPIC)
         query = _start(frame, job, once, folder)
         ends = time.monotonic() + seconds
@@ -47,6 +52,7 @@ def rehearse(setting: Setting, component: host.Job, seconds: float) -> None:
                     raise PeerError(f"the rehearsal of batch {batch} took more than {seconds:.0f} seconds")
         finally:
             query.stop()
+        return Staged(setting, component, folder)
 
 
 def _start(frame: DataFrame, job: Job, once: Once, folder: Path) -> StreamingQuery:

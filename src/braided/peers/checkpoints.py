@@ -5,6 +5,7 @@
  ROOT/000000000003/control/     control directories of its joins, which go along
  ROOT/.000000000004-1f3a.../    a clone that is being made, or was left by a death
  ROOT/.rehearsal-77c0.../       a clone to try a batch on
+ ROOT/.staged-09d2... -> 000000000003    how a query finds its checkpoint that was built before it had one
 ```
 
 Precondition: files are replaced by renaming, never rewritten, as Spark and Braided do on every file system. Then a
@@ -35,6 +36,7 @@ _LAST = "offsets"
 CONTROL = "control"
 _ADDED_TO = ".jsonl"
 _ABANDONED = 24 * 3600
+_STAGED = ".staged-"
 
 
 class Checkpoints:
@@ -76,6 +78,12 @@ class Checkpoints:
                 for folder in missing:
                     folder.rmdir()
 
+    def stage(self, folder: Path) -> Path:
+        """Return a link to a checkpoint or clone, by which a query can be built before its own is there."""
+        link = self._root / f"{_STAGED}{secrets.token_hex(8)}"
+        link.symlink_to(folder.name)
+        return link
+
     def epochs(self) -> list[int]:
         """Return the epochs that have a checkpoint."""
         try:
@@ -88,14 +96,19 @@ class Checkpoints:
         """Delete all but the newest checkpoints, for the holder of an epoch once it has committed; of later ones none.
 
         A former owner that still writes to its own finds it gone, and fails, as its commit would. What deaths left of
-        clones goes after a day.
+        clones and links goes after a day.
         """
         for old in [known for known in self.epochs() if known <= epoch][: -max(1, keep)]:
             shutil.rmtree(self._path(old), ignore_errors=True)
         for name in os.listdir(self._root):
+            path = self._root / name
             with contextlib.suppress(FileNotFoundError):
-                if name.startswith(".") and time.time() - (self._root / name).stat().st_mtime > _ABANDONED:
-                    shutil.rmtree(self._root / name, ignore_errors=True)
+                if not name.startswith(".") or time.time() - path.lstat().st_mtime < _ABANDONED:
+                    continue
+                if not path.is_symlink():
+                    shutil.rmtree(path, ignore_errors=True)
+                elif os.readlink(path) != self._path(epoch).name:  # its own, it may run by
+                    path.unlink()
 
     def _path(self, epoch: int) -> Path:
         return self._root / f"{epoch:012d}"
@@ -142,6 +155,13 @@ def _link(source: Path, target: Path) -> None:
             shutil.copy2(source, target)
         else:
             os.link(source, target)
+
+
+def lead(link: Path, folder: Path) -> None:
+    """Let a link of `Checkpoints.stage` lead to another checkpoint, from one moment to the next."""
+    new = link.with_name(f"{link.name}.new")
+    new.symlink_to(folder.name)
+    new.rename(link)
 
 
 def position_of(checkpoint: Path) -> Position:

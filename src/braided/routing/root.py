@@ -67,11 +67,11 @@ class ControlRoot:
     def notice_start(self, query: str, run: str, checkpoint: str) -> None:
         """Refuse a run of a query whose checkpoint is a copy: both would change one routing, each by its own rows.
 
-        Where this root lies in the checkpoint, it was copied too, and each has its own.
+        Where this root lies in the checkpoint, maybe by way of a link, it was copied too, and each has its own.
         """
         note = self._note(query)
         other, mine, here = map(local_folder, (note.get("checkpoint"), checkpoint, self.location))
-        if here is not None and mine is not None and here.absolute().is_relative_to(mine.absolute()):
+        if here is not None and mine is not None and here.resolve().is_relative_to(mine.resolve()):
             return
         if note.get("host") != socket.gethostname() or other is None or mine is None or not other.exists():
             return
