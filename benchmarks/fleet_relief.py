@@ -1,6 +1,6 @@
 """A peer becomes hot since a job's rate rises tenfold: how soon it is relieved, and what rows wait, against no relief.
 
-    python benchmarks/fleet_relief.py [--rising 0.85] [--calm 0.3] [--seconds 240] [--pairs 1]
+    python benchmarks/fleet_relief.py [--rising 0.9] [--calm 0.27] [--seconds 300] [--pairs 1]
 
 Two peers, each on a core of its own, a period of 5 s. Both jobs, joins of their own files, run at one of them; the
 other is idle. Two files of calls a second are written for each, made before; after a minute those of the second job
@@ -11,9 +11,9 @@ it, and the second one alone must not be. How many rows that takes differs from 
 job is run alone first, with few rows and with many, and rows are chosen by what batches took: `--rising` and `--calm`
 are the parts of a core that the jobs shall take after the rise.
 
-A batch has at most 10 files of a stream, as jobs have that must not take more at once than fits into memory: a job that
-is behind cannot make up for it by larger batches. A row's delay is the time from when its file was there until its
-result was committed. Prints one line of JSON for a pair.
+A batch has 8 files of a stream, and 10 where a job is behind: as jobs have that must not take more at once than fits
+into memory, it catches up by a quarter more than comes, not by ever larger batches. A row's delay is the time from when
+its file was there until its result was committed. Prints one line of JSON for a pair.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ checkpoint = "{0}/checkpoints/{1}"
 trigger = "{2}"
 [sources.calls]
 path = "{0}/{1}/calls"
-max_files = 10
+max_files = {3}
 [sources.alerts]
 path = "{0}/{1}/alerts"
-max_files = 10
+max_files = {3}
 [[steps]]
 name = "hits"
 sql = '''SELECT c.phone, c.file, a.file AS other FROM calls c JOIN alerts a ON c.phone = a.phone
@@ -68,7 +68,8 @@ path = "{0}/{1}/hits"
 """
 TRIAL = "trial"
 STEP = 0.5  # seconds between files
-FILES = 10  # in a batch
+FILES, MOST = 8, 10  # in a batch of a job that keeps up, and at most
+TRIGGER = FILES * STEP
 QUIET = 60  # seconds before the rise
 PERIOD = 5
 FEW, MANY = 10_000, 100_000  # rows a file of a trial
@@ -130,16 +131,16 @@ class Files(threading.Thread):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rising", type=float, default=0.85, help="of a core, after the rise (%(default)s)")
-    parser.add_argument("--calm", type=float, default=0.3, help="of a core, the other job (%(default)s)")
-    parser.add_argument("--seconds", type=float, default=240, help="after the rise (%(default)s)")
+    parser.add_argument("--rising", type=float, default=0.9, help="of a core, after the rise (%(default)s)")
+    parser.add_argument("--calm", type=float, default=0.27, help="of a core, the other job (%(default)s)")
+    parser.add_argument("--seconds", type=float, default=300, help="after the rise (%(default)s)")
     parser.add_argument("--pairs", type=int, default=1, help="how many (%(default)s)")
     given = parser.parse_args()
     for _ in range(given.pairs):
         few, many = _trial()
         each = (many - few) / (MANY - FEW)
         room = {"rising": given.rising, "calm": given.calm}
-        rows = {job: int(FEW + (part * FILES * STEP - few) / each) for job, part in room.items()}
+        rows = {job: int(FEW + (part * TRIGGER - few) / each) for job, part in room.items()}
         runs = {relief: _run(relief, rows, given.seconds) for relief in ("on", "off")}
         ratio = runs["off"]["median_delay_s"] / runs["on"]["median_delay_s"]
         trial = {"batch_s": [round(few, 2), round(many, 2)], "rows_a_file": rows}
@@ -158,7 +159,7 @@ def _trial() -> tuple[float, float]:
         try:
             peers.start("north", (SCRIPT,))
             with peers.fleet() as fleet:
-                (root / "trial.toml").write_text(JOB.format(root, TRIAL, "100 milliseconds"))
+                (root / "trial.toml").write_text(JOB.format(root, TRIAL, "100 milliseconds", FILES))
                 fleet.submit(root / "trial.toml")
                 until(lambda: len(commits_of(root / TRIAL / "hits")) == 2 * batches, 180, "all batches")
         finally:
@@ -185,7 +186,7 @@ def _run(relief: str, rows: dict[str, int], seconds: float) -> dict[str, Any]:
             peers.start("north", command)
             with peers.fleet() as fleet:
                 for job in JOBS:
-                    (root / f"{job}.toml").write_text(JOB.format(root, job, f"{FILES * STEP:.0f} seconds"))
+                    (root / f"{job}.toml").write_text(JOB.format(root, job, f"{TRIGGER:.0f} seconds", MOST))
                     fleet.submit(root / f"{job}.toml")
                 until(lambda: all(commits_of(root / job / "hits") for job in JOBS), 120, "first batches")
                 peers.start("south", command)

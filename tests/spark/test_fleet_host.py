@@ -16,7 +16,7 @@ from streams import file_stream, write_batch
 
 from braided.direct.topic import Topic
 from braided.errors import PeerError
-from braided.fleet import component, warmup
+from braided.fleet import component, staging, warmup
 from braided.fleet.host import SparkHost
 from braided.fleet.setting import Setting
 from braided.fleet.tasks import TaskTime
@@ -125,6 +125,41 @@ def test_a_component_stops_between_batches_goes_on_elsewhere_and_its_former_owne
     monkeypatch.setattr(component, "build_job", build)
     asyncio.run(work())
     assert _found(tmp_path) == list(range(0, 60, 2))
+
+
+def test_a_component_that_is_lost_while_it_starts_does_not_run_and_what_was_built_long_ago_is_not_used(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _write(tmp_path, 0)
+    job = component_of(JOB.format(tmp_path), "doubled.toml")
+    lost: list[component.Component] = []
+
+    def count(session: SparkSession, run: str) -> TaskTime:
+        for one in lost:
+            one.close()  # as the host does where a start takes too long
+        return TaskTime(session, run)
+
+    async def work() -> None:
+        host = SparkHost(spark, cores=2)
+        await host.start(job, 0, None)
+        await _until(_has(tmp_path, 10))
+        await host.stop("doubled")
+        await host.rehearse(job)
+        staged = host._take_staged(job)
+        assert staged is not None
+        monkeypatch.setattr(component, "TaskTime", count)
+        lost.append(component.Component(host._setting, job, 1, staged))
+        with pytest.raises(PeerError, match="was lost while it started"):
+            lost[0].start(None)
+        assert staged.session.streams.active == []
+        await host.rehearse(job)
+        monkeypatch.setattr(staging, "_FRESH", 0)
+        assert host._take_staged(job) is None
+        host.close()
+        host._threads.shutdown()
+
+    asyncio.run(work())
+    assert not [path for path in (tmp_path / "c").iterdir() if path.is_symlink()]
 
 
 def test_a_new_component_whose_sink_cannot_work_is_refused_and_leaves_nothing(

@@ -163,14 +163,15 @@ def test_a_link_leads_from_a_clone_to_an_epoch_and_is_no_epoch_itself(tmp_path: 
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([link.name, "000000000000", "000000000001"])
 
 
-def test_links_that_deaths_left_go_after_a_day_but_not_the_holders_own(tmp_path: Path) -> None:
+def test_links_go_after_a_day_but_not_those_by_which_the_holder_or_a_later_owner_may_run(tmp_path: Path) -> None:
     checkpoints = Checkpoints(str(tmp_path))
-    folders = [checkpoints.open(epoch) for epoch in (0, 1)]
-    links = [checkpoints.stage(folders[at]) for at in (0, 1, 0)]
-    for link in links[:2]:
+    folders = [checkpoints.open(epoch) for epoch in (0, 1, 2)]
+    with checkpoints.rehearsal() as clone:
+        links = [checkpoints.stage(folder) for folder in (*folders, clone, folders[0])]
+    for link in links[:4]:
         os.utime(link, (0, 0), follow_symlinks=False)
     checkpoints.clean(1)
-    assert [link.is_symlink() for link in links] == [False, True, True]
+    assert [link.is_symlink() for link in links] == [False, True, True, False, True]
     assert all(folder.is_dir() for folder in folders)
 
 

@@ -6,6 +6,7 @@ claim the topic, then clone the checkpoint, then go on.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -74,6 +75,17 @@ class Component:
 
     def start(self, expected: Position | None) -> None:
         """Go on from where the epoch before was; `PeerError` if that is not where it is expected to be."""
+        try:
+            self._start(expected)
+            self._check_held()  # who lost it meanwhile found no query to stop
+        except BaseException:
+            with contextlib.suppress(Exception):  # what failed first says more
+                self.kill()
+            if self._staged is not None:
+                self._staged.close()
+            raise
+
+    def _start(self, expected: Position | None) -> None:
         name = self.component.name
         log = self._log()
         if log is not None:
@@ -84,11 +96,14 @@ class Component:
             raise PeerError(f"component={name!r}: its checkpoint is at {position}, not at {expected}")
         self._job = self._setting.job(self.component, self._folder)
         self._session, frame = self._built()
-        if self.is_stopping:
-            raise PeerError(f"component={name!r}: was lost while it started")
+        self._check_held()
         with named(self._job, "sink"):
             self._query = self._started_query(frame)
         self._tasks = TaskTime(self._session, str(self._query.runId))
+
+    def _check_held(self) -> None:
+        if self.is_stopping:
+            raise PeerError(f"component={self.component.name!r}: was lost while it started")
 
     def _built(self) -> tuple[SparkSession, DataFrame]:
         """Return the session and the query, as it was staged if it was."""
@@ -159,7 +174,6 @@ class Component:
         else:
             self._wait_for(lambda: not query.status["isTriggerActive"], BATCH)
         query.stop()
-        self._unstage()
         return position_of(self._folder)
 
     def _is_noted(self, batch: int) -> bool:
@@ -180,11 +194,6 @@ class Component:
         self.close()
         if self._query is not None:
             self._query.stop()
-        self._unstage()
-
-    def _unstage(self) -> None:
-        if self._staged is not None:
-            self._staged.close()
 
     def problem(self) -> str | None:
         """Return why the query has ended; None while it runs."""

@@ -74,7 +74,7 @@ class SparkHost:
         self._threads = ThreadPoolExecutor(_THREADS, "braided-spark")
         self._running: dict[str, Component] = {}
         self._staged: Staged | None = None
-        """What was rehearsed last: a peer takes part in one migration at a time."""
+        """What was rehearsed last; seldom is anything else rehearsed before it starts."""
         self._rehearsal = rehearsal
         self._starting = starting
         self._silence = silence
@@ -105,10 +105,7 @@ class SparkHost:
 
     async def start(self, job: Job, epoch: int, expected: Position | None) -> None:
         """See `Host`."""
-        staged = self._staged if self._staged is not None and self._staged.component == job else None
-        if staged is not None:
-            self._staged = None
-        component = Component(self._setting, job, epoch, staged)
+        component = Component(self._setting, job, epoch, self._take_staged(job))
         try:
             await self._call(lambda: component.start(expected), self._starting, "to start")
         except BraidedError:
@@ -146,9 +143,20 @@ class SparkHost:
 
     def _stage(self, staged: Staged | None) -> None:
         """Keep a query for the start that may follow, instead of the one before."""
-        if self._staged is not None:
-            self._staged.close()
-        self._staged = staged
+        before, self._staged = self._staged, staged
+        if before is not None:
+            self._threads.submit(before.close)
+
+    def _take_staged(self, job: Job) -> Staged | None:
+        """Return what a rehearsal of a job has left, if that was just now."""
+        staged = self._staged
+        if staged is None or staged.component != job:
+            return None
+        if not staged.is_fresh:
+            self._stage(None)
+            return None
+        self._staged = None
+        return staged
 
     def _end(self, component: Component) -> None:
         """Let it begin no more batch, from now on; and stop its query as soon as the JVM answers."""

@@ -26,17 +26,25 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
 _LOOK = 0.05
+# The state of a rehearsal is closed with its batch, and nothing of it is uploaded. Spark would upload and close it when
+# the query that follows asks for its own: on the same cores, in the one batch that is waited for.
+_STATE = {
+    "spark.sql.streaming.stateStore.unloadOnCommit": "true",
+    "spark.sql.streaming.stateStore.minDeltasForSnapshot": "1000000",
+}
 
 
 def rehearse(setting: Setting, component: host.Job, seconds: float) -> Staged | None:
     """Build a component's query and run its last committed batch once more; one that has none is only built.
 
-    Returns the query to start, None for one that has no batch.
+    Returns the query to start; None for one that has no batch, and where storage has no links.
     """
     with Checkpoints(component.checkpoint).rehearsal() as folder:
         batch = go_back(folder)
         job = setting.job(component, folder)
         session = setting.session(job)
+        for name, value in _STATE.items():
+            session.conf.set(name, value)
         frame = build_job(session, job)
         if batch is None:
             check_sink(frame, job)
@@ -52,7 +60,10 @@ def rehearse(setting: Setting, component: host.Job, seconds: float) -> Staged | 
                     raise PeerError(f"the rehearsal of batch {batch} took more than {seconds:.0f} seconds")
         finally:
             query.stop()
-        return Staged(setting, component, folder)
+        try:
+            return Staged(setting, component, folder)
+        except OSError:
+            return None
 
 
 def _start(frame: DataFrame, job: Job, once: Once, folder: Path) -> StreamingQuery:

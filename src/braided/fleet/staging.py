@@ -11,16 +11,22 @@ the former owner has stopped. So it names them by way of a link:
 
 from __future__ import annotations
 
+import contextlib
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from braided.fleet.setting import Setting
 from braided.peers.checkpoints import Checkpoints, lead
 from braided.peers.host import Job
+from braided.peers.migration import START
 from braided.spark.jobs import build_job
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+_FRESH = 2 * START
+"""Seconds within which a start follows a rehearsal, if it does."""
 
 
 class Staged:
@@ -28,6 +34,7 @@ class Staged:
 
     def __init__(self, setting: Setting, component: Job, folder: Path) -> None:
         self.component = component
+        self._made = time.monotonic()
         self._link = Checkpoints(component.checkpoint).stage(folder)
         try:
             job = setting.job(component, self._link)
@@ -37,10 +44,16 @@ class Staged:
             self.close()
             raise
 
+    @property
+    def is_fresh(self) -> bool:
+        """Whether what it was built of, such as schemas and lists of files, is as good as new."""
+        return time.monotonic() - self._made < _FRESH
+
     def open(self, folder: Path) -> None:
-        """Let the query have a checkpoint, from now on."""
+        """Let the query have a checkpoint. The link stays, also when it has ended: its controller may still write."""
         lead(self._link, folder)
 
     def close(self) -> None:
-        """Let go of the checkpoint; nothing can run by it any more."""
-        self._link.unlink(missing_ok=True)
+        """Let go of a query that was not started."""
+        with contextlib.suppress(OSError):  # a link that is left is cleaned up with old checkpoints
+            self._link.unlink(missing_ok=True)

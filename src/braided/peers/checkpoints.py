@@ -107,7 +107,7 @@ class Checkpoints:
                     continue
                 if not path.is_symlink():
                     shutil.rmtree(path, ignore_errors=True)
-                elif os.readlink(path) != self._path(epoch).name:  # its own, it may run by
+                elif os.readlink(path) < self._path(epoch).name:  # by others this epoch, or a later one, may run
                     path.unlink()
 
     def _path(self, epoch: int) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import json
+import os
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -256,12 +257,15 @@ class Worker:
             )
 
     def _location(self) -> str | None:
-        """Return where the query's routing tables are."""
+        """Return where the query's routing tables are; not by way of links, which may lead elsewhere one day."""
         context = TaskContext.get()
         query = context.getLocalProperty(_QUERY) if context is not None else None
-        if isinstance(self._control, ControlRoot):
-            return None if query is None else self._control.directory(query, self._place).location
-        return None if self._control is None else self._control.location
+        control = self._control
+        if isinstance(control, ControlRoot):
+            control = None if query is None else control.directory(query, self._place)
+        if control is None or "://" in control.location:
+            return None if control is None else control.location
+        return os.path.realpath(control.location)
 
     def _write(
         self, worker: int, results: Generator[pa.RecordBatch, None, Json], written: WrittenResult
