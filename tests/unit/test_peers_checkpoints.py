@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -172,7 +173,10 @@ def test_links_go_after_a_day_but_not_those_by_which_the_holder_or_a_later_owner
         os.utime(link, (0, 0), follow_symlinks=False)
     checkpoints.clean(1)
     assert [link.is_symlink() for link in links] == [False, True, True, False, True]
-    assert all(folder.is_dir() for folder in folders)
+    shutil.rmtree(folders[0])
+    checkpoints.clean(1)
+    assert [link.is_symlink() for link in links] == [False, True, True, False, False]
+    assert all(folder.is_dir() for folder in folders[1:])
 
 
 def test_a_url_is_refused() -> None:

@@ -17,7 +17,7 @@ from braided.errors import PeerError
 from braided.peers.buckets import key_of
 from braided.peers.composition import Application, Step
 from braided.peers.loads import ComponentLoad
-from braided.peers.master import NAME, Master, make_problem
+from braided.peers.master import INTERVAL, NAME, REST, Master, make_problem
 from braided.peers.peer import Settings
 from braided.peers.survey import Description
 from braided.peers.virtual import run
@@ -85,6 +85,27 @@ def test_little_traffic_is_not_worth_a_move(root: Path) -> None:
         for host in fleet.hosts.values():
             host.rates = {"one": 20.0}
         assert await _master(fleet, "a").step() == []
+
+    run(play())
+
+
+def test_what_somebody_has_moved_stays_for_a_while(root: Path) -> None:
+    """A hot peer's component would else come back to the traffic that it left, and make the peer hot again."""
+
+    async def play() -> None:
+        fleet = await _fleet(root, "ab")
+        master = _master(fleet, "a")
+        assert master._resting({"one": 3, "two": 0}) == set()  # of what was before this master nothing is known
+        assert master._resting({"one": 4, "two": 0}) == {"one"}
+        await asyncio.sleep(0.6 * REST * INTERVAL)
+        assert master._resting({"one": 4, "two": 1}) == {"one", "two"}
+        await asyncio.sleep(0.6 * REST * INTERVAL)
+        assert master._resting({"one": 4, "two": 1}) == {"two"}
+        await asyncio.sleep(0.6 * REST * INTERVAL)
+        assert master._resting({"one": 4}) == set()
+        hosts = [(contact(name), Description(0.5, 2.0, ("sum.*",), (), {})) for name in "ab"]
+        problem = make_problem([fleet.job("one"), fleet.job("two")], hosts, np.array([0, 1]), {"two"})
+        assert problem.allowed.tolist() == [[True, True], [False, True]]
 
     run(play())
 

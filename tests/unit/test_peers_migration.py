@@ -163,7 +163,7 @@ def test_a_planned_move_takes_few_messages_and_the_target_has_rehearsed(root: Pa
     async def work(fleet: ModelFleet) -> None:
         target = _other(fleet)
         decider = next(name for name in fleet.peers if name not in (target, *fleet.holders("one")))
-        fleet.hosts[target].rehearsal = (0.1, 0.5)
+        fleet.hosts[target].rehearsal = (0.1, 0.3)
         fleet.network.watch = watch
         assert await fleet.peers[decider].move("one", contact(target))
         fleet.network.watch = None

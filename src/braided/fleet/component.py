@@ -72,6 +72,7 @@ class Component:
         self._query: StreamingQuery | None = None
         self._writer: TopicWriter | None = None
         """What was claimed for this epoch: its topic, or the fence of a sink that has none."""
+        self._cleaned = 0
 
     def start(self, expected: Position | None) -> None:
         """Go on from where the epoch before was; `PeerError` if that is not where it is expected to be."""
@@ -205,6 +206,9 @@ class Component:
         last = self._started().lastProgress
         if last is None:
             return None
+        if self._writer is None and last.batchId >= self._cleaned + _CLEANED_EVERY:  # its batches pass nobody here
+            self._cleaned = int(last.batchId)
+            self._checkpoints.clean(self.epoch)
         trigger = self._job.trigger
         interval = None if trigger is None else parse_duration(trigger, "trigger") / 1_000_000
         seconds = last.durationMs.get("triggerExecution", 0) / 1000

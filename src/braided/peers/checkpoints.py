@@ -95,20 +95,24 @@ class Checkpoints:
     def clean(self, epoch: int, keep: int = 2) -> None:
         """Delete all but the newest checkpoints, for the holder of an epoch once it has committed; of later ones none.
 
-        A former owner that still writes to its own finds it gone, and fails, as its commit would. What deaths left of
-        clones and links goes after a day.
+        A former owner that still writes to its own finds it gone, and fails, as its commit would. Links go with what
+        they lead to; what deaths left of clones and links goes after a day.
         """
         for old in [known for known in self.epochs() if known <= epoch][: -max(1, keep)]:
             shutil.rmtree(self._path(old), ignore_errors=True)
         for name in os.listdir(self._root):
             path = self._root / name
             with contextlib.suppress(FileNotFoundError):
-                if not name.startswith(".") or time.time() - path.lstat().st_mtime < _ABANDONED:
+                if not name.startswith("."):
                     continue
-                if not path.is_symlink():
+                is_old = time.time() - path.lstat().st_mtime > _ABANDONED
+                if path.is_symlink():
+                    leads_to = os.readlink(path)
+                    is_over = _EPOCH.fullmatch(leads_to) and not path.exists()
+                    if (is_old or is_over) and leads_to < self._path(epoch).name:  # not what may run
+                        path.unlink()
+                elif is_old:
                     shutil.rmtree(path, ignore_errors=True)
-                elif os.readlink(path) < self._path(epoch).name:  # by others this epoch, or a later one, may run
-                    path.unlink()
 
     def _path(self, epoch: int) -> Path:
         return self._root / f"{epoch:012d}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 
 from braided.errors import BraidedError, PeerError
@@ -28,6 +30,8 @@ COST = 100.0
 """What a move must gain in fitness: 50 events a second that need not travel any more, counted there and back."""
 LIMIT = 3
 """Moves after one search."""
+REST = 5
+"""Intervals for which a component stays where somebody has moved it: else what relieves a hot peer would be undone."""
 
 
 class Master:
@@ -55,6 +59,8 @@ class Master:
         self._seconds = seconds
         self._evaluations = evaluations
         self._cost = cost
+        self._epochs: dict[str, tuple[int, float]] = {}
+        """The newest epoch of each component, and since when it has been seen."""
 
     async def keep(self) -> None:
         """Improve the placement for ever."""
@@ -69,12 +75,14 @@ class Master:
     async def step(self) -> list[Move]:
         """Look at all components once, search, and carry out what is worth it; return what has moved."""
         machine, leases = self._agent.machine, self._holding.leases
-        jobs, homes = [], []
+        jobs, homes, epochs = [], [], {}
         for name in await machine.blocking(self._holding.jobs.names):
             lease = await machine.blocking(lambda: leases.newest(name))  # noqa: B023
             if lease is not None:
                 jobs.append(await machine.blocking(lambda: self._holding.jobs.read(name)))  # noqa: B023
                 homes.append(lease.holder.node)
+                epochs[name] = lease.epoch
+        resting = self._resting(epochs)
         described = await self._survey.describe(await self._survey.hosts_of({job.operator for job in jobs}))
         here = [place for place, node in enumerate(homes) if node in described]
         jobs, homes = [jobs[place] for place in here], [homes[place] for place in here]
@@ -82,7 +90,7 @@ class Master:
         if not jobs or len(hosts) < 2:
             return []
         now = np.array([list(described).index(node) for node in homes], dtype=np.int64)
-        problem = make_problem(jobs, hosts, now)
+        problem = make_problem(jobs, hosts, now, resting)
         seed = machine.random.getrandbits(32)
         found = await machine.blocking(
             lambda: search(problem, now, seed=seed, seconds=self._seconds, evaluations=self._evaluations)
@@ -96,9 +104,20 @@ class Master:
             moved.append(move)
         return moved
 
+    def _resting(self, epochs: dict[str, int]) -> set[str]:
+        """Take the newest epochs; return the components whose epoch began so lately that they stay where they are."""
+        now, known = self._agent.machine.now(), self._epochs
+        self._epochs = {}
+        for name, epoch in epochs.items():
+            before, since = known.get(name, (epoch, -np.inf))
+            self._epochs[name] = epoch, since if before == epoch else now
+        return {name for name, (_, since) in self._epochs.items() if now - since < REST * self._interval}
 
-def make_problem(jobs: list[Job], hosts: list[tuple[Contact, Description]], now: Allocation) -> Problem:
-    """Return the placement problem of components on peers, by what they have measured."""
+
+def make_problem(
+    jobs: list[Job], hosts: list[tuple[Contact, Description]], now: Allocation, resting: Collection[str] = ()
+) -> Problem:
+    """Return the placement problem of components on peers, by what they have measured; some stay where they are."""
     measured = {part.name: (part, report) for _, report in hosts for part in report.components}
     if not jobs:
         raise PeerError("jobs: give at least one")
@@ -125,4 +144,6 @@ def make_problem(jobs: list[Job], hosts: list[tuple[Contact, Description]], now:
     allowed = np.array([
         [any(covers(pattern, job.operator) for pattern in report.offers) for _, report in hosts] for job in jobs
     ])  # fmt: skip
+    stays = np.array([job.name in resting for job in jobs])
+    allowed[stays] = np.arange(len(hosts)) == now[stays, None]
     return Problem(traffic, np.maximum(latency, latency.T), cpu, limits, allowed)

@@ -35,7 +35,7 @@ REHEARSAL = 600.0
 START = 120.0
 """Seconds that a target may take to start: nobody runs the component meanwhile."""
 _ATTEMPTS = 2  # of a request or an update whose reply does not come
-_ASKED = 4  # times within START a target is asked how far it is
+_ASKED = 12  # times within START a target is asked how far it is: one that has died is given up after 40 s
 
 
 @message
