@@ -89,10 +89,14 @@ class Driver:
         """Return processes below it whose command line is as asked for."""
         return below(self.process.pid, has)
 
+    def signal(self, number: int) -> None:
+        """Send a signal to it and all that it started, if it is still there."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, number)
+
     def kill(self) -> None:
         """End it and all that it started, at once."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
+        self.signal(signal.SIGKILL)
         self.process.wait()
 
     def __enter__(self) -> Driver:

@@ -6,6 +6,7 @@ worse. There `options.json` has settings of Spark, options of the join, and topi
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -119,7 +120,9 @@ def main(root: Path) -> None:
         written = [tuple(row) for row in spark.read.parquet(str(root / "out")).select("id", "id_right").collect()]
     if given.get("where"):
         (root / "loaded.json").write_text(json.dumps(_places(spark)))
-    report = braided.report(query, "crashed").to_dict() if query.lastProgress is not None else {}
+    report = {}
+    with contextlib.suppress(braided.OptionError):  # there was nothing left to do
+        report = braided.report(query, "crashed").to_dict()
     (root / "report.json").write_text(json.dumps(report))
     _save(root, written)
 

@@ -86,6 +86,23 @@ def test_a_directory_without_tables_says_what_to_do(control: ControlDir) -> None
         control.table(3)
 
 
+def test_a_table_that_a_store_shows_late_is_looked_for_again(
+    control: ControlDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    control.publish(table_of(1))
+    files, seen = files_at(control.location), []
+    read = files.read
+
+    def late(name: str) -> bytes | None:
+        seen.append(name)
+        return None if len(seen) == 1 else read(name)
+
+    monkeypatch.setattr("braided.routing.control._AGAIN", 0.0)
+    monkeypatch.setattr(files, "read", late)
+    assert control.table(1).version == 1
+    assert seen == ["tables/000000000001.json"] * 2
+
+
 def test_a_directory_that_is_started_anew_is_read_anew(tmp_path: Path) -> None:
     control = ControlDir(str(tmp_path))
     control.publish(table_of(1, 4))

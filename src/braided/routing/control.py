@@ -16,6 +16,7 @@ damaged or forged, so it is checked. The query stops if anything is wrong.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -25,6 +26,7 @@ from braided.routing.files import Files, files_at
 from braided.routing.table import RoutingTable
 
 _LARGEST = 16 << 20
+_AGAIN = 1.0
 _OWNER = "owner.json"
 _FORMAT = 1
 
@@ -96,6 +98,9 @@ class ControlDir:
         """Return a table, checked."""
         name = _table_name(version)
         content = self._files.read(name)
+        if content is None:  # some stores show a file to one reader later than to another
+            time.sleep(_AGAIN)
+            content = self._files.read(name)
         if content is None:
             raise ControlError(f"control={self.location!r}: {name} is missing; restore it from a copy")
         if len(content) > _LARGEST:
