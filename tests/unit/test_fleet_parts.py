@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from fleet_model import ModelHost
 from braided.cli.peer import read_setting
 from braided.errors import JobError, PeerError
 from braided.fleet import meter, process
-from braided.fleet.component import Progress
+from braided.fleet.component import Component, Progress
 from braided.fleet.cpu import tree_seconds
 from braided.fleet.gate import Gate
 from braided.fleet.process import PeerOptions, run_peer
@@ -215,6 +216,23 @@ def test_a_rehearsal_goes_back_by_a_batch_and_forgets_what_came_after(tmp_path: 
         assert (clone / "control/hits/decisions.jsonl").read_text() == "{}\n"
     assert position_of(owner).batch == 9
     assert (owner / "offsets" / "10").exists()
+
+
+def test_old_checkpoints_go_also_where_batches_leave_by_a_sink_of_sparks_own(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(str(tmp_path))
+    for epoch in range(4):
+        checkpoints.open(epoch)
+    setting = Setting(None, cores=1, modules=(), environment={})  # type: ignore[arg-type]
+    component: Any = Component(setting, Job("rows", "sql", checkpoint=str(tmp_path)), 3)
+    last = SimpleNamespace(batchId=19, durationMs={"triggerExecution": 500})
+    component._query = SimpleNamespace(lastProgress=last)
+    component._job = SimpleNamespace(trigger=None, sources={})
+    component._tasks = SimpleNamespace(since_last=lambda: 0.25)
+    assert component.progress() == Progress(19, 0.5, None, 0, 0.25)
+    assert checkpoints.epochs() == [0, 1, 2, 3]
+    last.batchId = 20
+    component.progress()
+    assert checkpoints.epochs() == [2, 3]
 
 
 def test_a_checkpoint_of_a_query_outside_of_a_fleet_is_refused(tmp_path: Path) -> None:
