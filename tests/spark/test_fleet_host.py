@@ -16,7 +16,7 @@ from streams import file_stream, write_batch
 
 from braided.direct.topic import Topic
 from braided.errors import PeerError
-from braided.fleet import component, staging, warmup
+from braided.fleet import component, rehearsal, staging, warmup
 from braided.fleet.host import SparkHost
 from braided.fleet.setting import Setting
 from braided.fleet.tasks import TaskTime
@@ -122,8 +122,16 @@ def test_a_component_stops_between_batches_goes_on_elsewhere_and_its_former_owne
             built.append(reader)
         return build_job(session, job, reader=reader)
 
+    closed: list[str | None] = []
+
+    def rehearsed(session: SparkSession, job: Job) -> DataFrame:
+        closed.append(session.conf.get("spark.sql.streaming.stateStore.unloadOnCommit", None))
+        return build_job(session, job)
+
     monkeypatch.setattr(component, "build_job", build)
+    monkeypatch.setattr(rehearsal, "build_job", rehearsed)
     asyncio.run(work())
+    assert set(closed) == {"true"}  # its state must not be left to the query that follows
     assert _found(tmp_path) == list(range(0, 60, 2))
 
 
