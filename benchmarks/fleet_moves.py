@@ -101,14 +101,14 @@ def _summary(moves: list[dict[str, float]]) -> dict[str, object]:
     return {"median_gap": statistics.median(move["gap"] for move in moves), "moves": moves}
 
 
-def _move(fleet: Fleet, root: Path, name: str, after: float = 5.0) -> dict[str, float]:
+def _move(fleet: Fleet, root: Path, name: str) -> dict[str, float]:
     """Move the job; return the gap, its parts, and the time of the whole order, in seconds."""
     begun = time.time()
     fleet.move("hits", name)
     moved = time.time()
     ordered = moved - begun
     until(lambda: commits_of(root / "hits")[-1] > moved, 120, "a batch at the other peer")
-    time.sleep(after)
+    time.sleep(5)
     commits = commits_of(root / "hits")
     start = max([at for at in commits if at <= begun], default=begun)
     last, first = max(
@@ -121,7 +121,7 @@ def _move(fleet: Fleet, root: Path, name: str, after: float = 5.0) -> dict[str, 
 
 
 def _state(megabytes: int, rows: int) -> dict[str, object]:
-    """Move a job with a large state to a fresh peer and back; and copy that state."""
+    """Move a job with a large state to another peer and back, twice; and copy that state."""
     text = JOIN.replace("10 SECONDS", "10 HOURS").replace("a.id AS alert", "a.id AS alert, c.note")
     text = text.replace('calls"\n', 'calls"\nmax_files = 4\n')
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
@@ -134,13 +134,18 @@ def _state(megabytes: int, rows: int) -> dict[str, object]:
             for _ in range(megabytes * 1_000_000 // (NOTE * ROWS) - 3):
                 streams.write(ROWS)
             until(lambda: time.time() - commits_of(root / "hits")[-1] > 10, 300, "all rows")
-            time.sleep(60)  # every 10 s Spark adds a snapshot of the state to what has changed since
             streams.start()
             time.sleep(5)
-            moves = [_move(fleet, root, name, 20.0) for name in ("south", "north")]
+            there, back = [], []
+            for _ in range(2):
+                there.append(_move(fleet, root, "south"))
+                time.sleep(15)
+                back.append(_move(fleet, root, "north"))
+                time.sleep(15)
             streams.end()
             copied = [_copied(root, megabytes) for _ in range(3)]
-    return {"state_mb": megabytes, "copy_s": round(statistics.median(copied), 2), "moves": moves}
+    found: dict[str, object] = {"state_mb": megabytes, "copy_s": round(statistics.median(copied), 2)}
+    return {**found, "there": _summary(there), "back": _summary(back)}
 
 
 def _copied(root: Path, megabytes: int) -> float:
@@ -160,29 +165,33 @@ def _idle(seconds: float) -> dict[str, object]:
         try:
             for number in range(4):
                 peers.start(f"peer{number}", (SCRIPT, "--sent", str(root / f"peer{number}.sent")))
-            time.sleep(30)
+            time.sleep(60)  # for what a peer runs before its first job, and what Spark does after it
             sent, before, begun = _sent(peers), _cpu(peers), time.monotonic()
-            time.sleep(seconds)
-            elapsed = time.monotonic() - begun
-            after, more = _cpu(peers), _sent(peers)
+            used = dict(before)
+            while (elapsed := time.monotonic() - begun) < seconds:
+                time.sleep(1)  # what a process has used before it ends is seen until then
+                used.update(_cpu(peers))
+            more = _sent(peers)
+            drivers = [process.pid for process in peers.processes.values()]
         finally:
             peers.close()
-    drivers, trees = ((b - a) / elapsed for a, b in zip(before, after, strict=True))
+    cores = {pid: (cpu - before.get(pid, 0.0)) / elapsed for pid, cpu in used.items()}
     return {
-        "cores_of_drivers": round(drivers, 4),
-        "cores_in_all": round(trees, 4),
+        "cores_of_drivers": round(sum(cores[pid] for pid in drivers), 4),
+        "cores_in_all": round(sum(cores.values()), 4),
         "messages_a_second": round((more - sent) / elapsed, 2),
     }
 
 
-def _cpu(peers: SparkPeers) -> tuple[float, float]:
-    """CPU seconds of all drivers, and of their process trees."""
-    own = whole = 0.0
-    for process in peers.processes.values():
-        driver = psutil.Process(process.pid)
-        own += sum(driver.cpu_times()[:2])
-        whole += sum(sum(child.cpu_times()[:2]) for child in (driver, *driver.children(recursive=True)))
-    return own, whole
+def _cpu(peers: SparkPeers) -> dict[int, float]:
+    """CPU seconds of every process of all peers, by its number."""
+    used = {}
+    for peer in peers.processes.values():
+        driver = psutil.Process(peer.pid)
+        for process in (driver, *driver.children(recursive=True)):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                used[process.pid] = sum(process.cpu_times()[:2])
+    return used
 
 
 def _sent(peers: SparkPeers) -> int:

@@ -23,10 +23,10 @@ def tree_seconds(root: int, proc: Path = _PROC) -> float:
     for name in os.listdir(proc):
         if name.isdigit():
             try:
-                content = (proc / name / "stat").read_text()
+                content = _read(f"{proc}/{name}/stat")
             except OSError:  # it has just ended
                 continue
-            fields = content.rpartition(")")[2].split()  # a name may have spaces and brackets
+            fields = content.rpartition(b")")[2].split()  # a name may have spaces and brackets
             times[int(name)] = sum(map(int, fields[_TIMES]))
             children[int(fields[_PARENT])].append(int(name))
     if root not in times:
@@ -37,3 +37,12 @@ def tree_seconds(root: int, proc: Path = _PROC) -> float:
         total += times[process]
         waiting += children[process]
     return total / os.sysconf("SC_CLK_TCK")
+
+
+def _read(file: str) -> bytes:
+    """Return what a small file has, at less than half of what a file object costs: there is one for every process."""
+    descriptor = os.open(file, os.O_RDONLY)
+    try:
+        return os.read(descriptor, 4096)
+    finally:
+        os.close(descriptor)
