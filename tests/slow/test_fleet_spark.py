@@ -11,7 +11,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from fleet_processes import COUNTS, JOIN, SparkPeers, Streams, rows_of, until
+from fleet_processes import COUNTS, JOIN, SparkPeers, Streams, commits_of, rows_of, until
 
 from braided.direct.topic import Topic
 from braided.errors import PeerError
@@ -115,6 +115,25 @@ def test_jobs_lose_and_double_nothing_while_they_move_and_peers_die(peers: Spark
     assert windows == counted
     assert len(wanted) > 1000
     assert _holder(root, "hits")[1] + _holder(root, "counts")[1] >= done + faults
+
+
+def test_every_snapshot_of_state_is_uploaded(tmp_path: Path) -> None:
+    # Spark makes one of every tenth batch. After one that it skips it uploads the whole state again, and a move waits.
+    made = SparkPeers(tmp_path)
+    try:
+        made.start("north")
+        streams = Streams(tmp_path, 400)
+        streams.start()
+        (tmp_path / "hits.toml").write_text(JOIN.format(tmp_path))
+        with made.fleet() as fleet:
+            fleet.submit(tmp_path / "hits.toml")
+        until(lambda: len(commits_of(tmp_path / "hits")) > 52, 600, "52 batches")
+        streams.end()
+    finally:
+        made.close()
+    for state in (tmp_path / "checkpoints" / "hits" / "000000000000" / "state" / "0").glob("[0-9]"):
+        versions = sorted(int(file.stem) for file in state.glob("*.zip"))
+        assert versions[:5] == [1, 11, 21, 31, 41]
 
 
 def test_the_example_runs() -> None:
