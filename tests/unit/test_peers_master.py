@@ -122,7 +122,7 @@ def test_a_problem_is_made_of_what_peers_measure(root: Path) -> None:
     assert problem.traffic.tolist() == [[0.0, 9.0], [0.0, 0.0]]
     assert problem.latency.tolist() == [[0.0, 0.004], [0.004, 0.0]]
     assert problem.cpu.tolist() == pytest.approx([0.6, 0.9])
-    assert problem.limits.tolist() == pytest.approx([2 * (0.8 - 0.2), 0.9])  # what runs there may stay
+    assert problem.limits.tolist() == pytest.approx([2 * (0.5 - 0.2), 0.9])  # what runs there may stay
     with pytest.raises(PeerError, match=r"load=-1, cores=1\.0: write a load"):
         Description(-1, 1.0, (), (), {})
 

@@ -174,6 +174,18 @@ def test_moves_are_few_and_worth_their_cost() -> None:
         worthwhile(problem, now, wanted, cost=-1)
 
 
+def test_a_move_that_gains_nothing_does_not_come_along() -> None:
+    traffic = np.zeros((3, 3))
+    traffic[0, 1] = 1000.0
+    problem = Problem(traffic, _latency(2), np.ones(3), np.full(2, 3.0))
+    now, wanted = np.array([0, 1, 0]), np.array([1, 1, 1])
+    assert worthwhile(problem, now, wanted, cost=10.0) == [(0, 0, 1)]
+    # It makes room here, without which nothing is gained.
+    tight = Problem(traffic, _latency(2), np.ones(3), np.full(2, 2.0))
+    now, wanted = np.array([0, 1, 1]), np.array([1, 1, 0])
+    assert worthwhile(tight, now, wanted, cost=10.0) == [(2, 1, 0), (0, 0, 1)]
+
+
 def test_two_that_change_places_move_together_or_not_at_all() -> None:
     traffic = np.zeros((4, 4))
     traffic[0, 1] = traffic[2, 3] = 10.0

@@ -12,6 +12,7 @@ from braided.peers.buckets import key_of
 from braided.peers.discovery import Discovery
 from braided.peers.holding import Holding
 from braided.peers.host import Job
+from braided.peers.loads import FLOOR
 from braided.peers.messages import Contact
 from braided.peers.migration import Migrator
 from braided.peers.names import covers
@@ -24,8 +25,9 @@ from braided.peers.watch import Move
 NAME = "braided.placement"
 """The peer nearest to the key of this name is the master."""
 INTERVAL = 60.0
-HEADROOM = 0.8
-"""The part of a peer's cores that a placement may use: the rest is for bursts."""
+HEADROOM = FLOOR
+"""The part of a peer's cores that a placement may use: with more of them the watch may find the peer hot, and take off
+again what was put there."""
 COST = 100.0
 """What a move must gain in fitness: 50 events a second that need not travel any more, counted there and back."""
 LIMIT = 3

@@ -12,17 +12,18 @@ Step = tuple[int, int, int]
 
 
 def worthwhile(problem: Problem, now: Allocation, wanted: Allocation, *, cost: float, limit: int = 3) -> list[Step]:
-    """Return at most `limit` moves towards an allocation that gain more than `cost` each in fitness, taken together.
+    """Return at most `limit` moves towards an allocation that gain more than `cost` each in fitness.
 
     The next is always the one after which the fitness is best, as no host may be overloaded in between. Where single
     moves lose and only several together gain, as when two components change places, they come together or not at all.
+    What others have gained pays for no move: one that gains nothing by itself does not come along.
     """
     if limit < 1 or not 0 <= cost < float("inf"):
         raise PeerError(f"{cost=}, {limit=}: write a cost not below 0, and a limit of at least 1")
     for allocation in (now, wanted):
         problem.check(allocation)
     at = now.copy()
-    before = float(problem.fitness(now[None, :])[0])
+    reached = float(problem.fitness(now[None, :])[0])
     steps: list[Step] = []
     worth: list[Step] = []
     left = np.flatnonzero(now != wanted).tolist()
@@ -36,6 +37,6 @@ def worthwhile(problem: Problem, now: Allocation, wanted: Allocation, *, cost: f
         component = left.pop(best)
         steps.append((component, int(at[component]), int(wanted[component])))
         at[component] = wanted[component]
-        if fitness[best] - before > cost * len(steps) or not np.isfinite(before):
-            worth = list(steps)
+        if fitness[best] - reached > cost * (len(steps) - len(worth)):
+            worth, reached = list(steps), float(fitness[best])
     return worth
