@@ -131,7 +131,9 @@ def test_every_snapshot_of_state_is_uploaded(tmp_path: Path) -> None:
         streams.end()
     finally:
         made.close()
-    for state in (tmp_path / "checkpoints" / "hits" / "000000000000" / "state" / "0").glob("[0-9]"):
+    partitions = list((tmp_path / "checkpoints" / "hits" / "000000000000" / "state" / "0").glob("[0-9]"))
+    assert len(partitions) == 2
+    for state in partitions:
         versions = sorted(int(file.stem) for file in state.glob("*.zip"))
         assert versions[:5] == [1, 11, 21, 31, 41]
 

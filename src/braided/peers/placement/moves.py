@@ -16,7 +16,7 @@ def worthwhile(problem: Problem, now: Allocation, wanted: Allocation, *, cost: f
 
     The next is always the one after which the fitness is best, as no host may be overloaded in between. Where single
     moves lose and only several together gain, as when two components change places, they come together or not at all.
-    What others have gained pays for no move: one that gains nothing by itself does not come along.
+    What the moves before have gained pays for none that follow: one that gains nothing does not come along.
     """
     if limit < 1 or not 0 <= cost < float("inf"):
         raise PeerError(f"{cost=}, {limit=}: write a cost not below 0, and a limit of at least 1")
