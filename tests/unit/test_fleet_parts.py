@@ -305,10 +305,37 @@ def test_components_share_the_cpu_by_the_time_that_their_tasks_took(monkeypatch:
     now, used = 115.0, 22.0
     assert [part.load for part in measuring.measured().components] == [0.0, 0.0]
     now, used = 140.0, 32.0
-    large.last = Progress(3, 3.0, 2.0, 0, 9.0)
+    large.last, small.last = Progress(3, 3.0, 2.0, 0, 9.0), Progress(4, 4.0, None, 0, 0.0)
     measuring.look(queries)
     parts = measuring.measured().components
     assert [round(part.load, 6) for part in parts] == [0.2, 0.0]  # the other one has been idle for long
     measuring.look(queries[1:])
     now = 150.0
     assert [part.name for part in measuring.measured().components] == ["small"]
+
+
+def test_a_batch_that_takes_longer_than_the_one_before_counts_before_it_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = used = 0.0
+    monkeypatch.setattr(meter.time, "monotonic", lambda: now)
+    monkeypatch.setattr(meter, "tree_seconds", lambda pid: used)
+    measuring = meter.Meter(1.0, 5.0)
+    calm, rising = _Query("calm"), _Query("rising")
+    queries: Any = [calm, rising]
+
+    def after(seconds: float, cpu: float, calm_tasks: float, rising_tasks: float, batch: int = 1) -> list[float]:
+        nonlocal now, used
+        now, used = now + seconds, used + cpu
+        calm.last, rising.last = Progress(1, 3.0, 10.0, 0, calm_tasks), Progress(batch, 1.0, 10.0, 0, rising_tasks)
+        measuring.look(queries)
+        return [round(part.load, 6) for part in measuring.measured().components]
+
+    measuring.look(queries)
+    assert after(10, 4.0, 3.0, 1.0) == [0.3, 0.1]
+    assert after(5, 4.0, 0.0, 4.0) == [0.6, 0.2]  # too soon to tell: batches came ten seconds apart
+    assert after(5, 5.0, 0.0, 5.0) == [0.25, 0.75]
+    assert after(10, 10.0, 0.0, 10.0) == [0.0, 1.0]  # the other one has had nothing to do since
+    assert after(5, 5.0, 0.0, 5.0, batch=2) == [0.0, 1.0]
+    assert after(5, 0.5, 0.0, 0.0, batch=2) == [0.0, 0.1]
+    assert after(10, 1.0, 0.0, 0.0, batch=2) == [0.0, 0.0]

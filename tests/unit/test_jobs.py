@@ -59,7 +59,11 @@ def test_what_is_left_out_has_a_default() -> None:
     ("old", "new", "message"),
     [
         ('name = "small"', "", "j.toml, line 1: name: is missing"),
-        ('name = "small"', 'name = "a/b"', "line 2: name: 'a/b': write letters, digits, dots, dashes and underscores"),
+        ('name = "small"', 'name = "a/b"', "line 2: name: 'a/b': write letters from A to Z, digits, dots, dashes and underscores"),
+        ('name = "small"', 'name = "-a"', "line 2: name: '-a': write letters from A to Z, digits, dots, dashes and underscores, a letter or digit first"),
+        ('name = "small"', 'name = "ü"', "line 2: name: 'ü': write letters from A to Z"),
+        ('name = "small"', 'name = "' + 81 * "a" + '"', "a letter or digit first, at most 80"),
+        ('name = "small"', 'name = "small"\noperator = "' + 101 * "a" + '"', "line 3: operator: 'aaa"),
         ('name = "small"', "name = 3", "line 2: name: 3: write a text"),
         ('name = "small"', 'name = "', "j.toml: is not TOML: "),
         ('checkpoint = "/c"', 'chekpoint = "/c"', "line 3: chekpoint: no such key; did you mean 'checkpoint'?"),

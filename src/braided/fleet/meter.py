@@ -54,7 +54,7 @@ class Meter:
 
 
 class _Seen:
-    """One query, as far as it has been counted: from the last batch that was new to the next."""
+    """One query, as far as it has been counted: from the last batch that was new to the next, `span` seconds."""
 
     def __init__(self, component: Component) -> None:
         self.component = component
@@ -64,7 +64,7 @@ class _Seen:
         self._tasks = 0.0
         self._rows = component.rows
         self._since = time.monotonic()
-        self._share = self._rate = 0.0
+        self._share = self._rate = self._span = 0.0
 
     def look(self, period: float) -> None:
         now = time.monotonic()
@@ -79,11 +79,14 @@ class _Seen:
         if progress is None:
             return ComponentLoad(job.name, job.operator, 0.0)
         elapsed = max(now - self._since, 1e-3)
+        spent = self._tasks / elapsed
         if progress.batch != self._batch:
-            self._share = self._tasks / elapsed
+            self._share, self._span = spent, elapsed
             self._rate = (self.component.rows - self._rows) / elapsed
             self._batch, self._tasks, self._rows, self._since = progress.batch, 0.0, self.component.rows, now
-        elif elapsed > 2 * (progress.seconds + period):  # nothing to do
-            self._share = self._rate = 0.0
+        elif elapsed > 2 * (progress.seconds + period) or (elapsed >= self._span and spent > self._share):
+            # It has nothing to do, or its batch takes longer than the one before: that may be what makes the peer hot.
+            self._share = spent
+            self._rate = self._rate if spent else 0.0
         busy = self._share if progress.interval is None else progress.seconds / progress.interval
         return ComponentLoad(job.name, job.operator, self._share, busy, progress.backlog, self._rate)

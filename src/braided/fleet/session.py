@@ -42,9 +42,6 @@ def peer_session(
         # what came after the last one. And where a snapshot is not uploaded before the next is made, Spark skips it and
         # uploads all of the next again: 500 MB of state every few seconds, just when the target reads as much.
         "spark.sql.streaming.stateStore.maintenanceInterval": "1s",
-        # Checksums of files are of 64 KB instead of 512 bytes each: a JVM alone copies 500 MB in 0.35 s, not 0.47 s. In
-        # the gap of a move no difference was seen.
-        "spark.hadoop.file.bytes-per-checksum": "65536",
         # In a fleet every epoch has a checkpoint of its own.
         **quick_checkpoints(),
     }

@@ -24,7 +24,9 @@ _LARGEST = 1 << 20
 _SECRET = re.compile(r"\$\{(\w+)\}")
 _UNCLOSED = re.compile(r"\$\{(?![^{}]+\})")
 _SIZE = re.compile(r"\d+(\.\d+)? ?([KMGT]i?B|B)", re.IGNORECASE)
-_OPERATOR = re.compile(r"[A-Za-z0-9][\w-]*(\.[A-Za-z0-9][\w-]*)*", re.ASCII)
+# What a fleet takes for the names of a component and of an operator: what runs alone can be submitted.
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
+_OPERATOR = re.compile(r"(?=.{1,100}$)[A-Za-z0-9][\w-]*(\.[A-Za-z0-9][\w-]*)*", re.ASCII)
 _MODES = ("append", "update", "complete")
 # An option of a join in a step: what may be written in TOML.
 _PLAIN = (str, int, float, bool)
@@ -111,14 +113,16 @@ class _Reader:
 
     def _name(self, given: Json) -> str:
         name: str = self._text_of(given, ("name",))
-        if not re.fullmatch(r"[\w.-]{1,80}", name):
-            self._refuse(("name",), f"{name!r}: write letters, digits, dots, dashes and underscores, at most 80")
+        if not _NAME.fullmatch(name):
+            rule = "letters from A to Z, digits, dots, dashes and underscores, a letter or digit first, at most 80"
+            self._refuse(("name",), f"{name!r}: write {rule}")
         return name
 
     def _operator(self, given: Json) -> str | None:
         operator: str | None = self._text_of(given, ("operator",), None)
         if operator is not None and not _OPERATOR.fullmatch(operator):
-            self._refuse(("operator",), f"{operator!r}: write parts with dots between them, as in 'join.window'")
+            rule = "parts with dots between them, as in 'join.window', at most 100 characters"
+            self._refuse(("operator",), f"{operator!r}: write {rule}")
         return operator
 
     def _trigger(self, given: Json) -> str | None:
