@@ -275,6 +275,50 @@ def test_another_query_cannot_write_to_a_topic(spark: SparkSession, tmp_path: Pa
         braided.write_files(files.select("k"), str(tmp_path / "out"), checkpoint=str(tmp_path / "new"))
 
 
+def test_files_whose_names_are_patterns_to_spark_are_read_once(spark: SparkSession, tmp_path: Path) -> None:
+    left, right = _make(tmp_path / "l", 3), _make(tmp_path / "r", 3, seed=1)
+    (tmp_path / "l" / "001.parquet").rename(tmp_path / "l" / "1 [a].parquet")
+    (tmp_path / "r" / "002.parquet").rename(tmp_path / "r" / "{2,3}*.parquet")
+
+    def joined() -> DataFrame:
+        one, other = (braided.files(spark, str(tmp_path / side)) for side in "lr")
+        return braided.join(one.select("k", "t"), other.select("k", "t", F.col("v").alias("w")), **ON)
+
+    _write(joined(), tmp_path / "out")
+    assert _rows(_committed(tmp_path / "out")) == _oracle(left, right, "l.k, l.t, r.t, r.v")
+
+
+def test_an_odd_name_that_comes_later_stops_the_query_until_it_is_started_again(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left, right = _make(tmp_path / "l", 3), _make(tmp_path / "r", 3, seed=1)
+    one, other = (braided.files(spark, str(tmp_path / side)) for side in "lr")
+    first = braided.join(one.select("k", "t"), other.select("k", "t", "v"), **ON)
+    (tmp_path / "l" / "001.parquet").rename(tmp_path / "l" / "001?.parquet")
+    with pytest.raises(Exception, match=r"001\?\.parquet: start the query again"):
+        _write(first, tmp_path / "out")
+    assert braided.topic(str(tmp_path / "out")).files() == []
+    monkeypatch.setattr(direct, "_LOOKED_AT", 0)  # names are looked at, however many there are
+    one, other = (braided.files(spark, str(tmp_path / side)) for side in "lr")
+    _write(braided.join(one.select("k", "t"), other.select("k", "t", "v"), **ON), tmp_path / "out")
+    assert _rows(_committed(tmp_path / "out")) == _oracle(left, right, "l.k, l.t, r.t, r.v")
+    watermarked = braided.files(spark, str(tmp_path / "l")).withWatermark("t", "5 seconds")
+    with pytest.raises(OptionError, match=r"rename '001\?\.parquet': Spark reads these files itself \(between files"):
+        braided.join(watermarked.select("k", "t"), other.select("k", "t", "v"), on="k", time="t", within="3 seconds")
+
+
+@pytest.mark.parametrize("name", ["a{b}", r"a\{b\}", "file:a{b}"])
+def test_a_folder_that_spark_takes_for_a_pattern_of_others_is_refused(
+    spark: SparkSession, tmp_path: Path, name: str
+) -> None:
+    for folder in ("a{b}", "ab"):  # the pattern finds the second one
+        _make(tmp_path / folder, 1)
+    path = f"file:{tmp_path}/{name[5:]}" if name.startswith("file:") else str(tmp_path / name)
+    with pytest.raises(OptionError, match=r"^path='.*a.*b.*': rename it; Spark takes"):
+        braided.files(spark, path)
+    assert braided.files(spark, str(tmp_path / "a[b]")).columns == ["k", "t", "v", "a.b", "tags"]
+
+
 def test_bad_calls_say_what_to_do(spark: SparkSession, tmp_path: Path) -> None:
     _make(tmp_path / "l", 1)
     files = braided.files(spark, str(tmp_path / "l"))

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from pathlib import Path
 from typing import Any
 
 from braided.errors import BraidedError, TopicError
+
+_PATTERN = re.compile(r"[][{}*?\\]")
 
 
 def is_remote(location: str) -> bool:
@@ -21,6 +24,14 @@ def local_path(location: str) -> str:
         if location.startswith(scheme):
             return "/" + location[len(scheme) :].lstrip("/")
     return location
+
+
+def looks_odd(name: str) -> bool:
+    """Whether Spark takes a name for a pattern. Of a batch with a file of such a name it reads others again.
+
+    SPARK-58518: where one of the files that a stream found looks like a pattern, the whole list is taken once more.
+    """
+    return _PATTERN.search(name) is not None
 
 
 def _system(location: str) -> tuple[Any, str]:

@@ -70,7 +70,7 @@ def stateful(
     for side, input_ in enumerate(inputs):
         files = None
         if isinstance(input_, DirectInput):
-            files = FileTask(input_.reader, input_.partitions)
+            files = FileTask(input_.reader, input_.partitions, may_repeat=input_.may_repeat)
             input_ = input_.names  # noqa: PLW2901
         named = input_.toDF(*wire_names(len(input_.columns)))
         packets = named.mapInArrow(RouteTask(operator, side, routing, files), PACKETS_DDL)

@@ -28,7 +28,7 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from braided.direct.places import is_remote, local_path
+from braided.direct.places import is_remote, local_path, looks_odd
 from braided.direct.reading import Bound, FileReader
 from braided.direct.topic import Topic, check_reader, is_topic
 from braided.errors import BraidedError, OptionError
@@ -47,7 +47,7 @@ MARK = "braided.files"
 _NAMES = "path string, modificationTime timestamp, length long, content binary"
 # Files larger than this are cut by row groups, so that all cores read.
 CUT = 64 << 20
-# So many files are looked at when a query is built, to know their sizes and what their paths say.
+# Of so many files the sizes are looked at when a query is built.
 _LOOKED_AT = 10_000
 
 
@@ -75,6 +75,8 @@ class DirectInput:
     names: DataFrame
     reader: FileReader
     partitions: tuple[str, ...]
+    may_repeat: bool = False
+    """Whether a name may come more than once: Spark repeats all of a batch that has an odd one (`looks_odd`)."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,15 @@ class _Found:
     columns: tuple[tuple[int, str, str], ...]
     """(id, name here, name in files)"""
     filters: tuple[RowFilter, ...]
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """Files that are there when a query is built: columns that their paths give, the largest size, an odd name."""
+
+    partitions: tuple[str, ...]
+    largest: int
+    odd: str | None
 
 
 class _Other(Exception):
@@ -115,6 +126,7 @@ def read_files(
         return _read_topic(session, path, max_files, reader)
     if reader is not None:
         raise OptionError(f"reader={reader!r}: only readers of a topic have names; {path} is none")
+    check_literal(path)
     if schema is None:
         schema = session.read.format(format).options(**options).load(path).schema
     given = dict(options)
@@ -122,6 +134,17 @@ def read_files(
         given["maxFilesPerTrigger"] = str(max_files)
     source = session.readStream.format(format).schema(schema).options(**given).option(MARK, "direct")
     return source.load(path)
+
+
+def check_literal(path: str) -> None:
+    """Refuse a path that is there as it is written, but that Spark takes for a pattern of others."""
+    if is_remote(path) or not looks_odd(path):
+        return
+    if "\\" in path or os.path.exists(local_path(path)):
+        raise OptionError(
+            f"path={path!r}: rename it; Spark takes {{}}, [], * and ? for a pattern, and reads several times what lies "
+            "below such a name, even after a backslash (SPARK-58518)"
+        )
 
 
 def _is_topic(path: str) -> bool:
@@ -155,7 +178,8 @@ def read_directly(frame: DataFrame, ansi: bool) -> DirectInput | str | None:
     if is_connect(frame):
         return None
     plan = frame._jdf.queryExecution().analyzed()
-    if not _has_mark(plan):
+    options = _marked(plan)
+    if options is None:
         return None
     session = frame.sparkSession
     case_sensitive = str(session.conf.get("spark.sql.caseSensitive")).lower() == "true"
@@ -163,14 +187,24 @@ def read_directly(frame: DataFrame, ansi: bool) -> DirectInput | str | None:
         found = _walk(plan, session, ansi)
         return _input(session, found, case_sensitive)
     except _Other as why:
+        path = options["path"]
+        odd = None if is_remote(path) else _look(local_path(path), StructType(), case_sensitive).odd
+        if odd is not None:
+            raise OptionError(
+                f"path={path!r}: rename {odd!r}: Spark reads these files itself ({why}), and reads all of a batch "
+                "several times where a name has {}, [], * or ? (SPARK-58518)"
+            ) from why
         return str(why)
 
 
-def _has_mark(plan: Any) -> bool:
+def _marked(plan: Any) -> dict[str, str] | None:
+    """Return the options of the source with our mark, None if there is none."""
     children = plan.children()
     if children.size():
-        return any(_has_mark(children.apply(at)) for at in range(children.size()))
-    return _leaf(plan) is not None and MARK in _options(plan)
+        found = (_marked(children.apply(at)) for at in range(children.size()))
+        return next((options for options in found if options is not None), None)
+    options = _options(plan) if _leaf(plan) is not None else {}
+    return options if MARK in options else None
 
 
 def _leaf(plan: Any) -> str | None:
@@ -252,10 +286,14 @@ def _input(session: SparkSession, found: _Found, case_sensitive: bool) -> Direct
         raise _Other("the files are on another file system, whose credentials Spark has")
     if any(mark in path for mark in "*?[{"):
         raise _Other("its path is a pattern")
-    partitions, largest = _look(local_path(path), found.schema, case_sensitive)
+    seen = _look(local_path(path), found.schema, case_sensitive)
+    partitions = seen.partitions
     given = [f"{quoted(name)} {found.schema[name].dataType.simpleString()}" for name in partitions]
     source = session.readStream.format("binaryFile").schema(", ".join([_NAMES, *given])).options(**options).load(path)
-    return DirectInput(_cut(source, partitions, largest, session), reader, partitions)
+    names = _cut(source, partitions, seen.largest, session)
+    if seen.odd is None:
+        return DirectInput(names, reader, partitions)
+    return DirectInput(names.repartition(slots_of(session), "path", "start"), reader, partitions, may_repeat=True)
 
 
 def _cut(source: DataFrame, partitions: Sequence[str], largest: int, session: SparkSession) -> DataFrame:
@@ -286,9 +324,10 @@ def _options(leaf: Any) -> dict[str, str]:
     return {str(pair._1()): str(pair._2()) for pair in pairs}
 
 
-def _look(folder: str, schema: StructType, case_sensitive: bool) -> tuple[tuple[str, ...], int]:
-    """Look at the files that are there now: columns that their paths give, and the size of the largest."""
+def _look(folder: str, schema: StructType, case_sensitive: bool) -> _Seen:
+    """Look at the files that are there now."""
     partitions: tuple[str, ...] = ()
+    odd = None
     largest = looked = 0
     named = {name if case_sensitive else name.lower(): name for name in schema.names}
     for place, folders, files in os.walk(folder):
@@ -298,12 +337,11 @@ def _look(folder: str, schema: StructType, case_sensitive: bool) -> tuple[tuple[
             parts = [part.split("=", 1)[0] for part in os.path.relpath(place, folder).split(os.sep) if "=" in part]
             keys = [part if case_sensitive else part.lower() for part in parts]
             partitions = tuple(named[key] for key in keys if key in named)
-        for name in shown:
-            largest = max(largest, _size(os.path.join(place, name)))
+        odd = odd or next((name for name in (place, *shown) if looks_odd(name)), None)
+        if looked <= _LOOKED_AT:
+            largest = max([largest, *(_size(os.path.join(place, name)) for name in shown)])
         looked += len(shown)
-        if looked > _LOOKED_AT:
-            break
-    return partitions, largest
+    return _Seen(partitions, largest, odd)
 
 
 def _size(path: str) -> int:

@@ -6,14 +6,14 @@ import gc
 import itertools
 import json
 import os
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark import TaskContext
 
-from braided.direct.places import local_path
+from braided.direct.places import local_path, looks_odd
 from braided.direct.reading import FileReader, Part
 from braided.direct.writing import DataFile, FileTarget, batch_folder
 from braided.errors import BraidedError
@@ -116,18 +116,37 @@ def _check_version(version: str) -> None:
 
 
 class FileTask:
-    """Names of files become their rows."""
+    """Names of files become their rows. Where names may repeat, all of a name are in one task, which takes it once."""
 
-    def __init__(self, reader: FileReader, partitions: tuple[str, ...]) -> None:
+    def __init__(self, reader: FileReader, partitions: tuple[str, ...], *, may_repeat: bool = False) -> None:
         self._reader = reader
         self._partitions = partitions
+        self._may_repeat = may_repeat
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        taken = set()
         for batch in batches:
             for at in range(batch.num_rows):
                 path, start, stop, *values = (column[at] for column in batch.columns)
-                given = dict(zip(self._partitions, values, strict=True))
-                yield from self._reader.read(Part(local_path(path.as_py()), start.as_py(), stop.as_py(), given))
+                part = Part(local_path(path.as_py()), start.as_py(), stop.as_py(), self._given(values))
+                if not self._may_repeat:
+                    self._check(part)
+                elif (part.path, part.start) in taken:
+                    continue
+                else:
+                    taken.add((part.path, part.start))
+                yield from self._reader.read(part)
+
+    def _given(self, values: Sequence[pa.Scalar[Any]]) -> dict[str, pa.Scalar[Any]]:
+        return dict(zip(self._partitions, values, strict=True))
+
+    def _check(self, part: Part) -> None:
+        """Refuse a name that was not there when the query was built, and of which Spark makes others come again."""
+        if looks_odd(part.path) and not self._reader.committed:
+            raise BraidedError(
+                f"{part.path}: start the query again. Where a name has {{}}, [], * or ?, Spark hands on all files of a "
+                "batch several times (SPARK-58518); a query that starts with such files there takes each once"
+            )
 
 
 class RouteTask:
