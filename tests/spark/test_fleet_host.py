@@ -239,11 +239,17 @@ def test_the_seconds_of_tasks_are_counted_once_and_for_the_query_that_they_are_o
     assert 0 < quick < slow
     assert [each.since_last() for each in counts] == [0.0, 0.0]
     _write(tmp_path, 1)
-    early = first(counts[0])  # while the batch is still under way
-    assert early < 1.5
+    begun = first(counts[0])
+    assert begun < 1.5  # its task has not ended
+    time.sleep(0.7)
+    later = counts[0].since_last()
+    assert later > 0.5
     queries[0].processAllAvailable()
     time.sleep(0.5)  # Spark notes the end of a job a little later
-    assert 1.5 <= early + counts[0].since_last() < 2.5
+    rest = counts[0].since_last()
+    assert begun + later + rest >= 1.5
+    whole = TaskTime(spark, str(queries[0].runId)).since_last()
+    assert slow + begun + later + rest == pytest.approx(whole, abs=0.3)
 
 
 def test_a_warm_up_joins_a_few_rows_and_leaves_nothing(
