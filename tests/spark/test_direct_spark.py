@@ -302,9 +302,24 @@ def test_an_odd_name_that_comes_later_stops_the_query_until_it_is_started_again(
     one, other = (braided.files(spark, str(tmp_path / side)) for side in "lr")
     _write(braided.join(one.select("k", "t"), other.select("k", "t", "v"), **ON), tmp_path / "out")
     assert _rows(_committed(tmp_path / "out")) == _oracle(left, right, "l.k, l.t, r.t, r.v")
-    watermarked = braided.files(spark, str(tmp_path / "l")).withWatermark("t", "5 seconds")
-    with pytest.raises(OptionError, match=r"rename '001\?\.parquet': Spark reads these files itself \(between files"):
-        braided.join(watermarked.select("k", "t"), other.select("k", "t", "v"), on="k", time="t", within="3 seconds")
+
+
+def test_odd_names_that_spark_would_read_several_times_are_refused_unless_it_reads_them_one_by_one(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    left, right = _make(tmp_path / "l", 3), _make(tmp_path / "r", 3, seed=1)
+    (tmp_path / "l" / "001.parquet").rename(tmp_path / "l" / "001].parquet")
+
+    def joined(**limit: int) -> DataFrame:
+        watermarked = braided.files(spark, str(tmp_path / "l"), **limit).withWatermark("t", "5 seconds")
+        other = braided.files(spark, str(tmp_path / "r")).withWatermark("t", "20 seconds")
+        right = other.select("k", "t", "v")
+        return braided.join(watermarked.select("k", "t"), right, on="k", time="t", within="3 seconds")
+
+    with pytest.raises(OptionError, match=r"has '001\]\.parquet'.*reads these itself \(between files.*set max_files=1"):
+        joined()
+    _write(joined(max_files=1), tmp_path / "out")
+    assert _rows(_committed(tmp_path / "out")) == _oracle(left, right, "l.k, l.t, r.t, r.v")
 
 
 @pytest.mark.parametrize("name", ["a{b}", r"a\{b\}", "file:a{b}"])

@@ -189,10 +189,10 @@ def read_directly(frame: DataFrame, ansi: bool) -> DirectInput | str | None:
     except _Other as why:
         path = options["path"]
         odd = None if is_remote(path) else _look(local_path(path), StructType(), case_sensitive).odd
-        if odd is not None:
+        if odd is not None and options.get("maxFilesPerTrigger") != "1":
             raise OptionError(
-                f"path={path!r}: rename {odd!r}: Spark reads these files itself ({why}), and reads all of a batch "
-                "several times where a name has {}, [], * or ? (SPARK-58518)"
+                f"path={path!r}: has {odd!r}. Where a name has {{}}, [], * or ?, Spark reads all files of a batch "
+                f"several times (SPARK-58518), and it reads these itself ({why}): set max_files=1"
             ) from why
         return str(why)
 
