@@ -322,6 +322,17 @@ def test_odd_names_that_spark_would_read_several_times_are_refused_unless_it_rea
     assert _rows(_committed(tmp_path / "out")) == _oracle(left, right, "l.k, l.t, r.t, r.v")
 
 
+def test_a_topic_may_have_any_name(spark: SparkSession, tmp_path: Path) -> None:
+    rows = _make(tmp_path / "l", 2)
+    topic = tmp_path / "hits {1}[2]*?"
+    _write(braided.files(spark, str(tmp_path / "l"), max_files=1), topic)
+    for number, watermark in enumerate((False, True)):
+        files = braided.files(spark, str(topic)).select("k", "t")
+        one, other = (files.withWatermark("t", "5 seconds") if watermark else files for _ in range(2))
+        _write(braided.join(one, other, on="k", time="t", within="3 seconds"), tmp_path / f"out {number}")
+        assert _rows(_committed(tmp_path / f"out {number}")) == _oracle(rows, rows, "l.k, l.t, r.t")
+
+
 @pytest.mark.parametrize("name", ["a{b}", r"a\{b\}", "file:a{b}"])
 def test_a_folder_that_spark_takes_for_a_pattern_of_others_is_refused(
     spark: SparkSession, tmp_path: Path, name: str

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 MARK = "braided.files"
+_FILES = "direct"
 _NAMES = "path string, modificationTime timestamp, length long, content binary"
 # Files larger than this are cut by row groups, so that all cores read.
 CUT = 64 << 20
@@ -132,7 +133,7 @@ def read_files(
     given = dict(options)
     if max_files is not None:
         given["maxFilesPerTrigger"] = str(max_files)
-    source = session.readStream.format(format).schema(schema).options(**given).option(MARK, "direct")
+    source = session.readStream.format(format).schema(schema).options(**given).option(MARK, _FILES)
     return source.load(path)
 
 
@@ -188,8 +189,9 @@ def read_directly(frame: DataFrame, ansi: bool) -> DirectInput | str | None:
         return _input(session, found, case_sensitive)
     except _Other as why:
         path = options["path"]
-        odd = None if is_remote(path) else _look(local_path(path), StructType(), case_sensitive).odd
-        if odd is not None and options.get("maxFilesPerTrigger") != "1":
+        may_repeat = options[MARK] == _FILES and not is_remote(path) and options.get("maxFilesPerTrigger") != "1"
+        odd = _look(local_path(path), StructType(), case_sensitive).odd if may_repeat else None
+        if odd is not None:
             raise OptionError(
                 f"path={path!r}: has {odd!r}. Where a name has {{}}, [], * or ?, Spark reads all files of a batch "
                 f"several times (SPARK-58518), and it reads these itself ({why}): set max_files=1"
