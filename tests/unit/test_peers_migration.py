@@ -23,7 +23,7 @@ from braided.peers.leases import Beat, Lease, Leases, Observer, Position
 from braided.peers.messages import Contact
 from braided.peers.peer import Settings
 from braided.peers.virtual import run
-from braided.routing.files import LocalFiles
+from braided.routing.files import STORAGE, LocalFiles
 
 STEPS = (
     "MigrationDecision", "MigrationRequest", "MigrationReply", "MigrationUpdate", "MigrationUpdateReply", "MigrationEnd",
@@ -90,6 +90,33 @@ def test_a_damaged_lease_is_named(root: Path) -> None:
         leases.newest("sum")
     with pytest.raises(PeerError, match=r"component='\.\./x': write letters"):
         leases.newest("../x")
+
+
+@pytest.mark.parametrize("left", ["nothing", "an empty folder"])
+def test_storage_that_goes_away_is_not_taken_for_an_empty_one(root: Path, left: str) -> None:
+    place, away = root / "storage", root / "away"
+    leases = Leases(LocalFiles(place, STORAGE))
+    assert leases.newest("sum") is None
+    assert leases.take(_lease("sum", 0, "a"))
+    assert leases.newest("sum") == _lease("sum", 0, "a")
+    place.rename(away)
+    if left == "an empty folder":  # as a mount leaves it
+        place.mkdir()
+    others = Leases(LocalFiles(place, STORAGE))  # who has not seen it before cannot know
+    assert others.newest("sum") is None
+    for work in (
+        lambda: leases.newest("sum"),
+        lambda: leases.newest("max"),
+        lambda: leases.take(_lease("sum", 1, "a")),
+        lambda: leases.beat(_lease("sum", 0, "a"), Beat(1)),
+    ):
+        with pytest.raises(TopicError, match=r"^storage='.*': is gone, or empty; bring it back, or mount it again"):
+            work()
+    assert not place.exists() or not list(place.iterdir())
+    if place.exists():
+        place.rmdir()
+    away.rename(place)
+    assert leases.newest("sum") == _lease("sum", 0, "a")
 
 
 def test_an_observer_trusts_its_own_clock_alone() -> None:
@@ -238,6 +265,43 @@ def test_a_target_that_dies_while_it_rehearses_is_not_waited_for(root: Path) -> 
         assert loop.time() - begun < 2.5 + fleet.settings.start / 2
         assert fleet.holders("one") == [source]
         assert f"not moved to {target}: no reply to the request" in _told(fleet, source)
+
+    _with_fleet(root, work)
+
+
+def test_a_source_that_dies_once_the_target_has_taken_over_is_not_waited_for(root: Path) -> None:
+    async def work(fleet: ModelFleet) -> None:
+        (source,) = fleet.holders("one")
+        target = _other(fleet)
+        (decider,) = set(fleet.peers) - {source, target}
+        loop = asyncio.get_running_loop()
+
+        def watch(sender: Contact, to: Contact, frame: bytes) -> bool:
+            if json.loads(frame)["kind"] == "MigrationUpdateReply":
+                fleet.kill(source)
+            return True
+
+        fleet.network.watch = watch
+        begun = loop.time()
+        assert await fleet.peers[decider].move("one", contact(target))
+        assert loop.time() - begun < 2 * fleet.settings.start
+        assert fleet.holders("one") == [target]
+
+    _with_fleet(root, work)
+
+
+def test_a_source_that_dies_while_its_target_rehearses_is_not_waited_for(root: Path) -> None:
+    async def work(fleet: ModelFleet) -> None:
+        (source,) = fleet.holders("one")
+        target = _other(fleet)
+        (decider,) = set(fleet.peers) - {source, target}
+        fleet.hosts[target].rehearsal = (30.0, 30.0)
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        loop.call_later(2.5, fleet.kill, source)
+        moved = await fleet.peers[decider].move("one", contact(target))
+        assert loop.time() - begun < fleet.settings.rehearsal + 3 * fleet.settings.start
+        assert moved == (fleet.holders("one") == [target])
 
     _with_fleet(root, work)
 

@@ -20,14 +20,16 @@ source that takes it back, or, if both die, whom a guardian chooses once the lea
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from dataclasses import dataclass
+from typing import Any
 
 from braided.errors import BraidedError, PeerError
 from braided.peers.agent import Agent
 from braided.peers.holding import Holding
 from braided.peers.host import Job
-from braided.peers.leases import Position
-from braided.peers.messages import Contact, Done, Message, expect, message
+from braided.peers.leases import Lease, Position
+from braided.peers.messages import Contact, Done, Message, Ping, expect, message
 from braided.peers.watch import Move
 
 REHEARSAL = 600.0
@@ -140,15 +142,45 @@ class Migrator:
         # The source needs time for a rehearsal, for a batch to end and for the target to start.
         cancel = self._agent.machine.later(self._rehearsal + (2 + _ATTEMPTS) * self._start, give_up)
         try:
+            before = await self._newest(move.component)
             decision = MigrationDecision(move.component, move.target, move.reason[:1000])
             reply = expect(await self._agent.ask(move.source, decision), Done)
             if reply is None or not reply.ok:
                 why = reply.reason if reply else f"peer {move.source.name} does not answer"
                 return MigrationEnd(move.component, False, why)
-            return await end
+            while not await self._within(end, self._asked):
+                now = await self._newest(move.component)
+                if now is None or now == before or now.holder.node == move.source.node:
+                    continue
+                # The source says so when it is sure. If it has died, storage knows who goes on.
+                if await self._agent.ask(move.source, Ping()) is None and not end.done():
+                    is_there = now.holder.node == move.target.node
+                    why = "" if is_there else f"peer {move.source.name} has died; {now.holder.name} goes on"
+                    return MigrationEnd(move.component, is_there, why)
+            return end.result()
         finally:
             cancel()
             del self._ends[key]
+
+    async def _newest(self, component: str) -> Lease | None:
+        """Return the newest lease; None if there is none, or storage does not say."""
+        with contextlib.suppress(BraidedError, OSError):
+            return await self._agent.machine.blocking(lambda: self._holding.leases.newest(component))
+        return None
+
+    async def _within(self, awaited: asyncio.Future[Any], seconds: float) -> bool:
+        """Wait for something, but not for longer; return whether it is done."""
+        waits: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def wake(_: object = None) -> None:
+            if not waits.done():
+                waits.set_result(None)
+
+        awaited.add_done_callback(wake)
+        cancel = self._agent.machine.later(seconds, wake)
+        await waits
+        cancel()
+        return awaited.done()
 
     def _ended(self, sender: Contact, end: MigrationEnd) -> None:
         waiting = self._ends.get((sender.node, end.component))
@@ -160,7 +192,8 @@ class Migrator:
     def _decided(self, sender: Contact, decision: MigrationDecision) -> Message:
         held = self._holding.held(decision.component)
         if held is None or held.is_leaving:
-            return Done(False, f"component={decision.component!r}: does not run here")
+            name = self._agent.contact.name
+            return Done(False, f"component={decision.component!r}: does not run at {name} now; look at status")
         if decision.target.node == self._agent.contact.node:
             return Done(False, f"component={decision.component!r}: is here already")
         if self.under_way is not None:
@@ -229,17 +262,10 @@ class Migrator:
             self.under_way = name
             self._rehearsing[asked] = asyncio.get_running_loop().create_future()
             self._agent.machine.spawn(self._rehearse(*asked))
-        rehearsed, waits = self._rehearsing[asked], asyncio.get_running_loop().create_future()
-
-        def wake(_: object = None) -> None:
-            if not waits.done():
-                waits.set_result(None)
-
-        rehearsed.add_done_callback(wake)
-        cancel = self._agent.machine.later(self._asked, wake)
-        await waits
-        cancel()
-        return rehearsed.result() if rehearsed.done() else MigrationReply(False, "it rehearses", is_under_way=True)
+        rehearsed = self._rehearsing[asked]
+        if await self._within(rehearsed, self._asked):
+            return rehearsed.result()
+        return MigrationReply(False, "it rehearses", is_under_way=True)
 
     async def _rehearse(self, node: str, name: str, epoch: int) -> None:
         machine, begun = self._agent.machine, self._agent.machine.now()

@@ -22,7 +22,7 @@ from braided.peers.names import check_pattern
 from braided.peers.service import Service
 from braided.peers.survey import Survey
 from braided.peers.watch import Move, Watch
-from braided.routing.files import files_at
+from braided.routing.files import STORAGE, files_at
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +64,7 @@ class Peer:
     def __init__(
         self, contact: Contact, machine: Machine, host: Host, storage: str, settings: Settings | None = None
     ) -> None:
-        files = files_at(storage, "storage")
+        files = files_at(storage, STORAGE)
         settings = settings or Settings()
         self.host = host
         self.agent = Agent(contact, machine)

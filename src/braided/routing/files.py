@@ -14,6 +14,8 @@ from typing import Any, Protocol
 
 from braided.errors import BraidedError, ControlError, TopicError
 
+STORAGE = "storage"
+"""The option of a fleet's directory, which stays for as long as the fleet does."""
 _ATTEMPTS = 3
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -81,6 +83,8 @@ class LocalFiles:
         self._root = root
         self._where = f"{option}={str(root)!r}"
         self._error = _error_of(option)
+        self._stays = option == STORAGE
+        self._was_there = False
 
     def check(self) -> None:
         """See `Files`."""
@@ -101,6 +105,7 @@ class LocalFiles:
         try:
             return (self._root / name).read_bytes()
         except (FileNotFoundError, NotADirectoryError):
+            self._check_there()
             return None
         except PermissionError as error:
             raise self._error(
@@ -125,7 +130,19 @@ class LocalFiles:
         path = self._root / name
         self._write(path, content).rename(path)
 
+    def _check_there(self) -> None:
+        """Refuse a fleet's storage that has gone away: it would look like an empty one, and all jobs like removed."""
+        if not self._stays:
+            return
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(self._root) as entries:
+            if next(entries, None) is not None:
+                self._was_there = True
+                return
+        if self._was_there:
+            raise self._error(f"{self._where}: is gone, or empty; bring it back, or mount it again")
+
     def _write(self, path: Path, content: bytes) -> Path:
+        self._check_there()
         if not self._root.is_dir():
             self._root.parent.mkdir(parents=True, exist_ok=True)
             self._root.mkdir(mode=0o700, exist_ok=True)
@@ -163,6 +180,7 @@ class LocalFiles:
         try:
             return [name for name in os.listdir(self._root / folder) if not name.startswith(".")]
         except (FileNotFoundError, NotADirectoryError):
+            self._check_there()
             return []
 
     def delete(self, name: str) -> None:
