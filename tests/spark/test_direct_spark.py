@@ -281,11 +281,12 @@ def test_files_whose_names_are_patterns_to_spark_are_read_once(spark: SparkSessi
     (tmp_path / "r" / "002.parquet").rename(tmp_path / "r" / "{2,3}*.parquet")
 
     def joined() -> DataFrame:
-        one, other = (braided.files(spark, str(tmp_path / side)) for side in "lr")
+        one, other = (braided.files(spark, str(tmp_path / side), max_files=2) for side in "lr")
         return braided.join(one.select("k", "t"), other.select("k", "t", F.col("v").alias("w")), **ON)
 
     _write(joined(), tmp_path / "out")
     assert _rows(_committed(tmp_path / "out")) == _oracle(left, right, "l.k, l.t, r.t, r.v")
+    assert [m.batch for m in braided.topic(str(tmp_path / "out")).manifests() if m.kind == "batch"] == [0, 1]
 
 
 def test_an_odd_name_that_comes_later_stops_the_query_until_it_is_started_again(
@@ -304,22 +305,28 @@ def test_an_odd_name_that_comes_later_stops_the_query_until_it_is_started_again(
     assert _rows(_committed(tmp_path / "out")) == _oracle(left, right, "l.k, l.t, r.t, r.v")
 
 
-def test_odd_names_that_spark_would_read_several_times_are_refused_unless_it_reads_them_one_by_one(
-    spark: SparkSession, tmp_path: Path
+def test_odd_names_that_spark_reads_itself_are_alone_in_their_batches(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     left, right = _make(tmp_path / "l", 3), _make(tmp_path / "r", 3, seed=1)
     (tmp_path / "l" / "001.parquet").rename(tmp_path / "l" / "001].parquet")
-
-    def joined(**limit: int) -> DataFrame:
-        watermarked = braided.files(spark, str(tmp_path / "l"), **limit).withWatermark("t", "5 seconds")
-        other = braided.files(spark, str(tmp_path / "r")).withWatermark("t", "20 seconds")
-        right = other.select("k", "t", "v")
-        return braided.join(watermarked.select("k", "t"), right, on="k", time="t", within="3 seconds")
-
-    with pytest.raises(OptionError, match=r"has '001\]\.parquet'.*reads these itself \(between files.*set max_files=1"):
-        joined()
-    _write(joined(max_files=1), tmp_path / "out")
+    one, other = braided.files(spark, str(tmp_path / "l"), max_files=3), braided.files(spark, str(tmp_path / "r"))
+    assert "l: has '001].parquet'" in caplog.text
+    assert "r: has" not in caplog.text
+    joined = braided.join(
+        one.withWatermark("t", "5 seconds").select("k", "t"),
+        other.withWatermark("t", "20 seconds").select("k", "t", "v"),
+        on="k",
+        time="t",
+        within="3 seconds",
+    )
+    braided.explain(joined)
+    assert "Spark takes from rows; a file a batch, since some have odd names" in capsys.readouterr().out
+    _write(joined, tmp_path / "out")
     assert _rows(_committed(tmp_path / "out")) == _oracle(left, right, "l.k, l.t, r.t, r.v")
+    query = one.groupBy("k").count().writeStream.format("memory").queryName("odd").outputMode("complete")
+    query.trigger(availableNow=True).option("checkpointLocation", str(tmp_path / "c")).start().awaitTermination()
+    assert sum(row["count"] for row in spark.table("odd").collect()) == len(left)
 
 
 def test_a_topic_may_have_any_name(spark: SparkSession, tmp_path: Path) -> None:
@@ -350,6 +357,9 @@ def test_bad_calls_say_what_to_do(spark: SparkSession, tmp_path: Path) -> None:
     files = braided.files(spark, str(tmp_path / "l"))
     with pytest.raises(OptionError, match="max_files=0: write a number of 1 or more"):
         braided.files(spark, str(tmp_path / "l"), max_files=0)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(OptionError, match=r"path='.*/empty': has no file to take a schema from; give schema="):
+        braided.files(spark, str(tmp_path / "empty"))
     with pytest.raises(OptionError, match="reader='x': only readers of a topic have names"):
         braided.files(spark, str(tmp_path / "l"), reader="x")
     with pytest.raises(OptionError, match=r"df: is no stream; df\.write\.parquet writes a table"):

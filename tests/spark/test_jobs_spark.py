@@ -92,6 +92,27 @@ def test_a_job_gives_the_oracles_rows_and_goes_on_where_it_was(spark: SparkSessi
     assert len(given) > 80
 
 
+@pytest.mark.parametrize("limit", ["", "max_files = 5\n"])
+def test_files_of_other_formats_with_odd_names_are_read_once(spark: SparkSession, tmp_path: Path, limit: str) -> None:
+    (tmp_path / "in").mkdir()
+    for number, name in enumerate(("a.csv", "b[1].csv", "c.csv")):
+        (tmp_path / "in" / name).write_text(f"{number}\n")
+    text = """
+name = "odd"
+checkpoint = "{0}/c"
+[sources.a]
+format = "csv"
+path = "{0}/in"
+schema = "n long"
+{1}[sink]
+format = "topic"
+path = "{0}/out"
+"""
+    start_job(spark, parse_job(text.format(tmp_path, limit)), once=True).awaitTermination()
+    files = braided.topic(tmp_path / "out").files()
+    assert duckdb.sql(f"SELECT n FROM read_parquet({files!r}) ORDER BY n").fetchall() == [(0,), (1,), (2,)]
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [

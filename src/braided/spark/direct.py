@@ -17,6 +17,7 @@ No public API shows a DataFrame's plan as a tree; where it has another shape, Sp
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -43,8 +45,12 @@ from braided.spark.topic_source import TopicSource
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+_log = logging.getLogger(__name__)
+
 MARK = "braided.files"
-_FILES = "direct"
+# A mark, and what stands before limits that are put aside: `one_by_one`.
+_ALONE = "braided.alone."
+_LIMITS = ("maxfilespertrigger", "maxbytespertrigger")
 _NAMES = "path string, modificationTime timestamp, length long, content binary"
 # Files larger than this are cut by row groups, so that all cores read.
 CUT = 64 << 20
@@ -129,12 +135,22 @@ def read_files(
         raise OptionError(f"reader={reader!r}: only readers of a topic have names; {path} is none")
     check_literal(path)
     if schema is None:
-        schema = session.read.format(format).options(**options).load(path).schema
+        schema = _schema_of(session, path, format, options)
     given = dict(options)
     if max_files is not None:
         given["maxFilesPerTrigger"] = str(max_files)
-    source = session.readStream.format(format).schema(schema).options(**given).option(MARK, _FILES)
+    given = one_by_one(path, given)
+    source = session.readStream.format(format).schema(schema).options(**given).option(MARK, "direct")
     return source.load(path)
+
+
+def _schema_of(session: SparkSession, path: str, format: str, options: Mapping[str, str]) -> StructType:
+    try:
+        return session.read.format(format).options(**options).load(path).schema
+    except AnalysisException as error:
+        if "UNABLE_TO_INFER_SCHEMA" not in str(error):
+            raise
+        raise OptionError(f"path={path!r}: has no file to take a schema from; give schema=, as in 'k long'") from error
 
 
 def check_literal(path: str) -> None:
@@ -146,6 +162,32 @@ def check_literal(path: str) -> None:
             f"path={path!r}: rename it; Spark takes {{}}, [], * and ? for a pattern, and reads several times what lies "
             "below such a name, even after a backslash (SPARK-58518)"
         )
+
+
+def one_by_one(path: str, options: Mapping[str, str]) -> dict[str, str]:
+    """Return options by which Spark reads every file once: alone in its batch, if the folder has an odd name."""
+    odd = None if is_remote(path) else _look(local_path(path), StructType(), case_sensitive=True).odd
+    if odd is None:
+        return dict(options)
+    _log.warning(
+        "%s: has %r. Where a name has {}, [], * or ?, Spark reads all files of a batch several times (SPARK-58518): "
+        "batches that Spark reads itself have one file each",
+        path,
+        odd,
+    )
+    kept = {_ALONE + name if name.lower() in _LIMITS else name: value for name, value in options.items()}
+    return {**kept, _ALONE: "true", "maxFilesPerTrigger": "1"}
+
+
+def _limited(options: Mapping[str, str]) -> dict[str, str]:
+    """Return options as they were before `one_by_one`."""
+    if _ALONE not in options:
+        return dict(options)
+    return {
+        name.removeprefix(_ALONE): value
+        for name, value in options.items()
+        if name != _ALONE and name.lower() not in _LIMITS
+    }
 
 
 def _is_topic(path: str) -> bool:
@@ -188,15 +230,7 @@ def read_directly(frame: DataFrame, ansi: bool) -> DirectInput | str | None:
         found = _walk(plan, session, ansi)
         return _input(session, found, case_sensitive)
     except _Other as why:
-        path = options["path"]
-        may_repeat = options[MARK] == _FILES and not is_remote(path) and options.get("maxFilesPerTrigger") != "1"
-        odd = _look(local_path(path), StructType(), case_sensitive).odd if may_repeat else None
-        if odd is not None:
-            raise OptionError(
-                f"path={path!r}: has {odd!r}. Where a name has {{}}, [], * or ?, Spark reads all files of a batch "
-                f"several times (SPARK-58518), and it reads these itself ({why}): set max_files=1"
-            ) from why
-        return str(why)
+        return f"{why}; a file a batch, since some have odd names" if _ALONE in options else str(why)
 
 
 def _marked(plan: Any) -> dict[str, str] | None:
@@ -265,7 +299,7 @@ def _filter(plan: Any, below: _Found, ansi: bool) -> RowFilter:
 
 
 def _input(session: SparkSession, found: _Found, case_sensitive: bool) -> DirectInput:
-    options = {name: value for name, value in found.options.items() if name != MARK}
+    options = {name: value for name, value in _limited(found.options).items() if name != MARK}
     types = arrow_of(found.schema, "path")
     needed = [source for _, _, source in found.columns]
     needed += [source for row_filter in found.filters for source in row_filter.columns]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError
@@ -15,7 +16,7 @@ from braided.direct.places import check_folder
 from braided.direct.topic import check_place
 from braided.errors import BraidedError, JobError
 from braided.jobs.job import KAFKA, NOW, TOPIC, Job, Source, Step
-from braided.spark.direct import check_literal, read_files
+from braided.spark.direct import check_literal, one_by_one, read_files
 from braided.spark.kafka import WriteRecords, sequenced
 from braided.spark.sessions import file_system
 from braided.spark.sink import start_query, topic_schema, write_files
@@ -117,8 +118,12 @@ def _stream(spark: SparkSession, source: Source, reader: str | None) -> DataFram
         stream = spark.readStream
         if source.max_files is not None:
             stream = stream.option("maxFilesPerTrigger", source.max_files)
-        frame = _load(stream, source)
+        frame = _load(stream, source if source.path is None else _once(source, source.path))
     return frame if source.watermark is None else frame.withWatermark(str(source.time), source.watermark)
+
+
+def _once(source: Source, path: str) -> Source:
+    return replace(source, options=one_by_one(path, source.options))
 
 
 def _load(reader: Any, source: Source) -> DataFrame:
