@@ -99,6 +99,9 @@ def test_storage_that_goes_away_is_not_taken_for_an_empty_one(root: Path, left: 
     assert leases.newest("sum") is None
     assert leases.take(_lease("sum", 0, "a"))
     assert leases.newest("sum") == _lease("sum", 0, "a")
+    listing, reading = LocalFiles(place, STORAGE), LocalFiles(place, STORAGE)
+    assert listing.names("leases") == ["sum"]
+    assert reading.read("leases/sum/000000000000.json")
     place.rename(away)
     if left == "an empty folder":  # as a mount leaves it
         place.mkdir()
@@ -109,6 +112,8 @@ def test_storage_that_goes_away_is_not_taken_for_an_empty_one(root: Path, left: 
         lambda: leases.newest("max"),
         lambda: leases.take(_lease("sum", 1, "a")),
         lambda: leases.beat(_lease("sum", 0, "a"), Beat(1)),
+        lambda: listing.names("leases"),
+        lambda: reading.read("leases/sum/000000000000.json"),
     ):
         with pytest.raises(TopicError, match=r"^storage='.*': is gone, or empty; bring it back, or mount it again"):
             work()

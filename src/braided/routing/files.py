@@ -103,7 +103,7 @@ class LocalFiles:
     def read(self, name: str) -> bytes | None:
         """See `Files`."""
         try:
-            return (self._root / name).read_bytes()
+            content = (self._root / name).read_bytes()
         except (FileNotFoundError, NotADirectoryError):
             self._check_there()
             return None
@@ -112,6 +112,8 @@ class LocalFiles:
                 f"{self._where}: this user may not read {name}; where driver and executors run as "
                 "different users, make the directory beforehand with permissions for both"
             ) from error
+        self._was_there = True
+        return content
 
     def create(self, name: str, content: bytes) -> bool:
         """See `Files`."""
@@ -178,10 +180,12 @@ class LocalFiles:
     def names(self, folder: str) -> list[str]:
         """See `Files`."""
         try:
-            return [name for name in os.listdir(self._root / folder) if not name.startswith(".")]
+            found = os.listdir(self._root / folder)
         except (FileNotFoundError, NotADirectoryError):
             self._check_there()
             return []
+        self._was_there = True
+        return [name for name in found if not name.startswith(".")]
 
     def delete(self, name: str) -> None:
         """See `Files`."""
