@@ -167,6 +167,26 @@ def test_a_job_is_submitted_moved_and_drained(peers: Peers, tmp_path: Path, caps
 
 
 @pytest.mark.long
+def test_a_peer_that_cannot_is_not_called_the_one_that_runs_a_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peers = Peers(tmp_path)
+    try:
+        with braided.Fleet(peers.address, token_file=peers.token) as fleet:
+            job = _write(tmp_path)
+            with monkeypatch.context() as patched:
+                patched.setattr(peers.hosts["north"], "offers", tuple)  # as of a peer whose JVM hangs
+                would = fleet.submit(job, dry_run=True)
+                assert (would.peer, would.reason) == ("south", "peer south is the least loaded, 0.30 of its 1 cores")
+            peers.hosts["north"].refuses = True
+            runs = fleet.submit(job)
+            assert runs.peer == "south"
+            assert runs.reason.startswith("peer south is the least loaded, 0.30 of its 1 cores; peer north: ")
+    finally:
+        peers.close()
+
+
+@pytest.mark.long
 def test_a_job_that_no_peer_can_run_is_not_kept(peers: Peers, tmp_path: Path) -> None:
     text = JOB.replace('"one"', '"bad"')
     for host in peers.hosts.values():

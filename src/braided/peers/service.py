@@ -95,16 +95,17 @@ class Service:
         job = component_of(wanted.text, wanted.file)
         await self._agent.machine.blocking(lambda: self._check_new(job))
         hosts = await self._survey.describe(await self._survey.hosts_of([job.operator]))
-        if not hosts:
+        offering = [host for host in hosts.values() if host[1].offers]  # one whose JVM hangs offers nothing
+        if not offering:
             raise PeerError(f"operator={job.operator!r}: no peer offers it; start one that does")
-        ranked = sorted(hosts.values(), key=lambda host: (host[1].load, host[0].node))
+        ranked = sorted(offering, key=lambda host: (host[1].load, host[0].node))
         if wanted.is_trial:
             return Submitted(job.name, ranked[0][0].name, _why(ranked))
         refused: dict[str, list[str]] = {}
-        for host, _ in ranked[:_TRIED]:
+        for at, (host, _) in enumerate(ranked[:_TRIED]):
             ready = expect(await self._agent.ask(host, Rehearse(job), self._patience), Done)
             if ready is not None and ready.ok:
-                return await self._place(job, host, _why(ranked))
+                return await self._place(job, host, "; ".join(filter(None, (_why(ranked[at:]), _once_each(refused)))))
             refused.setdefault(ready.reason if ready else "does not answer", []).append(host.name)
         raise PeerError(f"component={job.name!r}: {_once_each(refused)}")
 
