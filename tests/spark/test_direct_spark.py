@@ -289,6 +289,19 @@ def test_files_whose_names_are_patterns_to_spark_are_read_once(spark: SparkSessi
     assert [m.batch for m in braided.topic(str(tmp_path / "out")).manifests() if m.kind == "batch"] == [0, 1]
 
 
+def test_an_odd_name_behind_a_link_is_seen(spark: SparkSession, tmp_path: Path) -> None:
+    for day in ("day=1", "day=2"):
+        _make(tmp_path / "stored" / day, 2, seed=len(day))
+        (tmp_path / "stored" / day / "001.parquet").rename(tmp_path / "stored" / day / "[1].parquet")
+        (tmp_path / "l").mkdir(exist_ok=True)
+        (tmp_path / "l" / day).symlink_to(tmp_path / "stored" / day)
+    files = braided.files(spark, str(tmp_path / "l")).select("k", "t", "day")
+    _write(braided.join(files, files.select("k", "t"), **ON), tmp_path / "out")
+    with duckdb.connect() as database:
+        rows = database.sql(f"select k, t, day from '{tmp_path}/stored/*/*.parquet'").to_arrow_table()
+    assert _rows(_committed(tmp_path / "out")) == _oracle(rows, rows, "l.k, l.t, l.day, r.t")
+
+
 def test_an_odd_name_that_comes_later_stops_the_query_until_it_is_started_again(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

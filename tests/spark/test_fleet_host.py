@@ -243,13 +243,13 @@ def test_the_seconds_of_tasks_are_counted_once_and_for_the_query_that_they_are_o
     assert begun < 1.5  # its task has not ended
     time.sleep(0.7)
     later = counts[0].since_last()
-    assert later > 0.5
+    assert later > 0
     queries[0].processAllAvailable()
     time.sleep(0.5)  # Spark notes the end of a job a little later
     rest = counts[0].since_last()
     assert begun + later + rest >= 1.5
     whole = TaskTime(spark, str(queries[0].runId)).since_last()
-    assert slow + begun + later + rest == pytest.approx(whole, abs=0.3)
+    assert slow + begun + later + rest == pytest.approx(whole, abs=0.6)
 
 
 def test_a_warm_up_joins_a_few_rows_and_leaves_nothing(

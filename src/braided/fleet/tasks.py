@@ -49,7 +49,7 @@ class TaskTime:
             number: self._store.job(number)
             for number in sorted(job for job in jobs if job > self._job or job in self._running)[-_MOST:]
         }
-        self._job = max(looked_at, default=self._job)
+        self._job = max([self._job, *looked_at])
         self._running = {number for number, job in looked_at.items() if job.status().toString() == _RUNNING}
         stages = {int(stage) for job in looked_at.values() for stage in str(job.stageIds().mkString(" ")).split()}
         before = sum(self._counted.values())

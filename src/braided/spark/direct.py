@@ -133,13 +133,12 @@ def read_files(
         return _read_topic(session, path, max_files, reader)
     if reader is not None:
         raise OptionError(f"reader={reader!r}: only readers of a topic have names; {path} is none")
-    check_literal(path)
-    if schema is None:
-        schema = _schema_of(session, path, format, options)
     given = dict(options)
     if max_files is not None:
         given["maxFilesPerTrigger"] = str(max_files)
     given = one_by_one(path, given)
+    if schema is None:
+        schema = _schema_of(session, path, format, options)
     source = session.readStream.format(format).schema(schema).options(**given).option(MARK, "direct")
     return source.load(path)
 
@@ -153,7 +152,7 @@ def _schema_of(session: SparkSession, path: str, format: str, options: Mapping[s
         raise OptionError(f"path={path!r}: has no file to take a schema from; give schema=, as in 'k long'") from error
 
 
-def check_literal(path: str) -> None:
+def _check_literal(path: str) -> None:
     """Refuse a path that is there as it is written, but that Spark takes for a pattern of others."""
     if is_remote(path) or not looks_odd(path):
         return
@@ -166,6 +165,7 @@ def check_literal(path: str) -> None:
 
 def one_by_one(path: str, options: Mapping[str, str]) -> dict[str, str]:
     """Return options by which Spark reads every file once: alone in its batch, if the folder has an odd name."""
+    _check_literal(path)
     odd = None if is_remote(path) else _look(local_path(path), StructType(), case_sensitive=True).odd
     if odd is None:
         return dict(options)
@@ -366,7 +366,7 @@ def _look(folder: str, schema: StructType, case_sensitive: bool) -> _Seen:
     odd = None
     largest = looked = 0
     named = {name if case_sensitive else name.lower(): name for name in schema.names}
-    for place, folders, files in os.walk(folder):
+    for place, folders, files in os.walk(folder, followlinks=True):  # as Spark does
         folders[:] = [name for name in folders if not _is_hidden(name)]
         shown = [name for name in files if not _is_hidden(name)]
         if shown and not partitions:

@@ -16,7 +16,7 @@ from braided.direct.places import check_folder
 from braided.direct.topic import check_place
 from braided.errors import BraidedError, JobError
 from braided.jobs.job import KAFKA, NOW, TOPIC, Job, Source, Step
-from braided.spark.direct import check_literal, one_by_one, read_files
+from braided.spark.direct import one_by_one, read_files
 from braided.spark.kafka import WriteRecords, sequenced
 from braided.spark.sessions import file_system
 from braided.spark.sink import start_query, topic_schema, write_files
@@ -130,10 +130,7 @@ def _load(reader: Any, source: Source) -> DataFrame:
     reader = reader.format(source.format).options(**source.options)
     if source.schema is not None:
         reader = reader.schema(source.schema)
-    if source.path is None:
-        return reader.load()
-    check_literal(source.path)
-    return reader.load(source.path)
+    return reader.load() if source.path is None else reader.load(source.path)
 
 
 def _run_step(spark: SparkSession, step: Step, streams: Mapping[str, DataFrame]) -> DataFrame:
