@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
@@ -25,7 +26,7 @@ from braided.spark.registry import register
 from braided.spark.routing import count_workers, make_routing
 from braided.spark.sessions import check_python, check_stateful, keep_watermarks
 from braided.spark.tasks import WrittenResult
-from braided.spark.watermark import MARKS, lengthen_watermark, to_metadata
+from braided.spark.watermark import MARKS, Lengthened, lengthen_watermarks, to_metadata
 from braided.specs.join import JoinSpec
 from braided.specs.order import OrderSpec
 from braided.specs.spec import Spec
@@ -34,6 +35,8 @@ from braided.typing import Control
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+_log = logging.getLogger("braided")
 
 
 def run(
@@ -45,10 +48,13 @@ def run(
     redact: bool = False,
     merged: Callable[[Plan], Plan] | None = None,
     said: Sequence[str] = (),
+    names: Mapping[str, str] | None = None,
+    aggregated: bool = False,
 ) -> DataFrame:
     """Return the results of a spec over streaming DataFrames, or over batch ones by Spark's own operators.
 
     `merged` may put more into the operator, such as the first half of an aggregate. `said` is what else to explain.
+    `names` are what users call the columns. `aggregated` means that Spark aggregates the result in the same query.
 
     Everything is checked before anything happens: the control directory comes last.
     """
@@ -67,27 +73,32 @@ def run(
     workers = count_workers(session)
     check_python(session)
     keep_watermarks(session, frames)
+    with_delays = [
+        frame if stream.marks_of(time).delay is None else with_delay(frame)
+        for frame, stream, time in zip(frames, streams, plan.times, strict=True)
+    ]
+    lengthened = lengthen_watermarks(with_delays, plan.times, plan.behind)
+    notes = list(said)
+    if lengthened.problem is not None:
+        problem = lengthened.problem.describe(names or {})
+        if aggregated:
+            raise OptionError(problem)
+        _log.warning("the result has no watermark: %s", problem)
+        notes.append(f"the result has no watermark: {problem}")
     routing = make_routing(plan, workers, place, name=name, redact=redact)
     inputs: list[DataFrame | DirectInput] = []
-    waits: list[int | None] = []
-    notes = list(said)
-    for frame, stream, time, behind in zip(frames, streams, plan.times, plan.behind, strict=True):
+    for frame, changed, stream in zip(frames, lengthened.frames, streams, strict=True):
         direct = read_directly(frame, ansi)
         if isinstance(direct, DirectInput):
             inputs.append(direct)
-            waits.append(None)
             notes.append(f"{stream.label}: its files are read by the routers")
             continue
         if direct is not None:
             notes.append(f"{stream.label}: its files are read by Spark: {direct}")
-        marks = stream.marks_of(time)
-        carrying = frame if marks.delay is None else with_delay(frame)
-        lengthened, wait = lengthen_watermark(carrying, time, behind)
-        inputs.append(lengthened)
-        waits.append(wait)
+        inputs.append(changed)
     operator = plan.columns if plan.residual is None else plan.residual.columns
     watched, metric = register(session, plan, routing, name, notes)
-    fields = StructType([_field(plan, column, frames, waits) for column in operator])
+    fields = StructType([_field(plan, column, frames, lengthened) for column in operator])
 
     def made(written: WrittenResult | None = None) -> DataFrame:
         return stateful(
@@ -98,7 +109,7 @@ def run(
     if plan.residual is None:
         watched.rebuild = made
     if plan.residual is not None:
-        results = _filtered(plan, results, frames, waits)
+        results = _filtered(plan, results, frames, lengthened)
     # Dropped for the user; an operator after this one finds it again below the projection.
     return results.drop(COLUMN) if plan.hand_on is not None else results
 
@@ -123,7 +134,7 @@ def _check_where(session: SparkSession, where: str, frames: Sequence[DataFrame])
         raise OptionError(f"where={where!r}: Spark says {said}") from error
 
 
-def _field(plan: Plan, column: Column, frames: Sequence[DataFrame], waits: Sequence[int | None]) -> StructField:
+def _field(plan: Plan, column: Column, frames: Sequence[DataFrame], lengthened: Lengthened) -> StructField:
     """Return a result column as Spark knows it, with the metadata it had and the marks of its times."""
     if isinstance(column, Made):
         return StructField(column.name, from_arrow(column.kind), column.nullable)
@@ -131,9 +142,11 @@ def _field(plan: Plan, column: Column, frames: Sequence[DataFrame], waits: Seque
         field = frames[column.stream].schema[column.source]
         metadata = {key: value for key, value in (field.metadata or {}).items() if key not in MARKS}
         if column.marks is not None:
-            metadata |= to_metadata(column.marks, _wait(plan, column, waits))
+            metadata |= to_metadata(
+                column.marks, _wait(plan, column, lengthened.delays_ms), unmarked=lengthened.unmarked
+            )
         return StructField(column.name, field.dataType, field.nullable or column.nullable, metadata)
-    return StructField(column.name, StructType([_field(plan, part, frames, waits) for part in column.columns]))
+    return StructField(column.name, StructType([_field(plan, part, frames, lengthened) for part in column.columns]))
 
 
 def _wait(plan: Plan, column: Copied, waits: Sequence[int | None]) -> int | None:
@@ -143,7 +156,7 @@ def _wait(plan: Plan, column: Copied, waits: Sequence[int | None]) -> int | None
     return waits[column.stream]
 
 
-def _filtered(plan: Plan, pairs: DataFrame, frames: Sequence[DataFrame], waits: Sequence[int | None]) -> DataFrame:
+def _filtered(plan: Plan, pairs: DataFrame, frames: Sequence[DataFrame], lengthened: Lengthened) -> DataFrame:
     """Let Spark evaluate the predicate on whole pairs, then choose the result's columns."""
     assert plan.residual is not None
     whole = plan.residual.columns
@@ -154,7 +167,7 @@ def _filtered(plan: Plan, pairs: DataFrame, frames: Sequence[DataFrame], waits: 
     at = {(column.stream, column.source): column.name for column in whole}
     chosen = [
         F.col(at[column.stream, column.source]).alias(
-            column.name, metadata=_field(plan, column, frames, waits).metadata or {}
+            column.name, metadata=_field(plan, column, frames, lengthened).metadata or {}
         )
         for column in plan.columns
         if isinstance(column, Copied)

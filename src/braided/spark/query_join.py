@@ -64,9 +64,9 @@ class PendingJoin:
         """The left stream's time in the result."""
         return next(c.name for c in self.columns.values() if (c.stream, c.source) == (0, self.plan.times[0]))
 
-    def run(self, said: Sequence[str] = ()) -> DataFrame:
+    def run(self, said: Sequence[str] = (), *, aggregated: bool = False) -> DataFrame:
         """Return the joined rows."""
-        return run(self.spec, self.frames, **self.options, said=said)
+        return run(self.spec, self.frames, **self.options, said=said, aggregated=aggregated)
 
     def empty(self) -> DataFrame:
         """Return no rows with the columns of the result, for Spark to analyse conditions over."""
@@ -119,7 +119,7 @@ class PendingJoin:
         try:
             return self._hoisted(windowed)
         except Unmerged as why:
-            rows = self.run([f"the aggregate after it is Spark's: {why}"])
+            rows = self.run([f"the aggregate after it is Spark's: {why}"], aggregated=True)
             return grouped(rows, windowed, time_of(windowed, self.plan))
 
     def _hoisted(self, windowed: Windowed) -> DataFrame:

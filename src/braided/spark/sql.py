@@ -34,7 +34,7 @@ from braided.sqltext.fold import fold
 from braided.sqltext.hoist import hoist
 from braided.sqltext.merge import Merge, Unmerged, find_merge, rewrite
 from braided.sqltext.partials import measure_name
-from braided.sqltext.shape import shape
+from braided.sqltext.shape import shape, without_distinct
 from braided.sqltext.watermarks import take_watermarks
 
 if TYPE_CHECKING:
@@ -66,13 +66,14 @@ def run_sql(
     with _views(session) as views:
         named = {name.lower(): views.add(frame) for name, frame in streams.items()}
         # Spark's names, types and errors are the contract.
-        contract = _analysed(session, _rename(tree, named, text), named)
+        renamed = _rename(tree, named, text)
+        contract = _analysed(session, renamed, named)
         frames = {named[name.lower()]: frame for name, frame in streams.items()}
         unmerged: str | None = None
         for _ in range(2):
             query = _Query(session, tree.copy(), views, frames, options, unmerged)
             try:
-                query.qualify(contract)
+                query.qualify(renamed)
                 query.fold(contract)
                 query.cut()
                 result = session.sql(query.tree.sql(dialect=Braided))
@@ -204,6 +205,16 @@ def _analysed(session: SparkSession, text: str, named: Mapping[str, str]) -> Dat
         raise OptionError(f"sql: {said.split('JVM stacktrace')[0].strip()}") from error
 
 
+def _is_aggregated(select: exp.Select) -> bool:
+    """Whether Spark groups the rows of a SELECT, there or in a query around it."""
+    around: exp.Select | None = select
+    while around is not None:
+        if around.args.get("group") or around.args.get("distinct"):
+            return True
+        around = around.parent_select
+    return False
+
+
 def _sources(scope: Scope, inputs: Mapping[str, DataFrame]) -> dict[str, Source]:
     """Return what is to be known of the inputs of a SELECT."""
     return {
@@ -240,8 +251,8 @@ class _Query:
         self.frames = dict(frames)
         self.options = dict(options)
 
-    def qualify(self, contract: DataFrame) -> None:
-        """Give every column its table, every result its name; make sure that this changed nothing."""
+    def qualify(self, text: str) -> None:
+        """Give every column its table, every result its name; make sure that Spark reads it as it reads the text."""
         schemas: dict[str, dict[str, str]] = {}
         ctes = {cte.alias.lower() for cte in self.tree.find_all(exp.CTE)}
         for table in self.tree.find_all(exp.Table):
@@ -254,11 +265,13 @@ class _Query:
             keep_left(self.tree)
         # What nothing reads is not built: a match may have been all that did.
         self.tree = eliminate_ctes(self.tree)
-        ours = self.session.sql(self.tree.sql(dialect=Braided))
+        (text, count), (ours, found) = map(without_distinct, (text, self.tree.sql(dialect=Braided)))
+        frames = [self.session.sql(each) for each in (text, ours)]
         # Not `optimizedPlan`, which refuses streams that do not run.
         optimizer = self.session._jsparkSession.sessionState().optimizer()
-        plans = [optimizer.execute(frame._jdf.queryExecution().analyzed()) for frame in (contract, ours)]
-        if not plans[0].sameResult(plans[1]) and shape(plans[0].toString()) != shape(plans[1].toString()):
+        plans = [optimizer.execute(frame._jdf.queryExecution().analyzed()) for frame in frames]
+        same = plans[0].sameResult(plans[1]) or shape(plans[0].toString()) == shape(plans[1].toString())
+        if not same or count != found:
             raise OptionError(_REFUSED)
 
     def _frame(self, table: exp.Table) -> DataFrame:
@@ -276,6 +289,8 @@ class _Query:
         for scope in traverse_scope(self.tree):
             if isinstance(scope.expression, exp.Select):
                 self._cut_select(scope)
+        # Spark's watermark waits for every `withWatermark` of a plan, also for one that nothing reads any more.
+        self.tree = eliminate_ctes(self.tree)
 
     def _cut_select(self, scope: Scope) -> None:
         select = scope.expression
@@ -294,7 +309,11 @@ class _Query:
         self.said = []
         merge = self._merge(select, found, sources)
         self.said += found.capped
-        joined, names = Joins(self.session, self.options).build(found, inputs, sources, merge, self.said)
+        aggregated = merge is None and _is_aggregated(select)
+        spelling = {name.lower(): name for frame in self.frames.values() for name in frame.columns}
+        joined, names = Joins(self.session, self.options, spelling).build(
+            found, inputs, sources, merge, self.said, aggregated=aggregated
+        )
         view = self.views.add(joined)
         select.set("from_" if "from_" in select.args else "from", exp.From(this=exp.to_table(view)))
         if merge is not None:

@@ -40,9 +40,11 @@ _FIXED_ZONE = re.compile(r"(Etc/)?(UTC|GMT|Z)([+-]\d{1,2}(:\d{2})?)?|[+-]\d{2}:\
 class Joins:
     """Builds the joins of a query, with the options of the call."""
 
-    def __init__(self, session: SparkSession, options: Mapping[str, Any]) -> None:
+    def __init__(self, session: SparkSession, options: Mapping[str, Any], spelling: Mapping[str, str]) -> None:
+        """`spelling` has the names of the streams' columns as they are written, by their names in lower case."""
         self._session = session
         self._given = dict(options)
+        self._spelling = spelling
 
     def build(
         self,
@@ -51,6 +53,8 @@ class Joins:
         sources: Mapping[str, Source],
         merge: Merge | None,
         said: list[str],
+        *,
+        aggregated: bool,
     ) -> tuple[DataFrame, dict[tuple[str, str], str]]:
         """Return the streams joined, and what each column is called there."""
         names = {
@@ -59,16 +63,19 @@ class Joins:
         if len(set(names.values())) != len(names):
             names = {key: f"c{number}__{key[1]}" for number, key in enumerate(names)}
         values = self._constants([each for step in found.steps for each in step.bounds])
-        prepared = {}
+        prepared, written = {}, {}
         for alias in found.columns:
             frame = inputs[alias]
             for part in found.filters[alias]:
                 frame = frame.where(bare(part))
             actual = {name.lower(): name for name in frame.columns}
+            for column in found.columns[alias]:
+                written[names[alias, column]] = f"{alias}.{self._spelling.get(column, column)}"
             prepared[alias] = frame.select(
                 *(F.col(quoted(actual[column])).alias(names[alias, column]) for column in found.columns[alias])
             )
-        many = None if merge is not None else self._many(found, prepared, sources, names, said)
+        messages = {"names": written, "aggregated": aggregated}
+        many = None if merge is not None else self._many(found, prepared, sources, names, said, messages)
         if many is not None:
             return many, names
         joined = prepared[found.first]
@@ -76,7 +83,9 @@ class Joins:
             options = self._options(found, step, number)
             last = merge if step is found.steps[-1] else None
             notes = said if step is found.steps[-1] else []
-            joined = self._step(joined, prepared[step.right], step, names, values, sources, options, last, notes)
+            joined = self._step(
+                joined, prepared[step.right], step, names, values, sources, options, last, notes, messages
+            )
         return joined, names
 
     def _step(
@@ -90,6 +99,7 @@ class Joins:
         options: dict[str, Any],
         merge: Merge | None,
         said: list[str],
+        messages: Mapping[str, Any],
     ) -> DataFrame:
         def name(column: exp.Column) -> str:
             return names[column.table, column.name]
@@ -142,6 +152,7 @@ class Joins:
             redact=options.get("redact", False),
             merged=None if merge is None else lambda plan: with_partials(plan, merge, names, held, said),
             said=said,
+            **messages,
         )
         if merge is not None:
             return closing(with_keys(result, [names[key] for key in merge.keys], held))
@@ -159,6 +170,7 @@ class Joins:
         sources: Mapping[str, Source],
         names: Mapping[tuple[str, str], str],
         said: Sequence[str],
+        messages: Mapping[str, Any],
     ) -> DataFrame | None:
         """Return three and more streams that share a key and a window as one join of many; None where they do not."""
         common = find_common(found, sources)
@@ -172,7 +184,8 @@ class Joins:
         if not all(self._is_exact(each, values[id(each)], sources) for each in common.bounds):
             return None
         options = {**self._given, "lateness": lateness}
-        joined = join_many(common, span, [prepared[alias] for alias in common.streams], names, options, said)
+        streams = [prepared[alias] for alias in common.streams]
+        joined = join_many(common, span, streams, names, options, said, messages)
         if joined is None:
             return None
         for part in common.rest:

@@ -39,6 +39,7 @@ def join_many(
     names: Mapping[tuple[str, str], str],
     options: Mapping[str, Any],
     said: Sequence[str],
+    messages: Mapping[str, Any],
 ) -> DataFrame | None:
     """Return streams joined within a span of microseconds; None where their keys are not of one type.
 
@@ -61,7 +62,7 @@ def join_many(
     )
     around = {name: value for name, value in options.items() if name in _AROUND}
     notes = [*said, f"{len(frames)} streams share their key and window: one join of many"]
-    result = run(spec, frames, **around, said=notes)
+    result = run(spec, frames, **around, said=notes, **messages)
     for key in keys:
         for other in key[1:]:
             result = result.withColumn(other, F.col(quoted(key[0])))
