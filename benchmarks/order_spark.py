@@ -33,7 +33,6 @@ from braided.compile.build import build
 from braided.operator.blocks import Blocks
 from braided.operator.contract import Json, Outcome, Work
 from braided.ordering.ordering import Ordering
-from braided.routing.start import first_table
 from braided.spark.dataflow import stateful
 from braided.spark.inputs import stream_of
 from braided.spark.routing import Routing
@@ -92,7 +91,7 @@ def pipeline(spark: SparkSession, folder: Path, engine: str, key: str | None) ->
     ordering = build(spec, [stream_of(frame, "input")]).operator
     operator = PassThrough(**vars(ordering))
     workers = int(str(spark.conf.get("spark.sql.shuffle.partitions")))
-    routing = Routing(first_table("hash", workers, keyed=True, version=0))
+    routing = Routing("hash", True, workers)
     made = {"seq": LongType(), "late": BooleanType()}
     added = [StructField(name, kind) for name, kind in made.items() if name in operator.output.names]
     output = StructType([*frame.schema.fields, *added])

@@ -100,8 +100,8 @@ MUTATIONS = (
     Mutation(
         "routers that ignore the pin",
         "spark/routing.py",
-        "table = control.pin(batch, query, self.table if isinstance(self.control, ControlRoot) else None)",
-        "table = control.newest(self.table)",
+        "table = control.pin(batch, query, self.first(workers))",
+        "table = control.newest(self.first(workers))",
         ("tests/unit/test_routing.py",),
     ),
     Mutation(

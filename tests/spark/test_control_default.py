@@ -61,6 +61,7 @@ def test_where_a_join_finds_its_directory(
 
     assert explained(name="hits").startswith(f"adapts by {root}/<query id>/hits-")
     assert explained(control=tmp_path / "own") == f"adapts by {tmp_path}/own"
+    assert not any((tmp_path / "own").iterdir()), "explain left something in the control directory"
     assert explained(control=False) == "fixed: control=False"
     assert explained(partition="hash") == "fixed: partition='hash'"
     assert explained(memory=100).startswith("fixed: with a budget the routing decides which rows are kept")

@@ -13,7 +13,7 @@ import braided
 from braided.spark import kafka
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 DDL = (
@@ -81,15 +81,35 @@ def test_repeats_are_dropped_and_records_numbered_alike(spark: SparkSession, tmp
     assert labelled[0] == labelled[1], "the numbers depend on the order of rows"
     assert {label for label, *_ in labelled[0]} == {f"q/12/0/{number}".encode() for number in range(20)}
     assert all(label == key for label, _, key in labelled[0])
-    spread = [
-        kafka.numbered(
-            kafka.settled(spark.createDataFrame(rows, "key binary, value binary").repartition(parts)), "q", 12
-        )
-        for parts in (1, 3)
-    ]
-    assert len({str(sorted((row.headers[0].value, row.value) for row in frame.collect())) for frame in spread}) == 1, (
-        "the numbers depend on the tasks that read"
-    )
+    spread = []
+    for parts in (1, 3):
+        records = spark.createDataFrame(rows, "key binary, value binary").repartition(parts)
+        labels = kafka.WriteRecords(records, {}).sequenced(records, 12).collect()
+        spread.append(sorted((row.headers[0].value, row.value) for row in labels))
+    assert spread[0] == spread[1], "the numbers depend on the tasks that read"
+
+
+def test_a_batch_that_runs_again_with_other_partitions_has_the_same_sequence(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    values = pa.table({"value": [f"v{number}".encode() for number in range(40)]})
+    write_batch(tmp_path / "in", 0, values)
+    runs: list[list[tuple[bytes, bytes]]] = []
+    for partitions in (2, 5):
+        spark.conf.set("spark.sql.shuffle.partitions", partitions)
+        records = file_stream(spark, tmp_path / "in", "value binary").selectExpr("cast(null as binary) key", "value")
+        sink = kafka.WriteRecords(records, {})
+
+        def fail(frame: DataFrame, batch: int, sink: kafka.WriteRecords = sink) -> None:
+            rows = sink.sequenced(frame, batch).collect()
+            runs.append(sorted((bytes(row.headers[0].value), bytes(row.value)) for row in rows))
+            raise RuntimeError("injected")
+
+        writer = records.writeStream.foreachBatch(fail).option("checkpointLocation", str(tmp_path / "check"))
+        with pytest.raises(Exception, match="injected"):
+            writer.trigger(availableNow=True).start().awaitTermination()
+    assert runs[0] == runs[1]
+    assert len({label.split(b"/")[2] for label, _ in runs[0]}) == 2
 
 
 def test_what_cannot_be_is_refused_with_what_to_do(

@@ -47,13 +47,14 @@ class Observation:
 
 
 def observe(
-    batch: int, batch_ms: float, workers: int, work: Iterable[dict[str, Any]], routed: Iterable[dict[str, Any]]
+    batch: int, batch_ms: float, work: Iterable[dict[str, Any]], routed: Iterable[dict[str, Any]]
 ) -> Observation | None:
     """Add up the reports of a batch; None if no worker reported or the batch had no rows at all."""
     by_worker = {report["worker"]: report for report in work if report.get("load")}
     first = by_worker.get(0)
-    if first is None or first["table"] is None or len(by_worker) < workers:
+    if first is None or first["table"] is None or len(by_worker) < first["workers"]:
         return None
+    workers = first["workers"]
     cpu, done, buckets = np.zeros(workers), np.zeros(workers), np.zeros(0)
     grids: dict[int, list[float]] = {}
     keys: dict[int, list[float]] = {}

@@ -10,6 +10,7 @@ import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -124,7 +125,8 @@ class Component:
         records = sequenced(frame)
         if records is None:
             raise PeerError(f"sink: gets the columns {', '.join(frame.columns)}; give Kafka's a value, and maybe a key")
-        writer = records.writeStream.outputMode(self._job.sink.mode).foreachBatch(self._send)
+        send = partial(self._send, WriteRecords(records, self._job.sink.options))
+        writer = records.writeStream.outputMode(self._job.sink.mode).foreachBatch(send)
         return start_query(writer, checkpoint, trigger, name)
 
     def _log(self) -> Topic | None:
@@ -150,11 +152,11 @@ class Component:
         if batch % _CLEANED_EVERY == 0:
             self._checkpoints.clean(self.epoch)
 
-    def _send(self, records: DataFrame, batch: int) -> None:
+    def _send(self, write: WriteRecords, records: DataFrame, batch: int) -> None:
         """Announce a batch, as the owner of an epoch, and write it; one that is written again has the same sequence."""
         with self._gate.batch(batch):
             self._claimed().announce(batch, self._plan(batch))
-            WriteRecords(self._job.sink.options)(records, batch)
+            write(records, batch)
         if batch % _CLEANED_EVERY == 0:
             self._checkpoints.clean(self.epoch)
             self._claimed().topic.retain(_ANNOUNCED)

@@ -80,7 +80,7 @@ class LocalRuntime:
         if self.controller is None:
             return
         routed = [asdict(report) for report in self.routed]
-        seen = observe(self._batch, batch_ms, len(self.stores), reports, routed)
+        seen = observe(self._batch, batch_ms, reports, routed)
         if seen is not None:
             self.decisions += self.controller.step(seen, self.wanted)
             self.table = self.controller.table

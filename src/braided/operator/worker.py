@@ -92,6 +92,7 @@ def run_worker(
     store.save(write_book(book))
     report: Json = {
         "worker": task.worker,
+        "workers": task.workers,
         "batches": book["batches"],
         "table": book["table"],
         "load": outcome.load,

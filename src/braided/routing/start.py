@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 from typing import Literal, get_args
 
 from braided.errors import OptionError
@@ -12,6 +13,7 @@ from braided.routing.table import RoutingTable
 Partition = Literal["auto", "hash", "ssp", "grid"]
 
 
+@lru_cache(maxsize=16)  # every task asks, and a table finds its digest once
 def first_table(partition: str, workers: int, *, keyed: bool, version: int) -> RoutingTable:
     """Return the first table of a join: what can be chosen before any row has been seen.
 

@@ -76,10 +76,6 @@ class RoutingTable:
             GRIDS + 1, scheme,
         )  # fmt: skip
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        # A table travels with every task; a process reads equal ones once.
-        return _unpickled, (self.to_bytes(),)
-
     @cached_property
     def most_copies(self) -> tuple[int, int]:
         """How many copies of one row there can be, left and right."""
@@ -213,11 +209,6 @@ def _whole(value: Any) -> int:
     if type(value) is not int or not 0 <= value < 1 << 62:
         raise ValueError(f"{value!r} is no whole number")
     return value
-
-
-@lru_cache(maxsize=4)
-def _unpickled(content: bytes) -> RoutingTable:
-    return RoutingTable.from_bytes(content)
 
 
 @lru_cache(maxsize=4)

@@ -78,7 +78,7 @@ def write_sink(frame: DataFrame, job: Job, trigger: str | None) -> StreamingQuer
         )
     records = sequenced(frame) if sink.format == KAFKA else None
     if records is not None:
-        writer = records.writeStream.outputMode(sink.mode).foreachBatch(WriteRecords(sink.options))
+        writer = records.writeStream.outputMode(sink.mode).foreachBatch(WriteRecords(records, sink.options))
         return start_query(writer, job.checkpoint, trigger, job.name)
     writer = frame.writeStream.format(sink.format).outputMode(sink.mode).queryName(job.name).options(**sink.options)
     writer = writer.option("checkpointLocation", job.checkpoint)

@@ -23,6 +23,7 @@ from braided.errors import OptionError
 from braided.sequence import HEADER
 from braided.spark.inputs import check_frames
 from braided.spark.plans import kind_of, quoted
+from braided.spark.routing import state_partitions
 from braided.spark.sink import check_trigger, start_query
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ _JSON_TIMES = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
-_SHUFFLED = ("TransformWithState", "FlatMapGroups", "Aggregate", "Deduplicate", "Distinct", "RepartitionByExpression")
+_SHUFFLED = ("TransformWithState", "FlatMapGroups", "Aggregate", "Deduplicate", "Distinct")
 # Spark numbers the rows of a task in the lower 33 bits.
 _NUMBER = (1 << 33) - 1
 
@@ -101,9 +102,9 @@ def write_topic(
     row = F.struct(*(F.col(quoted(column)) for column in frame.columns))
     value = to_avro(row) if format == "avro" else F.to_json(row, _JSON_TIMES).cast("binary")
     by = F.lit(None).cast("binary") if key is None else F.col(quoted(key)).cast("string").cast("binary")
-    sink = WriteRecords({**options, "kafka.bootstrap.servers": servers, "topic": topic})
-    writer = settled(frame.select(by.alias("key"), value.alias("value"))).writeStream.foreachBatch(sink)
-    return start_query(writer, os.fspath(checkpoint), trigger, name)
+    records = frame.select(by.alias("key"), value.alias("value"))
+    sink = WriteRecords(records, {**options, "kafka.bootstrap.servers": servers, "topic": topic})
+    return start_query(records.writeStream.foreachBatch(sink), os.fspath(checkpoint), trigger, name)
 
 
 def sequenced(frame: DataFrame) -> DataFrame | None:
@@ -113,23 +114,11 @@ def sequenced(frame: DataFrame) -> DataFrame | None:
         return None
     check_jars(frame.sparkSession, "json")
     key = F.col("key") if "key" in names else F.lit(None)
-    return settled(frame.select(key.cast("binary").alias("key"), F.col("value").cast("binary").alias("value")))
-
-
-def settled(records: DataFrame) -> DataFrame:
-    """Return records each in a task that is the same when a batch runs again, wherever and after whatever restart.
-
-    After a shuffle of a stateful operator they are. Tasks that read sources are not: which partition of Kafka is whose
-    depends on whether Spark has asked a broker for offsets or read them from its log.
-    """
-    if _is_shuffled(records._jdf.queryExecution().analyzed()):
-        return records
-    partitions = int(records.sparkSession.conf.get("spark.sql.shuffle.partitions"))
-    return records.repartition(partitions, "key", "value")
+    return frame.select(key.cast("binary").alias("key"), F.col("value").cast("binary").alias("value"))
 
 
 def _is_shuffled(plan: Any) -> bool:
-    """Whether all rows of a stream have passed a shuffle into a fixed number of partitions."""
+    """Whether all rows of a stream have passed the shuffle of a stateful operator, into the checkpoint's partitions."""
     if kind_of(plan).startswith(_SHUFFLED):
         return True
     children = plan.children()
@@ -138,14 +127,27 @@ def _is_shuffled(plan: Any) -> bool:
 
 
 class WriteRecords:
-    """What the driver does with a batch: number the records of each task, and let Spark's sink write them."""
+    """What the driver does with a batch of `stream`: number the records of each task, and let Spark's sink write them.
 
-    def __init__(self, options: Mapping[str, str]) -> None:
+    Each record is in a task that is the same when a batch runs again, wherever and after whatever restart. After the
+    shuffle of a stateful operator it is. Tasks that read sources are not: which partition of Kafka is whose depends on
+    whether Spark has asked a broker for offsets or read them from its log.
+    """
+
+    def __init__(self, stream: DataFrame, options: Mapping[str, str]) -> None:
         self._options = dict(options)
+        self._is_shuffled = _is_shuffled(stream._jdf.queryExecution().analyzed())
 
     def __call__(self, records: DataFrame, batch: int) -> None:
-        query = records.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-        numbered(records, str(query), batch).write.format("kafka").options(**self._options).save()
+        self.sequenced(records, batch).write.format("kafka").options(**self._options).save()
+
+    def sequenced(self, records: DataFrame, batch: int) -> DataFrame:
+        """Return the records of a batch with their sequence."""
+        session = records.sparkSession
+        query = session.sparkContext.getLocalProperty("sql.streaming.queryId")
+        if not self._is_shuffled:
+            records = records.repartition(state_partitions(session), "key", "value")
+        return numbered(records, str(query), batch)
 
 
 def numbered(records: DataFrame, query: str, batch: int) -> DataFrame:

@@ -67,7 +67,7 @@ def _routing_of(watched: Watched | None, query: str, reports: list[Json], routed
     if watched is None or watched.plan.joined is None or not reports or reports[0].get("table") is None:
         return None
     found = watched.in_query(query)
-    table = watched.routing.table if found is None else found.control.table(reports[0]["table"][0])
+    table = watched.table_of(found, reports[0])
     described = describe_routing(table, watched, found)
     rows = sum(report["rows"] for report in routed)
     if rows:
@@ -138,7 +138,8 @@ def explain_operator(watched: Watched) -> list[str]:
     lines = [first]
     if watched.plan.joined is not None:
         found = next(reversed(watched.adapting.values()), None) or _own(watched)
-        table = watched.routing.table if found is None else found.control.newest()
+        published = found is not None and found.control.versions()
+        table = found.control.newest() if found is not None and published else watched.routing.first()
         lines += routing_lines(describe_routing(table, watched, found))
         lines.append(f"    {_adapts(watched, found)}")
     return lines + notes
@@ -173,9 +174,18 @@ def request_scale(control: str | os.PathLike[str] | StreamingQueryLike, workers:
         raise OptionError(f"workers={workers!r}: write a number of 1 or more, or 'auto'")
     location = control if isinstance(control, str | os.PathLike) else _location(control, name)
     directory = open_control(location)
-    if not directory.versions():
+    if not directory.versions() and not _is_control(directory):
         raise ControlError(f"control={str(location)!r}: is no control directory of a join")
     directory.want(workers)
+
+
+def _is_control(directory: ControlDir) -> bool:
+    """Whether a directory was given to a join that has not started yet."""
+    return any(
+        isinstance(control, ControlDir) and control.location == directory.location
+        for registry in registries()
+        for control in registry.controls()
+    )
 
 
 def _location(query: StreamingQueryLike, name: str | None) -> str:

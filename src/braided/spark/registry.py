@@ -33,6 +33,7 @@ from braided.operator.contract import Json
 from braided.operator.report import Report
 from braided.routing.control import ControlDir
 from braided.routing.root import ControlRoot
+from braided.routing.table import RoutingTable
 from braided.spark.dataflow import METRIC
 from braided.spark.routing import Routing
 from braided.spark.sessions import is_connect, slots_of, what_to_install
@@ -94,6 +95,10 @@ class Watched:
                 self.adapting.popitem(last=False)
         return found
 
+    def table_of(self, found: Adapting | None, report: Json) -> RoutingTable:
+        """Return the table that a batch used, by the report of one of its workers."""
+        return self.routing.first(report["workers"]) if found is None else found.control.table(report["table"][0])
+
     def on_progress(self, progress: Any, metric: str) -> list[Json]:
         """Take a batch's reports; decide, publish, log. Return the decisions."""
         joined = self.plan.joined
@@ -106,7 +111,7 @@ class Watched:
                 return []
             reports = [reports_of(progress, metric, part) for part in ("work", "route")]
             batch_ms = float(progress.durationMs.get("triggerExecution", 0)) or 1.0
-            seen = observe(progress.batchId, batch_ms, self.routing.workers, *reports)
+            seen = observe(progress.batchId, batch_ms, *reports)
             if seen is None:
                 return []
             found.last_batch = progress.batchId
@@ -233,6 +238,11 @@ class Registry(StreamingQueryListener):  # type: ignore[misc]
         """Return an operator by its metric."""
         with self._lock:
             return self._operators.get(metric)
+
+    def controls(self) -> list[ControlDir | ControlRoot | None]:
+        """Return where the operators have their control directories."""
+        with self._lock:
+            return [watched.routing.control for watched in self._operators.values()]
 
     def numbered(self, numbers: Sequence[int]) -> list[Watched]:
         """Return operators by their numbers."""

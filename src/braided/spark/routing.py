@@ -1,10 +1,12 @@
-"""Where router tasks get their table from: a control directory, or one table for good."""
+"""Where router tasks get their table from: a control directory, or the first table for good."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from pyspark import TaskContext
 
 from braided.compile.plan import Plan
 from braided.errors import ControlError, OptionError
@@ -21,56 +23,80 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PARTITIONS = "spark.sql.shuffle.partitions"
+# Spark takes the partitions of stateful operators from the checkpoint. Since 4.1 it keeps them in this setting of the
+# query's session, and 4.0 puts them into PARTITIONS there. Tasks get both as local properties.
+_STATE_PARTITIONS = "spark.sql.streaming.internal.stateStore.partitions"
 
 
 @dataclass(frozen=True)
 class Routing:
-    """The first table and, where the routing adapts, where the later ones are.
+    """How the first table is made and, where the routing adapts, where the later ones are.
 
+    workers : as many as the session has partitions. A running query may have others: see `workers_of_task`.
     operator : what the operator's directory is called, where one root serves all queries.
     fixed : why the routing does not adapt.
     """
 
-    table: RoutingTable
+    scheme: str
+    keyed: bool
+    workers: int
     control: ControlDir | ControlRoot | None = None
     redact: bool = False
     operator: str = ""
     fixed: str = ""
 
-    @property
-    def workers(self) -> int:
-        """The number of workers there are."""
-        return self.table.workers
+    def __post_init__(self) -> None:
+        self.first()  # refuses a scheme that the operator cannot have
+
+    def first(self, workers: int | None = None) -> RoutingTable:
+        """Return the first table for a number of workers, by default the session's."""
+        version = 0 if self.control is None else 1
+        return first_table(self.scheme, workers or self.workers, keyed=self.keyed, version=version)
 
     def directory(self, query: str) -> ControlDir | None:
         """Return the control directory of a query."""
         return self.control.directory(query, self.operator) if isinstance(self.control, ControlRoot) else self.control
 
-    def table_of(self, batch: int, query: str, join: str, run: str | None = None) -> RoutingTable:
-        """Return the table of a batch of a query, in one of its runs."""
+    def table_of(self, batch: int, query: str, join: str, workers: int, run: str | None = None) -> RoutingTable:
+        """Return the table of a batch of a query with so many workers, in one of its runs."""
         control = self.directory(query)
         if control is None:
-            return self.table
+            return self.first(workers)
         if isinstance(self.control, ControlRoot) and run is not None:
             self.control.refuse_copy(query, run)
         control.claim(query, join)
-        table = control.pin(batch, query, self.table if isinstance(self.control, ControlRoot) else None)
-        _check_fit(control, table, self.table)
+        table = control.pin(batch, query, self.first(workers))
+        self.check_scheme(control, table)
+        if table.workers != workers:
+            raise ControlError(
+                f"control={control.location!r}: its tables are for {table.workers} workers, this query has {workers}; "
+                "give the directory that belongs to the checkpoint, or another one"
+            )
         return table
 
+    def check_scheme(self, control: ControlDir, table: RoutingTable) -> None:
+        """Refuse a table that was made for another scheme."""
+        scheme = self.first().scheme
+        if table.scheme != scheme:
+            raise ControlError(
+                f"partition={scheme!r}: control={control.location!r} was made for {table.scheme!r}; "
+                "give another directory, or restore partition="
+            )
 
-def _check_fit(control: ControlDir, table: RoutingTable, first: RoutingTable) -> None:
-    """Refuse a table that was made for another number of workers, or another scheme, than a query has."""
-    if table.workers != first.workers:
-        raise ControlError(
-            f"control={control.location!r}: its tables are for {table.workers} workers, this session has "
-            f"{first.workers}; set {PARTITIONS}={table.workers} or give another directory"
-        )
-    if table.scheme != first.scheme:
-        raise ControlError(
-            f"partition={first.scheme!r}: control={control.location!r} was made for {table.scheme!r}; "
-            "give another directory, or restore partition="
-        )
+
+def workers_of_task(routing: Routing) -> int:
+    """Return the number of workers of the query that a task belongs to: the partitions in its checkpoint."""
+    context = TaskContext.get()
+    for name in (_STATE_PARTITIONS, PARTITIONS) if context is not None else ():
+        number = context.getLocalProperty(name)
+        if number is not None:
+            return int(number)
+    return routing.workers
+
+
+def state_partitions(session: SparkSession) -> int:
+    """Return the partitions of the query whose session this is, as `foreachBatch` hands it on: its checkpoint's."""
+    return int(str(session.conf.get(_STATE_PARTITIONS, None) or session.conf.get(PARTITIONS)))
 
 
 def count_workers(spark: SparkSession) -> int:
@@ -84,26 +110,23 @@ def count_workers(spark: SparkSession) -> int:
 def make_routing(
     plan: Plan, workers: int, control: ControlDir | ControlRoot | Fixed, *, name: str | None, redact: bool
 ) -> Routing:
-    """Return how router tasks find their table; open the control directory, with its first table if it has none.
+    """Return how router tasks find their table; see whether the control directory can be used.
 
-    Below a root the directory is made by the first task of a query, since a query has no id before it starts.
-    Precondition: everything else about the operator has been checked, since the directory is written to.
+    The first task of a query publishes the first table: before, neither its id nor the number of its workers is known.
+    Precondition: everything else about the operator has been checked, since the directory is made.
     """
     if isinstance(control, Fixed):
         if plan.joined is not None and plan.fixed is None:
             warn_if_fixed(control)
-        fixed = first_table(plan.scheme, workers, keyed=plan.keyed, version=0)
-        return Routing(fixed, fixed=plan.fixed or control.why)
+        return Routing(plan.scheme, plan.keyed, workers, fixed=plan.fixed or control.why)
     if plan.fixed is not None:
         raise OptionError(f"control=: {plan.fixed}; leave it out")
     control.check()
     operator = f"{_plain(name or plan.spec.kind)}-{fingerprint({'name': name, **lasting(plan.operator.options)})[:12]}"
-    routing = Routing(first_table(plan.scheme, workers, keyed=plan.keyed, version=1), control, redact, operator)
-    if isinstance(control, ControlRoot):
-        return routing
-    newest = control.newest(routing.table)
-    _check_fit(control, newest, routing.table)
-    return replace(routing, table=newest)
+    routing = Routing(plan.scheme, plan.keyed, workers, control, redact, operator)
+    if isinstance(control, ControlDir) and control.versions():
+        routing.check_scheme(control, control.newest())
+    return routing
 
 
 def _plain(name: str) -> str:

@@ -25,7 +25,7 @@ from braided.operator.store import Cache, missing
 from braided.operator.worker import WorkerTask, fingerprint, run_worker
 from braided.routing.root import ControlRoot
 from braided.routing.table import RoutingTable, worker_ids
-from braided.spark.routing import Routing
+from braided.spark.routing import Routing, workers_of_task
 from braided.time.hand_on import COLUMN, HandOn
 from braided.version import __version__
 
@@ -166,8 +166,8 @@ class RouteTask:
         context = TaskContext.get()
         task = context.partitionId() if context is not None else 0
         options = fingerprint(self._operator.options)
-        table = self._find_table(fingerprint(lasting(self._operator.options)))
-        workers = self._routing.workers
+        workers = workers_of_task(self._routing)
+        table = self._find_table(fingerprint(lasting(self._operator.options)), workers)
         ids = worker_ids(workers)
         watch = None if self._routing.control is None else Watch(self._routing.redact)
         rows = self._named(batches)
@@ -185,16 +185,16 @@ class RouteTask:
         for batch in batches:
             yield batch.rename_columns(names[: batch.num_columns])
 
-    def _find_table(self, join: str) -> RoutingTable:
+    def _find_table(self, join: str, workers: int) -> RoutingTable:
         """Return the batch's table, from the control directory of this join where there is one."""
         if self._routing.control is None:
-            return self._routing.table
+            return self._routing.first(workers)
         context = TaskContext.get()
         batch = context.getLocalProperty("streaming.sql.batchId") if context is not None else None
         query = context.getLocalProperty(_QUERY) if context is not None else None
         if batch is None or query is None:
             raise BraidedError("control=: only a streaming query can use it; this plan runs outside of one")
-        return self._routing.table_of(int(batch), query, join, context.getLocalProperty(_RUN))
+        return self._routing.table_of(int(batch), query, join, workers, context.getLocalProperty(_RUN))
 
 
 def _packet_rows(packets: list[Packet], ids: tuple[int, ...]) -> pa.RecordBatch:
@@ -228,10 +228,7 @@ class Worker:
         self._operator = operator
         self._written = written
         self._hand_on = hand_on
-        self._workers = routing.workers
-        # Not the routing itself: workers need no table.
-        self._control = routing.control
-        self._place = routing.operator
+        self._routing = routing
         self._flat = flat
         self._version = __version__
 
@@ -241,7 +238,8 @@ class Worker:
 
         _check_version(self._version)
         # Not by its partition: where two results are united, Spark goes on counting with the partitions of the second.
-        worker = worker_ids(self._workers).index(int(key[0]))
+        workers = workers_of_task(self._routing)
+        worker = worker_ids(workers).index(int(key[0]))
         packets = []
         moment = None
         for frame in rows:
@@ -250,9 +248,9 @@ class Worker:
             for fields in zip(*numbers, frame["note"], frame["block"], strict=True):
                 packets.append(Packet(worker, *fields))
         options = fingerprint(self._operator.options)
-        watched = self._control is not None
+        watched = self._routing.control is not None
         task = WorkerTask(
-            worker, self._workers, options, watched, moment=moment, hand_on=self._hand_on, control=self._location()
+            worker, workers, options, watched, moment=moment, hand_on=self._hand_on, control=self._location()
         )
         results = run_worker(self._operator, task, packets, SparkStore(book, blocks))
         del packets
@@ -279,9 +277,9 @@ class Worker:
         """Return where the query's routing tables are; not by way of links, which may lead elsewhere one day."""
         context = TaskContext.get()
         query = context.getLocalProperty(_QUERY) if context is not None else None
-        control = self._control
+        control = self._routing.control
         if isinstance(control, ControlRoot):
-            control = None if query is None else control.directory(query, self._place)
+            control = None if query is None else control.directory(query, self._routing.operator)
         if control is None or "://" in control.location:
             return None if control is None else control.location
         return os.path.realpath(control.location)

@@ -130,7 +130,7 @@ class Watch:
         watched = self._registry.find(metric)
         table = work[0].get("table")
         if watched is not None and watched.plan.joined is not None and table is not None:
-            decisions = self._change(progress, metric, watched, int(table[0]), decisions)
+            decisions = self._change(progress, metric, watched, work[0], decisions)
         for decision in decisions:
             told = {name: value for name, value in decision.items() if not (self._redact and name == "value")}
             self._add({"event": "decision", "query": run, "operator": metric, **told})
@@ -150,14 +150,14 @@ class Watch:
         }
 
     def _change(
-        self, progress: Any, metric: str, watched: Watched, version: int, decisions: Sequence[Json]
+        self, progress: Any, metric: str, watched: Watched, report: Json, decisions: Sequence[Json]
     ) -> Sequence[Json]:
         """Add a table that was not seen yet; with the first one come the decisions that led to it."""
         run, found = str(progress.runId), watched.in_query(str(progress.id))
-        known = self._tables.get((run, metric))
+        known, version = self._tables.get((run, metric)), int(report["table"][0])
         if known != version:
             self._tables[run, metric] = version
-            table = watched.routing.table if found is None else found.control.table(version)
+            table = watched.table_of(found, report)
             controller = None if found is None or self._redact or watched.routing.redact else found.controller
             told = describe_table(table, {} if controller is None else controller.labels)
             self._add({"event": "table", "query": run, "operator": metric, **told})
