@@ -81,6 +81,11 @@ class ModelHost:
         if component is not None:
             component.is_killed = True
 
+    def lose_all(self, why: str) -> None:
+        for component in list(self._running.values()):
+            component.is_killed = True
+            self.gone(component, why)
+
     def gone(self, component: _Component, why: str) -> None:
         if self._running.get(component.job.name) is component:
             del self._running[component.job.name]
@@ -172,13 +177,14 @@ class ModelFleet:
         """How many numbers have come."""
         return int(asyncio.get_running_loop().time() * RATE) if self.last is None else self.last
 
-    async def start(self, name: str) -> Peer:
+    async def start(self, name: str, *, offers: tuple[str, ...] = ("sum.*",)) -> Peer:
         """Start a peer, or start it anew after its death."""
         random = self.network.random
         machine = VirtualMachine(self.network, contact(name), rate=random.uniform(0.9, 1.1), storage=(0.0, 0.02))
         # The engine (a JVM) may be stopped, or run on, apart from the agent.
         engine = VirtualMachine(self.network, contact(f"{name}engine"), storage=(0.0, 0.02))
         host = ModelHost(engine, self.until)
+        host.offered = offers
         peer = Peer(machine.contact, machine, host, str(self.root), self.settings)
         machine.receive = peer.agent.receive
         others = [other.agent.contact for other in self.peers.values() if other.agent.contact != machine.contact]
@@ -187,16 +193,22 @@ class ModelFleet:
         await asyncio.sleep(0.5)
         return peer
 
-    def job(self, name: str, *inputs: str) -> Job:
+    def job(self, name: str, *inputs: str, operator: str = "sum.numbers") -> Job:
         """A component."""
         topics = self.root / "topics"
         read = tuple(str(topics / other) for other in inputs)
-        return Job(name, "sum.numbers", read, (str(topics / name),), str(self.root / "checkpoints" / name))
+        return Job(name, operator, read, (str(topics / name),), str(self.root / "checkpoints" / name))
 
     def kill(self, name: str) -> None:
         """End a peer: its agent and its engine."""
         self.machines[name].kill()
         self.engines[name].kill()
+
+    def hang(self, name: str) -> None:
+        """Let the engine of a peer hang, as a JVM by SIGSTOP: its agent notices, and releases what ran there."""
+        self.engines[name].pause()
+        self.hosts[name].offered = ()
+        self.hosts[name].lose_all("Spark has not answered for 5 seconds")
 
     def holders(self, component: str) -> list[str]:
         """Where a component runs, as the peers themselves believe."""

@@ -11,13 +11,17 @@ from braided.peers.discovery import Discovery
 from braided.peers.holding import Holding
 from braided.peers.host import Job
 from braided.peers.leases import Lease, Observer
+from braided.peers.loads import LEVELS
 from braided.peers.messages import Contact, Done, Message, message
-from braided.peers.names import covers
+from braided.peers.names import covers, patterns_of
+from braided.peers.survey import Survey, group_reasons
 from braided.peers.watch import Watch
 
 _LOOKS = 4  # at the leases, in a span
 _LET_GO = 1 / 3
 """The part of a span after which a lease that was let go of is free: whoever takes the component over takes less."""
+
+_OFFERS_NOTHING = "offers it no more, or its Spark does not answer"
 
 
 @message
@@ -30,19 +34,22 @@ class Revive(Message):
 
 
 class Guardian:
-    """Part of every peer; acts for the components to whose operator's key no other peer is nearer.
+    """Part of every peer; acts for the components to whose operator's key no other peer that answers is nearer.
 
     What it believes may be wrong, and two peers may believe that they are the guardian: only one of those whom they ask
     can create the next epoch.
     """
 
-    def __init__(self, agent: Agent, discovery: Discovery, watch: Watch, holding: Holding) -> None:
+    def __init__(self, agent: Agent, discovery: Discovery, watch: Watch, holding: Holding, survey: Survey) -> None:
         self._agent = agent
         self._discovery = discovery
         self._watch = watch
         self._holding = holding
+        self._survey = survey
         self._observer = Observer(holding.span)
-        self._tried: dict[str, list[str]] = {}
+        self._reviving: set[str] = set()
+        self._problems: dict[str, str] = {}
+        """Why nobody runs a component, as the last event about it has it."""
         self._moved: dict[str, int] = {}
         agent.on(Revive, self._revive)
 
@@ -56,23 +63,37 @@ class Guardian:
                 self._holding.note("", f"the guardian could not look: {error}")
 
     async def step(self) -> None:
-        """Look once at the leases of all components that this peer guards."""
+        """Look once at the leases of all components that this peer guards, or watches."""
         machine, leases = self._agent.machine, self._holding.leases
-        for name in await machine.blocking(self._holding.jobs.names):
-            job = await machine.blocking(lambda: self._holding.jobs.read(name))  # noqa: B023
-            if not self._discovery.is_nearest(key_of(job.operator)):
+        jobs = [
+            await machine.blocking(lambda: self._holding.jobs.read(name))  # noqa: B023
+            for name in await machine.blocking(self._holding.jobs.names)
+        ]
+        guarded = await self._discovery.nearest_of({job.operator for job in jobs})
+        for job in jobs:
+            if job.operator not in guarded and not self._is_watched(job):
                 continue
-            lease = await machine.blocking(lambda: leases.newest(name))  # noqa: B023
-            if lease is None:
-                await self._give(job, -1)
-                continue
-            await self._note_move(lease)
-            beat = await machine.blocking(lambda: leases.beat_of(lease))  # noqa: B023
+            lease = await machine.blocking(lambda: leases.newest(job.name))  # noqa: B023
+            if lease is not None:
+                await self._note_move(lease)
+            if job.operator in guarded and job.name not in self._reviving:
+                await self._look(job, lease)
+
+    async def _look(self, job: Job, lease: Lease | None) -> None:
+        """Have a component revived if nobody runs it."""
+        machine, leases = self._agent.machine, self._holding.leases
+        if lease is not None:
+            beat = await machine.blocking(lambda: leases.beat_of(lease))
             part = 1.0 if beat.released is None else _LET_GO
-            if self._observer.expired(name, lease.epoch, beat.counter, machine.now(), part):
-                await self._give(job, lease.epoch)
-            else:
-                self._tried.pop(name, None)
+            if not self._observer.expired(job.name, lease.epoch, beat.counter, machine.now(), part):
+                self._problems.pop(job.name, None)
+                return
+        self._reviving.add(job.name)
+        machine.spawn(self._give(job, lease))
+
+    def _is_watched(self, job: Job) -> bool:
+        """Whether the watch of this peer may move a component: it must know where that was before."""
+        return any(self._discovery.is_nearest(key_of(pattern)) for pattern in patterns_of(job.operator))
 
     async def _note_move(self, lease: Lease) -> None:
         """Tell the watch where a component was before, so that it does not bounce; whoever had it moved."""
@@ -84,27 +105,53 @@ class Guardian:
             if before.holder.node != lease.holder.node:
                 self._watch.moved(name, before.holder.node, lease.holder.node)
 
-    async def _give(self, job: Job, epoch: int) -> None:
-        """Ask the least loaded host that has not been asked yet to take a component over."""
-        tried = self._tried.setdefault(job.name, [])
-        hosts = self._candidates(job)
-        untried = [host for host in hosts if host.node not in tried]
-        if not untried:
-            self._tried[job.name] = []
-            untried = hosts
-        if untried:
-            tried = self._tried[job.name]
-            tried.append(untried[0].node)
-            await self._agent.ask(untried[0], Revive(job.name, epoch), self._holding.span)
+    async def _give(self, job: Job, lease: Lease | None) -> None:
+        """Ask one host after the other to take a component over, until one does; an event says why none did."""
+        try:
+            problem = await self._find_host(job, lease)
+        except (BraidedError, OSError) as error:
+            problem = str(error)
+        finally:
+            self._reviving.discard(job.name)
+        if problem and problem != self._problems.get(job.name):
+            self._holding.note(job.name, f"no peer takes it over: {problem}")
+        self._problems[job.name] = problem
 
-    def _candidates(self, job: Job) -> list[Contact]:
-        loads = self._watch.loads
-        hosts = [
-            contact
-            for contact, report in loads.reports().values()
-            if any(covers(pattern, job.operator) for pattern in report.hosts)
-        ]
-        return sorted(hosts, key=lambda host: (loads.load(host.node), host.node))
+    async def _find_host(self, job: Job, lease: Lease | None) -> str:
+        """Return why no host has taken a component over; nothing if one has."""
+        epoch = -1 if lease is None else lease.epoch
+        refusals: dict[str, list[str]] = {}
+        for host in await self._candidates(job, lease, refusals):
+            reply = await self._agent.ask(host, Revive(job.name, epoch), self._holding.span)
+            newest = await self._agent.machine.blocking(lambda: self._holding.leases.newest(job.name))
+            if reply == Done() or newest != lease:  # a host that took it and could not start it has an event of its own
+                return ""
+            reason = reply.reason if isinstance(reply, Done) else "does not answer"
+            refusals.setdefault(reason, []).append(host.name)
+        return group_reasons(refusals) or f"no peer offers operator {job.operator!r}"
+
+    async def _candidates(self, job: Job, lease: Lease | None, refusals: dict[str, list[str]]) -> list[Contact]:
+        """Return the hosts that offer a component's operator, the best first; add why others cannot take it.
+
+        All peers are asked: reports of loads go to the peers responsible for what hosts offer, not to this one. The
+        jobs of a peer that has died have many guardians, which all see the same loads. Hosts whose loads are on one
+        level are therefore in another order for every component. The last holder comes last: it has failed.
+        """
+        hosts = await self._survey.hosts_of([job.operator])
+        described = await self._survey.describe(hosts)
+        candidates: list[tuple[bool, int, int, Contact]] = []
+        for host in hosts:
+            if host.node not in described:
+                refusals.setdefault("does not answer", []).append(host.name)
+                continue
+            report = described[host.node][1]
+            if any(covers(pattern, job.operator) for pattern in report.offers):
+                is_last = lease is not None and host.node == lease.holder.node
+                order = key_of(f"{job.name} {host.node}")
+                candidates.append((is_last, LEVELS.level(report.load, None), order, host))
+            else:
+                refusals.setdefault(_OFFERS_NOTHING, []).append(host.name)
+        return [host for *_, host in sorted(candidates, key=lambda candidate: candidate[:3])]
 
     async def _revive(self, sender: Contact, wanted: Revive) -> Message:
         self._holding.check_open()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from braided.errors import PeerError
@@ -41,7 +41,7 @@ from braided.peers.requests import (
     WhichStorage,
     shortened,
 )
-from braided.peers.survey import Description, Survey
+from braided.peers.survey import Description, Survey, group_reasons
 from braided.peers.watch import Move
 
 _TRIED = 3
@@ -105,9 +105,10 @@ class Service:
         for at, (host, _) in enumerate(ranked[:_TRIED]):
             ready = expect(await self._agent.ask(host, Rehearse(job), self._patience), Done)
             if ready is not None and ready.ok:
-                return await self._place(job, host, "; ".join(filter(None, (_why(ranked[at:]), _once_each(refused)))))
+                why = filter(None, (_why(ranked[at:]), group_reasons(refused)))
+                return await self._place(job, host, "; ".join(why))
             refused.setdefault(ready.reason if ready else "does not answer", []).append(host.name)
-        raise PeerError(f"component={job.name!r}: {_once_each(refused)}")
+        raise PeerError(f"component={job.name!r}: {group_reasons(refused)}")
 
     async def _place(self, job: Job, host: Contact, why: str) -> Message:
         await self._agent.machine.blocking(lambda: self._holding.jobs.add(job))
@@ -217,16 +218,6 @@ class Service:
 
     async def _drain(self, sender: Contact, wanted: Drain) -> Message:
         return Drained(tuple(await self._leave()))
-
-
-def _once_each(refused: Mapping[str, Sequence[str]]) -> str:
-    """Return why peers refused something, by their reasons.
-
-    >>> _once_each({"no room": ["north", "south"], "does not answer": ["west"]})
-    'peers north, south: no room; peer west: does not answer'
-    """
-    each = (f"peer{'s' * (len(peers) > 1)} {', '.join(peers)}: {reason}" for reason, peers in refused.items())
-    return "; ".join(each)
 
 
 def _why(ranked: list[Described]) -> str:
