@@ -41,6 +41,7 @@ class ModelHost:
         self.offered: tuple[str, ...] = ("sum.*",)
         self.rehearsed: list[str] = []
         self.refuses = False
+        self.may_not_run: set[str] = set()
         self.rehearsal: tuple[float, float] = (0.1, 1.6)
         self.part = 0.3
         self._running: dict[str, _Component] = {}
@@ -55,6 +56,10 @@ class ModelHost:
         )
         return Measured(self.load(), parts)
 
+    def check(self, job: Job) -> None:
+        if job.name in self.may_not_run:
+            raise PeerError(f"python={job.name!r}: this peer may not run it; start it with --allow {job.name}")
+
     async def rehearse(self, job: Job) -> None:
         with Checkpoints(job.checkpoint).rehearsal():
             await self.machine.sleep(self.machine.random.uniform(*self.rehearsal))
@@ -63,6 +68,7 @@ class ModelHost:
         self.rehearsed.append(job.name)
 
     async def start(self, job: Job, epoch: int, expected: Position | None) -> None:
+        self.check(job)
         component = _Component(self, job, epoch)
         await component.open(expected)
         self._running[job.name] = component

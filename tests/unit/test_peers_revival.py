@@ -185,3 +185,30 @@ def test_the_watch_knows_where_a_component_was_also_if_another_peer_is_its_guard
         assert not seen._migrations.allowed(component, source, target, loads.over(1), loads.over(5))[0]
 
     run(play())
+
+
+def test_a_job_is_not_given_to_a_peer_that_may_not_run_it(root: Path) -> None:
+    async def play() -> None:
+        fleet = await _fleet(root, 5)
+        fleet.last = 0
+        *others, allowing = list(fleet.peers)[1:]
+        for name in others:
+            fleet.hosts[name].may_not_run = {"fraud"}
+        await _place(fleet, "fraud", "python.fraud", "p0")
+        fleet.kill("p0")
+        await _runs_elsewhere(fleet, ["fraud"], "p0")
+        assert fleet.holders("fraud") == [allowing]
+        leases = fleet.peers[allowing].holding.leases
+        assert leases.newest("fraud").epoch == 1  # type: ignore[union-attr]
+        assert not [what for what in _events(fleet, "fraud") if "could not start" in what]
+        fleet.kill(allowing)
+        await asyncio.sleep(LIMIT)
+        (problem,) = [what for what in _events(fleet, "fraud") if what.startswith("no peer takes it over")]
+        refusal = "python='fraud': this peer may not run it; start it with --allow fraud"
+        assert f": {refusal}" in problem
+        assert leases.newest("fraud").epoch == 1  # type: ignore[union-attr]
+        fleet.hosts[others[0]].may_not_run = set()
+        await _runs_elsewhere(fleet, ["fraud"], allowing)
+        assert fleet.holders("fraud") == [others[0]]
+
+    run(play())

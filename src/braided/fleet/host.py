@@ -88,6 +88,10 @@ class SparkHost:
         """See `Host`. Nothing, while the JVM does not answer."""
         return () if self._silent() > self._silence else self._offers
 
+    def check(self, job: Job) -> None:
+        """See `Host`."""
+        self._setting.check(job)
+
     def measure(self) -> Measured:
         """See `Host`."""
         return self._meter.measured()

@@ -30,6 +30,10 @@ class Setting:
         self._modules = tuple(modules)
         self._environment = environment
 
+    def check(self, component: Job) -> None:
+        """Refuse a component that this peer must not run, or whose variables it does not have."""
+        self.job(component, Path(component.checkpoint))
+
     def job(self, component: Job, checkpoint: Path) -> jobs.Job:
         """Return what runs of a component with a checkpoint; `PeerError` if this peer must not run it."""
         job = job_of(component, checkpoint, self._environment)

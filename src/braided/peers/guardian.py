@@ -161,5 +161,6 @@ class Guardian:
             raise PeerError(f"component={wanted.component!r}: was removed")
         if not any(covers(pattern, job.operator) for pattern in self._holding.host.offers()):
             raise PeerError(f"operator={job.operator!r}: cannot run here")
+        self._holding.host.check(job)
         await self._holding.take(job, wanted.epoch + 1)
         return Done()

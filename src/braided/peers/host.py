@@ -62,6 +62,9 @@ class Host(Protocol):
     def offers(self) -> tuple[str, ...]:
         """Return the operators that can run here, by name or pattern."""
 
+    def check(self, job: Job) -> None:
+        """Refuse a component that this peer may not run, without starting anything; the error is a `BraidedError`."""
+
     def measure(self) -> Measured:
         """Return the load of the last period."""
 
