@@ -20,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
 from braided.errors import BraidedError, PeerError
+from braided.fleet.causes import find_cause
 from braided.fleet.component import BATCH, Component
 from braided.fleet.meter import Meter
 from braided.fleet.rehearsal import rehearse
@@ -179,7 +180,7 @@ class SparkHost:
         except PeerError:
             raise
         except Exception as error:  # Spark has many, and none may end the agent
-            raise PeerError(first_line(error)) from error
+            raise PeerError(find_cause(str(error) or type(error).__name__)) from error
 
     # The pulse.
 
