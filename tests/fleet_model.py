@@ -34,6 +34,7 @@ class ModelHost:
     def __init__(self, machine: VirtualMachine, until: Callable[[], int]) -> None:
         self.machine = machine
         self.ended: Callable[[str, str], None] = lambda name, why: None
+        self.lost: Callable[[str, str], None] = lambda name, why: None
         self.until = until
         self.cores = 1.0
         self.rates: dict[str, float] = {}
@@ -42,6 +43,8 @@ class ModelHost:
         self.rehearsed: list[str] = []
         self.refuses = False
         self.may_not_run: set[str] = set()
+        self.fails: dict[str, str] = {}
+        """Why components fail in their next batch, by name."""
         self.rehearsal: tuple[float, float] = (0.1, 1.6)
         self.part = 0.3
         self._running: dict[str, _Component] = {}
@@ -89,8 +92,8 @@ class ModelHost:
 
     def lose_all(self, why: str) -> None:
         for component in list(self._running.values()):
-            component.is_killed = True
-            self.gone(component, why)
+            self.kill(component.job.name)
+            self.lost(component.job.name, why)
 
     def gone(self, component: _Component, why: str) -> None:
         if self._running.get(component.job.name) is component:
@@ -143,6 +146,9 @@ class _Component:
 
     async def _one_batch(self) -> None:
         machine = self.host.machine
+        if self.job.name in self.host.fails:
+            await machine.sleep(0.3)
+            raise PeerError(self.host.fails[self.job.name])
         plan = await machine.blocking(lambda: self._files.read(f"offsets/{self._batch}"))
         if plan is None:
             stop = self.host.until()

@@ -19,7 +19,9 @@ from braided.peers.watch import Watch
 
 _LOOKS = 4  # at the leases, in a span
 _LET_GO = 1 / 3
-"""The part of a span after which a lease that was let go of is free: whoever takes the component over takes less."""
+"""The part of a span after which a lease that was let go of is free: whoever takes the component over takes less.
+
+After each further failure of the component it is twice as long."""
 
 _OFFERS_NOTHING = "offers it no more, or its Spark does not answer"
 
@@ -27,10 +29,19 @@ _OFFERS_NOTHING = "offers it no more, or its Spark does not answer"
 @message
 @dataclass(frozen=True)
 class Revive(Message):
-    """Take over a component whose last epoch is over; -1 if it never ran."""
+    """Take over a component whose last epoch is over; -1 if it never ran. A user's retry forgives earlier failures."""
 
     component: str
     epoch: int
+    forgives: bool = False
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """Who has taken a component over, if anybody, and why it does not run, if it does not."""
+
+    host: Contact | None
+    problem: str = ""
 
 
 class Guardian:
@@ -84,8 +95,8 @@ class Guardian:
         machine, leases = self._agent.machine, self._holding.leases
         if lease is not None:
             beat = await machine.blocking(lambda: leases.beat_of(lease))
-            part = 1.0 if beat.released is None else _LET_GO
-            if not self._observer.expired(job.name, lease.epoch, beat.counter, machine.now(), part):
+            part = 1.0 if beat.released is None else _LET_GO * 2 ** max(0, beat.failures - 1)
+            if beat.is_failed or not self._observer.expired(job.name, lease.epoch, beat.counter, machine.now(), part):
                 self._problems.pop(job.name, None)
                 return
         self._reviving.add(job.name)
@@ -108,27 +119,41 @@ class Guardian:
     async def _give(self, job: Job, lease: Lease | None) -> None:
         """Ask one host after the other to take a component over, until one does; an event says why none did."""
         try:
-            problem = await self._find_host(job, lease)
+            attempt = await self._find_host(job, Revive(job.name, _epoch(lease)), lease, self._holding.span)
         except (BraidedError, OSError) as error:
-            problem = str(error)
+            attempt = Attempt(None, str(error))
         finally:
             self._reviving.discard(job.name)
-        if problem and problem != self._problems.get(job.name):
-            self._holding.note(job.name, f"no peer takes it over: {problem}")
-        self._problems[job.name] = problem
+        if attempt.host is None and attempt.problem != self._problems.get(job.name):
+            self._holding.note(job.name, f"no peer takes it over: {attempt.problem}")
+        self._problems[job.name] = attempt.problem
 
-    async def _find_host(self, job: Job, lease: Lease | None) -> str:
-        """Return why no host has taken a component over; nothing if one has."""
-        epoch = -1 if lease is None else lease.epoch
+    async def retry(self, job: Job, patience: float) -> Contact:
+        """Start a component again that has failed, at once and with no failures counted; return who runs it."""
+        machine, leases, name = self._agent.machine, self._holding.leases, job.name
+        lease = await machine.blocking(lambda: leases.newest(name))
+        if lease is not None and (await machine.blocking(lambda: leases.beat_of(lease))).released is None:
+            raise PeerError(f"component={name!r}: is not failed; it runs at {lease.holder.name}, or did until just now")
+        attempt = await self._find_host(job, Revive(name, _epoch(lease), forgives=True), lease, patience)
+        if attempt.host is None:
+            raise PeerError(f"component={name!r}: no peer takes it over: {attempt.problem}")
+        if attempt.problem:
+            raise PeerError(f"peer {attempt.host.name}: {attempt.problem}")
+        return attempt.host
+
+    async def _find_host(self, job: Job, revive: Revive, lease: Lease | None, patience: float) -> Attempt:
+        """Ask one candidate after the other, as long as nobody has the next epoch."""
         refusals: dict[str, list[str]] = {}
         for host in await self._candidates(job, lease, refusals):
-            reply = await self._agent.ask(host, Revive(job.name, epoch), self._holding.span)
-            newest = await self._agent.machine.blocking(lambda: self._holding.leases.newest(job.name))
-            if reply == Done() or newest != lease:  # a host that took it and could not start it has an event of its own
-                return ""
+            reply = await self._agent.ask(host, revive, patience)
+            if reply == Done():
+                return Attempt(host)
             reason = reply.reason if isinstance(reply, Done) else "does not answer"
+            newest = await self._agent.machine.blocking(lambda: self._holding.leases.newest(job.name))
+            if newest is not None and newest != lease:  # it has taken it, or somebody else has
+                return Attempt(newest.holder, reason if newest.holder == host else "")
             refusals.setdefault(reason, []).append(host.name)
-        return group_reasons(refusals) or f"no peer offers operator {job.operator!r}"
+        return Attempt(None, group_reasons(refusals) or f"no peer offers operator {job.operator!r}")
 
     async def _candidates(self, job: Job, lease: Lease | None, refusals: dict[str, list[str]]) -> list[Contact]:
         """Return the hosts that offer a component's operator, the best first; add why others cannot take it.
@@ -162,5 +187,9 @@ class Guardian:
         if not any(covers(pattern, job.operator) for pattern in self._holding.host.offers()):
             raise PeerError(f"operator={job.operator!r}: cannot run here")
         self._holding.host.check(job)
-        await self._holding.take(job, wanted.epoch + 1)
+        await self._holding.take(job, wanted.epoch + 1, forgives=wanted.forgives)
         return Done()
+
+
+def _epoch(lease: Lease | None) -> int:
+    return -1 if lease is None else lease.epoch

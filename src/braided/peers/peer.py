@@ -83,6 +83,7 @@ class Peer:
             self.survey,
             self.migrator,
             self.launcher,
+            self.guardian,
             drain=self.drain,
             storage=storage,
             patience=settings.start,
