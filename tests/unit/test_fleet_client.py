@@ -201,6 +201,49 @@ def test_a_job_that_no_peer_can_run_is_not_kept(peers: Peers, tmp_path: Path) ->
             host.refuses = False
 
 
+@pytest.mark.long
+def test_a_job_that_has_failed_says_why_and_is_retried_by_hand_or_submitted_again(
+    peers: Peers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("braided.peers.leases.FAILURES", 2)
+    monkeypatch.setattr("braided.peers.holding.FAILURES", 2)
+    job = _write(tmp_path, JOB.replace('"one"', '"failing"'))
+    address = ["--peer", peers.address, "--token-file", str(peers.token)]
+    with braided.Fleet(peers.address, token_file=peers.token) as fleet:
+
+        def row() -> Any:
+            return next(row for row in fleet.status().components if row.name == "failing")
+
+        def fail() -> None:
+            for host in peers.hosts.values():
+                host.fails = {"failing": "ZeroDivisionError: the seventh call (fraud.py, line 6, in score)"}
+            _until(lambda: row().is_failed, "a job that has failed")
+            for host in peers.hosts.values():
+                host.fails = {}
+
+        fleet.submit(job)
+        fail()
+        assert main(["fleet", "status", *address]) == 0
+        shown = capsys.readouterr().out
+        assert "failing  sum.numbers  failed" in shown
+        assert "failing: failed 2 times in a row: ZeroDivisionError: the seventh call (fraud.py, line 6" in shown
+        assert "failing: fix the cause, then type braided fleet retry failing" in shown
+        assert main(["fleet", "retry", "failing", *address]) == 0
+        assert f"failing: runs at {row().peer} again" in capsys.readouterr().out
+        assert not row().is_failed
+        assert main(["fleet", "retry", "failing", *address]) == 1
+        assert "component='failing': is not failed; it runs at" in capsys.readouterr().err
+        assert main(["fleet", "retry", "nothing", *address]) == 1
+        assert "component='nothing': the fleet has no such component" in capsys.readouterr().err
+        fail()
+        job.write_text(job.read_text() + "[needs]\ncores = 1\n")
+        with pytest.raises(PeerError, match="the fleet has one of this name; choose another"):
+            fleet.submit(job)
+        assert fleet.submit(_write(tmp_path, JOB.replace('"one"', '"failing"'))).reason == "tried again"
+        assert not row().is_failed
+        fleet.remove("failing")
+
+
 def test_a_page_shows_who_hosts_what(peers: Peers, tmp_path: Path) -> None:
     text = JOB.replace('"one"', '"shown"').replace("/c", "/c3").replace("/out", "/out3")
     events: list[dict[str, Any]] = []

@@ -33,6 +33,8 @@ def add_fleet_commands(commands: Any) -> None:
     move.add_argument("to", metavar="PEER", help="the peer's name")
     remove = _command(asked, "remove", "take a job out of the fleet; its topic and its checkpoint stay")
     remove.add_argument("component", metavar="JOB", help="the job's name")
+    retry = _command(asked, "retry", "start a job again that has failed, once its cause is fixed")
+    retry.add_argument("component", metavar="JOB", help="the job's name")
     drain = _command(asked, "drain", "let a peer give its jobs to others and take no more")
     drain.add_argument("to", metavar="PEER", help="the peer's name")
     _command(asked, "events", "list what happened to jobs")

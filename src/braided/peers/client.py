@@ -37,6 +37,7 @@ from braided.peers.requests import (
     PeerRow,
     Peers,
     Remove,
+    Retry,
     Submit,
     Submitted,
 )
@@ -127,6 +128,10 @@ class Fleet:
     def remove(self, component: str) -> None:
         """Take a component out of the fleet for good; its peer stops it after the batch that runs."""
         self._run(self._asked(self._peer, Remove(component), Done))
+
+    def retry(self, component: str) -> Submitted:
+        """Start a component again that has failed, with no failures counted; return where it runs."""
+        return self._run(self._asked(self._peer, Retry(component), Submitted, _LONG))
 
     def drain(self, peer: str) -> list[str]:
         """Let a peer give its components to others and take no more; return those that stay."""

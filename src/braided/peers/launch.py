@@ -96,7 +96,9 @@ class Launcher:
         for name in await machine.blocking(holding.jobs.names):
             job = await machine.blocking(lambda: holding.jobs.read(name))  # noqa: B023
             lease = await machine.blocking(lambda: holding.leases.newest(name))  # noqa: B023
-            if lease is not None and job.computes and job.outputs:
+            if lease is None or (await machine.blocking(lambda: holding.leases.beat_of(lease))).is_failed:  # noqa: B023
+                continue
+            if job.computes and job.outputs:
                 found.append(Running(name, job.computes, lease.holder.node, job.outputs[0]))
                 holders.append(lease.holder)
         return found, holders

@@ -73,8 +73,8 @@ class Peer:
         self.migrator = Migrator(self.agent, self.holding, rehearsal=settings.rehearsal, start=settings.start)
         self.watch = Watch(self.discovery, self.migrator.order, period=settings.period)
         self.reporter = LoadReporter(self.discovery, host.measure, period=settings.period)
-        self.guardian = Guardian(self.agent, self.discovery, self.watch, self.holding)
         self.survey = Survey(self.agent, self.discovery, host)
+        self.guardian = Guardian(self.agent, self.discovery, self.watch, self.holding, self.survey)
         self.launcher = Launcher(self.agent, self.holding, self.survey, storage, patience=settings.start)
         self.service = Service(
             self.agent,
@@ -83,6 +83,7 @@ class Peer:
             self.survey,
             self.migrator,
             self.launcher,
+            self.guardian,
             drain=self.drain,
             storage=storage,
             patience=settings.start,

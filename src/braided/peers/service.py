@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from braided.errors import PeerError
@@ -10,7 +10,7 @@ from braided.peers.agent import Agent
 from braided.peers.applications import ApplicationFile
 from braided.peers.definition import component_of
 from braided.peers.discovery import Discovery
-from braided.peers.guardian import Revive
+from braided.peers.guardian import Guardian, Revive
 from braided.peers.holding import Holding
 from braided.peers.host import Job
 from braided.peers.launch import Launcher
@@ -35,13 +35,14 @@ from braided.peers.requests import (
     PlacedRow,
     Rehearse,
     Remove,
+    Retry,
     Storage,
     Submit,
     Submitted,
     WhichStorage,
     shortened,
 )
-from braided.peers.survey import Description, Survey
+from braided.peers.survey import Description, Survey, group_reasons
 from braided.peers.watch import Move
 
 _TRIED = 3
@@ -65,6 +66,7 @@ class Service:
         survey: Survey,
         migrator: Migrator,
         launcher: Launcher,
+        guardian: Guardian,
         *,
         drain: Callable[[], Awaitable[list[str]]],
         storage: str,
@@ -76,6 +78,7 @@ class Service:
         self._survey = survey
         self._migrator = migrator
         self._launcher = launcher
+        self._guardian = guardian
         self._leave = drain
         self._patience = patience
         agent.on(WhichStorage, lambda sender, asked: Storage(storage))
@@ -86,6 +89,7 @@ class Service:
         agent.on(ListComponents, self._components)
         agent.on(MoveTo, self._move)
         agent.on(Remove, self._remove)
+        agent.on(Retry, lambda sender, wanted: self._retry(wanted.component))
         agent.on(Drain, self._drain)
         agent.on(ListEvents, lambda sender, asked: self._events())
 
@@ -93,6 +97,8 @@ class Service:
 
     async def _submit(self, sender: Contact, wanted: Submit) -> Message:
         job = component_of(wanted.text, wanted.file)
+        if await self._agent.machine.blocking(lambda: self._is_failed(job)) and not wanted.is_trial:
+            return await self._retry(job.name)
         await self._agent.machine.blocking(lambda: self._check_new(job))
         hosts = await self._survey.describe(await self._survey.hosts_of([job.operator]))
         offering = [host for host in hosts.values() if host[1].offers]  # one whose JVM hangs offers nothing
@@ -105,9 +111,10 @@ class Service:
         for at, (host, _) in enumerate(ranked[:_TRIED]):
             ready = expect(await self._agent.ask(host, Rehearse(job), self._patience), Done)
             if ready is not None and ready.ok:
-                return await self._place(job, host, "; ".join(filter(None, (_why(ranked[at:]), _once_each(refused)))))
+                why = filter(None, (_why(ranked[at:]), group_reasons(refused)))
+                return await self._place(job, host, "; ".join(why))
             refused.setdefault(ready.reason if ready else "does not answer", []).append(host.name)
-        raise PeerError(f"component={job.name!r}: {_once_each(refused)}")
+        raise PeerError(f"component={job.name!r}: {group_reasons(refused)}")
 
     async def _place(self, job: Job, host: Contact, why: str) -> Message:
         await self._agent.machine.blocking(lambda: self._holding.jobs.add(job))
@@ -115,6 +122,22 @@ class Service:
         if taken is None or not taken.ok:  # its guardian finds it a host, and may have been faster than this
             why = f"left to its guardian: {taken.reason if taken else f'peer {host.name} does not answer'}"
         return Submitted(job.name, host.name, why)
+
+    async def _retry(self, name: str) -> Message:
+        machine, jobs = self._agent.machine, self._holding.jobs
+        job = await machine.blocking(lambda: jobs.read(name))
+        if await machine.blocking(lambda: jobs.is_removed(name)):
+            raise PeerError(f"component={name!r}: was removed")
+        host = await self._guardian.retry(job, self._patience)
+        return Submitted(name, host.name, "tried again")
+
+    def _is_failed(self, job: Job) -> bool:
+        """Whether the fleet has this very component, and it has failed: to submit it again is to retry it."""
+        jobs, leases = self._holding.jobs, self._holding.leases
+        if job.name not in jobs.names() or jobs.read(job.name) != job:
+            return False
+        lease = leases.newest(job.name)
+        return lease is not None and leases.beat_of(lease).is_failed
 
     def _check_new(self, job: Job) -> None:
         """Refuse a component that another one would get in the way of."""
@@ -178,8 +201,19 @@ class Service:
         lease = self._holding.leases.newest(name)
         if lease is None:
             return ComponentRow(name, job.operator, output), None
-        is_released = self._holding.leases.beat_of(lease).released is not None
-        return ComponentRow(name, job.operator, output, lease.epoch, lease.holder.name, is_released), lease.holder
+        beat = self._holding.leases.beat_of(lease)
+        row = ComponentRow(
+            name,
+            job.operator,
+            output,
+            lease.epoch,
+            lease.holder.name,
+            is_released=beat.released is not None,
+            failures=beat.failures,
+            problem=shortened(beat.problem),
+            is_failed=beat.is_failed,
+        )
+        return row, lease.holder
 
     def _events(self) -> Message:
         now = self._agent.machine.now()
@@ -217,16 +251,6 @@ class Service:
 
     async def _drain(self, sender: Contact, wanted: Drain) -> Message:
         return Drained(tuple(await self._leave()))
-
-
-def _once_each(refused: Mapping[str, Sequence[str]]) -> str:
-    """Return why peers refused something, by their reasons.
-
-    >>> _once_each({"no room": ["north", "south"], "does not answer": ["west"]})
-    'peers north, south: no room; peer west: does not answer'
-    """
-    each = (f"peer{'s' * (len(peers) > 1)} {', '.join(peers)}: {reason}" for reason, peers in refused.items())
-    return "; ".join(each)
 
 
 def _why(ranked: list[Described]) -> str:
