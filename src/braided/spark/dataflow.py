@@ -27,6 +27,7 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructField, Str
 
 from braided.operator.contract import Operator
 from braided.spark.direct import DirectInput
+from braided.spark.file_parts import with_parts
 from braided.spark.processor import Processor
 from braided.spark.routing import Routing
 from braided.spark.tasks import (
@@ -68,12 +69,14 @@ def stateful(
     """
     routed = None
     for side, input_ in enumerate(inputs):
-        files = None
+        files, in_parts = None, False
         if isinstance(input_, DirectInput):
             files = FileTask(input_.reader, input_.partitions, may_repeat=input_.may_repeat)
             input_ = input_.names  # noqa: PLW2901
+        elif not isinstance(operator.lateness[side], int):
+            input_, in_parts = with_parts(input_)  # noqa: PLW2901
         named = input_.toDF(*wire_names(len(input_.columns)))
-        packets = named.mapInArrow(RouteTask(operator, side, routing, files), PACKETS_DDL)
+        packets = named.mapInArrow(RouteTask(operator, side, routing, files, in_parts=in_parts), PACKETS_DDL)
         routed = packets if routed is None else routed.unionAll(packets)
     assert routed is not None
     flat = all(not pa.types.is_nested(field.type) for field in operator.output)

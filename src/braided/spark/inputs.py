@@ -11,6 +11,7 @@ from pyspark.sql.types import DataType, StringType, StructType
 
 from braided.compile.stream import Stream, TimeMarks
 from braided.errors import OptionError
+from braided.operator.parts import COLUMN as PART
 from braided.spark.arrow_types import to_arrow
 from braided.spark.watermark import marks_of
 from braided.time.hand_on import COLUMN
@@ -39,8 +40,9 @@ def check_frames(frames: Mapping[str, Any]) -> SparkSession:
 
 def stream_of(frame: DataFrame, label: str) -> Stream:
     """Return a DataFrame as the compiler sees it."""
-    if COLUMN in [name.lower() for name in frame.columns]:
-        raise OptionError(f"{label}: column {COLUMN!r}: Braided has one of that name; rename it")
+    for name in frame.columns:
+        if name.lower() in (COLUMN, PART):
+            raise OptionError(f"{label}: column {name!r}: Braided has one of that name; rename it")
     marks = {field.name: marks_of(field.metadata or {}) for field in frame.schema.fields}
     collated = {field.name for field in frame.schema.fields if is_collated(field.dataType)}
     return Stream(
