@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from braided.spark.catalyst import causes_of
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
@@ -12,28 +13,19 @@ if TYPE_CHECKING:
 _DETAILS = "=== Streaming Query ==="
 _TRACEBACK = "Traceback (most recent call last):"
 _CAUSE = re.compile(r"(?:Caused by|): ([\w.$]+)(?:: (.*))?")
-"""A line of Java's: `Caused by: java.io.IOException: text`; the first one that py4j shows begins with the colon."""
+"""A line of Java's: `Caused by: java.io.IOException: text`; the first one that PySpark shows begins with the colon."""
 _PYTHON = re.compile(r"([\w.]+)(?:: (.*))?")
 _FRAME = re.compile(r'  File "(?:.*/)?([^"/]+)", line (\d+), in (.+)')
 _STATE = re.compile(r"\s*SQLSTATE: \w{5}\b")
 _FILE = re.compile(r"while reading file (\S+?)\.?(?:\s|$)")
-_DEPTH = 20
 
 
 def describe_failure(query: StreamingQuery) -> str:
     """Return why a query has ended. The text of its exception lacks Java's causes, so they are asked for one by one."""
-    raised = query._jsq.exception()
-    if not raised.isDefined():
+    causes = causes_of(query)
+    if not causes:
         return "its query has ended"
-    return find_cause("\n".join(_chain(raised.get())))
-
-
-def _chain(throwable: Any) -> Iterator[str]:
-    for _ in range(_DEPTH):
-        if throwable is None:
-            return
-        yield "Caused by: " + str(throwable.toString()).partition(_DETAILS)[0]
-        throwable = throwable.getCause()
+    return find_cause("\n".join("Caused by: " + cause.partition(_DETAILS)[0] for cause in causes))
 
 
 def find_cause(text: str) -> str:

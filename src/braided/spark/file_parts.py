@@ -6,12 +6,12 @@ must not take that for rows that are late (`braided.operator.parts`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
 from braided.operator.parts import COLUMN
-from braided.spark.plans import kind_of
+from braided.spark.catalyst import PlanNode, plan_of
 from braided.spark.sessions import is_connect
 
 if TYPE_CHECKING:
@@ -23,15 +23,15 @@ _TRANSPARENT = {"Project", "Filter", "SubqueryAlias", "EventTimeWatermark"}
 
 def with_parts(frame: DataFrame) -> tuple[DataFrame, bool]:
     """Return a frame with a last column that tells files and parts of them apart, where it reads files."""
-    if is_connect(frame) or not _reads_files(frame._jdf.queryExecution().analyzed(), frame.sparkSession._jvm):
+    if is_connect(frame) or not _reads_files(plan_of(frame)):
         return frame, False
     return frame.withColumn(COLUMN, F.xxhash64(F.input_file_name(), F.input_file_block_start())), True
 
 
-def _reads_files(plan: Any, jvm: Any) -> bool:
+def _reads_files(plan: PlanNode) -> bool:
     """Whether there is one source of files, and nothing in between reads ahead, as Python functions do."""
-    if plan.containsPattern(jvm.org.apache.spark.sql.catalyst.trees.TreePattern.PYTHON_UDF()):
+    if plan.has_python_functions:
         return False
-    while kind_of(plan) in _TRANSPARENT:
-        plan = plan.child()
-    return kind_of(plan) == "StreamingRelation"
+    while plan.kind in _TRANSPARENT:
+        plan = plan.child
+    return plan.kind == "StreamingRelation"

@@ -17,6 +17,7 @@ from braided.operator.contract import Json
 from braided.operator.report import Report, routing_lines
 from braided.routing.control import ControlDir
 from braided.routing.table import BUCKETS, GRIDS, RoutingTable
+from braided.spark.catalyst import plan_of
 from braided.spark.control import open_control
 from braided.spark.dataflow import METRIC
 from braided.spark.registry import (
@@ -128,7 +129,7 @@ def _numbers(frame: DataFrame) -> list[int]:
             frame.explain(extended=True)
         plan = shown.getvalue()
     else:
-        plan = frame._jdf.queryExecution().analyzed().toString()
+        plan = plan_of(frame).text
     return sorted({int(number) for number in re.findall(rf"{re.escape(METRIC)}(\d+)-[0-9a-f]{{8}}:", plan)})
 
 

@@ -20,7 +20,7 @@ from braided.spark.conf import is_ansi
 from braided.spark.control import Fixed, find_control
 from braided.spark.frontend import run
 from braided.spark.inputs import check_frames, stream_of
-from braided.spark.plans import numbered, quoted
+from braided.spark.names import numbered, quoted
 from braided.spark.safety import is_safe
 from braided.spark.sql_aggregates import NOT_ANSI, closing
 from braided.spark.watermark import WATERMARK

@@ -6,6 +6,7 @@ import logging
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import sqlglot
@@ -18,8 +19,9 @@ from sqlglot.optimizer.scope import Scope, traverse_scope
 
 from braided.aggregates.partial import PANE
 from braided.errors import BraidedError, OptionError
+from braided.spark.catalyst import aggregates, plan_of
 from braided.spark.conf import is_ansi
-from braided.spark.plans import numbered
+from braided.spark.names import numbered
 from braided.spark.registry import registry_of
 from braided.spark.safety import is_safe
 from braided.spark.sessions import refuse_connect
@@ -267,10 +269,8 @@ class _Query:
         self.tree = eliminate_ctes(self.tree)
         (text, count), (ours, found) = map(without_distinct, (text, self.tree.sql(dialect=Braided)))
         frames = [self.session.sql(each) for each in (text, ours)]
-        # Not `optimizedPlan`, which refuses streams that do not run.
-        optimizer = self.session._jsparkSession.sessionState().optimizer()
-        plans = [optimizer.execute(frame._jdf.queryExecution().analyzed()) for frame in frames]
-        same = plans[0].sameResult(plans[1]) or shape(plans[0].toString()) == shape(plans[1].toString())
+        one, other = (plan_of(frame).optimised() for frame in frames)
+        same = one.same_result(other) or shape(one.text) == shape(other.text)
         if not same or count != found:
             raise OptionError(_REFUSED)
 
@@ -281,7 +281,7 @@ class _Query:
 
     def fold(self, contract: DataFrame) -> None:
         """Let rows wait with the aggregate of their group, where they would be joined with it."""
-        if self.unmerged is None and contract._jdf.queryExecution().analyzed().deterministic():
+        if self.unmerged is None and plan_of(contract).is_deterministic:
             self.notes += fold(self.tree, {name for name, frame in self.frames.items() if frame.isStreaming})
 
     def cut(self) -> None:
@@ -342,7 +342,7 @@ class _Query:
         try:
             if self.unmerged is not None:
                 raise Unmerged(self.unmerged)
-            merge = find_merge(select, found, sources, self._is_aggregate)
+            merge = find_merge(select, found, sources, partial(aggregates, self.session))
             computes = any(isinstance(measure.of, exp.Expression) for measure in merge.measures)
             if computes and not is_ansi(self.session):
                 raise Unmerged(NOT_ANSI)
@@ -363,13 +363,6 @@ class _Query:
             return None
         self.said = ["the aggregate after it begins in its workers, which hand on partial results"]
         return merge
-
-    def _is_aggregate(self, name: str) -> bool | None:
-        """Whether Spark aggregates by a function; None where it is not one of its own."""
-        info = self.session._jsparkSession.sessionState().catalog().lookupBuiltinOrTempFunction(name)
-        if not info.isDefined() or not info.get().getGroup().endswith("_funcs"):
-            return None
-        return str(info.get().getGroup()) in ("agg_funcs", "window_funcs", "generator_funcs")
 
     def _input(self, node: exp.Expression, source: Any) -> DataFrame:
         """Return an input of a SELECT as a DataFrame; its own joins have been cut already."""

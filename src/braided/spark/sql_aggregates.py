@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from braided.aggregates.partial import HORIZON, PANE, TICK
-from braided.spark.plans import quoted
+from braided.spark.names import quoted
 from braided.spark.watermark import WATERMARK
 
 if TYPE_CHECKING:

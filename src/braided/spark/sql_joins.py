@@ -14,7 +14,7 @@ from sqlglot import exp
 
 from braided.errors import OptionError
 from braided.spark.frontend import run
-from braided.spark.plans import numbered, quoted
+from braided.spark.names import numbered, quoted
 from braided.spark.sql_aggregates import closing, with_keys
 from braided.spark.sql_many import common_lateness, join_many
 from braided.specs.join import JoinSpec

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DoubleType, FloatType
 
 from braided.spark.frontend import run
-from braided.spark.plans import quoted
+from braided.spark.names import quoted
 from braided.specs.multijoin import MultiJoinSpec
 from braided.sqltext.common import Common
 

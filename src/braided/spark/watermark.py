@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from braided.compile.stream import TimeMarks
 from braided.durations import show_duration
+from braided.spark.catalyst import PlanNode, plan_of
 from braided.spark.sessions import is_connect
 
 if TYPE_CHECKING:
@@ -135,49 +136,25 @@ class _BlockedError(Exception):
 def _with_delay(frame: DataFrame, delay_ms: int) -> DataFrame:
     if is_connect(frame):
         raise _BlockedError("with Spark Connect")
-    from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
-
-    session = frame.sparkSession
-    jvm = session._jvm
-    assert jvm is not None
-    analysed = _inlined(frame._jdf.queryExecution().analyzed(), jvm)
-    plan = _lengthened(analysed, delay_ms, jvm)
+    plan = _lengthened(plan_of(frame).with_inlined_ctes(), delay_ms)
     if plan is None:
         raise _BlockedError("in this plan")
-    return ClassicDataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, plan), session)
+    return plan.to_frame()
 
 
-def _inlined(plan: Any, jvm: Any) -> Any:
-    """Return a plan with its common table expressions in place of their names, as Spark's optimiser puts them."""
-    name = "org.apache.spark.sql.catalyst.optimizer.InlineCTE"
-    # Versions of Spark differ in how many flags it has; all are off.
-    count = jvm.java.lang.Class.forName(name).getConstructors()[0].getParameterCount()
-    return jvm.org.apache.spark.sql.catalyst.optimizer.InlineCTE(*[False] * count).apply(plan)
-
-
-def _lengthened(plan: Any, delay_ms: int, jvm: Any) -> Any:
+def _lengthened(plan: PlanNode, delay_ms: int) -> PlanNode | None:
     """Return the plan with every watermark below lengthened, None where there is none; or raise what is in the way."""
-    kind = plan.getClass().getSimpleName()
-    if kind == "EventTimeWatermark":
-        months_days_micros = (0, 0, delay_ms * 1000)
-        delay = jvm.org.apache.spark.unsafe.types.CalendarInterval(*months_days_micros)
-        # An id of its own: in a join of a stream with itself both sides start from one node, with different delays.
-        return plan.copy(jvm.java.util.UUID.randomUUID(), plan.eventTime(), delay, plan.child())
-    listed = plan.children()
-    children = [listed.apply(at) for at in range(listed.size())]
-    changed = [_lengthened(child, delay_ms, jvm) if child.isStreaming() else None for child in children]
+    if plan.kind == "EventTimeWatermark":
+        return plan.with_watermark_delay(delay_ms)
+    changed = [_lengthened(child, delay_ms) if child.is_streaming else None for child in plan.children]
     if all(child is None for child in changed):
         return None
-    stateful_join = kind == "Join" and all(child.isStreaming() for child in children)
-    if stateful_join or not (kind in _TRANSPARENT or _is_ours(plan, kind)):
-        raise _BlockedError(f"below {_NAMES.get(kind, kind)}")
-    kept = [old if new is None else new for old, new in zip(children, changed, strict=True)]
-    return plan.withNewChildren(jvm.PythonUtils.toSeq(kept))
+    stateful_join = plan.kind == "Join" and all(child.is_streaming for child in plan.children)
+    if stateful_join or not (plan.kind in _TRANSPARENT or _is_ours(plan)):
+        raise _BlockedError(f"below {_NAMES.get(plan.kind, plan.kind)}")
+    return plan.with_children([old if new is None else new for old, new in zip(plan.children, changed, strict=True)])
 
 
-def _is_ours(plan: Any, kind: str) -> bool:
+def _is_ours(plan: PlanNode) -> bool:
     """Whether this is a stateful operator of Braided's runtime, which does not look at the watermark."""
-    if kind != "TransformWithStateInPySpark":
-        return False
-    output = plan.output()
-    return str(output.apply(output.size() - 1).name()) == "__braided_report"
+    return plan.kind == "TransformWithStateInPySpark" and plan.output[-1].name == "__braided_report"
