@@ -50,10 +50,10 @@ if TYPE_CHECKING:
     from braided.direct.topic import Topic
     from braided.operator.report import Report
     from braided.peers.client import Fleet
+    from braided.plan.stages import Strategy
     from braided.spark.dashboard import Dashboard
     from braided.spark.deploy import Cost, Deployment
     from braided.spark.query import Query
-    from braided.spark.stages import Strategy
 
 
 @documented(JoinSpec)

@@ -29,6 +29,7 @@ LAYERS = (
     ("specs", "jobs"),
     ("compile",),
     ("sqltext", "ui"),
+    ("plan",),
     ("local", "spark", "peers"),
     ("fleet",),
     ("api", "daemon", "kafka", "testing"),

@@ -19,6 +19,7 @@ PySpark finds columns by their names, where a dot means a field, so columns have
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -51,22 +52,29 @@ if TYPE_CHECKING:
 METRIC = "braided:"
 
 
-def stateful(
-    operator: Operator,
-    inputs: Sequence[DataFrame | DirectInput],
-    output: StructType,
-    *,
-    metric: str,
-    routing: Routing,
-    hand_on: HandOn | None = None,
-    written: WrittenResult | None = None,
-) -> DataFrame:
-    """Run an operator over streaming inputs and return its results as a streaming DataFrame.
+@dataclass(frozen=True)
+class Dataflow:
+    """An operator over streaming inputs, and all that Spark must know to run it.
 
-    With `hand_on`, the last column is the delay of its rows, for an operator after this one. A column that nobody reads
-    costs eight bytes a row in Arrow, and Spark never looks at it. With `written`, workers write their results into
-    files, and what is returned names them.
+    With `hand_on`, the last column of the result is the delay of its rows, for an operator after this one. A column
+    that nobody reads costs eight bytes per row in Arrow, and Spark never looks at it.
     """
+
+    operator: Operator
+    inputs: Sequence[DataFrame | DirectInput]
+    output: StructType
+    metric: str
+    routing: Routing
+    hand_on: HandOn | None = None
+
+
+def stateful(dataflow: Dataflow, written: WrittenResult | None = None) -> DataFrame:
+    """Run an operator and return its results as a streaming DataFrame.
+
+    With `written`, workers write their results into files, and what is returned names them.
+    """
+    operator, inputs, output = dataflow.operator, dataflow.inputs, dataflow.output
+    metric, routing, hand_on = dataflow.metric, dataflow.routing, dataflow.hand_on
     routed = None
     for side, input_ in enumerate(inputs):
         files, in_parts = None, False

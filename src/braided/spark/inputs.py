@@ -27,15 +27,20 @@ def check_frames(frames: Mapping[str, Any]) -> SparkSession:
             raise OptionError(
                 f"{label}: {type(frame).__name__} is not a Spark DataFrame; for Arrow data use braided.local"
             )
-    streaming = [label for label, frame in frames.items() if frame.isStreaming]
-    tables = [label for label in frames if label not in streaming]
-    if streaming and tables:
-        raise OptionError(
-            f"{streaming[0]} is streaming and {tables[0]} is not; give streams or batch DataFrames, not both "
-            "(Spark's own join does a stream with a table)"
-        )
+    check_kinds({label: frame.isStreaming for label, frame in frames.items()})
     session: SparkSession = next(iter(frames.values())).sparkSession
     return session
+
+
+def check_kinds(is_streaming: Mapping[str, bool]) -> None:
+    """Refuse streams mixed with tables."""
+    streams = [label for label, streaming in is_streaming.items() if streaming]
+    tables = [label for label, streaming in is_streaming.items() if not streaming]
+    if streams and tables:
+        raise OptionError(
+            f"{streams[0]} is streaming and {tables[0]} is not; give streams or batch DataFrames, not both "
+            "(Spark's own join does a stream with a table)"
+        )
 
 
 def stream_of(frame: DataFrame, label: str) -> Stream:

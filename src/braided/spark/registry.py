@@ -29,11 +29,12 @@ from braided.compile.plan import Plan
 from braided.durations import show_duration
 from braided.operator.contract import Json
 from braided.operator.report import Report
+from braided.plan.optimiser import Optimised
 from braided.routing.control import ControlDir
 from braided.routing.root import ControlRoot
 from braided.routing.table import RoutingTable
 from braided.spark.catalyst import checkpoint_of, java_listener
-from braided.spark.dataflow import METRIC
+from braided.spark.dataflow import METRIC, Dataflow
 from braided.spark.routing import Routing
 from braided.spark.sessions import is_connect, slots_of, what_to_install
 
@@ -73,8 +74,10 @@ class Watched:
     make_controller: ControllerFactory = Controller
     notes: Sequence[str] = ()
     """What to explain of how its inputs are read."""
-    rebuild: Callable[..., DataFrame] | None = None
-    """Makes the operator's DataFrame anew, with workers that write their results into files."""
+    logical: Optimised | None = None
+    """The logical plan that it is part of."""
+    dataflow: Dataflow | None = None
+    """How it runs, where its result is all that leaves it, so that workers could write that into files."""
     adapting: OrderedDict[str, Adapting] = field(default_factory=OrderedDict)
     """By the ids of queries, the last one last."""
     queries: set[str] = field(default_factory=set)
@@ -345,7 +348,12 @@ def registries() -> list[Registry]:
 
 
 def register(
-    session: SparkSession, plan: Plan, routing: Routing, name: str | None, notes: Sequence[str] = ()
+    session: SparkSession,
+    plan: Plan,
+    routing: Routing,
+    name: str | None,
+    notes: Sequence[str] = (),
+    logical: Optimised | None = None,
 ) -> tuple[Watched, str]:
     """Remember an operator of a session; return it, and what its metrics are called."""
     number = next(_numbers)
@@ -353,7 +361,7 @@ def register(
     chosen = name or f"{plan.spec.kind}-{number}"
     metric = f"{number}-{uuid.uuid4().hex[:8]}:{chosen}"
     slots = slots_of(session)
-    watched = Watched(chosen, number, plan, routing, slots, registry.make_controller, notes)
+    watched = Watched(chosen, number, plan, routing, slots, registry.make_controller, notes, logical)
     registry.add(metric, watched)
     return watched, metric
 

@@ -28,7 +28,7 @@ from braided.durations import Duration, parse_duration
 from braided.errors import OptionError
 from braided.operator.router import conform
 from braided.spark.catalyst import PlanNode, plan_of, read_text
-from braided.spark.dataflow import METRIC
+from braided.spark.dataflow import METRIC, stateful
 from braided.spark.inputs import arrow_of
 from braided.spark.registry import registry_of
 from braided.spark.sessions import refuse_connect
@@ -193,9 +193,9 @@ def _by_the_workers(frame: DataFrame, target: FileTarget, schema: pa.Schema) -> 
         return None
     metric, columns = found
     watched = registry_of(frame.sparkSession).find(metric)
-    if watched is None or watched.rebuild is None:
+    if watched is None or watched.dataflow is None:
         return None
-    return watched.rebuild(WrittenResult(target, schema, tuple(columns)))
+    return stateful(watched.dataflow, WrittenResult(target, schema, tuple(columns)))
 
 
 def _result(plan: PlanNode) -> tuple[str, list[int]] | None:
