@@ -94,7 +94,7 @@ def test_a_query_that_would_lose_windows_is_refused_with_the_users_names(
     )
     joined = one.join(other, on=[("adId", "clickAdId")], between=("0 seconds", "1 minute"))
     with pytest.raises(braided.OptionError, match=r"^clickTime: .*dropDuplicatesWithinWatermark"):
-        joined.aggregate(window="1 minute", n="count(*)")
+        joined.aggregate(window="1 minute", n="count(*)").df  # noqa: B018
 
 
 def test_a_result_that_may_be_older_than_its_watermark_has_none(

@@ -144,6 +144,19 @@ def test_an_aggregate_begins_in_the_workers_and_its_expressions_move_below() -> 
     assert [firing.rule for firing in found.firings] == [HoistExpressions.name, PartialAggregation.name]
 
 
+def test_equal_expressions_become_one_column() -> None:
+    node = _aggregate(JOIN, low="min(n + 1)", high="max(n + 1)", other="max(n_right + 1)")
+    after = optimise(LogicalPlan(node), [HoistExpressions(), PartialAggregation()], Analysis()).after
+    assert isinstance(after, Aggregate)
+    assert dict(after.values) == {"low": "MIN(e0)", "high": "MAX(e0)", "other": "MAX(e1)"}
+
+
+@pytest.mark.parametrize("text", ["first(n * 2) FILTER (WHERE n > 1)", "count(DISTINCT n + 1)", "stddev(n + 1)"])
+def test_expressions_of_what_cannot_begin_in_workers_stay(text: str) -> None:
+    node = _aggregate(JOIN, x=text, y="sum(n * 2)")
+    assert optimise(LogicalPlan(node), [HoistExpressions(), PartialAggregation()], Analysis()).after == node
+
+
 def test_a_group_by_an_expression_moves_below() -> None:
     node = replace(_aggregate(JOIN, x="count(*)"), by=(("city", "upper(cell_right)"),))
     found = optimise(LogicalPlan(node), [HoistExpressions(), PartialAggregation()], Analysis())

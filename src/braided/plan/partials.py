@@ -26,10 +26,10 @@ from braided.plan.columns import find_column
 from braided.plan.nodes import Aggregate
 from braided.plan.optimiser import NotApplied
 from braided.plan.values import Total, Value, parse_value
+from braided.predicates.dialect import Braided
 from braided.predicates.evaluate import ARROW
 from braided.predicates.formula import Formula, compile_formula
 from braided.predicates.parse import Uncompilable
-from braided.sqltext.dialect import Braided
 
 _WORDS = {kind: word for word, kind in ARROW.items()}
 _WHOLE = ("tinyint", "smallint", "int")

@@ -18,7 +18,6 @@ from braided.ordering.ordering import LATE
 from braided.plan.explain import aggregate_notes
 from braided.plan.optimiser import Optimised
 from braided.plan.partials import Partials, with_partials
-from braided.plan.rules.partial_aggregate import PartialAggregation
 from braided.spark.batch import run_batch
 from braided.spark.carried import with_delay
 from braided.spark.conf import is_ansi
@@ -50,8 +49,7 @@ def run(
     name: str | None = None,
     control: Control = None,
     redact: bool = False,
-    merged: Callable[[Plan], Plan] | None = None,
-    said: Sequence[str] = (),
+    notes: Sequence[str] = (),
     names: Mapping[str, str] | None = None,
     aggregated: bool = False,
     partials: Partials | None = None,
@@ -59,9 +57,9 @@ def run(
 ) -> DataFrame:
     """Return the results of a spec over streaming DataFrames, or over batch ones by Spark's own operators.
 
-    `merged` may put more into the operator, such as the first half of an aggregate. `said` is what else to explain.
-    `names` are what users call the columns. `aggregated` means that Spark aggregates the result in the same query; with
-    `partials` the first half of that is in the operator. `logical` is the plan that the operator is part of.
+    `notes` are what else to explain. `names` are what users call the columns. `aggregated` means that Spark aggregates
+    the result in the same query; with `partials` the first half of that is in the operator. `logical` is the plan that
+    the operator is part of.
 
     Everything is checked before anything happens: the control directory comes last.
     """
@@ -74,15 +72,11 @@ def run(
         _check_where(session, spec.where, frames)
     if not frames[0].isStreaming:
         return run_batch(plan, frames)
-    if merged is not None:
-        plan = merged(plan)
-    notes = list(said)
+    lines: list[str] = []
     if partials is not None:
         plan = with_partials(plan, partials)
-        notes += aggregate_notes(plan)
-    elif aggregated and logical is not None:
-        why = logical.reason_of(PartialAggregation.name)
-        notes.append(f"the aggregate after it is Spark's: {why}")
+        lines += aggregate_notes(plan)
+    lines += notes
     check_stateful(frames[0])
     workers = count_workers(session)
     check_python(session)
@@ -97,20 +91,20 @@ def run(
         if aggregated:
             raise OptionError(problem)
         _log.warning("the result has no watermark: %s", problem)
-        notes.append(f"the result has no watermark: {problem}")
+        lines.append(f"the result has no watermark: {problem}")
     routing = make_routing(plan, workers, place, name=name, redact=redact)
     inputs: list[DataFrame | DirectInput] = []
     for frame, changed, stream in zip(frames, lengthened.frames, streams, strict=True):
         direct = read_directly(frame, ansi)
         if isinstance(direct, DirectInput):
             inputs.append(direct)
-            notes.append(f"{stream.label}: its files are read by the routers")
+            lines.append(f"{stream.label}: its files are read by the routers")
             continue
         if direct is not None:
-            notes.append(f"{stream.label}: its files are read by Spark: {direct}")
+            lines.append(f"{stream.label}: its files are read by Spark: {direct}")
         inputs.append(changed)
     operator = plan.columns if plan.residual is None else plan.residual.columns
-    watched, metric = register(session, plan, routing, name, notes, logical)
+    watched, metric = register(session, plan, routing, name, lines, logical)
     marks = _marks(plan, lengthened)
     fields = StructType([result_field(column, frames, marks) for column in operator])
 

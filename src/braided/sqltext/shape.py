@@ -6,7 +6,7 @@ import re
 
 from sqlglot.tokens import TokenType
 
-from braided.sqltext.dialect import Braided
+from braided.predicates.dialect import Braided
 
 
 def without_distinct(text: str) -> tuple[str, int]:

@@ -29,8 +29,8 @@ from braided.plan.optimiser import Analysis
 from braided.plan.rules.partial_aggregate import PartialAggregation
 from braided.plan.rules.push_filter import columns_of, over_inputs
 from braided.plan.values import KINDS, parse_value
+from braided.predicates.dialect import Braided
 from braided.specs.join import JoinSpec
-from braided.sqltext.dialect import Braided
 
 _ColumnOf = Callable[[exp.Expression], str | None]
 
@@ -50,6 +50,7 @@ class HoistExpressions:
         columns = {column.name: column for column in analysis.physical(join).columns if isinstance(column, Copied)}
         names = {name.lower() for side in join.inputs for name in analysis.columns(side)} | set(columns)
         inputs = list(join.inputs)
+        known: dict[tuple[int, str], str] = {}
 
         def column_of(expression: exp.Expression) -> str | None:
             """Give the one input that an expression reads a column of it, and return its name."""
@@ -58,10 +59,13 @@ class HoistExpressions:
                 return None
             [side] = sides
             text = over_inputs(expression, columns, ("", ""))
+            if (side, text) in known:
+                return known[side, text]
             if not analysis.is_safe(inputs[side], text):
                 return None
             name = next(name for number in itertools.count() if (name := f"e{number}") not in names)
             names.add(name)
+            known[side, text] = name
             inputs[side] = Project(inputs[side], ("*", f"{text} AS {name}"))
             return name
 

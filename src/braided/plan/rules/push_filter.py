@@ -15,9 +15,9 @@ from braided.compile.plan import Copied
 from braided.plan.columns import find_column
 from braided.plan.nodes import Filter, Node, Operator
 from braided.plan.optimiser import Analysis, NotApplied
+from braided.predicates.conjuncts import conjuncts
+from braided.predicates.dialect import Braided
 from braided.specs.join import JoinSpec
-from braided.sqltext.conditions import conjuncts
-from braided.sqltext.dialect import Braided
 
 
 class PushFilter:
