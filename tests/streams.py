@@ -50,6 +50,18 @@ def write_closing(
     return found
 
 
+def write_first_screen(folder: Path) -> None:
+    """The rows of the README's first screen."""
+
+    def at(second: int) -> int:
+        return 1_714_564_800 * SECOND + second * SECOND  # 2024-05-01 12:00:00
+
+    calls = pa.table({"phone": ["555", "777"], "ts": pa.array([at(0), at(30)], UTC), "cell": ["A1", "B2"]})
+    alerts = pa.table({"phone": ["555"], "ts": pa.array([at(4)], UTC), "reason": ["fraud"]})
+    write_batch(folder / "calls", 0, calls)
+    write_batch(folder / "alerts", 0, alerts)
+
+
 def file_stream(spark: SparkSession, folder: Path, schema: str | StructType, files: int = 1) -> DataFrame:
     """Read a folder as a stream, `files` files a batch."""
     folder.mkdir(parents=True, exist_ok=True)

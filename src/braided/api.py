@@ -706,19 +706,19 @@ def forget_control(query: str | None = None, *, root: str | PathLike[str] | None
     return forget(query, root)
 
 
-def report(query: StreamingQueryLike, name: str | None = None) -> Report:
+def report(query: StreamingQueryLike, name: str | None = None, *, full: bool = False) -> Report:
     """Return what a braided operator of a query reports: rows, results, lateness, state, load and routing.
 
     With several operators in one query, `name` chooses one; the default is the one that was made last, which is usually
-    the last in the flow. Totals are kept in the checkpoint, so they survive a restart. Prints as a small table;
-    ``.to_dict()`` is plain JSON.
+    the last in the flow. Totals are kept in the checkpoint, so they survive a restart. Prints as a small table with
+    the busiest workers; with ``full=True`` it prints all of them. ``.to_dict()`` is plain JSON, and always complete.
 
     >>> braided.report(query, "hits").query["results"]
     1
     """
     from braided.spark.progress import read_report
 
-    return read_report(query, name)
+    return read_report(query, name, full=full)
 
 
 def dashboard(

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import doctest
 import re
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from streams import file_stream, write_batch
+from streams import file_stream, write_first_screen
 
 import braided
 
@@ -41,19 +40,6 @@ STREAMS = {
 def blocks(page: Path, language: str) -> list[str]:
     fenced = re.findall(r"^```(\w*)\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
     return [text for tag, text in fenced if tag == language]
-
-
-def write_first_screen(folder: Path) -> None:
-    """The rows of the README's first screen."""
-
-    def at(second: int) -> datetime:
-        return datetime(2024, 5, 1, 12, 0, second, tzinfo=UTC)
-
-    zoned = pa.timestamp("us", tz="UTC")
-    calls = pa.table({"phone": ["555", "777"], "ts": pa.array([at(0), at(30)], zoned), "cell": ["A1", "B2"]})
-    alerts = pa.table({"phone": ["555"], "ts": pa.array([at(4)], zoned), "reason": ["fraud"]})
-    write_batch(folder / "calls", 0, calls)
-    write_batch(folder / "alerts", 0, alerts)
 
 
 def names_of_page(spark: SparkSession, folder: Path) -> dict[str, Any]:

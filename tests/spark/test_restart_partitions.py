@@ -1,4 +1,4 @@
-"""The number of workers is that of the checkpoint, whatever the session says when a query starts again."""
+"""The number of workers: that of the checkpoint, of the session, or in local mode one for each core."""
 
 from __future__ import annotations
 
@@ -119,3 +119,15 @@ def test_a_directory_that_was_only_explained_serves_any_number_of_workers(
     assert "2 of 2 workers in use" in capsys.readouterr().out
     run_to_end(joined(spark, tmp_path, 3, control=tmp_path / "control"), tmp_path / "check", tmp_path / "out")
     assert committed(spark, tmp_path) == expected(tmp_path)
+
+
+@pytest.mark.parametrize("setting", [None, "200"])
+def test_in_local_mode_there_is_a_worker_for_each_core_unless_a_number_is_set(
+    spark: SparkSession, tmp_path: Path, setting: str | None
+) -> None:
+    spark.conf.unset(PARTITIONS)
+    if setting is not None:
+        spark.conf.set(PARTITIONS, setting)
+    left, right = (file_stream(spark, tmp_path / side, DDL) for side in ("left", "right"))
+    braided.join(left, right, on="k", time="ts", within="10 seconds")
+    assert spark.conf.get(PARTITIONS) == (setting or str(spark.sparkContext.defaultParallelism))

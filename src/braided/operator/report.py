@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from braided.buffers.recall.estimate import recall_of
 from braided.durations import show_duration
@@ -14,14 +14,21 @@ from braided.operator.contract import Json, stream_labels
 
 _COLUMNS = ("rows", "results", "cpu_ms", "stored_rows", "stored_bytes", "runs", "state_reads", "cached_reads")
 _BOUNDED = ("evicted", "refused", "shed", "too_large")
+# A short report shows all of so many workers, or the busiest three; and so many grids.
+_FEW = 4
+_BUSIEST = 3
+_GRIDS = 5
+_MOST_NAMED = 16
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Report:
-    """The report of one operator, or of several in one query; prints as a small table.
+    """The report of one operator, or of several in one query; prints as a small table, with the busiest workers only.
 
-    `to_dict()` is plain JSON: ``query``, ``streams`` (per input) and ``workers``, each with ``last`` (the
-    last batch that had data) and ``total`` (since the checkpoint began). Of a join with a budget they also have rows
+    `text(full=True)` has all workers, and a report with ``full`` prints so. `to_dict()` is plain JSON, always complete:
+    ``query``, ``streams`` (per input) and ``workers``, each with ``last`` (the last batch that had data) and ``total``
+    (since the checkpoint began). Of a join with a budget they also have rows
     ``evicted``, ``refused``, ``shed`` and ``too_large``, and ``recall`` with its standard error ``recall_error``; in
     ``last`` it is that of recent rows. ``query`` has both over all workers, as ``recall`` and ``recent_recall``, and
     ``matches`` and ``open_matches`` of a pattern, and ``detectors``: of each its ``events``, those that came ``late``
@@ -35,6 +42,7 @@ class Report:
     streams: list[Json]
     workers: list[Json]
     routing: Json | None = None
+    full: bool = False
 
     @classmethod
     def of_workers(cls, name: str, batch: int | None, reports: Iterable[Json], routing: Json | None = None) -> Report:
@@ -69,9 +77,11 @@ class Report:
     def to_dict(self) -> Json:
         """Return the report as plain JSON values."""
         plain: Json = json.loads(json.dumps(asdict(self)))
+        del plain["full"]
         return plain
 
-    def __str__(self) -> str:
+    def text(self, *, full: bool = False) -> str:
+        """Return the report as text: with the busiest workers only, or in full."""
         lines = [f"{self.query['name']}: {self.query['results']:,} results in {self.query['batches']} batches"]
         lines += _table(
             ("stream", "rows", "late", "null time", "null key", "quarantined", "given up", "clock", "lateness"),
@@ -90,31 +100,51 @@ class Report:
                 for stream in self.streams
             ],
         )
+        shown = self.workers if full else _busiest(self.workers, lambda worker: worker["share"])
         lines += _table(
             ("worker", "share", "rows", "results", "cpu ms", "last cpu ms", "stored rows", "stored bytes", "runs"),
-            [
-                (
-                    str(worker["worker"]),
-                    f"{worker['share']:.2f}",
-                    *(f"{worker['total'][name]:,}" for name in ("rows", "results", "cpu_ms")),
-                    f"{worker['last']['cpu_ms']:,}",
-                    *(f"{worker['last'][name]:,}" for name in ("stored_rows", "stored_bytes", "runs")),
-                )
-                for worker in self.workers
-            ],
+            [_worker_row(worker) for worker in [*([] if shown is self.workers else [_sum(self.workers)]), *shown]],
         )
         if "matches" in self.query:
             lines.insert(1, f"  matches {self.query['matches']:,}, open {self.query['open_matches']:,}")
         if "detectors" in self.query:
             lines += _detector_lines(self.query["detectors"])
         if "recall" in self.query:
-            lines += _recall_lines(self.query, self.workers)
+            lines += _recall_lines(self.query, shown)
         if self.routing is not None:
-            lines += routing_lines(self.routing)
+            lines += routing_lines(self.routing, full=full)
+        if shown is not self.workers:
+            lines.append(f"  and {len(self.workers) - len(shown)} workers more: full=True")
         return "\n".join(lines)
+
+    def __str__(self) -> str:
+        return self.text(full=self.full)
 
     def __repr__(self) -> str:
         return str(self)
+
+
+def _busiest(workers: list[T], load: Callable[[T], float]) -> list[T]:
+    """Return the workers that a short report shows, the busiest first where they are not all."""
+    return workers if len(workers) <= _FEW else sorted(workers, key=load, reverse=True)[:_BUSIEST]
+
+
+def _sum(workers: list[Json]) -> Json:
+    """Return all workers as one."""
+    spans = {
+        span: {name: sum(worker[span][name] for worker in workers) for name in _COLUMNS} for span in ("last", "total")
+    }
+    return {"worker": "all", "share": 1.0, **spans}
+
+
+def _worker_row(worker: Json) -> tuple[str, ...]:
+    return (
+        str(worker["worker"]),
+        f"{worker['share']:.2f}",
+        *(f"{worker['total'][name]:,}" for name in ("rows", "results", "cpu_ms")),
+        f"{worker['last']['cpu_ms']:,}",
+        *(f"{worker['last'][name]:,}" for name in ("stored_rows", "stored_bytes", "runs")),
+    )
 
 
 def _stream(side: int, label: str, known: Json, reports: list[Json]) -> Json:
@@ -223,16 +253,22 @@ def _recall_lines(query: Json, workers: list[Json]) -> list[str]:
     )
 
 
-def routing_lines(routing: Json) -> list[str]:
-    """Return a routing as text: see `describe_routing`."""
+def routing_lines(routing: Json, *, full: bool = False) -> list[str]:
+    """Return a routing as text, in full or with a few grids and the most loaded workers: see `describe_routing`."""
     lines = [
         f"  routing {routing['scheme']}, table {routing['version']}: {routing['in_use']} of {routing['workers']} "
         f"workers in use, {routing['alive']} assignments alive"
         + (f", {routing['copies_per_row']:.2f} copies a row" if "copies_per_row" in routing else "")
     ]
-    for grid in routing["grids"]:
-        lines.append(f"    {grid['what']}: grid {grid['shape']} on workers {', '.join(map(str, grid['workers']))}")
-    for worker, seen in enumerate(routing.get("loads", [])):
+    grids = routing["grids"] if full else routing["grids"][:_GRIDS]
+    for grid in grids:
+        several = f"{len(grid['workers'])} workers" if len(grid["workers"]) > _MOST_NAMED and not full else None
+        named = several or f"workers {', '.join(map(str, grid['workers']))}"
+        lines.append(f"    {grid['what']}: grid {grid['shape']} on {named}")
+    if len(grids) < len(routing["grids"]):
+        lines.append(f"    and {len(routing['grids']) - len(grids)} grids more: full=True")
+    loads = list(enumerate(routing.get("loads", [])))
+    for worker, seen in loads if full else _busiest(loads, lambda load: load[1]["load"][0]):
         now, *longer = (f"{load:.2f}" for load in seen["load"])
         lines.append(f"    worker {worker}: load {now} now, {longer[0]} over 5 batches, {longer[1]} over 15")
     if routing["moving"]:

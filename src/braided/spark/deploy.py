@@ -19,6 +19,7 @@ from braided.spark.analysis import SparkAnalysis
 from braided.spark.direct import read_files
 from braided.spark.progress import read_report
 from braided.spark.query import Query
+from braided.spark.routing import PARTITIONS, count_workers
 from braided.spark.run_plan import run_plan
 from braided.spark.sink import NOW, write_files
 from braided.spark.watermark import WATERMARK, marks_of
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-_PARTITIONS = "spark.sql.shuffle.partitions"
 _POOL = "spark.scheduler.pool"
 # A query takes its settings from its session when it is built and when it starts.
 _STARTING = threading.Lock()
@@ -139,8 +139,8 @@ class Deployment:
     def _start(self, stage: Stage, trigger: Any) -> StreamingQuery:
         conf, context = self._session.conf, self._session.sparkContext
         with _STARTING:
-            before = conf.get(_PARTITIONS)
-            conf.set(_PARTITIONS, self._partitions[stage.name])
+            before = conf.get(PARTITIONS, None)
+            conf.set(PARTITIONS, self._partitions[stage.name])
             context.setLocalProperty(_POOL, stage.name)
             try:
                 frames = (*self._sources, *(self._stream(given) for given in stage.inputs))
@@ -152,7 +152,10 @@ class Deployment:
                     name=None,
                 )
             finally:
-                conf.set(_PARTITIONS, str(before))
+                if before is None:
+                    conf.unset(PARTITIONS)
+                else:
+                    conf.set(PARTITIONS, before)
                 context.setLocalProperty(_POOL, None)
 
     def _stream(self, stage: Stage) -> DataFrame:
@@ -214,7 +217,7 @@ def deploy_query(
         return any(isinstance(rule, Lateness) for rule in analysis.physical(join).operator.lateness)
 
     stages = split(root, len(sources), strategy, is_lateness_learned)
-    given = int(str(analysis.session.conf.get(_PARTITIONS))) if processors is None else processors
+    given = count_workers(analysis.session) if processors is None else processors
     if type(given) is not int or given < len(stages):
         raise OptionError(f"processors={processors!r}: write at least one for each of the {len(stages)} stages")
     folder = Path(os.fspath(topics)).absolute()

@@ -200,9 +200,7 @@ class DropRepeats(StatefulProcessor):  # type: ignore[misc]
 
         from braided.sequence import Repeats, pack, unpack
 
-        saved = self._newest.get()
-        known = {} if saved is None else unpack(bytes(saved[0]))
-        repeats = Repeats(known)
+        repeats = Repeats(unpack(bytes(self._newest.get()[0])) if self._newest.exists() else {})
         for chunk in rows:
             keep = chunk["query"].isna().to_numpy(copy=True)
             labelled = chunk[~keep]

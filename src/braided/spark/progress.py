@@ -6,6 +6,7 @@ import contextlib
 import io
 import os
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,7 @@ from braided.spark.sessions import is_connect
 from braided.typing import StreamingQueryLike
 
 
-def read_report(query: Any, name: str | None = None) -> Report:
+def read_report(query: Any, name: str | None = None, *, full: bool = False) -> Report:
     """See `braided.report`."""
     if not hasattr(query, "recentProgress"):
         raise OptionError(f"query={type(query).__name__}: give the StreamingQuery that start() returned")
@@ -51,7 +52,7 @@ def read_report(query: Any, name: str | None = None) -> Report:
             routing = _routing_of(_watched(metric), id_, reports, routed)
             result = Report.of_workers(name_of(metric), progress.batchId, reports, routing)
             result.query["id"] = id_
-            return result
+            return replace(result, full=full)
     if name is not None and names:
         raise OptionError(f"name={name!r}: this query has no such join; it has {', '.join(sorted(names))}")
     raise OptionError("query: no braided operator has reported yet; wait for its first batch with data, if it has one")

@@ -18,6 +18,7 @@ from braided.routing.start import first_table
 from braided.routing.table import RoutingTable
 from braided.spark.conf import PROVIDER, ROCKSDB
 from braided.spark.control import Fixed, warn_if_fixed
+from braided.spark.sessions import slots_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -100,10 +101,16 @@ def state_partitions(session: SparkSession) -> int:
 
 
 def count_workers(spark: SparkSession) -> int:
-    """Check that the session can run a stateful operator; return the number of its workers."""
+    """Check that the session can run a stateful operator; return the number of its workers.
+
+    Where nobody has set it, Spark's default is 200. In local mode that is two hundred tasks on a few cores, each with a
+    Python process and a state store, in every batch. So it is set there, for this session, to one for each core.
+    """
     provider = spark.conf.get(PROVIDER)
     if provider != ROCKSDB:
         raise OptionError(f"{PROVIDER}={provider!r}: braided keeps its state in RocksDB; set it to {ROCKSDB!r}")
+    if spark.conf.get(PARTITIONS, None) is None and str(spark.conf.get("spark.master", "")).startswith("local"):
+        spark.conf.set(PARTITIONS, max(2, slots_of(spark)))
     return int(str(spark.conf.get(PARTITIONS)))
 
 

@@ -341,8 +341,9 @@ class SparkStore:
 
     def load(self) -> bytes | None:
         """See `Store`."""
-        row = self._book.get()
-        return None if row is None else bytes(row[0])
+        # Asked for a value that is not there, Spark logs a warning: one for each worker of a new query. Asking whether
+        # it is there takes 0.2 ms more in a batch.
+        return bytes(self._book.get()[0]) if self._book.exists() else None
 
     def save(self, book: bytes) -> None:
         """See `Store`."""
