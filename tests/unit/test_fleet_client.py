@@ -6,7 +6,8 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from braided.peers.host import Job
 from braided.peers.machine import RealMachine
 from braided.peers.messages import Contact
 from braided.peers.peer import Peer, Settings
+from braided.peers.requests import PeerRow
 
 pytest.importorskip("cryptography", reason="braided[peers] is not installed")
 
@@ -53,10 +55,18 @@ class Peers:
         self.loop = asyncio.new_event_loop()
         self.peers: dict[str, Peer] = {}
         self.hosts: dict[str, ModelHost] = {}
-        self._closing: list[Callable[[], object]] = []
+        self._closing: dict[str, list[Callable[[], Coroutine[Any, Any, None]]]] = {}
         threading.Thread(target=self.loop.run_forever, daemon=True).start()
         for name in ("north", "south"):
-            asyncio.run_coroutine_threadsafe(self._start(name), self.loop).result(30)
+            self.start(name)
+
+    def start(self, name: str) -> None:
+        asyncio.run_coroutine_threadsafe(self._start(name), self.loop).result(30)
+
+    def kill(self, name: str) -> None:
+        """End a peer; its name is free then."""
+        for call in self._closing.pop(name):
+            asyncio.run_coroutine_threadsafe(call(), self.loop).result(30)
 
     @property
     def address(self) -> str:
@@ -65,22 +75,25 @@ class Peers:
     async def _start(self, name: str) -> None:
         transport = Transport(Identity(name, Token.read(self.token)))
         machine = RealMachine(transport.send)
-        contact = await transport.start(lambda node, frame: self._arrive(name, node, frame))
+        started: list[Peer] = []
+        contact = await transport.start(lambda node, frame: started[0].agent.receive(node, frame) if started else None)
         machine.contact = contact  # type: ignore[attr-defined]
-        host = self.hosts[name] = ModelHost(machine, lambda: int((time.time() % 1000) * 50))  # type: ignore[arg-type]
+        host = ModelHost(machine, lambda: int((time.time() % 1000) * 50))  # type: ignore[arg-type]
         host.load = lambda: 0.1 if name == "north" else 0.3
-        peer = self.peers[name] = Peer(contact, machine, host, self.storage, SETTINGS)
-        others = [other.agent.contact for other in self.peers.values() if other is not peer]
-        await peer.start(others)
-        self._closing += [machine.close, transport.close]
-
-    def _arrive(self, name: str, node: str, frame: bytes) -> None:
-        if name in self.peers:
-            self.peers[name].agent.receive(node, frame)
+        peer = Peer(contact, machine, host, self.storage, SETTINGS)
+        started.append(peer)
+        try:
+            await peer.start([other.agent.contact for other in self.peers.values()])
+        except PeerError:
+            await machine.close()
+            await transport.close()
+            raise
+        self.peers[name], self.hosts[name] = peer, host
+        self._closing[name] = [machine.close, transport.close]
 
     def close(self) -> None:
-        for call in self._closing:
-            asyncio.run_coroutine_threadsafe(call(), self.loop).result(30)  # type: ignore[arg-type]
+        for name in list(self._closing):
+            self.kill(name)
         self.loop.call_soon_threadsafe(self.loop.stop)
 
 
@@ -284,6 +297,32 @@ def test_strangers_are_refused(peers: Peers, tmp_path: Path) -> None:
             braided.Fleet(peers.address, token_file=peers.token)
     finally:
         peers.token.chmod(0o600)
+
+
+@pytest.mark.long
+def test_a_second_peer_of_one_name_is_refused_with_the_address_of_the_first(tmp_path: Path) -> None:
+    peers = Peers(tmp_path)
+    try:
+        first = peers.peers["north"]
+        with pytest.raises(PeerError, match=f"name='north': the peer at {first.agent.contact.address} has this name"):
+            peers.start("north")
+        with braided.Fleet(peers.address, token_file=peers.token) as fleet:
+            assert [row.contact.name for row in fleet.status().peers] == ["north", "south"]
+            # Names that became equal all the same, as when a peer was stopped while another one took its name.
+            contacts = [first.agent.contact, replace(first.agent.contact, node="ab" * 20, address="127.0.0.1:9")]
+
+            async def both() -> list[PeerRow]:
+                return [PeerRow(contact, 0.1, 1.0) for contact in contacts]
+
+            fleet._peers = both  # type: ignore[method-assign]
+            with pytest.raises(PeerError, match=r"peer='north': the peers at 127.* have this name; stop all but one"):
+                fleet.drain("north")
+        assert not first.holding.is_closing
+        peers.kill("north")
+        peers.start("north")
+        assert peers.peers["north"].agent.contact != first.agent.contact
+    finally:
+        peers.close()
 
 
 def test_lists_come_in_pages(peers: Peers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from braided.peers.host import Job
 from braided.peers.launch import Launcher
 from braided.peers.messages import Contact, Done, Message, expect
 from braided.peers.migration import Migrator
+from braided.peers.registry import find_peer
 from braided.peers.requests import (
     PAGE,
     ComponentRow,
@@ -238,10 +239,7 @@ class Service:
         lease = await self._agent.machine.blocking(lambda: leases.newest(wanted.component))
         if lease is None:
             raise PeerError(f"component={wanted.component!r}: does not run yet")
-        peers = {contact.name: contact for contact, _ in (await self._everybody()).values()}
-        target = peers.get(wanted.peer)
-        if target is None:
-            raise PeerError(f"peer={wanted.peer!r}: does not answer; there are {', '.join(sorted(peers))}")
+        target = find_peer(wanted.peer, [contact for contact, _ in (await self._everybody()).values()])
         end = await self._migrator.carry_out(Move(wanted.component, lease.holder, target, "ordered by a user"))
         return Done(end.ok, end.reason)
 
