@@ -257,6 +257,50 @@ def test_a_job_that_has_failed_says_why_and_is_retried_by_hand_or_submitted_agai
         fleet.remove("failing")
 
 
+@pytest.mark.long
+def test_a_job_whose_sink_cannot_be_made_is_refused_and_can_be_submitted_again(
+    peers: Peers, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = _write(tmp_path, JOB.replace('"one"', '"sunk"'))
+    (tmp_path / "out").write_text("not a directory")
+    address = ["--peer", peers.address, "--token-file", str(peers.token)]
+    assert main(["fleet", "submit", str(job), *address]) == 1
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "braided fleet: component='sunk': peer" in shown.err
+    assert "could not start" in shown.err
+    assert f"{tmp_path}/out" in shown.err
+    with braided.Fleet(peers.address, token_file=peers.token) as fleet:
+        assert "sunk" not in [row.name for row in fleet.status().components]
+        (tmp_path / "out").unlink()
+        assert main(["fleet", "submit", str(job), *address]) == 0
+        assert "sunk: runs at " in capsys.readouterr().out
+        (row,) = [row for row in fleet.status().components if row.name == "sunk"]
+        assert (row.failures, row.is_released) == (0, False)
+        _until(lambda: covered(Topic(f"{tmp_path}/out")) > 0, "results")
+        fleet.remove("sunk")
+
+
+@pytest.mark.long
+def test_an_application_of_which_a_job_cannot_start_says_so(
+    peers: Peers, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = JOB.format(tmp_path).replace('"one"', '"first"')
+    (tmp_path / "first.toml").write_text(first)
+    app = tmp_path / "app.toml"
+    app.write_text('application = "half"\nlatency = "3 seconds"\n[[jobs]]\nfile = "first.toml"\n')
+    topics = Path(peers.storage) / "topics"
+    topics.mkdir(exist_ok=True)
+    (topics / "half.first").write_text("not a directory")
+    address = ["--peer", peers.address, "--token-file", str(peers.token)]
+    assert main(["fleet", "submit", str(app), *address]) == 1
+    shown = capsys.readouterr()
+    assert "braided fleet: half.first: peer " in shown.err
+    assert "could not start" in shown.err
+    with braided.Fleet(peers.address, token_file=peers.token) as fleet:
+        fleet.remove("half.first")
+
+
 def test_a_page_shows_who_hosts_what(peers: Peers, tmp_path: Path) -> None:
     text = JOB.replace('"one"', '"shown"').replace("/c", "/c3").replace("/out", "/out3")
     events: list[dict[str, Any]] = []
