@@ -331,8 +331,10 @@ def test_when_the_peer_that_is_asked_is_gone_another_one_answers(peers: Peers, m
 
 
 def test_strangers_are_refused(peers: Peers, tmp_path: Path) -> None:
-    with pytest.raises(PeerError, match="no peer of this fleet answers there"):
+    with pytest.raises(PeerError, match=r"address='127.*': the token does not fit; what listens there has a certific"):
         braided.Fleet(peers.address, token="x" * 40)
+    with pytest.raises(PeerError, match=r"address='127.0.0.1:1': no peer of this fleet answers there"):
+        braided.Fleet("127.0.0.1:1", token="x" * 40)
     with pytest.raises(PeerError, match="token, token_file: give one of them"):
         braided.Fleet(peers.address)
     peers.token.chmod(0o644)
@@ -344,12 +346,23 @@ def test_strangers_are_refused(peers: Peers, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_second_peer_of_one_name_is_refused_with_the_address_of_the_first(tmp_path: Path) -> None:
+def test_a_second_peer_of_one_name_is_refused_with_the_address_of_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     peers = Peers(tmp_path)
     try:
         first = peers.peers["north"]
         with pytest.raises(PeerError, match=f"name='north': the peer at {first.agent.contact.address} has this name"):
             peers.start("north")
+        # The command notices it before it starts Spark, and a token that does not fit too.
+        new_token().write(tmp_path / "other")
+        monkeypatch.setattr("braided.fleet.session.peer_session", None)
+        monkeypatch.setattr("braided.cli.peer.find_java_problem", lambda: None)
+        line = ["peer", "--name", "north", "--listen", "127.0.0.1:0", "--join", peers.address, "--token-file"]
+        assert main([*line, str(peers.token)]) == 2
+        assert f"braided peer: name='north': the peer at {first.agent.contact.address}" in capsys.readouterr().err
+        assert main([*line, str(tmp_path / "other")]) == 2
+        assert f"braided peer: address='{peers.address}': the token does not fit" in capsys.readouterr().err
         with braided.Fleet(peers.address, token_file=peers.token) as fleet:
             assert [row.contact.name for row in fleet.status().peers] == ["north", "south"]
             # Names that became equal all the same, as when a peer was stopped while another one took its name.

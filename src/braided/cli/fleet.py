@@ -60,7 +60,7 @@ def _watch(fleet: Fleet, arguments: argparse.Namespace) -> None:
         _status(fleet, arguments)
         if not arguments.json:
             print(flush=True)
-        time.sleep(max(0.1, arguments.every))
+        time.sleep(arguments.every)
 
 
 def _move(fleet: Fleet, arguments: argparse.Namespace) -> None:
