@@ -12,7 +12,7 @@ from typing import Any
 
 from braided.cli.exits import FAILED, STOPPED, first_line
 from braided.cli.waiting import waiting
-from braided.errors import BraidedError
+from braided.errors import BraidedError, PeerError
 from braided.jobs.reading import read_text
 from braided.peers.applications import is_application
 from braided.peers.client import Fleet, Status
@@ -38,6 +38,11 @@ def _submit(fleet: Fleet, arguments: argparse.Namespace) -> None:
             launched = fleet.launch(arguments.job, dry_run=arguments.dry_run)
         rows = [(row.job, row.peer, f"{row.arrives:.2f} s", row.shared) for row in launched.rows]
         _print(arguments, asdict(launched), table(("job", "peer", "an event after", "shared with"), rows))
+        problems = [
+            f"{row.job}: {row.problem}; its guardian looks for another peer" for row in launched.rows if row.problem
+        ]
+        if problems:
+            raise PeerError("; ".join(problems))
         return
     with waiting("a peer rehearses it"):
         placed = fleet.submit(arguments.job, dry_run=arguments.dry_run)
@@ -55,7 +60,7 @@ def _watch(fleet: Fleet, arguments: argparse.Namespace) -> None:
         _status(fleet, arguments)
         if not arguments.json:
             print(flush=True)
-        time.sleep(max(0.1, arguments.every))
+        time.sleep(arguments.every)
 
 
 def _move(fleet: Fleet, arguments: argparse.Namespace) -> None:

@@ -99,9 +99,9 @@ class Holding:
             try:
                 await self.host.start(job, epoch, expected)
             except (BraidedError, OSError) as error:
-                what = f"epoch {epoch} could not start: {error}"
+                what = f"epoch {epoch} could not start"
                 if isinstance(error, HostError | OSError):
-                    self.note(job.name, what)
+                    self.note(job.name, f"{what}: {error}")
                 else:
                     self._fail(held, what, str(error))
                 await self._release(held, None)
@@ -121,15 +121,12 @@ class Holding:
             beat = await self._agent.machine.blocking(lambda: self.leases.beat_at(held.job.name, held.lease.epoch - 1))
             held.failures, held.problem = beat.failures, beat.problem
 
-    def _fail(self, held: Held, what: str, problem: str) -> None:
-        """Count a failure of a component."""
-        held.failures, held.problem = held.failures + 1, problem[:_LONGEST]
+    def _fail(self, held: Held, what: str, why: str) -> None:
+        """Count a failure of a component; the count comes before the cause, whose text may be cut off."""
+        held.failures, held.problem = held.failures + 1, why[:_LONGEST]
         name = held.job.name
-        count = f"failure {held.failures} of {FAILURES}"
-        if held.failures < FAILURES:
-            self.note(name, f"{what}; {count}")
-        else:
-            self.note(name, f"{what}; {count}: not started again until `braided fleet retry {name}`")
+        last = f", not started again until `braided fleet retry {name}`" if held.failures >= FAILURES else ""
+        self.note(name, f"{what}, failure {held.failures} of {FAILURES}{last}: {why}")
 
     def check_open(self) -> None:
         """Refuse what others want this peer to take, once it is about to leave."""
@@ -237,7 +234,7 @@ class Holding:
         with contextlib.suppress(BraidedError, OSError):
             newest = await self._agent.machine.blocking(lambda: self.leases.newest(held.job.name))
         if newest is None or newest.token == held.lease.token:
-            self._fail(held, f"ended: {why}", why)
+            self._fail(held, "ended", why)
         else:
             self.note(held.job.name, f"ended: {why}")
         await self._release(held, None)

@@ -62,12 +62,16 @@ class Launch(Request):
 
 @dataclass(frozen=True)
 class PlacedRow:
-    """A job of an application, its peer, when an event arrives there, and the component that it shares, if any."""
+    """A job of an application, its peer, when an event arrives there, and the component that it shares, if any.
+
+    problem : why the peer has not started it; its guardian looks for another.
+    """
 
     job: str
     peer: str
     arrives: float
     shared: str = ""
+    problem: str = ""
 
 
 @message
@@ -83,6 +87,14 @@ class Launched(Message):
 @dataclass(frozen=True)
 class Rehearse(Message):
     """Peer to peer: can you run this new component?"""
+
+    job: Job
+
+
+@message
+@dataclass(frozen=True)
+class Start(Message):
+    """Peer to peer: start this new component; once it runs, the fleet has it."""
 
     job: Job
 

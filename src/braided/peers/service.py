@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from braided.errors import PeerError
+from braided.errors import BraidedError, PeerError
 from braided.peers.agent import Agent
 from braided.peers.applications import ApplicationFile
 from braided.peers.definition import component_of
 from braided.peers.discovery import Discovery
-from braided.peers.guardian import Guardian, Revive
+from braided.peers.guardian import Guardian
 from braided.peers.holding import Holding
 from braided.peers.host import Job
 from braided.peers.launch import Launcher
-from braided.peers.messages import Contact, Done, Message, expect
+from braided.peers.leases import Lease
+from braided.peers.messages import Contact, Done, Message, Ping, expect
 from braided.peers.migration import Migrator
+from braided.peers.registry import find_peer
 from braided.peers.requests import (
     PAGE,
     ComponentRow,
@@ -36,6 +38,7 @@ from braided.peers.requests import (
     Rehearse,
     Remove,
     Retry,
+    Start,
     Storage,
     Submit,
     Submitted,
@@ -85,6 +88,7 @@ class Service:
         agent.on(Submit, self._submit)
         agent.on(Launch, self._launch)
         agent.on(Rehearse, self._rehearse)
+        agent.on(Start, self._start)
         agent.on(ListPeers, self._peers)
         agent.on(ListComponents, self._components)
         agent.on(MoveTo, self._move)
@@ -111,17 +115,45 @@ class Service:
         for at, (host, _) in enumerate(ranked[:_TRIED]):
             ready = expect(await self._agent.ask(host, Rehearse(job), self._patience), Done)
             if ready is not None and ready.ok:
-                why = filter(None, (_why(ranked[at:]), group_reasons(refused)))
-                return await self._place(job, host, "; ".join(why))
-            refused.setdefault(ready.reason if ready else "does not answer", []).append(host.name)
+                problem = await self._place(job, host)
+                if not problem:
+                    why = filter(None, (_why(ranked[at:]), group_reasons(refused)))
+                    return Submitted(job.name, host.name, "; ".join(why))
+            else:
+                problem = ready.reason if ready is not None else "does not answer"
+            refused.setdefault(problem, []).append(host.name)
         raise PeerError(f"component={job.name!r}: {group_reasons(refused)}")
 
-    async def _place(self, job: Job, host: Contact, why: str) -> Message:
-        await self._agent.machine.blocking(lambda: self._holding.jobs.add(job))
-        taken = expect(await self._agent.ask(host, Revive(job.name, -1), self._patience), Done)
-        if taken is None or not taken.ok:  # its guardian finds it a host, and may have been faster than this
-            why = f"left to its guardian: {taken.reason if taken else f'peer {host.name} does not answer'}"
-        return Submitted(job.name, host.name, why)
+    async def _place(self, job: Job, host: Contact) -> str:
+        """Let a peer start a new component; return why it has not."""
+        started = expect(await self._agent.ask(host, Start(job), self._patience), Done)
+        if started is None:  # another must not start it as well: this one may still
+            raise PeerError(
+                f"component={job.name!r}: peer {host.name} has not answered for {self._patience:.0f} seconds; "
+                "braided fleet status lists it if it runs, else submit it again"
+            )
+        return started.reason.removeprefix(f"component={job.name!r}: ")
+
+    async def _start(self, sender: Contact, wanted: Start) -> Message:
+        """Start a new component, and only then add it to the fleet: one that cannot start leaves its name free."""
+        machine, holding, job = self._agent.machine, self._holding, wanted.job
+        holding.check_open()
+        holding.host.check(job)
+        lease = await machine.blocking(lambda: holding.leases.newest(job.name))
+        if lease is not None and await self._is_held(lease):
+            raise PeerError(f"component={job.name!r}: peer {lease.holder.name} has just begun to start it")
+        await holding.take(job, 0 if lease is None else lease.epoch + 1, forgives=True)
+        try:
+            await machine.blocking(lambda: holding.jobs.add(job))
+        except (BraidedError, OSError) as error:
+            await holding.give(job.name)
+            raise PeerError(f"component={job.name!r}: the fleet cannot keep it: {error}") from error
+        return Done()
+
+    async def _is_held(self, lease: Lease) -> bool:
+        """Whether a peer that answers has a lease, of a component that the fleet does not have yet."""
+        beat = await self._agent.machine.blocking(lambda: self._holding.leases.beat_of(lease))
+        return beat.released is None and await self._agent.ask(lease.holder, Ping()) is not None
 
     async def _retry(self, name: str) -> Message:
         machine, jobs = self._agent.machine, self._holding.jobs
@@ -156,14 +188,16 @@ class Service:
     async def _launch(self, sender: Contact, wanted: Launch) -> Message:
         application = ApplicationFile(wanted.name, wanted.latency, wanted.steps).application()
         composition, contacts = await self._launcher.composed(application)
+        problems: dict[str, str] = {}
         if not wanted.is_trial:
-            await self._launcher.start(application, composition, contacts)
+            problems = await self._launcher.start(application, composition, contacts)
         rows = [
             PlacedRow(
                 f"{wanted.name}.{one.step.name}",
                 contacts[one.node].name,
                 one.arrives,
                 one.shared.component if one.shared else "",
+                shortened(problems.get(f"{wanted.name}.{one.step.name}", "")),
             )
             for one in composition.placed
         ]
@@ -238,10 +272,7 @@ class Service:
         lease = await self._agent.machine.blocking(lambda: leases.newest(wanted.component))
         if lease is None:
             raise PeerError(f"component={wanted.component!r}: does not run yet")
-        peers = {contact.name: contact for contact, _ in (await self._everybody()).values()}
-        target = peers.get(wanted.peer)
-        if target is None:
-            raise PeerError(f"peer={wanted.peer!r}: does not answer; there are {', '.join(sorted(peers))}")
+        target = find_peer(wanted.peer, [contact for contact, _ in (await self._everybody()).values()])
         end = await self._migrator.carry_out(Move(wanted.component, lease.holder, target, "ordered by a user"))
         return Done(end.ok, end.reason)
 
