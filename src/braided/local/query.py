@@ -19,6 +19,7 @@ from braided.local.frontend import run, tables_of
 from braided.local.results import LocalResult
 from braided.plan.aggregates import WINDOW, aggregate_node, as_rows, check_kind
 from braided.plan.columns import check_options, find_column
+from braided.plan.explain import why_native
 from braided.plan.nodes import Aggregate, Operator, combine, plan_of_source
 from braided.plan.optimiser import optimise
 from braided.plan.partials import Partials, plan_partials, with_partials
@@ -127,8 +128,7 @@ class LocalJoin:
         node = optimised.after
         assert isinstance(node, Aggregate)
         if not node.in_workers:
-            why = optimised.reason_of(PartialAggregation.name)
-            raise OptionError(f"aggregate: cannot run in one process, because {why}")
+            raise OptionError(f"aggregate: cannot run in one process, because {why_native(optimised)}")
         return node, physical
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from braided.compile.plan import Plan
@@ -78,6 +78,8 @@ class Optimised:
     before: Node
     after: Node
     firings: tuple[Firing, ...]
+    names: Mapping[str, str] = field(default_factory=dict)
+    """What users call columns, by their names in the plan, where those differ."""
 
     def reason_of(self, rule: str) -> str | None:
         """Return why a rule did not apply; None where it did, or met no node of its shape."""

@@ -14,7 +14,6 @@ from braided.compile.build import build
 from braided.compile.plan import Copied, Plan, Setting
 from braided.compile.stream import TimeMarks
 from braided.errors import OptionError
-from braided.ordering.ordering import LATE
 from braided.plan.explain import aggregate_notes
 from braided.plan.optimiser import Optimised
 from braided.plan.partials import Partials, with_partials
@@ -116,16 +115,6 @@ def run(
         results = _filtered(plan, results, frames, marks)
     # Dropped for the user; an operator after this one finds it again below the projection.
     return results.drop(COLUMN) if plan.hand_on is not None else results
-
-
-def run_order(
-    spec: OrderSpec, frames: Sequence[DataFrame], *, name: str | None
-) -> DataFrame | tuple[DataFrame, DataFrame]:
-    """Return streams in order; late rows apart where asked for."""
-    results = run(spec, frames, name=name)
-    if spec.late != "side":
-        return results
-    return results.where(~F.col(LATE)).drop(LATE), results.where(F.col(LATE)).drop(LATE)
 
 
 def _check_where(session: SparkSession, where: str, frames: Sequence[DataFrame]) -> None:

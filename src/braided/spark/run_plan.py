@@ -3,10 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from braided.plan.nodes import Aggregate, Filter, LogicalPlan, Node, Operator, Project, Source, Union, Watermark
+from pyspark.sql import functions as F
+
+from braided.ordering.ordering import LATE
+from braided.plan.explain import spelled, why_native
+from braided.plan.nodes import (
+    Aggregate,
+    Filter,
+    LogicalPlan,
+    Node,
+    Operator,
+    Project,
+    Source,
+    Union,
+    Watermark,
+    combine,
+    plan_of_source,
+)
 from braided.plan.optimiser import Optimised, Rule, optimise
 from braided.plan.partials import Partials, plan_partials
 from braided.plan.rules.hoist import HoistExpressions
@@ -14,7 +30,11 @@ from braided.plan.rules.partial_aggregate import PartialAggregation
 from braided.plan.rules.push_filter import PushFilter
 from braided.spark.analysis import SparkAnalysis
 from braided.spark.frontend import run
+from braided.spark.inputs import check_frames
 from braided.spark.windows import merged_windows, native_windows
+from braided.specs.order import OrderSpec
+from braided.specs.spec import Spec
+from braided.typing import Control
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -43,6 +63,30 @@ def run_plan(plan: LogicalPlan[DataFrame]) -> DataFrame:
     return run_optimised(optimise_plan(plan))
 
 
+def run_operator(
+    spec: Spec,
+    frames: Sequence[DataFrame],
+    *,
+    name: str | None = None,
+    control: Control = None,
+    redact: bool = False,
+) -> DataFrame:
+    """Return the results of one operator over DataFrames."""
+    check_frames(dict(zip(spec.labels, frames, strict=True)))
+    sources = [plan_of_source(frame, frame.columns) for frame in frames]
+    return run_plan(combine(sources, lambda streams: Operator(spec, streams, name, control, redact)))
+
+
+def run_order(
+    spec: OrderSpec, frames: Sequence[DataFrame], *, name: str | None
+) -> DataFrame | tuple[DataFrame, DataFrame]:
+    """Return streams in order; late rows apart where asked for."""
+    results = run_operator(spec, frames, name=name)
+    if spec.late != "side":
+        return results
+    return results.where(~F.col(LATE)).drop(LATE), results.where(F.col(LATE)).drop(LATE)
+
+
 def run_optimised(
     plan: OptimisedPlan,
     *,
@@ -55,6 +99,7 @@ def run_optimised(
     notes : what else to explain of the last operator. names : what users call columns. aggregated : whether Spark
     aggregates the result in the same query.
     """
+    plan = replace(plan, optimised=replace(plan.optimised, names=names or {}))
     return _Runner(plan, notes, names or {}, aggregated=aggregated).frame()
 
 
@@ -130,15 +175,8 @@ class _Runner:
         """Return why the aggregate after the last operator is Spark's, where it is."""
         if partials is not None or not aggregated:
             return []
-        reason = self._plan.reason or self._optimised.reason_of(PartialAggregation.name)
+        reason = self._plan.reason or why_native(self._optimised)
         return [] if reason is None else [f"the aggregate after it is Spark's: {spelled(reason, self._names)}"]
-
-
-def spelled(text: str, names: Mapping[str, str]) -> str:
-    """Return a text with columns as users call them."""
-    for name in sorted(names, key=len, reverse=True):
-        text = text.replace(f"`{name}`", names[name]).replace(name, names[name])
-    return text
 
 
 def _last_operator(node: Node) -> Node | None:

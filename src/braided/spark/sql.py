@@ -17,13 +17,13 @@ from sqlglot.optimizer.qualify import qualify
 from sqlglot.optimizer.scope import Scope, traverse_scope
 
 from braided.errors import BraidedError, OptionError
+from braided.plan.explain import spelled, why_native
 from braided.plan.nodes import Aggregate, LogicalPlan
 from braided.plan.optimiser import NotApplied
-from braided.plan.rules.partial_aggregate import PartialAggregation
 from braided.predicates.dialect import Braided
 from braided.spark.catalyst import aggregates, plan_of
 from braided.spark.registry import registry_of
-from braided.spark.run_plan import OptimisedPlan, optimise_plan, run_optimised, spelled
+from braided.spark.run_plan import OptimisedPlan, optimise_plan, run_optimised
 from braided.spark.sessions import refuse_connect
 from braided.spark.sql_joins import OPTIONS, JoinPlan, JoinPlanner
 from braided.spark.sql_match import with_matches
@@ -330,7 +330,7 @@ class _Query:
         after = optimised.optimised.after
         if isinstance(after, Aggregate) and after.in_workers:
             return optimised, reader
-        return optimised.optimised.reason_of(PartialAggregation.name) or "it is not over a join of two streams"
+        return why_native(optimised.optimised) or "it is not over a join of two streams"
 
     def _warn_if_unmarked(self, select: exp.Select, found: Cut, sources: Mapping[str, Source], why: str) -> None:
         """Say that Spark's own aggregate needs a watermark, where no input has one."""
