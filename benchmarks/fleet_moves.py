@@ -33,7 +33,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from fleet_peer import SCRIPT
 from fleet_processes import JOIN, SparkPeers, Streams, commits_of, until
 
-from braided.peers.client import Fleet
+from braided.fleet.client import Fleet
 
 NOTE = 1000  # bytes a row
 ROWS = 10_000  # a file of a large state

@@ -13,10 +13,10 @@ import signal
 import sys
 from pathlib import Path
 
-import braided.fleet.host
-import braided.peers.watch
+import braided.fleet.hosting.host
+import braided.fleet.watch
 from braided.cli import main
-from braided.peers.agent import Agent
+from braided.fleet.agent import Agent
 
 SCRIPT = str(Path(__file__))
 
@@ -43,10 +43,10 @@ def _switch(arguments: list[str]) -> list[str]:
     """Do what the first arguments ask for; return the others."""
     match arguments:
         case ["--cold", *others]:
-            braided.fleet.host.rehearse = lambda *_: None
-            braided.fleet.host.warm_up = lambda *_: None
+            braided.fleet.hosting.host.rehearse = lambda *_: None
+            braided.fleet.hosting.host.warm_up = lambda *_: None
         case ["--without-relief", *others]:
-            braided.peers.watch.FLOOR = 1e9  # no peer is as hot as that
+            braided.fleet.watch.FLOOR = 1e9  # no peer is as hot as that
         case ["--sent", file, *others]:
             _count_messages(Path(file))
         case _:

@@ -39,9 +39,9 @@ from fleet_peer import SCRIPT
 from fleet_processes import SparkPeers, commits_of, until
 from streams import SECOND, UTC
 
-from braided.direct.topic import Topic
-from braided.fleet.cpu import tree_seconds
-from braided.peers.client import Fleet
+from braided.fleet.client import Fleet
+from braided.fleet.hosting.cpu import tree_seconds
+from braided.storage.topic import Topic
 
 JOBS = ("calm", "rising")
 JOB = """

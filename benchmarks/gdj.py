@@ -28,7 +28,7 @@ from gdj_sets import compare_sets, kernel_speed, sets_table
 
 HERE = Path(__file__).resolve().parent
 NOT_MADE: dict[str, str] = {}
-if find_spec("braided.buffers.group_buffer"):
+if find_spec("braided.eviction.group_buffer"):
     from gdj_attributes import several_attributes, two_attributes
 
     FIGURES.update({"7b": several_attributes, "8b": two_attributes})

@@ -10,13 +10,13 @@ from gdj_charts import Figure, Panel
 from gdj_data import SECOND, hashed
 from gdj_figures import SHARE, Setting
 
-from braided.buffers.buffer import Buffer, Events
-from braided.buffers.group_buffer import GroupBuffer, GroupEvents, GroupWindow
-from braided.buffers.policies.fifo import FIFO
-from braided.buffers.policies.gdj import GDJ
-from braided.buffers.policies.policy import Policy
-from braided.buffers.policies.prob import PROB
-from braided.buffers.policies.random import RAND
+from braided.eviction.buffer import Buffer, Events
+from braided.eviction.group_buffer import GroupBuffer, GroupEvents, GroupWindow
+from braided.eviction.policies.fifo import FIFO
+from braided.eviction.policies.gdj import GDJ
+from braided.eviction.policies.policy import Policy
+from braided.eviction.policies.prob import PROB
+from braided.eviction.policies.random import RAND
 from braided.workloads.zipf_pareto import zipf_pareto
 
 DOMAIN = 100

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from braided.buffers.buffer import Events, sorted_events
+from braided.eviction.buffer import Events, sorted_events
 from braided.routing.kernels import mix
 from braided.workloads.zipf_pareto import zipf_pareto
 

@@ -19,8 +19,8 @@ from gdj_measure import (
     shed,
 )
 
-from braided.buffers.policies.fifo import FIFO
-from braided.buffers.policies.gdj import GDJ
+from braided.eviction.policies.fifo import FIFO
+from braided.eviction.policies.gdj import GDJ
 
 SHARE = 0.2
 

@@ -8,17 +8,17 @@ import numba
 import numpy as np
 from gdj_data import Data
 
-from braided.buffers.buffer import Buffer, Events, Share
-from braided.buffers.policies.age import AGE
-from braided.buffers.policies.auto import AUTO
-from braided.buffers.policies.fifo import FIFO
-from braided.buffers.policies.gdj import GDJ
-from braided.buffers.policies.policy import Policy
-from braided.buffers.policies.prob import PROB
-from braided.buffers.policies.random import RAND
-from braided.buffers.policies.recent import RECENT
-from braided.buffers.reference.clairvoyant import foresee
-from braided.buffers.tuning.adaptive import make_buffer
+from braided.eviction.buffer import Buffer, Events, Share
+from braided.eviction.policies.age import AGE
+from braided.eviction.policies.auto import AUTO
+from braided.eviction.policies.fifo import FIFO
+from braided.eviction.policies.gdj import GDJ
+from braided.eviction.policies.policy import Policy
+from braided.eviction.policies.prob import PROB
+from braided.eviction.policies.random import RAND
+from braided.eviction.policies.recent import RECENT
+from braided.eviction.reference.clairvoyant import foresee
+from braided.eviction.tuning.adaptive import make_buffer
 
 POLICIES: dict[str, Policy] = {
     "GDJ": GDJ(),

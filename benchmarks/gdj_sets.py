@@ -10,12 +10,12 @@ from gdj_data import Data, events_of, synthetic, trades, weather
 from gdj_figures import SHARE, Setting
 from gdj_measure import MORE, exact, limit, recall
 
-from braided.buffers.policies.auto import AUTO
-from braided.buffers.policies.gdj import GDJ
-from braided.buffers.policies.policy import Policy
-from braided.buffers.policies.prob import PROB
-from braided.buffers.policies.recent import RECENT
-from braided.buffers.tuning.adaptive import make_buffer
+from braided.eviction.policies.auto import AUTO
+from braided.eviction.policies.gdj import GDJ
+from braided.eviction.policies.policy import Policy
+from braided.eviction.policies.prob import PROB
+from braided.eviction.policies.recent import RECENT
+from braided.eviction.tuning.adaptive import make_buffer
 from braided.workloads.locality import locality
 
 PERCENTILES = (0.0, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9, 0.99)

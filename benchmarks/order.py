@@ -34,10 +34,10 @@ import order_plots
 import pyarrow as pa
 from order_sets import ADAPTIVE, Times, all_sets
 
-from braided.compile.build import build
-from braided.compile.stream import Stream
 from braided.local.runtime import LocalRuntime
-from braided.specs.order import OrderSpec
+from braided.operators.order.spec import OrderSpec
+from braided.operators.registry import build
+from braided.operators.stream import Stream
 from braided.time.lateness import Lateness
 from braided.time.reference.slack import SlackRun, slack_rows
 

@@ -29,14 +29,14 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, LongType, StructField, StructType
 
 import braided
-from braided.compile.build import build
-from braided.operator.blocks import Blocks
-from braided.operator.contract import Json, Outcome, Work
-from braided.ordering.ordering import Ordering
+from braided.operators.order.operator import Ordering
+from braided.operators.order.spec import OrderSpec
+from braided.operators.registry import build
+from braided.runtime.blocks import Blocks
+from braided.runtime.contract import Json, Outcome, Work
 from braided.spark.dataflow import Dataflow, stateful
 from braided.spark.inputs import stream_of
 from braided.spark.routing import Routing
-from braided.specs.order import OrderSpec
 
 DDL = "k long, ts timestamp, a long, b double"
 WARM_UP = 6

@@ -13,9 +13,9 @@ import json
 
 import numpy as np
 
-from braided.peers.placement.cuckoo import search
-from braided.peers.placement.problem import Allocation, Problem
-from braided.peers.placement.simple import greedy
+from braided.fleet.placement.cuckoo import search
+from braided.fleet.placement.problem import Allocation, Problem
+from braided.fleet.placement.simple import greedy
 from braided.workloads.hierarchies import hierarchy
 
 

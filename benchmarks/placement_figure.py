@@ -16,11 +16,11 @@ from pathlib import Path
 import numpy as np
 
 from braided.cli.charts import Frame, draw_chart
-from braided.peers.master import COST, LIMIT
-from braided.peers.placement.cuckoo import SECONDS, search
-from braided.peers.placement.moves import worthwhile
-from braided.peers.placement.problem import Allocation, Problem
-from braided.peers.placement.simple import exhaustive
+from braided.fleet.master import COST, LIMIT
+from braided.fleet.placement.cuckoo import SECONDS, search
+from braided.fleet.placement.moves import worthwhile
+from braided.fleet.placement.problem import Allocation, Problem
+from braided.fleet.placement.simple import exhaustive
 from braided.workloads.hierarchies import swing
 
 LASTS, SWAP, TICK = 300.0, 100.0, 0.5

@@ -31,14 +31,14 @@ import numpy as np
 import pyarrow as pa
 
 from braided.balance.controller import Controller
-from braided.compile.build import build
-from braided.compile.stream import Stream
 from braided.local.runtime import LocalRuntime
+from braided.operators.join.spec import JoinSpec
+from braided.operators.registry import build
+from braided.operators.stream import Stream
 from braided.routing.deaths import Deaths
 from braided.routing.edit import TableEdit
 from braided.routing.start import first_table
 from braided.routing.table import BUCKETS
-from braided.specs.join import JoinSpec
 from braided.time.clocks import Window
 
 SECOND = 1_000_000

@@ -31,8 +31,8 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from braided.joins.theta.search import ThetaPredicate
-from braided.predicates.compile import compile_where
+from braided.expressions.compile import compile_where
+from braided.operators.join.theta.search import ThetaPredicate
 
 SMALL = {
     "two_int64": "l.a = r.a OR l.b > r.b + 990000",

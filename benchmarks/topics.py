@@ -32,8 +32,8 @@ import pyarrow.parquet as pq
 from engines import SAME_FOR_ALL
 
 import braided
-from braided.direct.topic import create_topic
-from braided.direct.writing import DataFile
+from braided.storage.topic import create_topic
+from braided.storage.writing import DataFile
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

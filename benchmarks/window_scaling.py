@@ -73,10 +73,10 @@ class Case:
 
 def run_local(case: Case) -> Iterator[tuple[float, int]]:
     """ADAPTER to the local runtime: yield each batch's seconds (without making it) and result rows."""
-    from braided.compile.build import build
-    from braided.compile.stream import Stream
     from braided.local.runtime import LocalRuntime
-    from braided.specs.join import JoinSpec
+    from braided.operators.join.spec import JoinSpec
+    from braided.operators.registry import build
+    from braided.operators.stream import Stream
 
     spec = JoinSpec(on="k", time="ts", within=f"{case.window} seconds", lateness="1 second")
     operator = build(spec, [Stream(label, SCHEMA) for label in spec.labels]).operator

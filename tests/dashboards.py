@@ -10,9 +10,9 @@ import pyarrow as pa
 from streams import SECOND, UTC, file_stream, write_batch
 
 import braided
-from braided.operator.report import Report
 from braided.routing.grid import Grid
 from braided.routing.table import RoutingTable
+from braided.runtime.report import Report
 from braided.ui.events import columns_of
 from braided.ui.tables import describe_table
 

@@ -13,16 +13,16 @@ from pathlib import Path
 
 from fleets import contact
 
-from braided.direct.topic import Topic, create_topic, digest
-from braided.direct.writing import DataFile
 from braided.errors import BraidedError, PeerError
-from braided.peers.checkpoints import Checkpoints
-from braided.peers.host import Job
-from braided.peers.leases import Position
-from braided.peers.loads import ComponentLoad, Measured
-from braided.peers.peer import Peer, Settings
-from braided.peers.virtual import VirtualMachine, VirtualNetwork
+from braided.fleet.checkpoints import Checkpoints
+from braided.fleet.host import Job
+from braided.fleet.leases import Position
+from braided.fleet.loads import ComponentLoad, Measured
+from braided.fleet.peer import Peer, Settings
+from braided.fleet.virtual import VirtualMachine, VirtualNetwork
 from braided.routing.files import LocalFiles
+from braided.storage.topic import Topic, create_topic, digest
+from braided.storage.writing import DataFile
 
 RATE = 7.0  # numbers a second
 SETTINGS = Settings(period=2.0, ttl=15.0, span=6.0, rehearsal=12.0, start=4.0, evaluations=2000)

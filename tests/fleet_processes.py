@@ -19,9 +19,9 @@ import pyarrow as pa
 from jvm import JAVA_OPTIONS
 from streams import SECOND, UTC, write_batch
 
-from braided.direct.topic import Topic
 from braided.errors import BraidedError
-from braided.peers.client import Fleet
+from braided.fleet.client import Fleet
+from braided.storage.topic import Topic
 
 TESTS = Path(__file__).parent
 JOIN = """

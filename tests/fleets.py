@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 
-from braided.peers.agent import Agent
-from braided.peers.messages import Contact
-from braided.peers.virtual import VirtualMachine, VirtualNetwork
+from braided.fleet.agent import Agent
+from braided.fleet.messages import Contact
+from braided.fleet.virtual import VirtualMachine, VirtualNetwork
 
 
 def contact(name: str) -> Contact:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from match_reference import Query, text_of
 
 from braided.errors import OptionError
-from braided.specs.match import MatchSpec
+from braided.operators.match.spec import MatchSpec
 
 SCHEMA = pa.schema([("t", pa.timestamp("us")), ("x", pa.int64()), ("p", pa.float64()), ("s", pa.string())])
 

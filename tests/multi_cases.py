@@ -13,8 +13,8 @@ import pyarrow as pa
 from hypothesis import strategies as st
 from operators import multijoin_operator
 
-from braided.joins.many.multijoin import MultiJoin
 from braided.local.runtime import LocalRuntime
+from braided.operators.multijoin.multijoin import MultiJoin
 from braided.time.clocks import Span
 
 SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.timestamp("us")), ("id", pa.int64())])

@@ -7,17 +7,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from braided.compile.build import build
-from braided.compile.plan import Setting
-from braided.compile.stream import Stream
-from braided.joins.bounded.join_group import JoinGroup
-from braided.joins.many.multijoin import MultiJoin
-from braided.joins.window_join import WindowJoin
-from braided.ordering.ordering import Ordering
-from braided.specs.group import GroupSpec, Join
-from braided.specs.join import JoinSpec
-from braided.specs.multijoin import MultiJoinSpec
-from braided.specs.order import OrderSpec
+from braided.operators.bounded.group_spec import GroupSpec, Join
+from braided.operators.bounded.join_group import JoinGroup
+from braided.operators.join.spec import JoinSpec
+from braided.operators.join.window_join import WindowJoin
+from braided.operators.multijoin.multijoin import MultiJoin
+from braided.operators.multijoin.spec import MultiJoinSpec
+from braided.operators.order.operator import Ordering
+from braided.operators.order.spec import OrderSpec
+from braided.operators.physical import Setting
+from braided.operators.registry import build
+from braided.operators.stream import Stream
 from braided.time.clocks import Span, Window
 
 

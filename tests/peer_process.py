@@ -14,10 +14,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from fleet_model import ModelHost
 
-from braided.peers.identity import Identity, Token
-from braided.peers.machine import RealMachine
-from braided.peers.peer import Peer, Settings
-from braided.peers.transport import Transport
+from braided.fleet.identity import Identity, Token
+from braided.fleet.machine import RealMachine
+from braided.fleet.peer import Peer, Settings
+from braided.fleet.transport import Transport
 
 SETTINGS = Settings(period=0.3, ttl=4.0, span=2.0, rehearsal=10.0, start=5.0)
 RATE = 200

@@ -35,8 +35,8 @@ from where_reference import (
     real,
 )
 
-from braided.predicates.compile import Predicate as Compiled
-from braided.predicates.compile import Uncompilable, compile_where
+from braided.expressions.compile import Predicate as Compiled
+from braided.expressions.compile import Uncompilable, compile_where
 
 
 def _column(name: str) -> st.SearchStrategy[Value]:

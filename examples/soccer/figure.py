@@ -14,10 +14,10 @@ import pyarrow as pa
 from detectors import BALL, Positions, hierarchy
 
 import braided
-from braided.compile.build import build
-from braided.compile.stream import Stream
 from braided.local.runtime import LocalRuntime
-from braided.specs.detect import DetectSpec
+from braided.operators.detect.spec import DetectSpec
+from braided.operators.registry import build
+from braided.operators.stream import Stream
 
 
 @dataclass

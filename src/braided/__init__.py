@@ -26,7 +26,6 @@ from braided.api import (
     topic,
     write_files,
 )
-from braided.detection.detector import Detector, KeyedDetector
 from braided.errors import (
     BraidedError,
     ControlError,
@@ -37,22 +36,23 @@ from braided.errors import (
     StateError,
     TopicError,
 )
+from braided.operators.bounded.group_spec import Join
+from braided.operators.detect.detector import Detector, KeyedDetector
+from braided.operators.detect.spec import Pattern
 from braided.spark.conf import FAST_START, SPARK_CONF
-from braided.specs.detect import Pattern
-from braided.specs.group import Join
 from braided.time.lateness import Lateness
 from braided.version import __version__
 
 if TYPE_CHECKING:
     from braided import kafka, local, testing
-    from braided.buffers.policies.age import AGE
-    from braided.buffers.policies.auto import AUTO
-    from braided.buffers.policies.fifo import FIFO
-    from braided.buffers.policies.gdj import GDJ
-    from braided.buffers.policies.prob import PROB
-    from braided.buffers.policies.random import RAND
-    from braided.buffers.policies.recent import RECENT
-    from braided.peers.client import Fleet
+    from braided.eviction.policies.age import AGE
+    from braided.eviction.policies.auto import AUTO
+    from braided.eviction.policies.fifo import FIFO
+    from braided.eviction.policies.gdj import GDJ
+    from braided.eviction.policies.prob import PROB
+    from braided.eviction.policies.random import RAND
+    from braided.eviction.policies.recent import RECENT
+    from braided.fleet.client import Fleet
 
 __all__ = [
     "AGE",
@@ -105,14 +105,14 @@ __all__ = [
 
 # Loaded when first asked for: they need numpy or more.
 _LATER = {
-    "AGE": ("braided.buffers.policies.age", "AGE"),
-    "AUTO": ("braided.buffers.policies.auto", "AUTO"),
-    "Fleet": ("braided.peers.client", "Fleet"),
-    "FIFO": ("braided.buffers.policies.fifo", "FIFO"),
-    "GDJ": ("braided.buffers.policies.gdj", "GDJ"),
-    "PROB": ("braided.buffers.policies.prob", "PROB"),
-    "RAND": ("braided.buffers.policies.random", "RAND"),
-    "RECENT": ("braided.buffers.policies.recent", "RECENT"),
+    "AGE": ("braided.eviction.policies.age", "AGE"),
+    "AUTO": ("braided.eviction.policies.auto", "AUTO"),
+    "Fleet": ("braided.fleet.client", "Fleet"),
+    "FIFO": ("braided.eviction.policies.fifo", "FIFO"),
+    "GDJ": ("braided.eviction.policies.gdj", "GDJ"),
+    "PROB": ("braided.eviction.policies.prob", "PROB"),
+    "RAND": ("braided.eviction.policies.random", "RAND"),
+    "RECENT": ("braided.eviction.policies.recent", "RECENT"),
 }
 
 

@@ -7,15 +7,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal, overload
 
 from braided.errors import OptionError
-from braided.specs.detect import DetectSpec
-from braided.specs.group import GroupSpec, Join, centre_first, check_named
-from braided.specs.join import JoinSpec
-from braided.specs.match import MatchSpec
-from braided.specs.multijoin import MultiJoinSpec, check_streams
-from braided.specs.order import OrderSpec
-from braided.specs.reference import documented
-from braided.specs.row_windows import RowWindowsSpec
-from braided.specs.spec import spec_of
+from braided.operators.bounded.group_spec import GroupSpec, Join, centre_first, check_named
+from braided.operators.detect.spec import DetectSpec
+from braided.operators.join.spec import JoinSpec
+from braided.operators.match.spec import MatchSpec
+from braided.operators.multijoin.spec import MultiJoinSpec, check_streams
+from braided.operators.order.spec import OrderSpec
+from braided.operators.reference import documented
+from braided.operators.row_windows.spec import RowWindowsSpec
+from braided.operators.spec import spec_of
 from braided.typing import (
     AnyDetector,
     Control,
@@ -47,13 +47,13 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
     from pyspark.sql.types import StructType
 
-    from braided.direct.topic import Topic
-    from braided.operator.report import Report
-    from braided.peers.client import Fleet
+    from braided.fleet.client import Fleet
     from braided.plan.stages import Strategy
+    from braided.runtime.report import Report
     from braided.spark.dashboard import Dashboard
     from braided.spark.deploy import Cost, Deployment
     from braided.spark.query import Query
+    from braided.storage.topic import Topic
 
 
 @documented(JoinSpec)
@@ -644,7 +644,7 @@ def topic(path: str | PathLike[str]) -> Topic:
     """
     import os
 
-    from braided.direct.topic import Topic
+    from braided.storage.topic import Topic
 
     return Topic(os.fspath(path))
 
@@ -755,7 +755,7 @@ def dashboard(
     if fleet is not None:
         if not hasattr(fleet, "status"):
             raise OptionError(f"fleet={fleet!r}: give a braided.Fleet(address, token_file=...)")
-        from braided.peers.following import FleetFollower
+        from braided.fleet.following import FleetFollower
 
         beside = partial(FleetFollower, fleet, redact=redact)
     return Dashboard(spark, host=host, port=port, token=token, redact=redact, history=history, beside=beside)

@@ -14,20 +14,20 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from braided.compile.build import build
-from braided.compile.stream import Stream
-from braided.detection.arranging import subscriptions
-from braided.detection.detecting import Detecting
-from braided.detection.detector import Detector
-from braided.detection.events import times_of
-from braided.detection.hierarchy import Hierarchy
 from braided.durations import format_duration, parse_duration
 from braided.errors import DetectorError, OptionError
 from braided.local.reading import cut_into_batches, in_microseconds, read
 from braided.local.runtime import LocalRuntime
-from braided.operator.blocks import Blocks
-from braided.operator.store import MemoryStore
-from braided.specs.detect import DetectSpec
+from braided.operators.detect.arranging import subscriptions
+from braided.operators.detect.detector import Detector
+from braided.operators.detect.events import times_of
+from braided.operators.detect.hierarchy import Hierarchy
+from braided.operators.detect.operator import Detecting
+from braided.operators.detect.spec import DetectSpec
+from braided.operators.registry import build
+from braided.operators.stream import Stream
+from braided.runtime.blocks import Blocks
+from braided.runtime.store import MemoryStore
 from braided.time.clocks import MAX_TIME
 from braided.typing import AnyDetector, ArrowData, Duration, Keys
 

@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
-    from braided.buffers.policies.policy import Policy
-    from braided.detection.detector import Detector, KeyedDetector
-    from braided.specs.detect import Pattern
+    from braided.eviction.policies.policy import Policy
+    from braided.operators.detect.detector import Detector, KeyedDetector
+    from braided.operators.detect.spec import Pattern
     from braided.time.lateness import Lateness
 
 On: TypeAlias = str | Sequence[str | tuple[str, str]] | None

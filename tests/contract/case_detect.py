@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from kinds import Bag, Case, Change, Kind, Streams, fixed, learned, micros, names_of, us
 
 import braided
-from braided.compile.build import build
-from braided.compile.stream import Stream
-from braided.specs.detect import DetectSpec
+from braided.operators.detect.spec import DetectSpec
+from braided.operators.registry import build
+from braided.operators.stream import Stream
 from braided.time.lateness import Lateness
 
 MEANINGS = {"third": thirds, "text": texts, "next": nexts, "pair": pairs}

@@ -27,7 +27,7 @@ from kinds import (
 )
 
 import braided
-from braided.specs.group import GroupSpec, Join
+from braided.operators.bounded.group_spec import GroupSpec, Join
 from braided.time.lateness import Lateness
 
 

@@ -32,8 +32,8 @@ from kinds import (
     windows,
 )
 
-from braided.specs.join import JoinSpec
-from braided.specs.spec import Spec
+from braided.operators.join.spec import JoinSpec
+from braided.operators.spec import Spec
 from braided.time.lateness import Lateness
 
 # Predicates as SQL has them: a null is no.

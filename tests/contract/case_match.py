@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from kinds import Bag, Case, Change, Kind, Streams, fixed, learned, micros, names_of, us
 from match_reference import Path, Query, matches
 
+from braided.operators.match.spec import MatchSpec
 from braided.routing.content import row_hashes
-from braided.specs.match import MatchSpec
 from braided.time.lateness import Lateness
 
 A, B, C = (("symbol", name) for name in "ABC")

@@ -28,7 +28,7 @@ from kinds import (
     us,
 )
 
-from braided.specs.multijoin import MultiJoinSpec
+from braided.operators.multijoin.spec import MultiJoinSpec
 from braided.time.lateness import Lateness
 
 

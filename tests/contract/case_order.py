@@ -9,7 +9,7 @@ from histories import Row
 from hypothesis import strategies as st
 from kinds import Bag, Case, Change, Kind, Streams, fixed, learned, micros, names_of, us
 
-from braided.specs.order import OrderSpec
+from braided.operators.order.spec import OrderSpec
 from braided.time.lateness import Lateness
 
 

@@ -10,7 +10,7 @@ from histories import Row
 from hypothesis import strategies as st
 from kinds import Bag, Case, Change, Kind, Streams, fixed, learned, micros, names_of, us
 
-from braided.specs.row_windows import RowWindowsSpec
+from braided.operators.row_windows.spec import RowWindowsSpec
 from braided.time.lateness import Lateness
 
 VALUES = {

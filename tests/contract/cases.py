@@ -14,14 +14,14 @@ from case_order import ORDERS
 from case_row_windows import ROW_WINDOWS
 from kinds import Kind
 
-from braided.specs.detect import DetectSpec
-from braided.specs.group import GroupSpec
-from braided.specs.join import JoinSpec
-from braided.specs.match import MatchSpec
-from braided.specs.multijoin import MultiJoinSpec
-from braided.specs.order import OrderSpec
-from braided.specs.row_windows import RowWindowsSpec
-from braided.specs.spec import Spec
+from braided.operators.bounded.group_spec import GroupSpec
+from braided.operators.detect.spec import DetectSpec
+from braided.operators.join.spec import JoinSpec
+from braided.operators.match.spec import MatchSpec
+from braided.operators.multijoin.spec import MultiJoinSpec
+from braided.operators.order.spec import OrderSpec
+from braided.operators.row_windows.spec import RowWindowsSpec
+from braided.operators.spec import Spec
 
 KINDS: dict[type[Spec], Kind] = {
     JoinSpec: JOINS,

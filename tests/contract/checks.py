@@ -18,8 +18,8 @@ from kinds import Bag, Change, Kind, fixed
 
 from braided.errors import StateError
 from braided.local.runtime import LocalRuntime
-from braided.operator.store import MemoryStore
-from braided.specs.spec import Spec
+from braided.operators.spec import Spec
+from braided.runtime.store import MemoryStore
 from braided.time.resolve import least
 
 YEARS = 3 * 365 * 86_400_000_000

@@ -21,19 +21,19 @@ from histories import SCHEMA, History, Row, Tasks, Way, batches
 from routing_cases import RandomController
 
 import braided
-from braided.compile.build import build
-from braided.compile.plan import Plan, Setting
-from braided.compile.stream import Stream
 from braided.local import runtime as local
 from braided.local.runtime import LocalRuntime
-from braided.operator.book import read_book
-from braided.operator.cache import FileCache
-from braided.operator.store import MemoryStore
-from braided.operator.worker import run_worker
+from braided.operators.physical import Plan, Setting
+from braided.operators.registry import build
+from braided.operators.spec import Spec
+from braided.operators.stream import Stream
 from braided.routing.grid import Grid
 from braided.routing.start import first_table
 from braided.routing.table import RoutingTable
-from braided.specs.spec import Spec
+from braided.runtime.book import read_book
+from braided.runtime.cache import FileCache
+from braided.runtime.store import MemoryStore
+from braided.runtime.worker import run_worker
 
 FINAL: Tasks = [(0, [])]
 SECOND = 1_000_000

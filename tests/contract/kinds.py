@@ -12,7 +12,7 @@ from histories import SCHEMA, History, Row
 from hypothesis import strategies as st
 
 import braided
-from braided.specs.spec import Spec
+from braided.operators.spec import Spec
 from braided.time.lateness import Lateness
 from braided.typing import PolicyName
 

@@ -34,7 +34,7 @@ from hypothesis import strategies as st
 from kinds import Case, fixed
 from profiles import examples, size, some
 
-from braided.specs.join import JoinSpec
+from braided.operators.join.spec import JoinSpec
 from braided.time.lateness import Lateness
 
 TRIED = [(spec, kind, case) for spec, kind in KINDS.items() for case in some(kind.cases, quick=len(kind.cases), fast=1)]

@@ -23,7 +23,7 @@ from histories import SCHEMA, History, Way, batches, sample
 from profiles import some
 from streams import UTC, file_stream, run_to_end, write_batch
 
-from braided.specs.spec import Spec
+from braided.operators.spec import Spec
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -15,8 +15,8 @@ from hypothesis import Phase, find, settings
 from hypothesis.errors import NoSuchExample
 
 import braided
-from braided.aggregates.partial import PartialAggregate
-from braided.specs.spec import Spec, spec_kinds
+from braided.operators.aggregate.partial import PartialAggregate
+from braided.operators.spec import Spec, spec_kinds
 
 WITH_SPARK = ("braided.spark", "braided.cli", "braided.api")
 

@@ -14,9 +14,9 @@ from kinds import Case
 from test_coverage import without_case
 from toy import FAULTS, make_builder, make_kind, make_spec
 
-from braided.compile import build
-from braided.operator import router
-from braided.specs.spec import spec_kinds
+from braided.operators import registry
+from braided.operators.spec import spec_kinds
+from braided.runtime import router
 
 HISTORY = sample([5], rows=40)
 CUT = Way((0, 7, 7, 20, 42), shuffle=3, tasks=2, workers=2)
@@ -47,7 +47,7 @@ def echo(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Case]]:
 
     def make(fault: str) -> Case:
         assert without_case() == ["echo"], "it is missed as soon as it exists"
-        monkeypatch.setitem(build._BUILDERS, spec, make_builder(fault))
+        monkeypatch.setitem(registry._BUILDERS, spec, make_builder(fault))
         monkeypatch.setitem(KINDS, spec, make_kind(spec))
         assert not without_case()
         return KINDS[spec].cases[0]

@@ -13,14 +13,14 @@ from histories import SCHEMA
 from hypothesis import strategies as st
 from kinds import Case, Change, Kind
 
-from braided.compile.plan import Copied, Plan
 from braided.errors import StateError
-from braided.operator.blocks import Blocks
-from braided.operator.contract import Admitted, Json, Outcome, Work
+from braided.operators.physical import Copied, Plan
+from braided.operators.spec import Spec, option
 from braided.routing.content import row_hashes
 from braided.routing.routes import route
 from braided.routing.table import RoutingTable
-from braided.specs.spec import Spec, option
+from braided.runtime.blocks import Blocks
+from braided.runtime.contract import Admitted, Json, Outcome, Work
 
 PIECE = 50_000
 FAULTS = {

@@ -13,9 +13,9 @@ import pytest
 from fleet_processes import JOIN, SparkPeers, Streams, rows_of, two_peers, until
 
 from braided.cli import main
-from braided.direct.topic import Topic
-from braided.peers.leases import Leases
+from braided.fleet.leases import Leases
 from braided.routing.files import LocalFiles
+from braided.storage.topic import Topic
 
 pytest.importorskip("cryptography", reason="braided[peers] is not installed")
 pytestmark = pytest.mark.spark

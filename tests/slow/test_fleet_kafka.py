@@ -15,7 +15,7 @@ from fleet_processes import SparkPeers, two_peers, until
 from kafka_topics import CONNECTOR, Broker, Topics, fetch
 
 import braided
-from braided.peers.leases import Leases
+from braided.fleet.leases import Leases
 from braided.routing.files import LocalFiles
 
 if TYPE_CHECKING:

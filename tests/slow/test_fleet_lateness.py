@@ -13,9 +13,9 @@ from fleet_processes import JOIN
 from streams import SECOND, UTC, write_batch
 
 import braided
-from braided.direct.topic import Topic
-from braided.fleet.host import SparkHost
-from braided.peers.definition import component_of
+from braided.fleet.definition import component_of
+from braided.fleet.hosting.host import SparkHost
+from braided.storage.topic import Topic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

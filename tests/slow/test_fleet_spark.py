@@ -13,10 +13,10 @@ import duckdb
 import pytest
 from fleet_processes import COUNTS, JOIN, SparkPeers, Streams, commits_of, rows_of, until
 
-from braided.direct.topic import Topic
 from braided.errors import PeerError
-from braided.peers.leases import Leases
+from braided.fleet.leases import Leases
 from braided.routing.files import LocalFiles
+from braided.storage.topic import Topic
 
 pytest.importorskip("cryptography", reason="braided[peers] is not installed")
 pytestmark = pytest.mark.spark

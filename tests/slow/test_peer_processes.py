@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 from fleet_model import covered
 
-from braided.direct.topic import Topic
-from braided.peers.host import Job, Jobs
-from braided.peers.leases import Leases
+from braided.fleet.host import Job, Jobs
+from braided.fleet.leases import Leases
 from braided.routing.files import LocalFiles
+from braided.storage.topic import Topic
 
 pytest.importorskip("cryptography", reason="braided[peers] is not installed")
 
-from braided.peers.identity import new_token
+from braided.fleet.identity import new_token
 
 SCRIPT = Path(__file__).parents[1] / "peer_process.py"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from braided.peers.placement.cuckoo import search
-from braided.peers.placement.problem import Problem
-from braided.peers.placement.simple import exhaustive
+from braided.fleet.placement.cuckoo import search
+from braided.fleet.placement.problem import Problem
+from braided.fleet.placement.simple import exhaustive
 from braided.workloads.hierarchies import swing
 
 

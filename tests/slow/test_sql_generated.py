@@ -16,7 +16,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import braided
-from braided.aggregates.partial import PartialAggregate
+from braided.operators.aggregate.partial import PartialAggregate
 from braided.spark.registry import registry_of
 
 ROWS = 120

@@ -12,9 +12,9 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 import braided
 from braided.errors import OptionError
-from braided.peers.client import Status
-from braided.peers.messages import Contact
-from braided.peers.requests import PeerRow
+from braided.fleet.client import Status
+from braided.fleet.messages import Contact
+from braided.fleet.requests import PeerRow
 from braided.spark.registry import registry_of
 from braided.ui.events import check_event, report_of
 from braided.ui.saved import HistoryReader

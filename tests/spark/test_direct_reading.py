@@ -13,10 +13,10 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from braided.direct.places import local_path
-from braided.direct.reading import Bound, FileReader, Part
 from braided.errors import BraidedError
 from braided.spark.inputs import arrow_of
+from braided.storage.places import local_path
+from braided.storage.reading import Bound, FileReader, Part
 
 D = decimal.Decimal
 pytestmark = pytest.mark.usefixtures("spark")  # Spark reads the DDL of schemas

@@ -15,16 +15,16 @@ import pyarrow as pa
 import pytest
 from streams import file_stream, write_batch
 
-from braided.direct.topic import Topic
 from braided.errors import PeerError
-from braided.fleet import component, rehearsal, staging, warmup
-from braided.fleet.host import SparkHost
-from braided.fleet.setting import Setting
-from braided.fleet.tasks import TaskTime
-from braided.peers.checkpoints import Checkpoints
-from braided.peers.definition import component_of
-from braided.peers.leases import Position
+from braided.fleet.checkpoints import Checkpoints
+from braided.fleet.definition import component_of
+from braided.fleet.hosting import component, rehearsal, staging, warmup
+from braided.fleet.hosting.host import SparkHost
+from braided.fleet.hosting.setting import Setting
+from braided.fleet.hosting.tasks import TaskTime
+from braided.fleet.leases import Position
 from braided.spark.jobs import build_job, start_job
+from braided.storage.topic import Topic
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

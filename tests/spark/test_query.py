@@ -16,9 +16,9 @@ from pyspark.sql import DataFrame, SparkSession
 from streams import write_closing
 
 import braided
-from braided.aggregates.partial import PartialAggregate
-from braided.compile.plan import Plan
 from braided.errors import OptionError
+from braided.operators.aggregate.partial import PartialAggregate
+from braided.operators.physical import Plan
 from braided.spark.query import Query
 from braided.spark.registry import registry_of
 

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from streams import write_batch, write_closing
 
 import braided
-from braided.aggregates.partial import PartialAggregate
+from braided.operators.aggregate.partial import PartialAggregate
 from braided.spark.registry import registry_of
 
 FILES = 5

@@ -14,7 +14,7 @@ from where_cases import compile_unless_simplified, predicates
 from where_reference import SCHEMA, Predicate, columns, pairs
 
 from braided.errors import BraidedError
-from braided.predicates.compile import Uncompilable, compile_where
+from braided.expressions.compile import Uncompilable, compile_where
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

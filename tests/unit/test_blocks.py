@@ -12,12 +12,12 @@ import pytest
 from operators import group_operator, join_operator, multijoin_operator, ordering_operator
 
 import braided
-from braided.compile.budget import limit
 from braided.errors import StateError
 from braided.local.runtime import LocalRuntime
-from braided.operator.blocks import Blocks, digest_of, parts_of
-from braided.operator.contract import Operator
-from braided.operator.store import MemoryStore
+from braided.operators.bounded.budget import limit
+from braided.runtime.blocks import Blocks, digest_of, parts_of
+from braided.runtime.contract import Operator
+from braided.runtime.store import MemoryStore
 from braided.time.clocks import Span, Window
 
 SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.timestamp("us")), ("id", pa.int64())])

@@ -17,8 +17,8 @@ from two_streams import SCHEMA, expected
 
 import braided
 from braided.balance.controller import Controller
-from braided.compile.budget import limit
 from braided.local.runtime import LocalRuntime
+from braided.operators.bounded.budget import limit
 from braided.routing.start import first_table
 from braided.time.clocks import Window
 

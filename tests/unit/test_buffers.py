@@ -12,15 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
 
-from braided.buffers.buffer import Buffer, Events, sorted_events
-from braided.buffers.kernel import WENT_EVICTED, WENT_EXPIRED, WENT_REFUSED
-from braided.buffers.policies.age import AGE
-from braided.buffers.policies.fifo import FIFO
-from braided.buffers.policies.gdj import GDJ
-from braided.buffers.policies.prob import PROB
-from braided.buffers.policies.random import RAND
-from braided.buffers.rows import row_keys, slots_by_age
 from braided.errors import BraidedError
+from braided.eviction.buffer import Buffer, Events, sorted_events
+from braided.eviction.kernel import WENT_EVICTED, WENT_EXPIRED, WENT_REFUSED
+from braided.eviction.policies.age import AGE
+from braided.eviction.policies.fifo import FIFO
+from braided.eviction.policies.gdj import GDJ
+from braided.eviction.policies.prob import PROB
+from braided.eviction.policies.random import RAND
+from braided.eviction.rows import row_keys, slots_by_age
 
 
 def spread(word: int) -> int:

@@ -10,17 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
 
-from braided.buffers.buffer import Buffer, Events, sorted_events
-from braided.buffers.policies.age import AGE
-from braided.buffers.policies.auto import AUTO
-from braided.buffers.policies.fifo import FIFO
-from braided.buffers.policies.gdj import GDJ
-from braided.buffers.policies.prob import PROB
-from braided.buffers.policies.random import RAND
-from braided.buffers.policies.recent import RECENT
-from braided.buffers.tuning.adaptive import AdaptiveBuffer, buffer_from_bytes, make_buffer
-from braided.buffers.tuning.switch import switched
 from braided.errors import BraidedError
+from braided.eviction.buffer import Buffer, Events, sorted_events
+from braided.eviction.policies.age import AGE
+from braided.eviction.policies.auto import AUTO
+from braided.eviction.policies.fifo import FIFO
+from braided.eviction.policies.gdj import GDJ
+from braided.eviction.policies.prob import PROB
+from braided.eviction.policies.random import RAND
+from braided.eviction.policies.recent import RECENT
+from braided.eviction.tuning.adaptive import AdaptiveBuffer, buffer_from_bytes, make_buffer
+from braided.eviction.tuning.switch import switched
 from braided.routing.kernels import mix
 from braided.workloads.zipf_pareto import zipf_pareto
 

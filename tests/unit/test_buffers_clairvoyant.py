@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
 
-from braided.buffers.buffer import Buffer, Events
-from braided.buffers.policies.fifo import FIFO
-from braided.buffers.policies.gdj import GDJ
-from braided.buffers.policies.prob import PROB
-from braided.buffers.policies.random import RAND
-from braided.buffers.reference.clairvoyant import Clairvoyant, foresee
+from braided.eviction.buffer import Buffer, Events
+from braided.eviction.policies.fifo import FIFO
+from braided.eviction.policies.gdj import GDJ
+from braided.eviction.policies.prob import PROB
+from braided.eviction.policies.random import RAND
+from braided.eviction.reference.clairvoyant import Clairvoyant, foresee
 
 
 @st.composite

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
 
-from braided.buffers.group_buffer import GroupBuffer, GroupEvents, GroupWindow
-from braided.buffers.policies.age import AGE
-from braided.buffers.policies.fifo import FIFO
-from braided.buffers.policies.gdj import GDJ
-from braided.buffers.policies.prob import PROB
-from braided.buffers.policies.random import RAND
 from braided.errors import BraidedError
+from braided.eviction.group_buffer import GroupBuffer, GroupEvents, GroupWindow
+from braided.eviction.policies.age import AGE
+from braided.eviction.policies.fifo import FIFO
+from braided.eviction.policies.gdj import GDJ
+from braided.eviction.policies.prob import PROB
+from braided.eviction.policies.random import RAND
 from braided.routing.kernels import mix
 
 POLICIES = (GDJ(initial=0.5, refresh=1), GDJ(initial=0.0, refresh=3), GDJ(constant=2.0), PROB(), FIFO(), RAND(seed=4))

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
 
-from braided.buffers.order import order_add, order_remove, order_settle
-from braided.buffers.policies.percentiles import select
-from braided.buffers.records import NONE, ORDER, ROW
+from braided.eviction.order import order_add, order_remove, order_settle
+from braided.eviction.policies.percentiles import select
+from braided.eviction.records import NONE, ORDER, ROW
 
 SLOTS = 24
 

@@ -8,14 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
 
-from braided.buffers.buffer import Buffer, Events, sorted_events
-from braided.buffers.policies.fading import half_life, weight_at
-from braided.buffers.policies.fifo import FIFO
-from braided.buffers.policies.gdj import GDJ
-from braided.buffers.policies.prob import PROB
-from braided.buffers.policies.recent import RECENT
-from braided.buffers.rows import row_keys, slots_by_age
 from braided.errors import BraidedError
+from braided.eviction.buffer import Buffer, Events, sorted_events
+from braided.eviction.policies.fading import half_life, weight_at
+from braided.eviction.policies.fifo import FIFO
+from braided.eviction.policies.gdj import GDJ
+from braided.eviction.policies.prob import PROB
+from braided.eviction.policies.recent import RECENT
+from braided.eviction.rows import row_keys, slots_by_age
 from braided.routing.kernels import mix
 from braided.workloads.zipf_pareto import zipf_pareto
 

@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from profiles import examples
 
 import braided
-from braided.buffers.buffer import Buffer, Events, sorted_events
-from braided.buffers.policies.age import AGE
-from braided.buffers.policies.fifo import FIFO
-from braided.buffers.policies.gdj import GDJ
-from braided.buffers.policies.prob import PROB
-from braided.buffers.policies.random import RAND
-from braided.joins.sizes import sizes_of_rows
+from braided.eviction.buffer import Buffer, Events, sorted_events
+from braided.eviction.policies.age import AGE
+from braided.eviction.policies.fifo import FIFO
+from braided.eviction.policies.gdj import GDJ
+from braided.eviction.policies.prob import PROB
+from braided.eviction.policies.random import RAND
+from braided.operators.join.sizes import sizes_of_rows
 
 POLICIES = [FIFO(), RAND(), PROB(), AGE(), GDJ(initial=0.4), GDJ(initial=0.4, gain="rank", decay="one")]
 

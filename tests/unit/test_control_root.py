@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from braided.errors import ControlError
-from braided.operator.worker import _bring
 from braided.routing.root import PATIENCE_S, ControlRoot, local_folder, user_root
 from braided.routing.start import first_table
+from braided.runtime.worker import _bring
 
 FIRST = first_table("auto", 4, keyed=True, version=1)
 

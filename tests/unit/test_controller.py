@@ -22,8 +22,8 @@ from braided.balance.loads import LoadAverages
 from braided.balance.observation import Observation
 from braided.balance.scale import ScaleRule
 from braided.balance.shapes import Rates, cheapest_grid, level_weights, ssp_grid
-from braided.joins.window_join import WindowJoin
 from braided.local.runtime import LocalRuntime
+from braided.operators.join.window_join import WindowJoin
 from braided.routing.edit import TableEdit
 from braided.routing.grid import even_grid
 from braided.routing.start import first_table

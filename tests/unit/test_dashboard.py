@@ -20,6 +20,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from braided.dashboard import history as histories
+from braided.dashboard import saved
 from dashboards import EVIL, HOT_HASH, batch_event, run_events, worker_report
 
 from braided.cli import main
@@ -28,18 +30,16 @@ from braided.cli.bench import table_of
 from braided.cli.completion import write_script
 from braided.cli.waiting import waiting
 from braided.errors import HistoryError, OptionError, PeerError
-from braided.operator.report import Report
-from braided.peers.client import FleetEvent, Status
-from braided.peers.following import FleetFollower
-from braided.peers.loads import ComponentLoad
-from braided.peers.messages import Contact
-from braided.peers.requests import ComponentRow, PeerRow
+from braided.fleet.client import FleetEvent, Status
+from braided.fleet.following import FleetFollower
+from braided.fleet.loads import ComponentLoad
+from braided.fleet.messages import Contact
+from braided.fleet.requests import ComponentRow, PeerRow
 from braided.routing.control import ControlDir
 from braided.routing.edit import TableEdit
 from braided.routing.grid import Grid
 from braided.routing.table import RoutingTable
-from braided.ui import history as histories
-from braided.ui import saved
+from braided.runtime.report import Report
 from braided.ui.events import check_event, columns_of, report_of, rows_of
 from braided.ui.history import History
 from braided.ui.page import SCRIPTS, asset, whole_page

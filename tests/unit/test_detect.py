@@ -15,11 +15,11 @@ from detect_reference import Nexts, Thirds, evaluate, nexts, thirds
 from profiles import some
 
 import braided
-from braided.compile.build import build
-from braided.compile.stream import Stream
 from braided.errors import DetectorError, OptionError
 from braided.local.runtime import LocalRuntime
-from braided.specs.detect import DetectSpec
+from braided.operators.detect.spec import DetectSpec
+from braided.operators.registry import build
+from braided.operators.stream import Stream
 
 US = pa.timestamp("us")
 
@@ -324,8 +324,8 @@ def test_state_must_be_json_or_arrow() -> None:
 
 def test_states_of_many_keys_are_kept_apart_also_where_hashes_are_shared_by_blocks(monkeypatch: Any) -> None:
     """So many keys that their states lie in several leaves; keys of text, whose hashes may collide."""
-    monkeypatch.setattr("braided.matching.open_rows.LEAF_ROWS", 16)
-    monkeypatch.setattr("braided.matching.open_rows._CHUNK_ROWS", 40)
+    monkeypatch.setattr("braided.operators.match.open_rows.LEAF_ROWS", 16)
+    monkeypatch.setattr("braided.operators.match.open_rows._CHUNK_ROWS", 40)
 
     class Count(braided.Detector):
         subscribes, publishes, schema = "row", "count", "t timestamp, n int"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from braided.fleet.causes import describe_failure, find_cause
+from braided.fleet.hosting.causes import describe_failure, find_cause
 
 PROXY = """An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last):
   File "/opt/python/py4j/clientserver.py", line 644, in _call_proxy

@@ -14,22 +14,22 @@ from typing import Any
 import pytest
 from fleet_model import ModelHost, covered
 
-from braided.direct.topic import Topic
 from braided.errors import JobError, PeerError
-from braided.peers.definition import job_of
-from braided.peers.host import Job
-from braided.peers.machine import RealMachine
-from braided.peers.messages import Contact
-from braided.peers.peer import Peer, Settings
-from braided.peers.requests import PeerRow
+from braided.fleet.definition import job_of
+from braided.fleet.host import Job
+from braided.fleet.machine import RealMachine
+from braided.fleet.messages import Contact
+from braided.fleet.peer import Peer, Settings
+from braided.fleet.requests import PeerRow
+from braided.storage.topic import Topic
 
 pytest.importorskip("cryptography", reason="braided[peers] is not installed")
 
 import braided
 from braided.cli import main
 from braided.cli.watch import FleetPlace
-from braided.peers.identity import Identity, Token, new_token
-from braided.peers.transport import Transport
+from braided.fleet.identity import Identity, Token, new_token
+from braided.fleet.transport import Transport
 from braided.ui.events import check_event
 
 SETTINGS = Settings(period=0.3, ttl=4.0, span=3.0, rehearsal=10.0, start=5.0)
@@ -218,8 +218,8 @@ def test_a_job_that_no_peer_can_run_is_not_kept(peers: Peers, tmp_path: Path) ->
 def test_a_job_that_has_failed_says_why_and_is_retried_by_hand_or_submitted_again(
     peers: Peers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("braided.peers.leases.FAILURES", 2)
-    monkeypatch.setattr("braided.peers.holding.FAILURES", 2)
+    monkeypatch.setattr("braided.fleet.leases.FAILURES", 2)
+    monkeypatch.setattr("braided.fleet.holding.FAILURES", 2)
     job = _write(tmp_path, JOB.replace('"one"', '"failing"'))
     address = ["--peer", peers.address, "--token-file", str(peers.token)]
     with braided.Fleet(peers.address, token_file=peers.token) as fleet:
@@ -319,7 +319,7 @@ def test_a_page_shows_who_hosts_what(peers: Peers, tmp_path: Path) -> None:
 
 
 def test_when_the_peer_that_is_asked_is_gone_another_one_answers(peers: Peers, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("braided.peers.client._SOON", 0.3)
+    monkeypatch.setattr("braided.fleet.client._SOON", 0.3)
     with braided.Fleet(peers.address, token_file=peers.token) as fleet:
         known = [row.contact.name for row in fleet.status().peers]
         fleet._peer = Contact("ab" * 20, "127.0.0.1:1", "gone")
@@ -356,7 +356,7 @@ def test_a_second_peer_of_one_name_is_refused_with_the_address_of_the_first(
             peers.start("north")
         # The command notices it before it starts Spark, and a token that does not fit too.
         new_token().write(tmp_path / "other")
-        monkeypatch.setattr("braided.fleet.session.peer_session", None)
+        monkeypatch.setattr("braided.fleet.hosting.session.peer_session", None)
         monkeypatch.setattr("braided.cli.peer.find_java_problem", lambda: None)
         line = ["peer", "--name", "north", "--listen", "127.0.0.1:0", "--join", peers.address, "--token-file"]
         assert main([*line, str(peers.token)]) == 2
@@ -383,10 +383,10 @@ def test_a_second_peer_of_one_name_is_refused_with_the_address_of_the_first(
 
 
 def test_lists_come_in_pages(peers: Peers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    import braided.peers.client
-    import braided.peers.service
+    import braided.fleet.client
+    import braided.fleet.service
 
-    for module in (braided.peers.client, braided.peers.service):
+    for module in (braided.fleet.client, braided.fleet.service):
         monkeypatch.setattr(module, "PAGE", 1)
     jobs = peers.peers["north"].holding.jobs
     for name in ("a", "b", "c"):

@@ -14,7 +14,7 @@ from braided.cli import main
 
 pytest.importorskip("cryptography", reason="braided[peers] is not installed")
 
-from braided.peers.identity import new_token
+from braided.fleet.identity import new_token
 
 JOB = """
 name = "{1}"
@@ -49,7 +49,7 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> NoReturn:
         raise AssertionError("Spark was started")
 
-    monkeypatch.setattr("braided.fleet.session.peer_session", refuse)
+    monkeypatch.setattr("braided.fleet.hosting.session.peer_session", refuse)
     monkeypatch.setattr("braided.cli.peer.find_java_problem", lambda: None)
 
 

@@ -18,19 +18,19 @@ from fleet_model import ModelHost
 
 from braided.cli.peer import read_setting
 from braided.errors import JobError, PeerError
-from braided.fleet import meter, process
-from braided.fleet.component import Component, Progress
-from braided.fleet.cpu import tree_seconds
-from braided.fleet.gate import Gate
-from braided.fleet.process import PeerOptions, run_peer
-from braided.fleet.setting import Setting
-from braided.peers.checkpoints import Checkpoints, go_back, position_of
-from braided.peers.definition import component_of, job_of, modules_of
-from braided.peers.fields import MAX_TEXT
-from braided.peers.host import Job
-from braided.peers.identity import new_token
-from braided.peers.leases import Position
-from braided.peers.machine import RealMachine
+from braided.fleet.checkpoints import Checkpoints, go_back, position_of
+from braided.fleet.definition import component_of, job_of, modules_of
+from braided.fleet.fields import MAX_TEXT
+from braided.fleet.host import Job
+from braided.fleet.hosting import meter, process
+from braided.fleet.hosting.component import Component, Progress
+from braided.fleet.hosting.cpu import tree_seconds
+from braided.fleet.hosting.gate import Gate
+from braided.fleet.hosting.process import PeerOptions, run_peer
+from braided.fleet.hosting.setting import Setting
+from braided.fleet.identity import new_token
+from braided.fleet.leases import Position
+from braided.fleet.machine import RealMachine
 
 JOB = """
 name = "hits"

@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from braided.direct.writing import FileTarget
 from braided.errors import ControlError, TopicError
 from braided.routing.files import files_at
+from braided.storage.writing import FileTarget
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ import pytest
 from operators import join_operator, ordering_operator
 
 from braided.local.runtime import LocalRuntime
-from braided.operator.cache import FileCache
-from braided.operator.store import MemoryCache
+from braided.runtime.cache import FileCache
+from braided.runtime.store import MemoryCache
 from braided.time.clocks import Window
 
 SCHEMA = pa.schema([("k", pa.int64()), ("j", pa.int64()), ("t", pa.timestamp("us")), ("text", pa.string())])
@@ -171,7 +171,7 @@ def test_a_file_is_checked_once(cache: FileCache, tmp_path: Path, monkeypatch: p
     os.utime(tmp_path / "cache" / NAME, (0, 0))
     assert cache.get(NAME) is not None
     with monkeypatch.context() as patch:
-        patch.setattr("braided.operator.cache.checksum", None)
+        patch.setattr("braided.runtime.cache.checksum", None)
         assert cache.get(NAME) is not None
     cache.prune()
     assert cache.get(NAME) is not None  # used just now, whenever it was written
@@ -205,7 +205,7 @@ def test_a_process_short_of_addresses_leaves_the_file_to_others(tmp_path: Path) 
     script = """
 import resource, sys
 from pathlib import Path
-from braided.operator.cache import FileCache
+from braided.runtime.cache import FileCache
 cache = FileCache(Path(sys.argv[1]), 1 << 40)
 used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + (64 << 20), resource.RLIM_INFINITY))

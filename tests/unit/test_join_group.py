@@ -13,13 +13,13 @@ from operators import group_operator
 from routing_cases import apply
 
 import braided
-from braided.compile.build import build
-from braided.compile.plan import Setting
-from braided.compile.stream import Stream
 from braided.local.runtime import LocalRuntime
+from braided.operators.bounded.group_spec import GroupSpec
+from braided.operators.physical import Setting
+from braided.operators.registry import build
+from braided.operators.stream import Stream
 from braided.routing.deaths import Deaths
 from braided.routing.grid import Grid
-from braided.specs.group import GroupSpec
 
 SCHEMA = pa.schema([("k1", pa.int64()), ("k2", pa.string()), ("t", pa.timestamp("us")), ("id", pa.int64())])
 POLICIES = ("gdj", "prob", "fifo", "random")

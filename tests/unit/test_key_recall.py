@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from profiles import examples
 from test_recall import make_events
 
-from braided.buffers.buffer import Events
-from braided.buffers.policies.fifo import FIFO
-from braided.buffers.policies.gdj import GDJ
-from braided.buffers.policies.prob import PROB
-from braided.buffers.policies.random import RAND
-from braided.buffers.recall.keys import KeyRecall
-from braided.buffers.tuning.adaptive import make_buffer
 from braided.errors import BraidedError
+from braided.eviction.buffer import Events
+from braided.eviction.policies.fifo import FIFO
+from braided.eviction.policies.gdj import GDJ
+from braided.eviction.policies.prob import PROB
+from braided.eviction.policies.random import RAND
+from braided.eviction.recall.keys import KeyRecall
+from braided.eviction.tuning.adaptive import make_buffer
 from braided.workloads.zipf_pareto import zipf_pareto
 
 POLICIES = [GDJ(initial=0.3), PROB(), FIFO(), RAND()]

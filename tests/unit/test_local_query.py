@@ -17,16 +17,16 @@ from hypothesis import strategies as st
 from profiles import examples
 
 from braided import local
-from braided.aggregates.partial import PartialAggregate
-from braided.compile.build import build
-from braided.compile.plan import Copied
-from braided.compile.stream import Stream
 from braided.errors import BraidedError, OptionError
+from braided.operators.aggregate.partial import PartialAggregate
+from braided.operators.join.spec import JoinSpec
+from braided.operators.physical import Copied
+from braided.operators.registry import build
+from braided.operators.stream import Stream
 from braided.plan.aggregates import aggregate_node
 from braided.plan.nodes import Operator, Source
 from braided.plan.optimiser import NotApplied
 from braided.plan.partials import Use, plan_partials, with_partials
-from braided.specs.join import JoinSpec
 
 US = pa.timestamp("us")
 VALUES = {

@@ -13,18 +13,18 @@ import pytest
 
 import braided
 import braided.local
-from braided.compile.build import build
-from braided.compile.stream import Stream
 from braided.errors import BraidedError
 from braided.local.runtime import LocalRuntime
-from braided.matching import matcher, matching, open_rows
-from braided.matching.keys import by_key
-from braided.matching.open_rows import Leaf, OpenRows
-from braided.operator.blocks import Blocks
-from braided.operator.store import MemoryStore
+from braided.operators.match import matcher, matching, open_rows
+from braided.operators.match.keys import by_key
+from braided.operators.match.open_rows import Leaf, OpenRows
+from braided.operators.match.spec import MatchSpec
+from braided.operators.order.spec import OrderSpec
+from braided.operators.registry import build
+from braided.operators.stream import Stream
 from braided.routing.keys import KeyHasher
-from braided.specs.match import MatchSpec
-from braided.specs.order import OrderSpec
+from braided.runtime.blocks import Blocks
+from braided.runtime.store import MemoryStore
 
 US = pa.timestamp("us")
 SECOND = 1_000_000

@@ -14,16 +14,16 @@ from match_cases import EARLIER, PLAIN, SCHEMA, cases
 from match_reference import Query, matches
 from profiles import examples
 
-from braided.compile.build import build
-from braided.compile.match import matcher_of
-from braided.compile.stream import Stream
 from braided.errors import OptionError
 from braided.local.runtime import LocalRuntime
-from braided.matching import matcher as matcher_module
-from braided.matching.expressions import Source
-from braided.matching.matcher import Sorted
+from braided.operators.match import matcher as matcher_module
+from braided.operators.match.build import matcher_of
+from braided.operators.match.expressions import Source
+from braided.operators.match.matcher import Sorted
+from braided.operators.match.spec import MatchSpec
+from braided.operators.registry import build
+from braided.operators.stream import Stream
 from braided.routing.content import row_hashes
-from braided.specs.match import MatchSpec
 
 
 def check(query: Query, spec: MatchSpec, rows: list[Any]) -> None:

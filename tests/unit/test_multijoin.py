@@ -36,7 +36,7 @@ def test_a_row_stays_as_long_as_some_other_stream_can_reach_it_and_no_longer() -
 
 
 def _stored(runtime: LocalRuntime) -> list[list[Any]]:
-    from braided.operator.book import read_book
+    from braided.runtime.book import read_book
 
     return read_book(runtime.stores[0].book or b"")["state"]["sides"]
 

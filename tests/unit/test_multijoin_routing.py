@@ -16,9 +16,9 @@ from routing_cases import apply, changes
 
 import braided
 from braided.balance.controller import Controller
-from braided.compile.budget import limit_multijoin
 from braided.errors import BraidedError
 from braided.local.runtime import LocalRuntime
+from braided.operators.bounded.budget import limit_multijoin
 from braided.routing.deaths import Deaths
 from braided.routing.grid import Grid, even_grid
 from braided.routing.start import first_table

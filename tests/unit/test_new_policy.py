@@ -11,14 +11,14 @@ import pyarrow as pa
 import pytest
 
 import braided
-from braided.buffers.buffer import Buffer, Events
-from braided.buffers.policies.hooks import Hooks
-from braided.buffers.policies.policy import Policy, Shape
-from braided.buffers.policies.registry import POLICIES, register
-from braided.buffers.records import Ints, State
-from braided.buffers.sections import Facts, Reader, Writer
 from braided.compiled import in_place
 from braided.errors import OptionError, StateError
+from braided.eviction.buffer import Buffer, Events
+from braided.eviction.policies.hooks import Hooks
+from braided.eviction.policies.policy import Policy, Shape
+from braided.eviction.policies.registry import POLICIES, register
+from braided.eviction.records import Ints, State
+from braided.eviction.sections import Facts, Reader, Writer
 from braided.typing import PolicyName
 
 

@@ -84,7 +84,7 @@ def test_versions_of_driver_and_executors_are_compared(monkeypatch: pytest.Monke
     from operators import join_operator
 
     from braided.local.runtime import LocalRuntime
-    from braided.operator import router
+    from braided.runtime import router
     from braided.spark import tasks as runtime
     from braided.time.clocks import Window
 

@@ -16,8 +16,8 @@ from profiles import examples, size
 
 import braided
 from braided.local.runtime import LocalRuntime
-from braided.operator.book import read_book
-from braided.operator.parts import COLUMN as PART
+from braided.runtime.book import read_book
+from braided.runtime.parts import COLUMN as PART
 from braided.time.learning.learner import Learner
 
 SECOND = 1_000_000

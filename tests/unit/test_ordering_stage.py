@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
 
-from braided.operator import rows as rows_module
-from braided.operator import waiting as waiting_module
-from braided.operator.blocks import Blocks
-from braided.operator.contract import Block, Json, StreamTime, Work
-from braided.operator.ordering_stage import OrderingStage, merged_order
-from braided.operator.rows import in_order, together
-from braided.operator.store import MemoryStore
+from braided.runtime import rows as rows_module
+from braided.runtime import waiting as waiting_module
+from braided.runtime.blocks import Blocks
+from braided.runtime.contract import Block, Json, StreamTime, Work
+from braided.runtime.ordering_stage import OrderingStage, merged_order
+from braided.runtime.rows import in_order, together
+from braided.runtime.store import MemoryStore
 from braided.time.stream_clock import jump_of
 from braided.time.trust import clusters_of
 

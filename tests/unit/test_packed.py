@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from braided.buffers.packed import (
+from braided.errors import BraidedError
+from braided.eviction.packed import (
     pack_each,
     pack_reals,
     pack_rising,
@@ -17,7 +18,6 @@ from braided.buffers.packed import (
     unpack_rising,
     unpack_sparse,
 )
-from braided.errors import BraidedError
 
 WORDS = st.one_of(st.integers(0, 300), st.integers(0, 2**64 - 1))
 LISTS = st.lists(WORDS, max_size=20)

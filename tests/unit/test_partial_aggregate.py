@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from operators import join_operator
 from profiles import examples
 
-from braided.aggregates import partial
-from braided.aggregates.measures import Measure, timed_type
-from braided.aggregates.partial import HORIZON, PANE, TICK, Panes, PartialAggregate
-from braided.compile.budget import limit
 from braided.local.runtime import LocalRuntime
+from braided.operators.aggregate import partial
+from braided.operators.aggregate.measures import Measure, timed_type
+from braided.operators.aggregate.partial import HORIZON, PANE, TICK, Panes, PartialAggregate
+from braided.operators.bounded.budget import limit
 from braided.time.clocks import Window
 
 SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.timestamp("us")), ("g", pa.string()), ("n", pa.int64())])

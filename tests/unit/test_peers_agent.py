@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from profiles import examples
 
 from braided.errors import PeerError
-from braided.peers.messages import LIMIT, Contact, Done, Envelope, Ping, decode, encode, kinds
-from braided.peers.peer import Peer
-from braided.peers.virtual import VirtualNetwork, run
+from braided.fleet.messages import LIMIT, Contact, Done, Envelope, Ping, decode, encode, kinds
+from braided.fleet.peer import Peer
+from braided.fleet.virtual import VirtualNetwork, run
 
 NORTH = contact("north")
 assert Peer  # with it all kinds of messages are there

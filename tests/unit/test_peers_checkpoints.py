@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from braided.errors import PeerError
-from braided.peers.checkpoints import Checkpoints, lead
+from braided.fleet.checkpoints import Checkpoints, lead
 from braided.routing.files import LocalFiles
 
 

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from braided.errors import PeerError
-from braided.peers.composition import Application, Candidate, Running, Step, compose, signatures
+from braided.fleet.composition import Application, Candidate, Running, Step, compose, signatures
 
 
 def _peer(name: str, load: float = 0.0, offers: tuple[str, ...] = ("*",), **latency: float) -> Candidate:

@@ -11,11 +11,11 @@ from fleets import agent, contact
 from profiles import size
 
 from braided.errors import PeerError
-from braided.peers.buckets import Buckets, key_of
-from braided.peers.discovery import Discovery
-from braided.peers.index import MAX_HOSTS, HostIndex, Hosts, Register
-from braided.peers.messages import Contact, Done
-from braided.peers.virtual import VirtualMachine, VirtualNetwork, run
+from braided.fleet.buckets import Buckets, key_of
+from braided.fleet.discovery import Discovery
+from braided.fleet.index import MAX_HOSTS, HostIndex, Hosts, Register
+from braided.fleet.messages import Contact, Done
+from braided.fleet.virtual import VirtualMachine, VirtualNetwork, run
 
 
 async def _fleet(

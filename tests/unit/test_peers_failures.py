@@ -12,12 +12,11 @@ import pytest
 from fleet_model import ModelFleet, covered
 from fleets import contact
 
-from braided.direct.topic import Topic
-from braided.peers.leases import FAILURES, Beat, Lease
-from braided.peers.loads import ComponentLoad
-from braided.peers.messages import LIMIT, Contact, Done, Envelope, Message, encode
-from braided.peers.peer import Settings
-from braided.peers.requests import (
+from braided.fleet.leases import FAILURES, Beat, Lease
+from braided.fleet.loads import ComponentLoad
+from braided.fleet.messages import LIMIT, Contact, Done, Envelope, Message, encode
+from braided.fleet.peer import Settings
+from braided.fleet.requests import (
     PAGE,
     ComponentRow,
     Components,
@@ -28,7 +27,8 @@ from braided.peers.requests import (
     Submitted,
     shortened,
 )
-from braided.peers.virtual import run
+from braided.fleet.virtual import run
+from braided.storage.topic import Topic
 
 WHY = "ZeroDivisionError: the seventh call (fraud.py, line 6, in score)"
 SETTINGS = Settings(span=10.0, evaluations=100)

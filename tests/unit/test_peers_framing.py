@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from profiles import examples
 
 from braided.errors import PeerError
-from braided.peers.framing import Frames, frame
-from braided.peers.messages import LIMIT
+from braided.fleet.framing import Frames, frame
+from braided.fleet.messages import LIMIT
 
 
 @settings(max_examples=examples(300), deadline=None)

@@ -11,11 +11,11 @@ import pytest
 from fleets import agent, contact
 
 from braided.errors import PeerError
-from braided.peers.buckets import key_of
-from braided.peers.discovery import Discovery
-from braided.peers.index import MAX_TOLD as MAX_HOSTS_TOLD
-from braided.peers.index import Hosts
-from braided.peers.loads import (
+from braided.fleet.buckets import key_of
+from braided.fleet.discovery import Discovery
+from braided.fleet.index import MAX_TOLD as MAX_HOSTS_TOLD
+from braided.fleet.index import Hosts
+from braided.fleet.loads import (
     MAX_TOLD,
     ComponentLoad,
     LoadReporter,
@@ -25,11 +25,11 @@ from braided.peers.loads import (
     _history,
     largest,
 )
-from braided.peers.messages import LIMIT, Contact, Envelope, encode
-from braided.peers.names import check_operator, check_pattern, covers, patterns_of
-from braided.peers.survey import MAX_LATENCIES, Description
-from braided.peers.virtual import VirtualNetwork, run
-from braided.peers.watch import Move, Watch
+from braided.fleet.messages import LIMIT, Contact, Envelope, encode
+from braided.fleet.names import check_operator, check_pattern, covers, patterns_of
+from braided.fleet.survey import MAX_LATENCIES, Description
+from braided.fleet.virtual import VirtualNetwork, run
+from braided.fleet.watch import Move, Watch
 
 PERIOD = 5.0
 

@@ -12,15 +12,15 @@ import pytest
 from fleet_model import SETTINGS, ModelFleet, covered
 from fleets import contact
 
-from braided.direct.topic import Topic
 from braided.errors import PeerError
-from braided.peers.buckets import key_of
-from braided.peers.composition import Application, Step
-from braided.peers.loads import ComponentLoad
-from braided.peers.master import INTERVAL, NAME, REST, Master, make_problem
-from braided.peers.peer import Settings
-from braided.peers.survey import Description
-from braided.peers.virtual import run
+from braided.fleet.buckets import key_of
+from braided.fleet.composition import Application, Step
+from braided.fleet.loads import ComponentLoad
+from braided.fleet.master import INTERVAL, NAME, REST, Master, make_problem
+from braided.fleet.peer import Settings
+from braided.fleet.survey import Description
+from braided.fleet.virtual import run
+from braided.storage.topic import Topic
 
 
 @pytest.fixture

@@ -15,15 +15,15 @@ from fleet_model import ModelFleet, covered
 from fleets import contact
 from profiles import size
 
-from braided.direct.topic import Topic, create_topic
-from braided.direct.writing import DataFile
 from braided.errors import PeerError, TopicError
-from braided.peers.host import Job, Jobs
-from braided.peers.leases import Beat, Lease, Leases, Observer, Position
-from braided.peers.messages import Contact
-from braided.peers.peer import Settings
-from braided.peers.virtual import run
+from braided.fleet.host import Job, Jobs
+from braided.fleet.leases import Beat, Lease, Leases, Observer, Position
+from braided.fleet.messages import Contact
+from braided.fleet.peer import Settings
+from braided.fleet.virtual import run
 from braided.routing.files import STORAGE, LocalFiles
+from braided.storage.topic import Topic, create_topic
+from braided.storage.writing import DataFile
 
 STEPS = (
     "MigrationDecision", "MigrationRequest", "MigrationReply", "MigrationUpdate", "MigrationUpdateReply", "MigrationEnd",

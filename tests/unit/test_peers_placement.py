@@ -9,11 +9,11 @@ import pytest
 from profiles import size
 
 from braided.errors import PeerError
-from braided.peers.placement.cuckoo import Cuckoos, search
-from braided.peers.placement.descent import Descent
-from braided.peers.placement.moves import worthwhile
-from braided.peers.placement.problem import Allocation, Problem
-from braided.peers.placement.simple import exhaustive, greedy
+from braided.fleet.placement.cuckoo import Cuckoos, search
+from braided.fleet.placement.descent import Descent
+from braided.fleet.placement.moves import worthwhile
+from braided.fleet.placement.problem import Allocation, Problem
+from braided.fleet.placement.simple import exhaustive, greedy
 from braided.workloads.hierarchies import hierarchy, swing
 
 

@@ -10,10 +10,10 @@ import pytest
 from fleets import contact
 
 from braided.errors import PeerError
-from braided.peers.agent import Agent
-from braided.peers.registry import PeerNames, find_peer
-from braided.peers.requests import Storage, WhichStorage
-from braided.peers.virtual import VirtualMachine, VirtualNetwork, run
+from braided.fleet.agent import Agent
+from braided.fleet.registry import PeerNames, find_peer
+from braided.fleet.requests import Storage, WhichStorage
+from braided.fleet.virtual import VirtualMachine, VirtualNetwork, run
 from braided.routing.files import LocalFiles
 
 

@@ -11,11 +11,11 @@ import pytest
 from fleet_model import ModelFleet, covered
 from fleets import contact
 
-from braided.direct.topic import Topic
-from braided.peers.buckets import key_of
-from braided.peers.host import Job
-from braided.peers.peer import Settings
-from braided.peers.virtual import run
+from braided.fleet.buckets import key_of
+from braided.fleet.host import Job
+from braided.fleet.peer import Settings
+from braided.fleet.virtual import run
+from braided.storage.topic import Topic
 
 SETTINGS = Settings(span=10.0, evaluations=100)
 """The times that users get, with the lease of the report."""

@@ -13,22 +13,22 @@ from typing import Any
 import pytest
 from fleet_model import ModelHost, covered
 
-from braided.direct.topic import Topic
 from braided.errors import PeerError
-from braided.peers.agent import Agent
-from braided.peers.discovery import Discovery
-from braided.peers.framing import frame
-from braided.peers.host import Job
-from braided.peers.machine import RealMachine
-from braided.peers.messages import Contact, Done, Ping
-from braided.peers.peer import Peer, Settings
+from braided.fleet.agent import Agent
+from braided.fleet.discovery import Discovery
+from braided.fleet.framing import frame
+from braided.fleet.host import Job
+from braided.fleet.machine import RealMachine
+from braided.fleet.messages import Contact, Done, Ping
+from braided.fleet.peer import Peer, Settings
+from braided.storage.topic import Topic
 
 # Over TLS. Without the package that makes certificates there are no peers over a network.
 
 pytest.importorskip("cryptography", reason="braided[peers] is not installed")
 
-from braided.peers.identity import Identity, Token, new_token
-from braided.peers.transport import Transport, split
+from braided.fleet.identity import Identity, Token, new_token
+from braided.fleet.transport import Transport, split
 
 TOKEN = new_token()
 

@@ -10,6 +10,8 @@ import pytest
 
 from braided.errors import OptionError
 from braided.local.analysis import LocalAnalysis
+from braided.operators.join.spec import JoinSpec
+from braided.operators.order.spec import OrderSpec
 from braided.plan.aggregates import aggregate_node
 from braided.plan.nodes import (
     Aggregate,
@@ -28,8 +30,6 @@ from braided.plan.rules.hoist import HoistExpressions
 from braided.plan.rules.partial_aggregate import NOT_ANSI, PartialAggregation
 from braided.plan.rules.push_filter import PushFilter
 from braided.plan.stages import Stage, split
-from braided.specs.join import JoinSpec
-from braided.specs.order import OrderSpec
 
 TIME = pa.timestamp("us", tz="UTC")
 SCHEMA = pa.schema([("phone", pa.string()), ("ts", TIME), ("n", pa.int64()), ("cell", pa.string())])

@@ -14,10 +14,10 @@ from operators import join_operator
 from profiles import examples
 from routing_cases import apply, changes
 
-from braided.aggregates import ranges
-from braided.aggregates.measures import Measure
-from braided.aggregates.partial import PANE, TICK, Panes, PartialAggregate
 from braided.local.runtime import LocalRuntime
+from braided.operators.aggregate import ranges
+from braided.operators.aggregate.measures import Measure
+from braided.operators.aggregate.partial import PANE, TICK, Panes, PartialAggregate
 from braided.routing.deaths import Deaths
 from braided.routing.keys import KeyHasher
 from braided.routing.table import RoutingTable
@@ -200,7 +200,7 @@ def test_a_hot_key_makes_no_pairs(monkeypatch: pytest.MonkeyPatch, moment: str, 
     def refuse(*_: Any) -> None:
         raise AssertionError("pairs were made")
 
-    monkeypatch.setattr("braided.joins.emit.expand_pairs", refuse)
+    monkeypatch.setattr("braided.operators.join.emit.expand_pairs", refuse)
     runtime = LocalRuntime(_operator({**HOT, "time": moment, "keys": keys}), 1)
     for start in (0, 2_000):
         rows = [

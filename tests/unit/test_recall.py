@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from profiles import examples
 
 import braided
-from braided.buffers.buffer import Events, sorted_events
-from braided.buffers.policies.fifo import FIFO
-from braided.buffers.policies.gdj import GDJ
-from braided.buffers.policies.prob import PROB
-from braided.buffers.policies.random import RAND
-from braided.buffers.recall.pairs import Recall, most_ghosts
-from braided.buffers.tuning.adaptive import make_buffer
 from braided.errors import BraidedError
+from braided.eviction.buffer import Events, sorted_events
+from braided.eviction.policies.fifo import FIFO
+from braided.eviction.policies.gdj import GDJ
+from braided.eviction.policies.prob import PROB
+from braided.eviction.policies.random import RAND
+from braided.eviction.recall.pairs import Recall, most_ghosts
+from braided.eviction.tuning.adaptive import make_buffer
 from braided.routing.kernels import hash_words
 from braided.workloads.zipf_pareto import zipf_pareto
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from braided.operator.report import Report
+from braided.runtime.report import Report
 
 
 def report_of(workers: int, **more: Any) -> Report:

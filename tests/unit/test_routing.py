@@ -10,13 +10,13 @@ import pytest
 from operators import join_operator
 
 from braided.errors import ControlError
-from braided.operator import router
 from braided.routing.control import ControlDir
 from braided.routing.edit import TableEdit
 from braided.routing.keys import KeyHasher
 from braided.routing.routes import route, tagged_schema
 from braided.routing.start import first_table
 from braided.routing.table import RoutingTable, worker_ids
+from braided.runtime import router
 from braided.spark.routing import Routing
 from braided.time.clocks import Window
 

@@ -16,12 +16,12 @@ from profiles import examples
 from routing_cases import apply, changes
 from two_streams import SCHEMA, expected, histories, rows_of
 
-from braided.joins.window_join import WindowJoin
 from braided.local.runtime import LocalRuntime
-from braided.operator.contract import Operator
+from braided.operators.join.window_join import WindowJoin
 from braided.routing.deaths import Deaths
 from braided.routing.grid import Grid, even_grid
 from braided.routing.table import RoutingTable
+from braided.runtime.contract import Operator
 
 WORKERS = 5
 

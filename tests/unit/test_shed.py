@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 import braided
-from braided.buffers.buffer import Events
-from braided.buffers.policies.gdj import GDJ
-from braided.buffers.shed import Shedding
+from braided.eviction.buffer import Events
+from braided.eviction.policies.gdj import GDJ
+from braided.eviction.shed import Shedding
 from braided.workloads.distortion import distortion, key_counts
 from braided.workloads.zipf_pareto import zipf_pareto
 

@@ -18,19 +18,19 @@ from silences import HOUR, NOW, SCHEMA, SECOND, YEAR, Story, stories
 
 import braided
 from braided.balance.controller import Controller
-from braided.compile.build import build
-from braided.compile.plan import Setting
-from braided.compile.stream import Stream
-from braided.joins.window_join import WindowJoin
 from braided.local.runtime import LocalRuntime
-from braided.operator.contract import Operator
+from braided.operators.bounded.group_spec import GroupSpec, Join
+from braided.operators.join.spec import JoinSpec
+from braided.operators.join.window_join import WindowJoin
+from braided.operators.multijoin.spec import MultiJoinSpec
+from braided.operators.order.spec import OrderSpec
+from braided.operators.physical import Setting
+from braided.operators.registry import build
+from braided.operators.stream import Stream
 from braided.routing.edit import TableEdit
 from braided.routing.grid import Grid
 from braided.routing.table import BUCKETS, RoutingTable
-from braided.specs.group import GroupSpec, Join
-from braided.specs.join import JoinSpec
-from braided.specs.multijoin import MultiJoinSpec
-from braided.specs.order import OrderSpec
+from braided.runtime.contract import Operator
 from braided.time.quarantine import VOTERS, Gone
 from braided.time.trust import JUMP, Cluster, Trust
 

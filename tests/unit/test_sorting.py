@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
 
-from braided.operator import ordering_stage
 from braided.routing import sorting
 from braided.routing.sorting import time_order
+from braided.runtime import ordering_stage
 
 LIMITS = np.iinfo(np.int64)
 

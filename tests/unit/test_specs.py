@@ -13,18 +13,18 @@ import pytest
 
 import braided
 import braided.local
-from braided.compile.build import build
-from braided.compile.plan import Copied, Nested, Setting, describe
-from braided.compile.stream import Stream, TimeMarks
-from braided.specs.detect import DetectSpec
-from braided.specs.group import GroupSpec, Join
-from braided.specs.join import JoinSpec
-from braided.specs.match import MatchSpec
-from braided.specs.multijoin import MultiJoinSpec
-from braided.specs.order import OrderSpec
-from braided.specs.row_windows import RowWindowsSpec
-from braided.specs.shared import RUNTIME
-from braided.specs.spec import Spec, spec_from_json, spec_kinds
+from braided.operators.bounded.group_spec import GroupSpec, Join
+from braided.operators.detect.spec import DetectSpec
+from braided.operators.join.spec import JoinSpec
+from braided.operators.match.spec import MatchSpec
+from braided.operators.multijoin.spec import MultiJoinSpec
+from braided.operators.order.spec import OrderSpec
+from braided.operators.physical import Copied, Nested, Setting, describe
+from braided.operators.registry import build
+from braided.operators.row_windows.spec import RowWindowsSpec
+from braided.operators.shared_options import RUNTIME
+from braided.operators.spec import Spec, spec_from_json, spec_kinds
+from braided.operators.stream import Stream, TimeMarks
 
 ROWS = pa.schema([("k", pa.int64()), ("t", pa.timestamp("us", "UTC")), ("v", pa.string())])
 FUNCTIONS = [

@@ -6,10 +6,10 @@ import pytest
 import sqlglot
 from sqlglot import exp
 
+from braided.expressions.dialect import Braided
 from braided.plan.nodes import Aggregate
 from braided.plan.nodes import Source as SourceNode
 from braided.plan.optimiser import NotApplied
-from braided.predicates.dialect import Braided
 from braided.sqltext.aggregate import aggregate_of
 from braided.sqltext.cut import Cut, Source
 

@@ -7,7 +7,7 @@ import sqlglot
 from sqlglot import exp
 
 from braided.errors import OptionError
-from braided.predicates.dialect import Braided
+from braided.expressions.dialect import Braided
 from braided.sqltext.cut import Cut, Source, cut_select
 
 KINDS = {"k": "string", "ts": "timestamp", "expires": "timestamp", "n": "int"}

@@ -6,7 +6,7 @@ import pytest
 import sqlglot
 from sqlglot import exp
 
-from braided.predicates.dialect import Braided
+from braided.expressions.dialect import Braided
 from braided.sqltext.common import find_common
 from braided.sqltext.conditions import Bound
 from braided.sqltext.cut import Source, cut_select

@@ -12,7 +12,7 @@ from match_cases import EARLIER, PLAIN, cases
 from profiles import examples
 
 from braided.errors import OptionError
-from braided.specs.match import MatchSpec
+from braided.operators.match.spec import MatchSpec
 from braided.sqltext.matches import find_match
 
 CLAUSE = "ORDER BY ts MEASURES COUNT(*) AS n PATTERN (A B) DEFINE B AS x > 1"

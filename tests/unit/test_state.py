@@ -16,13 +16,13 @@ from oracle import nested_loop
 from profiles import size
 
 from braided.errors import BraidedError, StateError
-from braided.joins import emit, runs
-from braided.joins.window_join import WindowJoin
 from braided.local.runtime import LocalRuntime
-from braided.operator.cache import FileCache
-from braided.operator.store import MemoryStore
+from braided.operators.join import emit, runs
+from braided.operators.join.window_join import WindowJoin
 from braided.routing.keys import KeyHasher
 from braided.routing.start import first_table
+from braided.runtime.cache import FileCache
+from braided.runtime.store import MemoryStore
 from braided.time.clocks import Window
 
 SECOND = 1_000_000

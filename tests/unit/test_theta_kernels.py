@@ -19,11 +19,11 @@ from where_reference import SCHEMA, columns, pairs
 from where_reference import Predicate as Meaning
 
 from braided.errors import BraidedError
-from braided.joins.theta import band as theta_band
-from braided.joins.theta import loop as theta_loop
-from braided.joins.theta import search as module
-from braided.joins.theta.search import ThetaPredicate
-from braided.predicates.compile import Predicate, compile_where
+from braided.expressions.compile import Predicate, compile_where
+from braided.operators.join.theta import band as theta_band
+from braided.operators.join.theta import loop as theta_loop
+from braided.operators.join.theta import search as module
+from braided.operators.join.theta.search import ThetaPredicate
 
 ROWS = 40
 Found = list[tuple[int, int]]

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from braided.direct.manifest import FORMAT, Manifest, from_bytes, to_bytes
-from braided.direct.topic import Topic, TopicWriter, create_topic, is_topic
-from braided.direct.upkeep import Upkeep
-from braided.direct.writing import DataFile, FileTarget, batch_folder
 from braided.errors import TopicError
+from braided.storage.manifest import FORMAT, Manifest, from_bytes, to_bytes
+from braided.storage.topic import Topic, TopicWriter, create_topic, is_topic
+from braided.storage.upkeep import Upkeep
+from braided.storage.writing import DataFile, FileTarget, batch_folder
 
 SCHEMA = pa.schema([("x", pa.int64())])
 

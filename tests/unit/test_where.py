@@ -18,8 +18,8 @@ from where_cases import compile_unless_simplified, predicates
 from where_reference import ARROW, SCHEMA, Predicate, columns, meaning, pairs
 
 from braided.errors import BraidedError, OptionError
-from braided.predicates.compile import Uncompilable, compile_where
-from braided.specs.join import JoinSpec
+from braided.expressions.compile import Uncompilable, compile_where
+from braided.operators.join.spec import JoinSpec
 
 ROWS = 120
 BLOCKS = {

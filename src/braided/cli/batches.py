@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import braided
-from braided.operator.contract import Json
+from braided.runtime.contract import Json
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from typing import IO
 
 from braided.cli.exits import CANNOT_START, STOPPED
 from braided.cli.session import note_interrupts
-from braided.operator.contract import Json
+from braided.runtime.contract import Json
 
 _SECOND_CTRL_C = 0.2
 

@@ -13,10 +13,10 @@ from typing import Any
 from braided.cli.exits import FAILED, STOPPED, first_line
 from braided.cli.waiting import waiting
 from braided.errors import BraidedError, PeerError
+from braided.fleet.applications import is_application
+from braided.fleet.client import Fleet, Status
+from braided.fleet.requests import ComponentRow
 from braided.jobs.reading import read_text
-from braided.peers.applications import is_application
-from braided.peers.client import Fleet, Status
-from braided.peers.requests import ComponentRow
 
 
 def ask_fleet(arguments: argparse.Namespace) -> int:

@@ -21,9 +21,9 @@ from braided.cli.exits import CANNOT_START, FAILED, STOPPED, first_line
 from braided.cli.session import find_java_problem, note_interrupts, quiet_output
 from braided.cli.waiting import waiting
 from braided.errors import BraidedError
+from braided.fleet.applications import is_application, read_application
 from braided.jobs.job import Job
 from braided.jobs.reading import read_job, read_text
-from braided.peers.applications import is_application, read_application
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from braided.cli.bars import WIDTH, draw_bars, height_of
 from braided.cli.charts import Frame, draw_chart, draw_mark
 from braided.cli.display import FIGURES
-from braided.operator.contract import Json
+from braided.runtime.contract import Json
 
 _STYLE = """
 :root { --paper: #fff; --page: #f4f6f8; --ink: #17212b; --quiet: #5d6b7a; --grid: #e3e8ed; --mark: #9aa7b4;

@@ -10,7 +10,7 @@ from braided.cli.batches import Run
 from braided.cli.oracle import Check
 from braided.cli.parts import Part
 from braided.cli.streams import LATENESS, WITHIN, WORKERS, DemoStreams, Streams
-from braided.operator.contract import Json
+from braided.runtime.contract import Json
 
 
 @dataclass(frozen=True)

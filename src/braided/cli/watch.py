@@ -17,7 +17,7 @@ from braided.cli.exits import CANNOT_START, FAILED, STOPPED, first_line
 from braided.cli.session import note_interrupts
 from braided.cli.waiting import waiting
 from braided.errors import BraidedError
-from braided.operator.contract import Json
+from braided.runtime.contract import Json
 from braided.ui.history import History
 from braided.ui.page import whole_page
 from braided.ui.saved import HistoryReader
@@ -38,8 +38,8 @@ class FleetPlace:
     @contextlib.contextmanager
     def follow(self, add: Callable[[Json], None]) -> Iterator[None]:
         """Add what the fleet answers, meanwhile."""
-        from braided.peers.client import Fleet
-        from braided.peers.following import FleetFollower
+        from braided.fleet.client import Fleet
+        from braided.fleet.following import FleetFollower
 
         with Fleet(self.address, token_file=self.token_file) as fleet:
             follower = FleetFollower(fleet, add)

@@ -1,1 +1,1 @@
-"""Peers on Spark: a host that runs components as queries of one Spark application, and the process around it."""
+"""Peers: agents that find each other, watch each other's load and move components, with no Spark in them."""

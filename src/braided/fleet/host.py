@@ -1,237 +1,134 @@
-"""The host of a peer on Spark: runs components in one Spark application, and notices when that dies or hangs.
-
-```
- agent (event loop) --start, stop, rehearse--> threads --> JVM
-        ^                                                   |
-        +--- ended(component, why) <--- pulse, once a second-+
-```
-Calls to the JVM never run on the agent's loop, which must go on raising leases; nor in the threads that storage uses.
-"""
+"""What runs components: the small interface that a peer needs of it, and the description of a component."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import os
-import threading
-import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, TypeVar
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
 
-from braided.errors import BraidedError, PeerError
-from braided.fleet.causes import find_cause
-from braided.fleet.component import BATCH, Component
-from braided.fleet.meter import Meter
-from braided.fleet.rehearsal import rehearse
-from braided.fleet.setting import Setting, first_line
-from braided.fleet.staging import Staged
-from braided.fleet.warmup import warm_up
-from braided.peers.host import HostError, Job
-from braided.peers.leases import SPAN, Position
-from braided.peers.loads import PERIOD, Measured
-from braided.peers.migration import REHEARSAL, START
-from braided.peers.names import check_pattern
+from braided.errors import PeerError
+from braided.fleet.fields import plain, read
+from braided.fleet.leases import Position
+from braided.fleet.loads import Measured
+from braided.fleet.messages import check_name
+from braided.fleet.names import check_operator
+from braided.routing.files import Files
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-_PULSE = 1.0
-_FAILURES = 2
-_THREADS = 32
-T = TypeVar("T")
+_FOLDER = "components"
+_REMOVED = ".removed"
 
 
-class SparkHost:
-    """Runs components of a peer. Made on the agent's event loop.
+@dataclass(frozen=True)
+class Job:
+    """A component as it is stored: what any peer needs to run it.
 
-    cores : what the peer was given; its load is the CPU of its process tree over them.
-    modules : Python modules that steps may come from.
-    offers : operators that it runs, by name or pattern.
-    rehearsal, starting : seconds for a rehearsal, and for a start.
-    silence : seconds without an answer of the JVM after which its components are given up.
+    inputs, outputs : the locations of its topics.
+    checkpoint : a folder; every epoch has one of its own below it, begun as a clone of the last.
+    definition : for the host alone.
+    cores : what it needs, at least.
+    computes : the signature of what it computes (`composition.py`), where it may be shared.
     """
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        *,
-        cores: float,
-        modules: Sequence[str] = (),
-        offers: Sequence[str] = ("*",),
-        environment: Mapping[str, str] = os.environ,
-        period: float = PERIOD,
-        rehearsal: float = REHEARSAL,
-        starting: float = START,
-        silence: float = SPAN / 2,
-    ) -> None:
-        self.cores = cores
-        self.ended: Callable[[str, str], None] = lambda name, why: None
-        self.lost: Callable[[str, str], None] = lambda name, why: None
-        self.died: Callable[[str], None] = lambda why: None
-        """Called once the Spark application is gone for good, with why."""
-        self._setting = Setting(spark, cores=cores, modules=modules, environment=environment)
-        self._offers = tuple(check_pattern(pattern) for pattern in offers)
-        self._loop = asyncio.get_running_loop()
-        self._threads = ThreadPoolExecutor(_THREADS, "braided-spark")
-        self._running: dict[str, Component] = {}
-        self._staged: Staged | None = None
-        """What was rehearsed last; seldom is anything else rehearsed before it starts."""
-        self._rehearsal = rehearsal
-        self._starting = starting
-        self._silence = silence
-        self._meter = Meter(cores, period)
-        self._answered = time.monotonic()
-        self._is_closed = threading.Event()
-        threading.Thread(target=self._watch, name="braided-pulse", daemon=True).start()
-        self._loop.call_later(_PULSE, self._check_silence)
+    name: str
+    operator: str
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    checkpoint: str = ""
+    definition: str = ""
+    cores: float = 0.0
+    computes: str = ""
+
+    def __post_init__(self) -> None:
+        check_name(self.name, "component")
+        check_operator(self.operator)
+        if self.cores < 0:
+            raise PeerError(f"cores={self.cores}: write how many it needs, not below 0")
+
+
+class HostError(PeerError):
+    """A component was not started for a reason that is this peer's alone: it is no failure of the component."""
+
+
+class Host(Protocol):
+    """Runs components on one peer.
+
+    Exactly once rests on three duties of `start`, in this order: claim every output with the epoch, so that no former
+    owner can commit from then on; only then clone the checkpoint of the last epoch, which nobody else writes to; go on
+    from it, running a planned batch again over the same input.
+    """
+
+    cores: float
+    """What this peer was given."""
+    ended: Callable[[str, str], None]
+    """Called with the name of a component that ended by itself, and why: it failed, or its output has another owner."""
+    lost: Callable[[str, str], None]
+    """Called with the name of a component that this peer cannot run on with, and why; another peer may."""
 
     def offers(self) -> tuple[str, ...]:
-        """See `Host`. Nothing, while the JVM does not answer."""
-        return () if self._silent() > self._silence else self._offers
+        """Return the operators that can run here, by name or pattern."""
 
     def check(self, job: Job) -> None:
-        """See `Host`."""
-        self._setting.check(job)
+        """Refuse a component that this peer may not run, without starting anything; the error is a `BraidedError`."""
 
     def measure(self) -> Measured:
-        """See `Host`."""
-        return self._meter.measured()
-
-    def warm_up(self) -> None:
-        """Let Spark run once what a first job would wait for. What fails here fails in a job again, which says so."""
-        self._threads.submit(warm_up, self._setting)
+        """Return the load of the last period."""
 
     async def rehearse(self, job: Job) -> None:
-        """See `Host`."""
-        call = self._call(lambda: rehearse(self._setting, job, self._rehearsal), self._rehearsal, "to rehearse")
-        staged = await call
-        if staged is not None:
-            self._stage(staged)
+        """Warm up: run a batch on a clone of the checkpoint into no sink; `PeerError` says why this peer cannot."""
 
     async def start(self, job: Job, epoch: int, expected: Position | None) -> None:
-        """See `Host`."""
-        component = Component(self._setting, job, epoch, self._take_staged(job))
-        try:
-            await self._call(lambda: component.start(expected), self._starting, "to start")
-        except BraidedError:
-            self._end(component)
-            raise
-        self._running[job.name] = component
+        """Go on with a component; `PeerError` if it cannot, or if it has not come exactly as far as expected.
+
+        The error is a `HostError` where the peer is at fault, and not the component.
+        """
 
     async def stop(self, name: str) -> Position:
-        """See `Host`."""
-        component = self._running.get(name)
-        if component is None:
-            raise PeerError(f"component={name!r}: does not run")
-        component.is_stopping = True
-        try:
-            position = await self._call(component.stop, 2 * BATCH, "to stop")
-        except BraidedError:
-            component.is_stopping = False
-            raise
-        self._running.pop(name, None)
-        return position
+        """Stop a component between two batches, and return how far it has come."""
 
     def kill(self, name: str) -> None:
-        """See `Host`."""
-        component = self._running.pop(name, None)
-        if component is not None:
-            self._end(component)
+        """Stop a component at once, as it is no longer this peer's; no error if it does not run."""
 
-    def close(self) -> None:
-        """End all that runs, and the threads."""
-        self._is_closed.set()
-        for name in list(self._running):
-            self.kill(name)
-        self._stage(None)
-        self._threads.shutdown(wait=False)
 
-    def _stage(self, staged: Staged | None) -> None:
-        """Keep a query for the start that may follow, instead of the one before."""
-        before, self._staged = self._staged, staged
-        if before is not None:
-            self._threads.submit(before.close)
+class Jobs:
+    """The components of a fleet, in storage that all peers reach. A component never changes, so each is read once."""
 
-    def _take_staged(self, job: Job) -> Staged | None:
-        """Return what a rehearsal of a job has left, if that was just now."""
-        staged = self._staged
-        if staged is None or staged.component != job:
-            return None
-        if not staged.is_fresh:
-            self._stage(None)
-            return None
-        self._staged = None
-        return staged
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._known: dict[str, Job] = {}
 
-    def _end(self, component: Component) -> None:
-        """Let it begin no more batch, from now on; and stop its query as soon as the JVM answers."""
-        component.close()
-        self._threads.submit(component.kill)
+    def add(self, job: Job) -> None:
+        """Add a component; the same one twice is no error."""
+        if not self._files.create(f"{_FOLDER}/{job.name}.json", json.dumps(plain(job)).encode()):
+            found = self.read(job.name)
+            if found != job:
+                raise PeerError(f"component={job.name!r}: the fleet has another of this name; choose a new one")
 
-    async def _call(self, call: Callable[[], T], seconds: float, what: str) -> T:
-        """Return what a call to Spark returns; whatever goes wrong with it is a `PeerError`."""
-        if self._silent() > self._silence:
-            raise HostError(f"Spark has not answered for {self._silent():.0f} seconds")
+    def read(self, name: str) -> Job:
+        """Return a component."""
+        if name in self._known:
+            return self._known[name]
+        check_name(name, "component")
+        content = self._files.read(f"{_FOLDER}/{name}.json")
+        if content is None:
+            raise PeerError(f"component={name!r}: the fleet has no such component")
         try:
-            async with asyncio.timeout(seconds):
-                return await self._loop.run_in_executor(self._threads, call)
-        except TimeoutError:
-            raise PeerError(f"took more than {seconds:.0f} seconds {what}") from None
-        except PeerError:
-            raise
-        except Exception as error:  # Spark has many, and none may end the agent
-            raise PeerError(find_cause(str(error) or type(error).__name__)) from error
+            job = self._known[name] = read(Job, json.loads(content))
+            return job
+        except (ValueError, PeerError) as error:
+            raise PeerError(f"{_FOLDER}/{name}.json: is damaged ({error}); restore it from a copy") from error
 
-    # The pulse.
+    def names(self) -> list[str]:
+        """Return the names of all components that were not removed."""
+        files = set(self._files.names(_FOLDER))
+        names = (name.removesuffix(".json") for name in files if name.endswith(".json"))
+        return sorted(name for name in names if name + _REMOVED not in files)
 
-    def _watch(self) -> None:
-        """In a thread: ask the JVM once a second whether it is there, and how its queries do."""
-        failed = 0
-        while not self._is_closed.wait(_PULSE):
-            try:
-                self._setting.spark.conf.get("spark.app.id")
-            except Exception as error:
-                failed += 1
-                if failed == _FAILURES:
-                    self._on_loop(self._lose_all, f"Spark has ended: {first_line(error)}", True)
-                    return
-                continue
-            failed, self._answered = 0, time.monotonic()
-            running = [component for component in list(self._running.values()) if not component.is_stopping]
-            with contextlib.suppress(Exception):  # a query that is stopped meanwhile; it is asked again
-                for component in running:
-                    why = component.problem()
-                    if why is not None:
-                        self._on_loop(self._end_of, component, why, self.ended)
-                self._meter.look(running)
+    def remove(self, name: str) -> None:
+        """Take a component out of the fleet, for ever; who holds it sees that. Its name cannot be given again."""
+        self.read(name)
+        self._files.create(f"{_FOLDER}/{name}{_REMOVED}", b"1")
 
-    def _on_loop(self, call: Callable[..., None], *arguments: object) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop has ended
-            self._loop.call_soon_threadsafe(call, *arguments)
-
-    def _silent(self) -> float:
-        """Return for how long the JVM has not answered."""
-        return time.monotonic() - self._answered
-
-    def _check_silence(self) -> None:
-        """On the loop: give the components up if the JVM does not answer. It may wake up: what it writes is fenced."""
-        if self._is_closed.is_set():
-            return
-        if self._silent() > self._silence:
-            self._lose_all(f"Spark has not answered for {self._silent():.0f} seconds", False)
-        self._loop.call_later(_PULSE, self._check_silence)
-
-    def _lose_all(self, why: str, is_dead: bool) -> None:
-        for component in list(self._running.values()):
-            component.is_stopping = False  # a stop that is under way does not end any more
-            self._end_of(component, why, self.lost)
-        if is_dead and not self._is_closed.is_set():
-            self._is_closed.set()
-            self.died(why)
-
-    def _end_of(self, component: Component, why: str, report: Callable[[str, str], None]) -> None:
-        name = component.component.name
-        if self._running.get(name) is component and not component.is_stopping:
-            self.kill(name)
-            report(name, why)
+    def is_removed(self, name: str) -> bool:
+        """Whether a component was taken out of the fleet."""
+        return self._files.read(f"{_FOLDER}/{name}{_REMOVED}") is not None

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from braided.compile.build import build
-from braided.compile.plan import Plan, Setting
-from braided.compile.stream import Stream
+from braided.operators.physical import Plan, Setting
+from braided.operators.registry import build
+from braided.operators.stream import Stream
 from braided.plan.nodes import Node, Operator, Source
 
 

@@ -9,9 +9,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from braided.balance.controller import Controller
-from braided.compile.build import build
-from braided.compile.plan import Plan, Setting
-from braided.compile.stream import Stream
 from braided.errors import OptionError
 from braided.local.reading import (
     cut_into_batches,
@@ -23,13 +20,16 @@ from braided.local.reading import (
 )
 from braided.local.results import LocalResult
 from braided.local.runtime import LocalRuntime
+from braided.operators.detect.spec import DetectSpec
+from braided.operators.match.spec import MatchSpec
+from braided.operators.order.spec import OrderSpec
+from braided.operators.physical import Plan, Setting
+from braided.operators.registry import build
+from braided.operators.row_windows.spec import RowWindowsSpec
+from braided.operators.spec import Spec
+from braided.operators.stream import Stream
 from braided.plan.partials import Partials, with_partials
 from braided.routing.start import first_table
-from braided.specs.detect import DetectSpec
-from braided.specs.match import MatchSpec
-from braided.specs.order import OrderSpec
-from braided.specs.row_windows import RowWindowsSpec
-from braided.specs.spec import Spec
 from braided.typing import ArrowData
 
 Arrival = str | Sequence[str] | None

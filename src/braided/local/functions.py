@@ -11,16 +11,16 @@ import pyarrow.compute as pc
 from braided.errors import OptionError
 from braided.local.frontend import run
 from braided.local.results import LocalGroupResult, LocalResult
-from braided.ordering.ordering import LATE
-from braided.specs.detect import DetectSpec
-from braided.specs.group import GroupSpec, Join, centre_first, check_named, each_stream
-from braided.specs.join import JoinSpec
-from braided.specs.match import MatchSpec
-from braided.specs.multijoin import MultiJoinSpec, check_streams
-from braided.specs.order import OrderSpec
-from braided.specs.reference import documented
-from braided.specs.row_windows import RowWindowsSpec
-from braided.specs.spec import spec_of
+from braided.operators.bounded.group_spec import GroupSpec, Join, centre_first, check_named, each_stream
+from braided.operators.detect.spec import DetectSpec
+from braided.operators.join.spec import JoinSpec
+from braided.operators.match.spec import MatchSpec
+from braided.operators.multijoin.spec import MultiJoinSpec, check_streams
+from braided.operators.order.operator import LATE
+from braided.operators.order.spec import OrderSpec
+from braided.operators.reference import documented
+from braided.operators.row_windows.spec import RowWindowsSpec
+from braided.operators.spec import spec_of
 from braided.typing import (
     AnyDetector,
     ArrowData,

@@ -9,14 +9,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from braided.aggregates.final import windows_of
-from braided.aggregates.measures import VALUE
-from braided.aggregates.partial import TICK, PartialAggregate
-from braided.compile.plan import Copied, Plan
 from braided.errors import BraidedError, OptionError
 from braided.local.analysis import LocalAnalysis
 from braided.local.frontend import run, tables_of
 from braided.local.results import LocalResult
+from braided.operators.aggregate.final import windows_of
+from braided.operators.aggregate.measures import VALUE
+from braided.operators.aggregate.partial import TICK, PartialAggregate
+from braided.operators.join.spec import JoinSpec
+from braided.operators.physical import Copied, Plan
+from braided.operators.row_windows.spec import RowWindowsSpec
 from braided.plan.aggregates import WINDOW, aggregate_node, as_rows, check_kind
 from braided.plan.columns import check_options, find_column
 from braided.plan.explain import why_native
@@ -25,8 +27,6 @@ from braided.plan.optimiser import optimise
 from braided.plan.partials import Partials, plan_partials, with_partials
 from braided.plan.rules.partial_aggregate import PartialAggregation
 from braided.plan.values import parse_value
-from braided.specs.join import JoinSpec
-from braided.specs.row_windows import RowWindowsSpec
 from braided.typing import ArrowData, Duration, Keys
 
 _RUNNING = ("workers", "arrival", "batch_rows", "name")

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from braided.errors import OptionError
-from braided.operator.contract import stream_labels
-from braided.operator.router import conform
+from braided.runtime.contract import stream_labels
+from braided.runtime.router import conform
 
 __all__ = ["cut_into_batches", "in_microseconds", "in_zones_of", "moments_of_arrival", "order_of_arrival", "read"]
 

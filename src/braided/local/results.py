@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from braided.operator.report import Report
+from braided.runtime.report import Report
 
 
 @dataclass(frozen=True)

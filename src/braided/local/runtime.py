@@ -10,12 +10,12 @@ import pyarrow as pa
 
 from braided.balance.controller import Controller, Decision
 from braided.balance.observation import observe
-from braided.operator.contract import Json, Operator
-from braided.operator.report import Report
-from braided.operator.router import Packet, RouterReport, Watch, route_task
-from braided.operator.store import MemoryStore
-from braided.operator.worker import WorkerTask, fingerprint, run_worker
 from braided.routing.table import RoutingTable
+from braided.runtime.contract import Json, Operator
+from braided.runtime.report import Report
+from braided.runtime.router import Packet, RouterReport, Watch, route_task
+from braided.runtime.store import MemoryStore
+from braided.runtime.worker import WorkerTask, fingerprint, run_worker
 
 
 class LocalRuntime:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from braided.aggregates.partial import PartialAggregate
-from braided.compile.plan import Plan
+from braided.operators.aggregate.partial import PartialAggregate
+from braided.operators.physical import Plan
 from braided.plan.nodes import Node, Source
 from braided.plan.optimiser import Optimised
 from braided.plan.rules.hoist import HoistExpressions

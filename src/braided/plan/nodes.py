@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Generic, TypeVar
 
 from braided.durations import format_duration
-from braided.specs.spec import Spec
+from braided.operators.spec import Spec
 from braided.typing import Control, Json
 
 S = TypeVar("S")

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from braided.compile.plan import Plan
 from braided.errors import BraidedError
+from braided.operators.physical import Plan
 from braided.plan.nodes import LogicalPlan, Node, Operator, S
 
 MOST_PASSES = 50

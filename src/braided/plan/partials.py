@@ -18,18 +18,18 @@ from typing import Literal
 import pyarrow as pa
 from sqlglot import exp
 
-from braided.aggregates.measures import VALUE, Kind, Measure, timed_type
-from braided.aggregates.partial import HORIZON, PANE, TICK, Panes, PartialAggregate
-from braided.compile.plan import Column, Copied, Made, Plan
-from braided.joins.window_join import WindowJoin
+from braided.expressions.dialect import Braided
+from braided.expressions.evaluate import ARROW
+from braided.expressions.formula import Formula, compile_formula
+from braided.expressions.parse import Uncompilable
+from braided.operators.aggregate.measures import VALUE, Kind, Measure, timed_type
+from braided.operators.aggregate.partial import HORIZON, PANE, TICK, Panes, PartialAggregate
+from braided.operators.join.window_join import WindowJoin
+from braided.operators.physical import Column, Copied, Made, Plan
 from braided.plan.columns import find_column
 from braided.plan.nodes import Aggregate
 from braided.plan.optimiser import NotApplied
 from braided.plan.values import Total, Value, parse_value
-from braided.predicates.dialect import Braided
-from braided.predicates.evaluate import ARROW
-from braided.predicates.formula import Formula, compile_formula
-from braided.predicates.parse import Uncompilable
 
 _WORDS = {kind: word for word, kind in ARROW.items()}
 _WHOLE = ("tinyint", "smallint", "int")

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from braided.errors import OptionError
+from braided.operators.join.spec import JoinSpec
 from braided.plan.nodes import Aggregate, Filter, Node, Operator, Source, Watermark
-from braided.specs.join import JoinSpec
 
 Strategy = Literal["query", "operator", "subquery"]
 _STEPS = {"filter": "where", "project": "select", "row_windows": "aggregate"}

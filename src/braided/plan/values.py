@@ -11,7 +11,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from braided.errors import OptionError
-from braided.predicates.dialect import Braided
+from braided.expressions.dialect import Braided
 
 Total = Literal["count", "sum", "min", "max", "avg", "bool_and", "bool_or", "first", "last"]
 KINDS: dict[type[exp.Expression], Total] = {

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructType
 
-from braided.compile.build import build
-from braided.compile.plan import Plan, Setting
+from braided.operators.physical import Plan, Setting
+from braided.operators.registry import build
 from braided.plan.nodes import Aggregate, Filter, Node, Operator, Project, Source, Union, Watermark
 from braided.spark.conf import is_ansi
 from braided.spark.control import Fixed, find_control

@@ -12,18 +12,18 @@ from pyspark.sql import Window as SparkWindow
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
-from braided.compile.plan import Copied, Made, Plan
-from braided.detection.detecting import Detecting
 from braided.errors import OptionError
-from braided.joins.many.multijoin import MultiJoin
-from braided.joins.window_join import WindowJoin
-from braided.matching.matching import Matching
-from braided.operator.router import conform
-from braided.ordering.ordering import LATE, SEQ, Ordering
+from braided.operators.detect.operator import Detecting
+from braided.operators.join.spec import JoinSpec
+from braided.operators.join.window_join import WindowJoin
+from braided.operators.match.operator import Matching
+from braided.operators.multijoin.multijoin import MultiJoin
+from braided.operators.order.operator import LATE, SEQ, Ordering
+from braided.operators.physical import Copied, Made, Plan
+from braided.runtime.router import conform
 from braided.spark.arrow_types import from_arrow
 from braided.spark.names import quoted
 from braided.spark.tasks import wire_names
-from braided.specs.join import JoinSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

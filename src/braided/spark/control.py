@@ -9,10 +9,10 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from braided.errors import BraidedError, OptionError
+from braided.operators.spec import Spec
 from braided.routing.control import ControlDir
 from braided.routing.root import PATIENCE_S, ControlRoot, user_root
 from braided.spark.sessions import is_connect
-from braided.specs.spec import Spec
 from braided.typing import Control
 
 if TYPE_CHECKING:

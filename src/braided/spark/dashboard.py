@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from braided.errors import OptionError
-from braided.operator.contract import Json
+from braided.runtime.contract import Json
 from braided.spark.catalyst import is_classic
 from braided.spark.watching import Watch
 from braided.ui.history import History

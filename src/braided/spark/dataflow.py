@@ -26,7 +26,7 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
-from braided.operator.contract import Operator
+from braided.runtime.contract import Operator
 from braided.spark.direct import DirectInput
 from braided.spark.file_parts import with_parts
 from braided.spark.processor import Processor

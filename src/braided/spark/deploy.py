@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from braided.direct.topic import is_topic
 from braided.durations import Duration
 from braided.errors import BraidedError, OptionError
 from braided.plan.nodes import Aggregate, LogicalPlan, Node, Operator, Source, Watermark
@@ -23,6 +22,7 @@ from braided.spark.routing import PARTITIONS, count_workers
 from braided.spark.run_plan import run_plan
 from braided.spark.sink import NOW, write_files
 from braided.spark.watermark import WATERMARK, marks_of
+from braided.storage.topic import is_topic
 from braided.time.lateness import Lateness
 
 if TYPE_CHECKING:

@@ -29,18 +29,18 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from braided.direct.places import is_remote, local_path, looks_odd
-from braided.direct.reading import Bound, FileReader
-from braided.direct.topic import Topic, check_reader, is_topic
 from braided.errors import BraidedError, OptionError
-from braided.predicates.compile import Predicate, compile_filter
-from braided.predicates.tree import Column, Compare, Constant, Every, Truth, Value
+from braided.expressions.compile import Predicate, compile_filter
+from braided.expressions.tree import Column, Compare, Constant, Every, Truth, Value
 from braided.spark.catalyst import PlanNode, plan_of
 from braided.spark.inputs import arrow_of
 from braided.spark.names import quoted
 from braided.spark.sessions import is_connect, slots_of
 from braided.spark.topic_source import NAME as TOPIC
 from braided.spark.topic_source import TopicSource
+from braided.storage.places import is_remote, local_path, looks_odd
+from braided.storage.reading import Bound, FileReader
+from braided.storage.topic import Topic, check_reader, is_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

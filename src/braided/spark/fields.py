@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructField, StructType
 
-from braided.compile.plan import Column, Copied, Made
-from braided.compile.stream import TimeMarks
+from braided.operators.physical import Column, Copied, Made
+from braided.operators.stream import TimeMarks
 from braided.spark.arrow_types import from_arrow
 from braided.spark.watermark import MARKS, to_metadata
 

@@ -10,10 +10,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
-from braided.compile.build import build
-from braided.compile.plan import Copied, Plan, Setting
-from braided.compile.stream import TimeMarks
 from braided.errors import OptionError
+from braided.operators.join.spec import JoinSpec
+from braided.operators.order.spec import OrderSpec
+from braided.operators.physical import Copied, Plan, Setting
+from braided.operators.registry import build
+from braided.operators.spec import Spec
+from braided.operators.stream import TimeMarks
 from braided.plan.explain import aggregate_notes
 from braided.plan.optimiser import Optimised
 from braided.plan.partials import Partials, with_partials
@@ -29,9 +32,6 @@ from braided.spark.registry import register
 from braided.spark.routing import count_workers, make_routing
 from braided.spark.sessions import check_python, check_stateful, keep_watermarks
 from braided.spark.watermark import Lengthened, lengthen_watermarks, to_metadata
-from braided.specs.join import JoinSpec
-from braided.specs.order import OrderSpec
-from braided.specs.spec import Spec
 from braided.time.hand_on import COLUMN
 from braided.typing import Control
 

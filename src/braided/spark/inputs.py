@@ -9,9 +9,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.types import DataType, StringType, StructType
 
-from braided.compile.stream import Stream, TimeMarks
 from braided.errors import OptionError
-from braided.operator.parts import COLUMN as PART
+from braided.operators.stream import Stream, TimeMarks
+from braided.runtime.parts import COLUMN as PART
 from braided.spark.arrow_types import to_arrow
 from braided.spark.watermark import marks_of
 from braided.time.hand_on import COLUMN

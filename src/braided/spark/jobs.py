@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
-from braided.direct.places import check_folder
-from braided.direct.topic import check_place
 from braided.errors import BraidedError, JobError
 from braided.jobs.job import KAFKA, NOW, TOPIC, Job, Source, Step
 from braided.spark.catalyst import JavaError, check_sink_format, java_message, plan_of, scheme_of
@@ -20,6 +18,8 @@ from braided.spark.direct import one_by_one, read_files
 from braided.spark.kafka import WriteRecords, sequenced
 from braided.spark.sink import start_query, topic_schema, write_files
 from braided.spark.sql import run_sql
+from braided.storage.places import check_folder
+from braided.storage.topic import check_place
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from braided.aggregates.partial import HORIZON, PANE
 from braided.errors import OptionError
-from braided.operator.contract import Json
+from braided.operators.aggregate.partial import HORIZON, PANE
 from braided.picture import Box, draw, lay_out
+from braided.runtime.contract import Json
 from braided.spark.catalyst import PlanNode, is_classic, plan_of, running_plan_of
 from braided.spark.dataflow import METRIC
 from braided.spark.progress import explain_operator, explain_plan

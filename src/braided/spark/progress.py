@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 from pyspark.sql import DataFrame
 
-from braided.compile.plan import describe
 from braided.errors import ControlError, OptionError
-from braided.operator.contract import Json
-from braided.operator.report import Report, routing_lines
+from braided.operators.physical import describe
 from braided.plan.explain import explain_plan as explain_logical
 from braided.plan.explain import is_worth_showing, spelled
 from braided.plan.optimiser import Optimised
 from braided.routing.control import ControlDir
 from braided.routing.table import BUCKETS, GRIDS, RoutingTable
+from braided.runtime.contract import Json
+from braided.runtime.report import Report, routing_lines
 from braided.spark.catalyst import PlanNode, plan_of
 from braided.spark.control import open_control
 from braided.spark.dataflow import METRIC

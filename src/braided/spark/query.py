@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 
-from braided.compile.plan import Copied
 from braided.durations import parse_duration
 from braided.errors import OptionError
+from braided.operators.join.spec import JoinSpec
+from braided.operators.multijoin.spec import MultiJoinSpec, check_streams
+from braided.operators.order.spec import OrderSpec
+from braided.operators.physical import Copied
+from braided.operators.row_windows.spec import RowWindowsSpec
 from braided.plan.aggregates import aggregate_node, as_rows, check_kind
 from braided.plan.columns import check_options, find_column
 from braided.plan.nodes import Filter, LogicalPlan, Operator, Project, Union, Watermark, combine, plan_of_source
 from braided.spark.analysis import SparkAnalysis
 from braided.spark.run_plan import run_plan
-from braided.specs.join import JoinSpec
-from braided.specs.multijoin import MultiJoinSpec, check_streams
-from braided.specs.order import OrderSpec
-from braided.specs.row_windows import RowWindowsSpec
 from braided.typing import Duration, Keys, LatenessOption
 
 if TYPE_CHECKING:

@@ -25,14 +25,14 @@ from pyspark.sql.streaming import StreamingQueryListener
 
 from braided.balance.controller import Controller
 from braided.balance.observation import observe
-from braided.compile.plan import Plan
 from braided.durations import show_duration
-from braided.operator.contract import Json
-from braided.operator.report import Report
+from braided.operators.physical import Plan
 from braided.plan.optimiser import Optimised
 from braided.routing.control import ControlDir
 from braided.routing.root import ControlRoot
 from braided.routing.table import RoutingTable
+from braided.runtime.contract import Json
+from braided.runtime.report import Report
 from braided.spark.catalyst import checkpoint_of, java_listener
 from braided.spark.dataflow import METRIC, Dataflow
 from braided.spark.routing import Routing

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
 
-from braided.compile.plan import Plan
 from braided.errors import ControlError, OptionError
-from braided.operator.book import lasting
-from braided.operator.worker import fingerprint
+from braided.operators.physical import Plan
 from braided.routing.control import ControlDir
 from braided.routing.root import ControlRoot
 from braided.routing.start import first_table
 from braided.routing.table import RoutingTable
+from braided.runtime.book import lasting
+from braided.runtime.worker import fingerprint
 from braided.spark.conf import PROVIDER, ROCKSDB
 from braided.spark.control import Fixed, warn_if_fixed
 from braided.spark.sessions import slots_of

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from braided.ordering.ordering import LATE
+from braided.operators.order.operator import LATE
+from braided.operators.order.spec import OrderSpec
+from braided.operators.spec import Spec
 from braided.plan.explain import spelled, why_native
 from braided.plan.nodes import (
     Aggregate,
@@ -32,8 +34,6 @@ from braided.spark.analysis import SparkAnalysis
 from braided.spark.frontend import run
 from braided.spark.inputs import check_frames
 from braided.spark.windows import merged_windows, native_windows
-from braided.specs.order import OrderSpec
-from braided.specs.spec import Spec
 from braided.typing import Control
 
 if TYPE_CHECKING:

@@ -20,13 +20,9 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.types import StructField, StructType
 
-from braided.direct.places import is_remote, local_path
-from braided.direct.topic import Topic, TopicWriter, create_topic, is_topic, plan_digest
-from braided.direct.upkeep import Upkeep
-from braided.direct.writing import DataFile, FileTarget, batch_folder
 from braided.durations import Duration, parse_duration
 from braided.errors import OptionError
-from braided.operator.router import conform
+from braided.runtime.router import conform
 from braided.spark.catalyst import PlanNode, plan_of, read_text
 from braided.spark.dataflow import METRIC, stateful
 from braided.spark.inputs import arrow_of
@@ -34,6 +30,10 @@ from braided.spark.registry import registry_of
 from braided.spark.sessions import refuse_connect
 from braided.spark.tasks import FILES_DDL, REPORT, Unpack, WrittenResult, batch_number, file_rows, settle, wire_names
 from braided.spark.watermark import BEHIND, DELAY
+from braided.storage.places import is_remote, local_path
+from braided.storage.topic import Topic, TopicWriter, create_topic, is_topic, plan_digest
+from braided.storage.upkeep import Upkeep
+from braided.storage.writing import DataFile, FileTarget, batch_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -17,10 +17,10 @@ from sqlglot.optimizer.qualify import qualify
 from sqlglot.optimizer.scope import Scope, traverse_scope
 
 from braided.errors import BraidedError, OptionError
+from braided.expressions.dialect import Braided
 from braided.plan.explain import spelled, why_native
 from braided.plan.nodes import Aggregate, LogicalPlan
 from braided.plan.optimiser import NotApplied
-from braided.predicates.dialect import Braided
 from braided.spark.catalyst import aggregates, plan_of
 from braided.spark.registry import registry_of
 from braided.spark.run_plan import OptimisedPlan, optimise_plan, run_optimised

@@ -13,12 +13,12 @@ from pyspark.sql.types import DataType, DayTimeIntervalType, DoubleType, FloatTy
 from sqlglot import exp
 
 from braided.errors import OptionError
+from braided.expressions.dialect import Braided
+from braided.operators.join.spec import JoinSpec
+from braided.operators.spec import Spec
 from braided.plan.nodes import Filter, LogicalPlan, Node, Operator, Project, combine, plan_of_source
-from braided.predicates.dialect import Braided
 from braided.spark.names import numbered, quoted
 from braided.spark.sql_many import common_lateness, many_spec
-from braided.specs.join import JoinSpec
-from braided.specs.spec import Spec
 from braided.sqltext.caps import OF_TIMES
 from braided.sqltext.common import find_common
 from braided.sqltext.conditions import Bound, limits, position

@@ -8,7 +8,7 @@ from typing import Any
 
 from pyspark.sql.types import DataType, DoubleType, FloatType
 
-from braided.specs.multijoin import MultiJoinSpec
+from braided.operators.multijoin.spec import MultiJoinSpec
 from braided.sqltext.common import Common
 
 _AROUND = ("name", "control", "redact")

@@ -10,9 +10,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql.types import DayTimeIntervalType
 
 from braided.errors import OptionError
+from braided.operators.match.spec import MatchSpec
 from braided.spark.frontend import run
 from braided.spark.names import quoted
-from braided.specs.match import MatchSpec
 from braided.sqltext.matches import Match, find_match
 from braided.sqltext.recognize import Clause
 

@@ -14,21 +14,21 @@ import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 
-from braided.direct.places import local_path, looks_odd
-from braided.direct.reading import FileReader, Part
-from braided.direct.writing import DataFile, FileTarget, batch_folder
 from braided.errors import BraidedError
-from braided.operator.book import lasting
-from braided.operator.cache import host_cache
-from braided.operator.contract import Json, Operator
-from braided.operator.parts import COLUMN as PART
-from braided.operator.parts import FIELD as PART_FIELD
-from braided.operator.router import Packet, Watch, route_task
-from braided.operator.store import Cache, missing
-from braided.operator.worker import WorkerTask, fingerprint, run_worker
 from braided.routing.root import ControlRoot
 from braided.routing.table import RoutingTable, worker_ids
+from braided.runtime.book import lasting
+from braided.runtime.cache import host_cache
+from braided.runtime.contract import Json, Operator
+from braided.runtime.parts import COLUMN as PART
+from braided.runtime.parts import FIELD as PART_FIELD
+from braided.runtime.router import Packet, Watch, route_task
+from braided.runtime.store import Cache, missing
+from braided.runtime.worker import WorkerTask, fingerprint, run_worker
 from braided.spark.routing import Routing, workers_of_task
+from braided.storage.places import local_path, looks_odd
+from braided.storage.reading import FileReader, Part
+from braided.storage.writing import DataFile, FileTarget, batch_folder
 from braided.time.hand_on import COLUMN, HandOn
 from braided.version import __version__
 
@@ -160,7 +160,7 @@ class FileTask:
 class RouteTask:
     """ROUTE: rows of one input become packets and a report row.
 
-    Where `in_parts`, a last column of the rows tells parts of the input apart (`braided.operator.parts`).
+    Where `in_parts`, a last column of the rows tells parts of the input apart (`braided.runtime.parts`).
     """
 
     def __init__(

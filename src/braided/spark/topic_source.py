@@ -13,9 +13,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from braided.direct.reading import FileReader, Part
-from braided.direct.topic import Topic
 from braided.spark.inputs import arrow_of
+from braided.storage.reading import FileReader, Part
+from braided.storage.topic import Topic
 
 try:
     from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow

@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from braided.operator.contract import Json
-from braided.operator.report import Report
+from braided.runtime.contract import Json
+from braided.runtime.report import Report
 from braided.spark.dataflow import METRIC
 from braided.spark.pictures import lay_out_query
 from braided.spark.registry import Watched, metrics_of, name_of, registry_of

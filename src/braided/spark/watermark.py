@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from braided.compile.stream import TimeMarks
 from braided.durations import show_duration
+from braided.operators.stream import TimeMarks
 from braided.spark.catalyst import PlanNode, plan_of
 from braided.spark.sessions import is_connect
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
-from braided.aggregates.partial import HORIZON, PANE, TICK
+from braided.operators.aggregate.partial import HORIZON, PANE, TICK
 from braided.plan.aggregates import WINDOW
 from braided.plan.nodes import Aggregate
 from braided.plan.partials import Partials

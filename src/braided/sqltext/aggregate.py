@@ -16,10 +16,10 @@ from sqlglot import exp
 
 from braided.durations import parse_duration
 from braided.errors import OptionError
+from braided.expressions.dialect import Braided
 from braided.plan.aggregates import WINDOW
 from braided.plan.nodes import Aggregate, Node
 from braided.plan.optimiser import NotApplied
-from braided.predicates.dialect import Braided
 from braided.sqltext.conditions import tables_of
 from braided.sqltext.cut import Cut, Source, own_columns, own_nodes
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from sqlglot import exp
 
 from braided.errors import OptionError
-from braided.predicates.conjuncts import conjuncts
+from braided.expressions.conjuncts import conjuncts
 from braided.sqltext.caps import Caps, capped, check_caps, take_caps
 from braided.sqltext.conditions import Bound, bound, equality, position, tables_of, ties, two_sided
 

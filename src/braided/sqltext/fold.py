@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from braided.predicates.conjuncts import conjuncts
+from braided.expressions.conjuncts import conjuncts
 from braided.sqltext.conditions import equality
 from braided.sqltext.cut import own_columns
 

@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 from sqlglot.tokens import TokenType
 
 from braided.errors import OptionError
-from braided.matching.pattern import parse_pattern
+from braided.operators.match.pattern import parse_pattern
 from braided.sqltext.words import Words, place
 
 _ONE, _ALL = ("ONE", "ROW", "PER", "MATCH"), ("ALL", "ROWS", "PER", "MATCH")

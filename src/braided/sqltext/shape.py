@@ -6,7 +6,7 @@ import re
 
 from sqlglot.tokens import TokenType
 
-from braided.predicates.dialect import Braided
+from braided.expressions.dialect import Braided
 
 
 def without_distinct(text: str) -> tuple[str, int]:

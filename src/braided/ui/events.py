@@ -19,8 +19,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from braided.errors import HistoryError
-from braided.operator.contract import Json
-from braided.operator.report import Report
+from braided.runtime.contract import Json
+from braided.runtime.report import Report
 
 _NUMBER = (int, float)
 # What an event must have: the type, or the types, of each field.

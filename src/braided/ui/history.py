@@ -12,7 +12,7 @@ import threading
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 
-from braided.operator.contract import Json
+from braided.runtime.contract import Json
 
 KEPT_RUNS = 20
 KEPT_BATCHES = 1000

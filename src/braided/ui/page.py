@@ -10,7 +10,7 @@ from functools import lru_cache
 from html import escape
 from importlib.resources import files
 
-from braided.operator.contract import Json
+from braided.runtime.contract import Json
 
 PAGE, ICON, STYLE = "dashboard.html", "icon.svg", "dashboard.css"
 SCRIPTS = ("drawing.js", "sections.js", "dashboard.js")
@@ -30,7 +30,7 @@ POLICY = (
 @lru_cache
 def asset(name: str) -> bytes:
     """Return one of the page's files."""
-    return files("braided.ui").joinpath("assets", name).read_bytes()
+    return files("braided.dashboard").joinpath("assets", name).read_bytes()
 
 
 def whole_page(events: Sequence[Json], text: str) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from braided.errors import HistoryError
-from braided.operator.contract import Json
+from braided.runtime.contract import Json
 from braided.ui.events import check_event
 
 NAME, BEFORE = "history.jsonl", "history.1.jsonl"

@@ -6,8 +6,8 @@ import statistics
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
-from braided.operator.contract import Json
-from braided.operator.report import Report
+from braided.runtime.contract import Json
+from braided.runtime.report import Report
 from braided.ui.events import report_of
 
 _MOST_DECISIONS = 20

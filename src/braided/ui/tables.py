@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from braided.operator.contract import Json
 from braided.routing.control import ControlDir
 from braided.routing.table import BUCKETS, GRIDS, RoutingTable
+from braided.runtime.contract import Json
 
 
 def describe_table(table: RoutingTable, labels: Mapping[int, str]) -> Json:

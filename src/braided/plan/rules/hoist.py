@@ -23,14 +23,14 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from braided.compile.plan import Copied
+from braided.expressions.dialect import Braided
+from braided.operators.join.spec import JoinSpec
+from braided.operators.physical import Copied
 from braided.plan.nodes import Aggregate, Node, Operator, Project
 from braided.plan.optimiser import Analysis
 from braided.plan.rules.partial_aggregate import PartialAggregation
 from braided.plan.rules.push_filter import columns_of, over_inputs
 from braided.plan.values import KINDS, parse_value
-from braided.predicates.dialect import Braided
-from braided.specs.join import JoinSpec
 
 _ColumnOf = Callable[[exp.Expression], str | None]
 

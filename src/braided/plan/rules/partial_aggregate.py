@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from braided.operators.join.spec import JoinSpec
 from braided.plan.nodes import Aggregate, Filter, Node, Operator, Project
 from braided.plan.optimiser import Analysis, NotApplied
 from braided.plan.partials import plan_partials
-from braided.specs.join import JoinSpec
 
 NOT_ANSI = "spark.sql.ansi.enabled is off, and workers compute as with it"
 

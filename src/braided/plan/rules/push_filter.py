@@ -11,13 +11,13 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from braided.compile.plan import Copied
+from braided.expressions.conjuncts import conjuncts
+from braided.expressions.dialect import Braided
+from braided.operators.join.spec import JoinSpec
+from braided.operators.physical import Copied
 from braided.plan.columns import find_column
 from braided.plan.nodes import Filter, Node, Operator
 from braided.plan.optimiser import Analysis, NotApplied
-from braided.predicates.conjuncts import conjuncts
-from braided.predicates.dialect import Braided
-from braided.specs.join import JoinSpec
 
 
 class PushFilter:

@@ -1,1 +1,0 @@
-"""From specs to operators: names found, types checked, time marks handed on."""

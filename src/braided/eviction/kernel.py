@@ -1,0 +1,220 @@
+"""The kernel of a bounded buffer: one pass over a sequence of events, in the order a policy sees them.
+
+Per event: rows out of the window go; the event joins what is stored; credits of what it matched rise; then it
+is stored, in place of the row that the policy gives up, or is itself refused. Every phase can stop when an
+output array is full, and goes on exactly there in the next call.
+
+What a policy does is compiled into a kernel of its own (`braided.eviction.policies.hooks`).
+
+Preconditions: events are sorted by (time, stream, content); no event is earlier than one before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from braided.compiled import in_place
+from braided.eviction.index import find_entry
+from braided.eviction.policies.hooks import Hooks
+from braided.eviction.records import NONE, Bytes, Ints, Reals, Records, State, Words
+from braided.eviction.rows import insert_row, least_row, pool_of, remove_row
+
+WENT_EXPIRED, WENT_EVICTED, WENT_REFUSED = 0, 1, 2
+
+_BEGIN, _EXPIRE, _MATCH, _STORE = range(4)
+
+Step = Callable[..., tuple[int, int, int]]
+
+
+@in_place
+def _combinations(chains: Records, entry: int, s: int, q: int) -> int:
+    """Return the choices of a stored row of a key from each stream but two; all of them are in the window."""
+    total = 1
+    for r in range(chains.shape[1]):
+        if r != s and r != q:  # noqa: PLR1714 - numba has no tuple of different integers
+            total *= chains[entry, r].rows
+    return total
+
+
+@in_place
+def _giving_pool(
+    totals: Records, pools: Records, streams: Records, capacity: int, most: int, stream: int, size: int
+) -> int:
+    """Return the pool that must give up a row before one of `stream`, of `size` bytes, is stored, or NONE.
+
+    With a pool per stream, each has room in proportion to the stream's arrivals.
+    """
+    full = totals[0].rows >= capacity or totals[0].bytes + size > most
+    if len(pools) == 1:
+        return 0 if full else NONE
+    total = 0
+    for s in range(len(streams)):
+        total += streams[s].arrived
+    worst, excess = NONE, -capacity - 1
+    for s in range(len(streams)):
+        part = streams[s].arrived / max(1, total)
+        over = pools[s].rows - max(1, capacity * streams[s].arrived // max(1, total))
+        if s == stream and (over >= 0 or (pools[s].rows > 0 and pools[s].bytes + size > most * part)):
+            return stream
+        if over > excess and pools[s].rows > 0:
+            worst, excess = s, over
+    return worst if full else NONE
+
+
+@in_place
+def _arrive(pools: Records, streams: Records, capacity: int, stream: int) -> None:
+    """Count an arrival for the streams' shares; old arrivals fade."""
+    if len(pools) == 1:
+        return
+    streams[stream].arrived += 1
+    total = 0
+    for s in range(len(streams)):
+        total += streams[s].arrived
+    if total >= 16 * capacity:
+        for s in range(len(streams)):
+            streams[s].arrived >>= 1
+
+
+@cache
+def kernel_of(hooks: Hooks) -> Step:  # noqa: PLR0915 - one loop
+    """Return the kernel of a policy, compiled on its first call."""
+    begin, left, by_chain, chain_matched, row_matched, arrived, newcomer, stored, ended = hooks
+
+    @in_place
+    def step(  # noqa: PLR0915 - phases share a dozen arrays; passing them on at each event is what costs
+        state: State,
+        learned: Any,
+        keys: Words,
+        times: Ints,
+        event_streams: Bytes,
+        contents: Words,
+        ids: Ints,
+        hints: Reals,
+        start: int,
+        pair_event: Ints,
+        pair_row: Ints,
+        gone_row: Ints,
+        gone_why: Bytes,
+        counting: bool,
+        reporting: bool,
+    ) -> tuple[int, int, int]:
+        """Process events from `start` until the end or until an output array is full.
+
+        Returns the first event not finished, the pairs written, the rows reported as gone. With `counting`, pairs
+        are only counted; without `reporting`, rows that go are.
+        """
+        settings, totals, pools, streams, rows = state.settings, state.totals, state.pools, state.streams, state.rows
+        heap, table, entries, chains = state.heap, state.table, state.entries, state.chains
+        sizes, probes = state.sizes, state.probes
+        many = settings[0].combining != 0
+        pairs, gone = 0, 0
+        for i in range(start, len(keys)):
+            key, time, s = keys[i], times[i], int(event_streams[i])
+            if totals[0].phase == _BEGIN:
+                begin(state, learned, time)
+                totals[0].phase = _EXPIRE
+            if totals[0].phase == _EXPIRE:
+                for q in range(len(streams)):
+                    while streams[q].first >= 0:
+                        slot = streams[q].first
+                        if time - rows[slot].time <= streams[q].retention:
+                            break
+                        if reporting:
+                            if gone == len(gone_row):
+                                return i, pairs, gone
+                            gone_row[gone] = rows[slot].row
+                            gone_why[gone] = WENT_EXPIRED
+                            gone += 1
+                        left(state, learned, slot, time)
+                        remove_row(state, slot)
+                        totals[0].expired += 1
+                totals[0].phase = _MATCH
+            if totals[0].phase == _MATCH:
+                entry = find_entry(table, entries, key)
+                if entry >= 0:
+                    probing = len(probes) > 0 and probes[ids[i]] != 0
+                    resumed = totals[0].at_stream
+                    if many and resumed < 0:
+                        totals[0].results += _combinations(chains, entry, s, s)
+                    for q in range(max(0, resumed), len(streams)):
+                        if q == s:
+                            continue
+                        # A row is part of as many results as there are choices of the others.
+                        shares = float(_combinations(chains, entry, s, q)) if many else 1.0
+                        soonest = streams[q].soonest
+                        pool = pool_of(pools, q)
+                        # A match with every row of the chain can be one addition to the chain.
+                        together = soonest <= 0 and not probing and by_chain(learned)
+                        if together and q != resumed:
+                            chain_matched(state, learned, pool, entry, q, shares)
+                        if counting and together:
+                            totals[0].pairs += chains[entry, q].rows
+                            continue
+                        slot = totals[0].at_slot if q == resumed else int(chains[entry, q].first)
+                        while slot >= 0:
+                            age = time - rows[slot].time
+                            if age < soonest:
+                                break  # the chain is in order of time: the rest is younger still
+                            if probing and probes[rows[slot].row] != 0:
+                                slot = int(rows[slot].after)
+                                continue
+                            if not counting:
+                                if pairs == len(pair_row):
+                                    totals[0].at_stream = q
+                                    totals[0].at_slot = slot
+                                    return i, pairs, gone
+                                pair_event[pairs] = i
+                                pair_row[pairs] = rows[slot].row
+                                pairs += 1
+                            totals[0].pairs += 1
+                            if not together:
+                                row_matched(state, learned, pool, slot, age, shares)
+                            slot = int(rows[slot].after)
+                totals[0].at_stream = NONE
+                _arrive(pools, streams, len(rows), s)
+                arrived(state, learned, key, time, s, entry)
+                totals[0].phase = _STORE
+            hint = hints[i] if len(hints) else 0.0
+            credit, bar = newcomer(state, learned, key, time, s, contents[i], hint)
+            size = sizes[ids[i]] if len(sizes) else 0
+            most = settings[0].room_bytes if len(sizes) else size
+            kept = streams[s].retention >= 0 and size <= most
+            while kept:
+                pool = _giving_pool(totals, pools, streams, settings[0].room, most, s, size)
+                if pool < 0:
+                    break
+                victim = least_row(state, pool)
+                # A row of another stream that is over its share gives way without a contest.
+                kept = (len(pools) > 1 and pool != s) or heap[pool, 0].credit <= bar
+                if kept:
+                    if reporting:
+                        if gone == len(gone_row):
+                            return i, pairs, gone
+                        gone_row[gone] = rows[victim].row
+                        gone_why[gone] = WENT_EVICTED
+                        gone += 1
+                    left(state, learned, victim, time)
+                    remove_row(state, victim)
+                    totals[0].evicted += 1
+            if kept:
+                slot = insert_row(state, key, time, s, ids[i], credit)
+                stored(state, learned, slot, key)
+            else:
+                if reporting:
+                    if gone == len(gone_row):
+                        return i, pairs, gone
+                    gone_row[gone] = ids[i]
+                    gone_why[gone] = WENT_REFUSED
+                    gone += 1
+                if size > most:
+                    totals[0].too_large += 1
+                else:
+                    totals[0].refused += 1
+            totals[0].phase = _BEGIN
+            totals[0].events += 1
+            ended(state, learned)
+        return len(keys), pairs, gone
+
+    return step

@@ -1,0 +1,121 @@
+"""How often each key was seen in each stream, for PROB: exact in a bounded table, or a count-min sketch.
+
+The table is exact until it has seen as many different keys as it has room for (`count_keys`). Then all counts
+are halved and keys that reach zero are dropped, until the table is at most half full: what is left are the
+frequent keys, and recent occurrences weigh more than old ones.
+
+The sketch (Cormode and Muthukrishnan, 2005) never forgets and never counts too low.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from braided.compiled import compiled, in_place
+from braided.eviction.index import home
+from braided.eviction.records import SPREAD, Ints, Records, Words
+from braided.routing.kernels import mix
+
+SKETCH_ROWS = 4
+
+
+@in_place
+def is_free(counts: Ints, at: int) -> bool:
+    """Return whether a place has no key: nothing was counted there."""
+    total = 0
+    for s in range(counts.shape[1]):
+        total += counts[at, s]
+    return total == 0
+
+
+@in_place
+def place_of(count_key: Words, counts: Ints, key: np.uint64) -> int:
+    """Return where a key is, or the free place where it would go."""
+    size = len(count_key)
+    at = home(key, size)
+    while count_key[at] != key and not is_free(counts, at):
+        at = (at + 1) & (size - 1)
+    return at
+
+
+@in_place
+def count_in_table(head: Records, count_key: Words, counts: Ints, key: np.uint64, stream: int) -> bool:
+    """Count one occurrence; return whether other counts were halved for it, so that credits must be read again."""
+    at, fallen = _place_for(head, count_key, counts, key)
+    counts[at, stream] += 1
+    return fallen
+
+
+@in_place
+def _place_for(head: Records, count_key: Words, counts: Ints, key: np.uint64) -> tuple[int, bool]:
+    """Return the place of a key, made if there was none, and whether counts were halved for it."""
+    at = place_of(count_key, counts, key)
+    fallen = False
+    if is_free(counts, at):
+        if head[0].keys >= len(count_key) // 2:
+            head[0].keys = _halve(count_key, counts)
+            fallen = True
+            at = place_of(count_key, counts, key)
+        count_key[at] = key
+        head[0].keys += 1
+    return at, fallen
+
+
+@in_place
+def _halve(count_key: Words, counts: Ints) -> int:
+    """Halve all counts until half of the room, a quarter of the table, is in use; return the keys left."""
+    used = len(count_key)
+    while used > len(count_key) // 4:
+        used = 0
+        for at in range(len(count_key)):
+            for s in range(counts.shape[1]):
+                counts[at, s] >>= 1
+            used += 0 if is_free(counts, at) else 1
+    return repack(count_key, counts)
+
+
+@compiled
+def repack(count_key: Words, counts: Ints) -> int:
+    """Take keys out that count zero, and put the others where they belong; return their number."""
+    used = 0
+    for at in range(len(count_key)):
+        used += 0 if is_free(counts, at) else 1
+    left_key = np.empty(used, np.uint64)
+    left = np.empty((used, counts.shape[1]), np.int64)
+    n = 0
+    for at in range(len(count_key)):
+        if not is_free(counts, at):
+            left_key[n] = count_key[at]
+            for s in range(counts.shape[1]):
+                left[n, s] = counts[at, s]
+                counts[at, s] = 0
+            n += 1
+        count_key[at] = 0
+    # Where a key lies in the table is seen by nobody, so any order will do.
+    for i in range(used):
+        at = place_of(count_key, counts, left_key[i])
+        count_key[at] = left_key[i]
+        for s in range(counts.shape[1]):
+            counts[at, s] = left[i, s]
+    return used
+
+
+@in_place
+def _column(key: np.uint64, row: int, width: int) -> int:
+    return int(np.int64(mix(key + np.uint64(row + 1) * SPREAD) >> np.uint64(20))) % width
+
+
+@in_place
+def count_in_sketch(sketch: Ints, key: np.uint64, stream: int) -> None:
+    """Count one occurrence in a sketch (stream, row, column)."""
+    for r in range(SKETCH_ROWS):
+        sketch[stream, r, _column(key, r, sketch.shape[2])] += 1
+
+
+@in_place
+def count_of_sketch(sketch: Ints, key: np.uint64, stream: int) -> int:
+    """Return how often the key was seen in a stream."""
+    least = sketch[stream, 0, _column(key, 0, sketch.shape[2])]
+    for r in range(1, SKETCH_ROWS):
+        least = min(least, sketch[stream, r, _column(key, r, sketch.shape[2])])
+    return int(least)

@@ -1,0 +1,144 @@
+"""Rows come into a buffer and leave it: slots, the streams' order of age, heap and index in one step each.
+
+The row of smallest credit is found in two steps: the heap has the chains by their least row, and each chain its rows by
+credit (`order`). Credits only rise, so what a chain has in the heap may lag behind as a lower bound: neither a match
+nor a row that goes costs anything there until the chain is on top.
+
+Where all rows of one key and stream have one credit (`totals.alike`, PROB), the least of a chain is its oldest row.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from braided.compiled import in_place, inlined
+from braided.eviction.heap import heap_lower, heap_push, heap_remove, heap_sink
+from braided.eviction.index import find_entry, index_append, index_remove, new_entry
+from braided.eviction.order import order_add, order_remove, order_settle
+from braided.eviction.records import NONE, Bytes, Ints, Reals, Records, State, Words
+
+
+@in_place
+def pool_of(pools: Records, stream: int) -> int:
+    """Return the pool that rows of a stream compete in."""
+    return stream if len(pools) > 1 else 0
+
+
+@in_place
+def current_credit(rows: Records, chains: Records, slot: int) -> float:
+    """Return a row's credit as of now, before what the pool has lost."""
+    row = rows[slot]
+    return float(row.credit + chains[row.entry, row.stream].gained)
+
+
+@inlined
+def least_row(state: State, pool: int) -> int:
+    """Return the slot of smallest (credit, seq) in a pool of at least one row; the heap's top is right then."""
+    heap, chain_list, rows, order = state.heap, state.chain_list, state.rows, state.order
+    while True:
+        top = heap[pool, 0]
+        chain = chain_list[top.item]
+        slot = order_settle(order, rows, int(chain.least))
+        chain.least = slot
+        credit, seq = rows[slot].credit + chain.gained, order[slot].seq
+        if credit == top.credit and seq == top.seq:
+            return slot
+        heap_sink(heap, state.heap_at, pool, state.pools[pool].chains, credit, seq)
+
+
+@inlined
+def remove_row(state: State, slot: int) -> None:
+    """Take a row out of the buffer."""
+    totals, pools, streams, rows, sizes = state.totals, state.pools, state.streams, state.rows, state.sizes
+    entry, s = int(rows[slot].entry), int(rows[slot].stream)
+    pool = pool_of(pools, s)
+    chain = state.chains[entry, s]
+    if not totals[0].alike:
+        chain.least = order_remove(state.order, int(chain.least), slot)
+    index_remove(state.table, rows, state.entries, state.chains, totals, slot)
+    if totals[0].alike:
+        chain.least = chain.first
+    if chain.first < 0:
+        heap_remove(state.heap, state.heap_at, pool, pools[pool].chains, entry * len(streams) + s)
+        pools[pool].chains -= 1
+    older, newer = rows[slot].older, rows[slot].newer
+    if older < 0:
+        streams[s].first = newer
+    else:
+        rows[older].newer = newer
+    if newer < 0:
+        streams[s].last = older
+    else:
+        rows[newer].older = older
+    rows[slot].entry = NONE
+    rows[slot].newer = totals[0].free_row
+    totals[0].free_row = slot
+    pools[pool].rows -= 1
+    if len(sizes):
+        pools[pool].bytes -= sizes[rows[slot].row]
+        totals[0].bytes -= sizes[rows[slot].row]
+    totals[0].rows -= 1
+
+
+@inlined
+def insert_row(state: State, key: np.uint64, time: int, stream: int, id_: int, credit: float) -> int:
+    """Put a row into a free slot, of which there must be one, and return it."""
+    totals, pools, streams, rows, sizes = state.totals, state.pools, state.streams, state.rows, state.sizes
+    entries, chains = state.entries, state.chains
+    slot = int(totals[0].free_row)
+    row = rows[slot]
+    totals[0].free_row = row.newer
+    entry = find_entry(state.table, entries, key)
+    if entry < 0:
+        entry = new_entry(state.table, entries, chains, totals, key)
+    chain = chains[entry, stream]
+    seq = totals[0].seq
+    totals[0].seq += 1
+    row.time, row.stream, row.row = time, stream, id_
+    row.credit = 0.0 if totals[0].alike else credit - chain.gained
+    last = streams[stream].last
+    row.older, row.newer = last, NONE
+    if last < 0:
+        streams[stream].first = slot
+    else:
+        rows[last].newer = slot
+    streams[stream].last = slot
+    pool, item = pool_of(pools, stream), entry * len(streams) + stream
+    if chain.first < 0:
+        chain.least = order_add(state.order, NONE, slot, row.credit, seq)
+        heap_push(state.heap, state.heap_at, pool, pools[pool].chains, credit, seq, item)
+        pools[pool].chains += 1
+    elif totals[0].alike:
+        order_add(state.order, NONE, slot, row.credit, seq)
+    else:
+        chain.least = order_add(state.order, int(chain.least), slot, row.credit, seq)
+        heap_lower(state.heap, state.heap_at, pool, credit, seq, item)
+    index_append(rows, entries, chains, entry, slot)
+    pools[pool].rows += 1
+    if len(sizes):
+        pools[pool].bytes += sizes[id_]
+        totals[0].bytes += sizes[id_]
+    totals[0].rows += 1
+    return slot
+
+
+@in_place
+def fill_rows(state: State, keys: Words, times: Ints, streams: Bytes, ids: Ints, credits: Reals) -> None:
+    """Put rows, oldest first, with their credits into an empty buffer."""
+    for i in range(len(keys)):
+        s = int(streams[i])
+        slot = insert_row(state, keys[i], times[i], s, ids[i], credits[i])
+        if state.totals[0].alike:
+            state.chains[state.rows[slot].entry, s].gained = credits[i]
+
+
+def slots_by_age(state: State) -> Ints:
+    """Return the slots of the stored rows, oldest first."""
+    slots = np.flatnonzero(state.rows["entry"] >= 0)
+    return slots[np.argsort(state.order["seq"][slots])]
+
+
+def row_keys(state: State, slots: Ints) -> Words:
+    """Return the keys of stored rows."""
+    keys: Words = state.entries["key"][state.rows["entry"][slots]]
+    return keys

@@ -1,0 +1,135 @@
+"""Shedding: rows dropped at random before they reach the buffer, so that what comes out is a fair sample (section 4.2).
+
+A row is dropped by a hash of its content, of its ordinal among identical rows and of the seed. The share is fixed, or
+such that the rest just fits::
+
+    p = 1 - B / (rate x window)         by Little's law, B rows then wait for the whole window
+
+on average: where more have come by chance, the policy still gives up some. The budget is divided among the streams in
+proportion to their rows in the window, so p is the same for all of them. The rate is that of the last window, counted
+in 64 panes; while less than a window has passed, of what has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from braided.compiled import compiled
+from braided.errors import OptionError
+from braided.eviction.buffer import Events
+from braided.eviction.records import Bytes, Ints, Reals, Words
+from braided.routing.content import with_ordinals
+
+__all__ = ["Shed", "Shedding", "check_shed"]
+
+Shed = float | Literal["unbiased"]
+
+_PANES = 64
+_FEW = 32  # rows that are enough to know a rate
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)
+_WHOLE = float(1 << 53)
+
+
+def check_shed(shed: Any, *, bounded: bool) -> Shed | None:
+    """Return what the user wrote, or an error that helps.
+
+    >>> check_shed(1.5, bounded=True)
+    Traceback (most recent call last):
+        ...
+    braided.errors.OptionError: shed=1.5: write a share of the rows to drop, from 0 up to but not 1, or 'unbiased'
+    """
+    if shed is None:
+        return None
+    if shed == "unbiased":
+        if not bounded:
+            raise OptionError("shed='unbiased': how much to drop follows from a budget; give memory=, or a share")
+        return "unbiased"
+    if isinstance(shed, bool) or not isinstance(shed, int | float) or not 0 <= shed < 1:
+        raise OptionError(f"shed={shed!r}: write a share of the rows to drop, from 0 up to but not 1, or 'unbiased'")
+    return float(shed)
+
+
+def draws(contents: Words, streams: Bytes, seed: int) -> Reals:
+    """Return a number from 0 to 1 for each row, different among identical rows."""
+    salted = contents ^ ((streams.astype(np.uint64) + np.uint64(2 * seed + 1)) * _SPREAD)
+    return (with_ordinals(salted) >> np.uint64(11)).astype(np.float64) / _WHOLE
+
+
+class Shedding:
+    """Says which events to drop.
+
+    shed : a share, or ``"unbiased"``. capacity : that of the buffer. retention : how long a row of each stream is kept
+        at most, below 0 where it is not.
+
+    Cost: a hash a row, and for ``"unbiased"`` 64 numbers a stream. Events come in the order of `Buffer`, identical ones
+    in one call.
+    """
+
+    def __init__(self, shed: Shed, *, capacity: int, retention: Sequence[int], seed: int = 0) -> None:
+        self._shed, self._capacity, self._seed = shed, capacity, seed
+        self._retention = np.array(retention, np.int64)
+        self._panes = np.zeros((len(retention), _PANES), np.int64)
+        self._at = np.zeros(len(retention) + 1, np.int64)  # each stream's pane of the last event; the time of the first
+        self._seen = False
+
+    def restore(self, saved: Any) -> None:
+        """Go on from what `to_json` gave."""
+        self._panes[:], self._at[:], self._seen = saved["panes"], saved["at"], bool(saved["seen"])
+
+    def drop(self, events: Events) -> npt.NDArray[np.bool_]:
+        """Return which of the next events are dropped."""
+        drawn = draws(events.contents, events.streams, self._seed)
+        if self._shed != "unbiased":
+            fixed: npt.NDArray[np.bool_] = drawn < self._shed
+            return fixed
+        if len(drawn) and not self._seen:
+            self._at[-1], self._seen = events.times[0], True
+        out = np.zeros(len(drawn), np.bool_)
+        _drop(self._panes, self._at, self._retention, self._capacity, events.times, events.streams, drawn, out)
+        return out
+
+    def to_json(self) -> Any:
+        """Return what it has counted, as plain JSON."""
+        return {"panes": self._panes.tolist(), "at": self._at.tolist(), "seen": self._seen}
+
+
+@compiled
+def _drop(
+    panes: Ints,
+    at: Ints,
+    retention: Ints,
+    capacity: int,
+    times: Ints,
+    streams: Bytes,
+    drawn: Reals,
+    out: npt.NDArray[np.bool_],
+) -> None:
+    for i in range(len(times)):
+        time = times[i]
+        for s in range(len(panes)):
+            width = max(0, retention[s]) // _PANES + 1
+            pane = time // width
+            passed = min(pane - at[s], _PANES)
+            for k in range(passed):
+                panes[s, (pane - k) % _PANES] = 0
+            at[s] = pane
+            if s == streams[i]:
+                panes[s, pane % _PANES] += 1
+        expected = 0.0
+        for s in range(len(panes)):
+            if retention[s] < 0:
+                continue
+            width = retention[s] // _PANES + 1
+            seen = 0
+            for k in range(_PANES):
+                seen += panes[s, k]
+            covered = min(time - at[len(panes)] + 1, (_PANES - 1) * width + time % width + 1)
+            rows = float(seen)
+            if seen >= _FEW:
+                rows = seen * (retention[s] + 1) / covered
+            expected += rows
+        out[i] = drawn[i] < 1.0 - capacity / expected if expected > capacity else False

@@ -1,0 +1,166 @@
+"""A bounded buffer that tunes itself: GDJ's initial credit (``initial="auto"``), or the policy as such (AUTO).
+
+It has the interface of `Buffer`, and decides at every so many events, whatever the cuts (`shadows`, `challenge`).
+"""
+
+from __future__ import annotations
+
+from braided.errors import BraidedError, StateError
+from braided.eviction.buffer import Buffer, Events, Progress, Result, Results, Share, collect
+from braided.eviction.policies.policy import Policy
+from braided.eviction.records import Bytes, Ints
+from braided.eviction.sections import seal, unseal
+from braided.eviction.tuning.tuner import Tuner
+
+__all__ = ["AdaptiveBuffer", "buffer_from_bytes", "main_of", "make_buffer"]
+
+_MAGIC = b"BRDA"
+
+
+def make_buffer(
+    capacity: int,
+    policy: Policy,
+    *,
+    window: tuple[int, int],
+    streams: int = 2,
+    share: Share = "unified",
+    results: Results = "pairs",
+) -> Buffer | AdaptiveBuffer:
+    """Return the buffer that a policy needs: one that tunes itself if there is something to tune.
+
+    >>> from braided.eviction.policies.gdj import GDJ
+    >>> type(make_buffer(100, GDJ(initial=0.9), window=(-5, 5))).__name__
+    'Buffer'
+    >>> type(make_buffer(100, GDJ(initial="auto"), window=(-5, 5))).__name__
+    'AdaptiveBuffer'
+    """
+    kind = Buffer if policy.tuner() is None else AdaptiveBuffer
+    return kind(capacity, policy, window=window, streams=streams, share=share, results=results)
+
+
+def buffer_from_bytes(data: bytes, policy: Policy) -> Buffer | AdaptiveBuffer:
+    """Return the buffer that was saved by `to_bytes` of either kind."""
+    return (Buffer if policy.tuner() is None else AdaptiveBuffer).from_bytes(data, policy)
+
+
+def main_of(buffer: Buffer | AdaptiveBuffer) -> Buffer:
+    """Return the buffer that has the rows."""
+    return buffer.main if isinstance(buffer, AdaptiveBuffer) else buffer
+
+
+class AdaptiveBuffer:
+    """A `Buffer` that follows the best of several policies or percentiles; parameters are those of `Buffer`.
+
+    Cost: beside the buffer, shadows without payload: for AUTO, 6 of about 1,000 rows each, or of a quarter of the
+    rows of a small buffer; for GDJ, at times, one of as many rows as the buffer has.
+
+    >>> from braided.eviction.policies.auto import AUTO
+    >>> AdaptiveBuffer(100, AUTO(), window=(-5, 5)).following
+    RECENT()
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        policy: Policy,
+        *,
+        window: tuple[int, int],
+        streams: int = 2,
+        share: Share = "unified",
+        results: Results = "pairs",
+    ) -> None:
+        self._take_policy(policy)
+        policy = self.tuner.policy_of(self._at)
+        self.main = Buffer(capacity, policy, window=window, streams=streams, share=share, results=results)
+
+    def _take_policy(self, policy: Policy) -> None:
+        tuner = policy.tuner()
+        if tuner is None:
+            raise BraidedError(f"policy={policy!r}: has nothing to tune; use Buffer")
+        self.policy = policy
+        self.tuner: Tuner = tuner
+        self._at = tuner.first
+
+    @property
+    def capacity(self) -> int:
+        """Rows stored at most."""
+        return self.main.capacity
+
+    @property
+    def rows(self) -> int:
+        """Rows stored now."""
+        return self.main.rows
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Totals since the start, as those of `Buffer`."""
+        return self.main.counts
+
+    @property
+    def following(self) -> Policy:
+        """The policy that the buffer follows now."""
+        return self.tuner.policies[self._at]
+
+    def step(
+        self,
+        events: Events,
+        start: int,
+        *,
+        pair_event: Ints | None = None,
+        pair_row: Ints | None = None,
+        gone_row: Ints | None = None,
+        gone_why: Bytes | None = None,
+    ) -> Progress:
+        """Process events from `start` as `Buffer.step` does; also stops, sooner than it must, at an epoch's end."""
+        epoch = max(512, self.capacity // 2)
+        left = epoch - self.main.counts["events"] % epoch
+        end = min(len(events.keys), start + left)
+        progress = self.main.step(
+            events.part(0, end), start, pair_event=pair_event, pair_row=pair_row, gone_row=gone_row, gone_why=gone_why
+        )
+        done = progress.event - start
+        if done:
+            self.tuner.feed(events.part(start, progress.event))
+        if done == left:
+            at = self.tuner.decide(self._at, self.main)
+            if at != self._at:
+                self._at, self.main = at, self.tuner.follow(at, self.main, int(events.times[progress.event - 1]))
+        return progress
+
+    def count(self, events: Events) -> int:
+        """Process all events and return the number of pairs."""
+        before, at = self.main.counts["pairs"], 0
+        while at < len(events.keys):
+            at = self.step(events, at).event
+        return self.main.counts["pairs"] - before
+
+    def run(self, events: Events, *, room: int = 1 << 16) -> Result:
+        """Process all events and return every pair and every row that went."""
+        return collect(self, events, room)
+
+    def to_bytes(self) -> bytes:
+        """Return the buffer and its shadows as bytes."""
+        facts, saved = self.tuner.to_bytes()
+        saved = [self.main.to_bytes(), *saved]
+        header = {"at": self._at, "tuner": facts, "lengths": [len(data) for data in saved]}
+        return seal(_MAGIC, header, saved)
+
+    @classmethod
+    def from_bytes(cls, data: bytes, policy: Policy) -> AdaptiveBuffer:
+        """Return the buffer that was saved, whose policy must be the same."""
+        header, at = unseal(_MAGIC, data, "adaptive buffer")
+        try:
+            buffer = cls.__new__(cls)
+            buffer._take_policy(policy)
+            buffer._at = range(len(buffer.tuner.policies))[header["at"]]
+            saved = []
+            for size in header["lengths"]:
+                saved.append(data[at : at + size])
+                at += size
+            buffer.main = Buffer.from_bytes(saved[0], buffer.tuner.policy_of(buffer._at))
+            buffer.tuner.restore(header["tuner"], saved[1:], buffer._at, buffer.main)
+        except BraidedError:
+            raise
+        except (KeyError, TypeError, IndexError, ValueError) as error:
+            raise StateError(f"buffer: the saved header is damaged: {error}") from error
+        return buffer

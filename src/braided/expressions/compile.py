@@ -1,0 +1,373 @@
+"""Compile the ``where=`` predicate of a join to NumPy and Arrow kernels that answer as Spark 4.3 does.
+
+``compile_where`` reads a SQL expression over ``l.`` and ``r.`` columns under Spark's default settings (ANSI
+mode, case-insensitive names) and gives a ``Predicate``, whose mask over candidate pairs is exactly what
+Spark's filter would keep. What is not listed here raises ``Uncompilable`` and is left to Spark.
+
+The subset
+----------
+* Logic: ``AND OR NOT``, brackets, boolean columns, ``TRUE FALSE NULL``; three-valued, Spark's precedence.
+* Comparisons: ``= == <> != < <= > >= <=>``, ``IS [NOT] DISTINCT FROM``, ``[NOT] BETWEEN``, ``[NOT] IN``
+  with literals, and ``IS [NOT] NULL`` of a column.
+* Values: columns, ``+ - *`` and unary ``-`` and ``abs()`` of integers and floats, ``-`` and ``abs()`` of
+  decimals to 18 digits, ``timestamp +/- INTERVAL n unit`` (microseconds to days; below a day unless the timestamp is
+  NTZ, because a day of a zoned timestamp may have 23 hours).
+* Literals: ``1 1L 1S 1Y``, ``1.5 1.5BD`` (decimal), ``1e3 1.5D`` (double), ``'text'``, ``DATE '2024-01-31'``,
+  ``TIMESTAMP '2024-01-31 10:00:00Z'`` with a zone, ``TIMESTAMP_NTZ '2024-01-31 10:00:00'``.
+* ``CAST`` to a wider integer, to double, to a decimal that holds every value, of a date to timestamp_ntz.
+* Types that meet: integers; integers, decimals (if 38 digits hold both) and floats with each other, where
+  a decimal column beside a double has at most 15 digits; date with timestamp_ntz; else equal types only.
+
+NaN equals NaN and exceeds all else, ``-0.0 = 0.0``, strings and binaries compare by unsigned bytes.
+
+Overflow
+--------
+Integer arithmetic raises on overflow, as in ANSI mode, but only for a pair whose answer depends on it:
+Spark evaluates a filter lazily and in an order of its choice, so ``l.a + 1 > 0 AND r.b = 1`` may or may not
+fail there where ``r.b = 1`` is false. Here no conjunct that is false, no alternative that is true and no null
+operand lets an overflow raise. Where neither raises, the answers are equal. Sums and products of three
+or more integers, and arithmetic tested twice, do not compile, because Spark reorders the former and may
+simplify the latter, and so moves their overflow.
+
+Precondition: the pairs handed to ``mask`` are results of the join apart from the predicate; string columns have
+the default collation, which Arrow's schema does not show.
+
+>>> schema = pa.schema([("cell", pa.string()), ("amount", pa.int64())])
+>>> predicate = compile_where("l.cell <> r.cell AND r.amount > l.amount + 10", schema, schema)
+>>> predicate.left
+('cell', 'amount')
+>>> predicate.mask(
+...     {"cell": pa.array(["a", "a", None]), "amount": pa.array([1, 1, 1])},
+...     {"cell": pa.array(["b", "b", "b"]), "amount": pa.array([12, 11, 12])},
+... )
+array([ True, False, False])
+>>> compile_where("upper(l.cell) = 'A'", schema, schema)
+Traceback (most recent call last):
+    ...
+braided.expressions.parse.Uncompilable: where="upper(l.cell) = 'A'": upper is not in the compiled subset; docs/where.md lists what compiles
+"""  # noqa: E501
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from braided.errors import BraidedError, OptionError
+from braided.expressions.evaluate import NARROW, Block, arrow_type
+from braided.expressions.overflow import Comparisons, terms
+from braided.expressions.parse import Parser, Syntax, Uncompilable
+from braided.expressions.tree import (
+    Always,
+    Arithmetic,
+    Column,
+    Compare,
+    Constant,
+    Every,
+    Holds,
+    IsIn,
+    IsNull,
+    Not,
+    Some,
+    Truth,
+    Type,
+    Value,
+    Widen,
+)
+
+__all__ = ["Predicate", "Uncompilable", "compile_filter", "compile_where"]
+
+_WHOLE = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}  # digits of the decimal Spark casts each to
+_FLOATS = ("float", "double")
+_DOUBLE = Type("double")
+# A decimal of 15 digits and its power of ten are exact doubles, so one division rounds once, as in Java.
+_EXACT_DIGITS = 15
+_DAY = 86_400_000_000
+
+
+@dataclass(frozen=True)
+class Predicate:
+    """A compiled predicate: the columns it needs of each side, and a mask over candidate pairs."""
+
+    left: tuple[str, ...]
+    right: tuple[str, ...]
+    text: str
+    root: Truth
+
+    def mask(self, left: Mapping[str, pa.Array[Any]], right: Mapping[str, pa.Array[Any]]) -> npt.NDArray[np.bool_]:
+        """Return which pairs satisfy the predicate; row i of every array belongs to pair i.
+
+        A null is not satisfied. Raises ``BraidedError`` where an integer overflow decides a pair.
+        """
+        rows = len(left[self.left[0]] if self.left else right[self.right[0]])
+        block = Block({"l": left, "r": right}, rows)
+        with np.errstate(all="ignore"):
+            kept = block.true(self.root)
+            if block.overflowed and (block.true(self.root, possibly=True) & ~kept).any():
+                parts = " or ".join(dict.fromkeys(block.overflowed))
+                raise BraidedError(f"where={self.text!r}: {parts} overflows; cast an operand to a wider type")
+        return kept
+
+
+def compile_where(text: str, left: pa.Schema, right: pa.Schema) -> Predicate:
+    """Compile a predicate over two Arrow schemas.
+
+    Raises ``Uncompilable`` for what the module's subset lacks, and ``BraidedError`` for a column that no
+    side has or that names no side.
+    """
+    if not isinstance(text, str):
+        raise OptionError(f"where={text!r}: not a string; write a SQL predicate over l. and r. columns")
+    return Compiler(text, {"l": left, "r": right}).compile()
+
+
+def compile_filter(text: str, schema: pa.Schema) -> Predicate:
+    """Compile a predicate over the rows of one input, whose columns have no side; see `compile_where`."""
+    return Compiler(text, {"l": schema, "r": pa.schema([])}, bare=True).compile()
+
+
+class Compiler:
+    """Gives every node of a syntax tree its type, by the coercions of Spark's ANSI mode."""
+
+    # Whether Spark evaluates the text too, and may reorder or skip arithmetic.
+    shared_with_spark = True
+
+    def __init__(self, text: str, schemas: dict[str, pa.Schema], option: str = "where", *, bare: bool = False) -> None:
+        self._text = text
+        self._option = option
+        self._bare = bare
+        self._schemas = schemas
+        self._used: dict[str, set[str]] = {"l": set(), "r": set()}
+        self._comparisons = Comparisons()
+
+    def compile(self) -> Predicate:
+        root = self.truth(Parser(self._text, self._resolve, bare=self._bare).parse())
+        left, right = (tuple(name for name in self._schemas[side].names if name in self._used[side]) for side in "lr")
+        if not left and not right:
+            raise self._refusal("it names no column")
+        return Predicate(left, right, self._text, root)
+
+    def _refusal(self, why: str) -> Uncompilable:
+        return Uncompilable(f"{self._option}={self._text!r}: {why}; docs/where.md lists what compiles")
+
+    def _resolve(self, side: str, name: str) -> str:
+        names = self._schemas[side].names
+        found = [known for known in names if known.lower() == name.lower()]
+        if not found:
+            raise OptionError(
+                f"{self._option}={self._text!r}: {side} has no column {name!r}; it has {', '.join(names)}"
+            )
+        if len(found) > 1:
+            raise self._refusal(f"{side}.{name} is ambiguous among {', '.join(found)}")
+        self._used[side].add(found[0])
+        return str(found[0])
+
+    # Truths.
+
+    def truth(self, node: Syntax) -> Truth:
+        """Return a predicate."""
+        if node.op in ("and", "or"):
+            parts = tuple(self.truth(part) for part in node.args)
+            return Every(parts) if node.op == "and" else Some(parts)
+        if node.op == "not":
+            return Not(self.truth(node.args[0]))
+        if node.op == "isnull":
+            if node.args[0].op not in ("column", "navigation"):
+                raise self._refusal(f"{node.text}: IS NULL compiles for columns")
+            return IsNull(self.value(node.args[0]))
+        if node.op == "in":
+            return self._in(node)
+        if node.op in ("=", "<", "<=", "<=>"):
+            return self._compare(node)
+        if node.op == "literal" and node.args[1].name in ("boolean", "void"):
+            return Always(node.args[0])
+        value = self.value(node)
+        if value.type.name != "boolean":
+            raise self._refusal(f"{node.text} is {value.type}, not a boolean")
+        return Holds(value)
+
+    def _compare(self, node: Syntax) -> Truth:
+        one, other = node.args
+        if _is_null(one) or _is_null(other):
+            rest = other if _is_null(one) else one
+            if rest.op not in ("column", "navigation"):
+                raise self._refusal(f"{node.text}: a comparison with NULL compiles for columns")
+            column = self.value(rest)
+            return IsNull(column) if node.op == "<=>" else Always(None)
+        left, right = self.value(one), self.value(other)
+        if isinstance(left, Constant) and isinstance(right, Constant):
+            raise self._refusal(f"{node.text} compares constants")
+        if left.type.name in _WHOLE and right.type.name == "decimal" and isinstance(right, Constant):
+            right = self._rounded(right, up=node.op == "<", node=node)
+        elif right.type.name in _WHOLE and left.type.name == "decimal" and isinstance(left, Constant):
+            left = self._rounded(left, up=node.op != "<", node=node)
+        kind = self._common(left.type, right.type, node.text)
+        left, right = self._widen(left, kind, node.text), self._widen(right, kind, node.text)
+        self._check(node, left, right)
+        return Compare(node.op, left, right)
+
+    def _check(self, node: Syntax, *values: Value) -> None:
+        why = self._comparisons.why_skipped(*values)
+        if why and self.shared_with_spark:
+            raise self._refusal(f"{node.text} {why}")
+
+    def _rounded(self, literal: Constant, *, up: bool, node: Syntax) -> Constant:
+        """Return the whole number beside which an integer compares as beside the decimal, as Spark does."""
+        unit = 10**literal.type.scale
+        if not -(1 << 63) * unit <= literal.value <= ((1 << 63) - 1) * unit:
+            # Here Spark answers TRUE or FALSE for every row, nulls too.
+            raise self._refusal(f"{node.text} compares an integer with a literal beyond 64 bits")
+        if node.op in ("=", "<=>") and literal.value % unit:
+            return literal
+        return Constant(-(-literal.value // unit) if up else literal.value // unit, Type("bigint"))
+
+    def _in(self, node: Syntax) -> Truth:
+        operand, members = self.value(node.args[0]), [item for item in node.args[1:] if not _is_null(item)]
+        if isinstance(operand, Constant):
+            raise self._refusal(f"{node.text} tests a constant")
+        if not members:
+            return Always(None)
+        values = [self.value(member) for member in members]
+        kind = operand.type
+        for value in values:
+            kind = self._common(kind, value.type, node.text)
+        wide = [self._widen(value, kind, node.text) for value in values]
+        operand = self._widen(operand, kind, node.text)
+        self._check(node, operand, *dict.fromkeys(wide))
+        has_null = len(members) < len(node.args) - 1
+        return IsIn(operand, tuple(value.value for value in wide if isinstance(value, Constant)), has_null)
+
+    # Values.
+
+    def value(self, node: Syntax) -> Value:
+        """Return a value that is not a predicate."""
+        match node.op:
+            case "column":
+                return self._column(*node.args)
+            case "literal" if node.args[0] is not None:
+                return Constant(*node.args)
+            case "+" | "-" | "*" if len(node.args) == 2:
+                return self._folded(self._arithmetic(node), node)
+            case "-" | "abs":
+                operand = self.value(node.args[0])
+                if operand.type.name not in (*_WHOLE, *_FLOATS, "decimal"):
+                    raise self._refusal(f"{node.text}: {operand.type} is no number")
+                if operand.type.precision > NARROW:
+                    raise self._refusal(f"{node.text}: Spark rounds the sign of {operand.type} to 34 digits")
+                return self._folded(Arithmetic(node.op, (operand,), operand.type, node.text), node)
+            case "cast":
+                return self._cast(node)
+            case _:
+                raise self._refusal(f"{node.text} is not a value in the compiled subset")
+
+    def _column(self, side: str, name: str) -> Column:
+        return self._typed(side, name, self._schemas[side].field(name))
+
+    def _typed(self, side: str, name: str, field: pa.Field[Any]) -> Column:
+        kind = arrow_type(field.type)
+        if kind is None:
+            raise self._refusal(f"{side}.{name} has type {field.type}")
+        if any(b"__CHAR_VARCHAR_TYPE_STRING" in part for part in (field.metadata or {}).values()):
+            raise self._refusal(f"{side}.{name} is a CHAR or VARCHAR, which Spark pads")
+        return Column(side, name, kind)
+
+    def _arithmetic(self, node: Syntax) -> Arithmetic:
+        if any(part.op == "interval" for part in node.args):
+            return self._shift(node)
+        left, right = (self.value(part) for part in node.args)
+        for operand in (left, right):
+            if operand.type.name not in (*_WHOLE, *_FLOATS, "decimal"):
+                raise self._refusal(f"{node.text}: {operand.type} {node.op} does not compile")
+        kind = self._common(left.type, right.type, node.text)
+        if kind.name == "decimal":
+            raise self._refusal(f"{node.text} is decimal arithmetic")
+        operands = (self._widen(left, kind, node.text), self._widen(right, kind, node.text))
+        many = kind.name in _WHOLE and node.op != "-" and sum(terms(part, node.op) for part in operands) > 2
+        if many and self.shared_with_spark:
+            raise self._refusal(f"{node.text}: Spark reorders a {node.op} of three integers")
+        return Arithmetic(node.op, operands, kind, node.text)
+
+    def _shift(self, node: Syntax) -> Arithmetic:
+        moment, interval = node.args if node.args[1].op == "interval" else reversed(node.args)
+        if node.op == "*" or moment.op == "interval" or (node.op == "-" and moment is node.args[1]):
+            raise self._refusal(f"{node.text}: an interval compiles as timestamp + INTERVAL or timestamp - INTERVAL")
+        operand, micros = self.value(moment), interval.args[0]
+        if operand.type.name not in ("timestamp", "timestamp_ntz"):
+            raise self._refusal(f"{node.text}: {operand.type} with an interval does not compile")
+        if operand.type.name == "timestamp" and abs(micros) >= _DAY:
+            raise self._refusal(f"{node.text}: days of a zoned timestamp depend on the session time zone")
+        return Arithmetic(node.op, (operand, Constant(micros, operand.type)), operand.type, node.text)
+
+    def _cast(self, node: Syntax) -> Value:
+        operand, target = self.value(node.args[0]), node.args[1]
+        source = operand.type
+        names = list(_WHOLE)
+        if target.name in _WHOLE:
+            fits = source.name in _WHOLE and names.index(source.name) <= names.index(target.name)
+        elif target.name == "decimal":
+            digits = _WHOLE.get(source.name, source.precision - source.scale)
+            numeric = source.name in _WHOLE or source.name == "decimal"
+            fits = numeric and source.scale <= target.scale and digits <= target.precision - target.scale
+        elif target.name == "double":
+            fits = source.name in (*_WHOLE, *_FLOATS, "decimal")
+        else:
+            fits = source.name in ("date", target.name)
+        if not fits:
+            raise self._refusal(f"{node.text}: CAST of {source} to {target} does not compile")
+        return self._widen(operand, target, node.text)
+
+    def _folded(self, node: Arithmetic, syntax: Syntax) -> Value:
+        """Compute what has no column now: Spark folds it too, and an overflow fails its planning."""
+        if not all(isinstance(operand, Constant) for operand in node.operands):
+            return node
+        block = Block({}, 1)
+        with np.errstate(all="ignore"):
+            found = block.value(node)
+        if block.overflowed:
+            raise self._refusal(f"{syntax.text} overflows {node.type}")
+        return Constant(found.values.item(), node.type)
+
+    def _common(self, one: Type, other: Type, text: str) -> Type:
+        """The type in which Spark's ANSI mode compares or adds two others."""
+        names = {one.name, other.name}
+        if one == other:
+            return one
+        if names <= _WHOLE.keys():
+            return max(one, other, key=lambda kind: _WHOLE[kind.name])
+        if names <= {*_WHOLE, *_FLOATS, "decimal"}:
+            if names & set(_FLOATS):
+                return _DOUBLE  # also for an integer beside a float
+            decimals = [kind if kind.name == "decimal" else Type("decimal", _WHOLE[kind.name]) for kind in (one, other)]
+            scale = max(kind.scale for kind in decimals)
+            precision = scale + max(kind.precision - kind.scale for kind in decimals)
+            if precision > 38:
+                raise self._refusal(f"{text}: {one} and {other} need more than 38 digits, so Spark rounds")
+            return Type("decimal", precision, scale)
+        if names != {"date", "timestamp_ntz"}:
+            raise self._refusal(f"{text}: {one} with {other} does not compile")
+        return Type("timestamp_ntz")
+
+    def _widen(self, value: Value, kind: Type, text: str) -> Value:
+        if value.type == kind:
+            return value
+        source = value.type
+        if isinstance(value, Constant):
+            return Constant(_convert(value.value, source, kind), kind)
+        if kind == _DOUBLE and source.name == "decimal" and source.precision > _EXACT_DIGITS:
+            raise self._refusal(f"{text}: {source} has too many digits to become a double exactly as in Spark")
+        return Widen(value, kind)
+
+
+def _convert(value: Any, source: Type, target: Type) -> Any:
+    if target.name == "decimal":
+        return value * 10 ** (target.scale - source.scale)
+    if target.name == "double":
+        return float(f"{value}e-{source.scale}") if source.name == "decimal" else float(value)
+    return value * _DAY if source.name == "date" else value
+
+
+def _is_null(node: Syntax) -> bool:
+    return node.op == "literal" and node.args[0] is None

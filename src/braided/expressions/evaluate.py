@@ -1,0 +1,358 @@
+"""Evaluate the tree of an expression over a block of rows, or of candidate pairs of rows.
+
+A value is a vector with two masks: ``valid`` (not null) and ``bad`` (evaluating it raises an overflow in
+Spark). A truth is asked for by the answer wanted, true or false, since null is neither:
+
+    true(a AND b)  = true(a) & true(b)        false(a AND b) = false(a) | false(b)
+    true(NOT a)    = false(a)                 false(a = b)   = a != b, where both are valid
+
+so three-valued logic needs one mask a node and a predicate without nulls pays for none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import reduce
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from braided.errors import BraidedError
+from braided.expressions.tree import (
+    Always,
+    Arithmetic,
+    Column,
+    Compare,
+    Constant,
+    Every,
+    Holds,
+    IsIn,
+    IsNull,
+    Not,
+    Some,
+    Truth,
+    Type,
+    Value,
+    Widen,
+)
+
+Mask = npt.NDArray[np.bool_]
+
+DTYPES: dict[str, Any] = {
+    "boolean": np.bool_,
+    "tinyint": np.int8,
+    "smallint": np.int16,
+    "int": np.int32,
+    "bigint": np.int64,
+    "float": np.float32,
+    "double": np.float64,
+    "decimal": np.int64,
+    "date": np.int32,
+    "timestamp": np.int64,
+    "timestamp_ntz": np.int64,
+}
+ARROW: dict[str, pa.DataType] = {
+    "boolean": pa.bool_(),
+    "tinyint": pa.int8(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+}
+"""The types that a computed column may have."""
+# Unscaled decimals of so many digits fit an int64 and are compared there; wider ones stay in Arrow.
+NARROW = 18
+_DAY = 86_400_000_000
+_ARITHMETIC = {"+": np.add, "-": np.subtract, "*": np.multiply}
+_NUMPY = {"=": np.equal, "<=>": np.equal, "<": np.less, "<=": np.less_equal}
+_ARROW = {"=": pc.equal, "<=>": pc.equal, "<": pc.less, "<=": pc.less_equal}
+
+
+class Vector(NamedTuple):
+    """NumPy values, or Arrow's for strings, binaries and wide decimals; no mask: all valid, none bad."""
+
+    values: Any
+    valid: Mask | None = None
+    bad: Mask | None = None
+
+
+class Block:
+    """Evaluates truths over one block; ``overflowed`` names the parts that overflowed anywhere.
+
+    Each side has its columns by name; row i of all of them belongs together.
+    """
+
+    def __init__(self, columns: Mapping[str, Mapping[str, pa.Array[Any]]], rows: int) -> None:
+        self._columns = columns
+        self.rows = rows
+        self._memo: dict[Value, Vector] = {}
+        self.overflowed: list[str] = []
+
+    def true(self, node: Truth, want: bool = True, *, possibly: bool = False) -> Mask:
+        """Return where ``node`` is ``want``; with ``possibly`` also where it might be but for an overflow."""
+        match node:
+            case Every(parts) | Some(parts):
+                masks = (self.true(part, want, possibly=possibly) for part in parts)
+                return reduce(np.logical_and if isinstance(node, Every) == want else np.logical_or, masks)
+            case Not(operand):
+                return self.true(operand, not want, possibly=possibly)
+            case Always(value):
+                return np.full(self.rows, value is want)
+            case IsNull(operand):
+                valid = self.value(operand).valid
+                if valid is None:
+                    return np.full(self.rows, not want)
+                return ~valid if want else valid
+            case IsIn(null=True) if not want:
+                return np.full(self.rows, False)  # x IN (1, NULL) is true or null, never false
+        hit, valid, bad = self._leaf(node)
+        if not want:
+            hit = ~hit
+        if valid is not None:
+            hit = hit & valid
+        if bad is not None:
+            hit = hit | bad if possibly else hit & ~bad
+        return np.asarray(hit)
+
+    def _leaf(self, node: Holds | Compare | IsIn) -> Vector:
+        if isinstance(node, Compare):
+            left, right = self.value(node.left), self.value(node.right)
+            hit = _compare(node.op, left.values, right.values, node.left.type)
+            if node.op != "<=>":
+                valid = _both(left.valid, right.valid)
+                return Vector(hit, valid, _known(_either(left.bad, right.bad), valid))
+            if left.valid is not None or right.valid is not None:
+                one, other = (True if side.valid is None else side.valid for side in (left, right))
+                hit = (hit & one & other) | ~(one | other)
+            return Vector(hit, None, _either(left.bad, right.bad))
+        operand = self.value(node.operand)
+        if isinstance(node, Holds):
+            return operand
+        return operand._replace(values=_is_in(operand.values, node.members, node.operand.type))
+
+    def value(self, node: Value) -> Vector:
+        """Return the vector of a value, computed once a block however often the predicate has it."""
+        if node not in self._memo:
+            self._memo[node] = self._compute(node)
+        return self._memo[node]
+
+    def array(self, node: Value) -> pa.Array[Any]:
+        """Return a value as a column of one of the types in `ARROW`; what overflowed holds anything."""
+        vector = self.value(node)
+        values = vector.values
+        if not isinstance(values, pa.Array):
+            mask = None if vector.valid is None else ~vector.valid
+            plain = pa.array(np.ascontiguousarray(values), mask=mask)
+            values = plain.cast(pa.int32()) if node.type.name == "date" else plain
+        return values.cast(ARROW[node.type.name])
+
+    def _compute(self, node: Value) -> Vector:
+        match node:
+            case Column(side, name, kind):
+                array = self._columns[side][name]
+                if len(array) != self.rows or not same_type(array.type, kind):
+                    raise BraidedError(
+                        f"where: column {side}.{name} holds {len(array)} of {array.type}; "
+                        f"give {self.rows} rows of {kind}"
+                    )
+                return _read(array, kind)
+            case Constant(value, kind):
+                return Vector(_constant(value, kind))
+            case Widen(operand, kind):
+                return self._widen(self.value(operand), operand.type, node)
+            case Arithmetic(op, operands, kind):
+                parts = [self.value(operand) for operand in operands]
+                if not is_whole(kind):
+                    values, bad = _unchecked(op, *(part.values for part in parts)), None
+                else:
+                    values, bad = _checked(op, kind.name, *(part.values for part in parts))
+                return self._combine(parts, values, bad, node.text)
+        raise AssertionError(node)
+
+    def _combine(self, parts: list[Vector], values: Any, bad: Mask | None, text: str) -> Vector:
+        """Null beats an overflow: Spark drops rows with a null operand before it computes the other."""
+        valid = reduce(_both, (part.valid for part in parts))
+        bad = _known(bad, valid)
+        if bad is not None and bad.any():
+            self.overflowed.append(text)
+        return Vector(values, valid, _known(reduce(_either, (part.bad for part in parts), bad), valid))
+
+    def _widen(self, vector: Vector, source: Type, node: Widen) -> Vector:
+        values, target = vector.values, node.type
+        if target.name == "timestamp_ntz":
+            moments, bad = _checked("*", "bigint", np.asarray(values, np.int64), np.int64(_DAY))
+            return self._combine([vector], moments, bad, f"a date as {target}")
+        if target.name != "decimal":
+            values = np.asarray(values, DTYPES[target.name])
+            if source.name == "decimal" and source.scale:
+                values = values / np.float64(10**source.scale)
+            return vector._replace(values=values)
+        if isinstance(values, pa.Array):
+            return vector._replace(values=values.cast(pa.decimal128(target.precision, target.scale)))
+        whole = np.asarray(values, np.int64)
+        if target.precision <= NARROW:
+            shift = target.scale - source.scale
+            return vector._replace(values=whole * np.int64(10**shift) if shift else whole)
+        if vector.valid is not None:
+            whole = np.where(vector.valid, whole, 0)  # what a null row holds may not fit the decimal
+        buffers = pa.array(np.ascontiguousarray(whole)).cast(pa.decimal128(19, 0)).buffers()
+        narrow = pa.Array.from_buffers(pa.decimal128(19, source.scale), len(whole), buffers)
+        return vector._replace(values=narrow.cast(pa.decimal128(target.precision, target.scale)))
+
+
+def is_whole(kind: Type) -> bool:
+    """Whether arithmetic on the type is int64 arithmetic that can overflow."""
+    return np.issubdtype(DTYPES.get(kind.name, np.bool_), np.signedinteger) and kind.name != "decimal"
+
+
+def arrow_type(arrow: pa.DataType) -> Type | None:
+    """Return the SQL type of an Arrow type, None for one that does not compile."""
+    if pa.types.is_decimal128(arrow):
+        return Type("decimal", arrow.precision, arrow.scale) if 0 <= arrow.scale <= arrow.precision else None
+    if pa.types.is_timestamp(arrow):
+        zoned = "timestamp_ntz" if arrow.tz is None else "timestamp"
+        return Type(zoned) if arrow.unit == "us" else None
+    name = _ARROW_NAMES.get(arrow)
+    return Type(name) if name else None
+
+
+def same_type(arrow: pa.DataType, kind: Type) -> bool:
+    """Whether an array's type is the one that the predicate was compiled for."""
+    return arrow_type(arrow) == kind
+
+
+_ARROW_NAMES = {
+    pa.bool_(): "boolean",
+    pa.int8(): "tinyint",
+    pa.int16(): "smallint",
+    pa.int32(): "int",
+    pa.int64(): "bigint",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.string(): "string",
+    pa.large_string(): "string",
+    pa.binary(): "binary",
+    pa.large_binary(): "binary",
+    pa.date32(): "date",
+}
+
+
+def _in_arrow(kind: Type) -> bool:
+    return kind.name in ("string", "binary") or (kind.name == "decimal" and kind.precision > NARROW)
+
+
+def _read(array: pa.Array[Any], kind: Type) -> Vector:
+    """View an Arrow column; null rows hold whatever its buffer holds."""
+    buffers: list[Any] = array.buffers()
+    rows, offset = len(array), array.offset
+    valid = _bits(buffers[0], offset, rows) if array.null_count else None
+    if _in_arrow(kind):
+        return Vector(array, valid)
+    if not rows:
+        return Vector(np.empty(0, DTYPES[kind.name]), valid)
+    if kind.name == "boolean":
+        return Vector(_bits(buffers[1], offset, rows), valid)
+    step = 2 if kind.name == "decimal" else 1  # the low half of a decimal128 is the whole of a narrow one
+    words = np.frombuffer(buffers[1], DTYPES[kind.name])
+    return Vector(words[offset * step : (offset + rows) * step : step], valid)
+
+
+def _bits(buffer: Any, offset: int, rows: int) -> Mask:
+    if not rows or buffer is None:
+        return np.empty(0, np.bool_)
+    part = np.frombuffer(buffer, np.uint8)[offset // 8 : (offset + rows + 7) // 8]
+    return np.unpackbits(part, bitorder="little")[offset % 8 : offset % 8 + rows].view(np.bool_)
+
+
+def _constant(value: Any, kind: Type) -> Any:
+    if not _in_arrow(kind):
+        return DTYPES[kind.name](value)
+    return pa.scalar(value, pa.string()) if kind.name == "string" else _decimal(value, kind)
+
+
+def _decimal(unscaled: int, kind: Type) -> pa.Scalar[Any]:
+    # From bytes, since Python's decimal rounds to its context's 28 digits.
+    buffer = pa.py_buffer(unscaled.to_bytes(16, "little", signed=True))
+    return pa.Array.from_buffers(pa.decimal128(kind.precision, kind.scale), 1, [None, buffer])[0]
+
+
+def _compare(op: str, left: Any, right: Any, kind: Type) -> Any:
+    if _in_arrow(kind):
+        found = _ARROW[op](left, right)
+        return _bits(found.buffers()[1], found.offset, len(found))
+    if kind.name not in ("float", "double"):
+        return _NUMPY[op](left, right)
+    # Spark's order of doubles: NaN equals NaN and exceeds everything else. IEEE compares NaN false.
+    if op == "<":
+        return ~(left >= right) & (left == left)  # noqa: PLR0124
+    if op == "<=":
+        return (left <= right) | (right != right)  # noqa: PLR0124
+    return (left == right) | ((left != left) & (right != right))  # noqa: PLR0124
+
+
+def _is_in(values: Any, members: tuple[Any, ...], kind: Type) -> Any:
+    if not _in_arrow(kind):
+        return np.isin(values, np.array(members, DTYPES[kind.name]))
+    found = [_compare("=", values, _constant(member, kind), kind) for member in members]
+    return reduce(np.logical_or, found, np.zeros(len(values), np.bool_))
+
+
+def _unchecked(op: str, left: Any, right: Any = None) -> Any:
+    """Arithmetic that cannot overflow: on floats, and the sign of a narrow decimal."""
+    if right is not None:
+        return _ARITHMETIC[op](left, right)
+    return np.negative(left) if op == "-" else np.abs(left)
+
+
+def _checked(op: str, name: str, left: Any, right: Any = None) -> tuple[Any, Mask | None]:
+    """Integer arithmetic in its own width, and the rows where it overflows that width."""
+    dtype = np.dtype(DTYPES[name])
+    low, high = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
+    if right is None:
+        bad = left == low
+        return (np.negative(left) if op == "-" else np.abs(left)), (bad if bad.any() else None)
+    # All three operators reach their extremes at the extremes of the operands. One pass for each end
+    # clears nearly every block, at a third of the cost of checking row by row.
+    exact = {"+": int.__add__, "-": int.__sub__, "*": int.__mul__}[op]
+    ends = [exact(one, other) for one in _ends(left) for other in _ends(right)]
+    result = _ARITHMETIC[op](left, right)
+    if low <= min(ends) and max(ends) <= high:
+        return result, None
+    if dtype.itemsize < 8:
+        wide = _ARITHMETIC[op](np.asarray(left, np.int64), np.asarray(right, np.int64))
+        return result, (wide < low) | (wide > high)
+    if op == "+":
+        return result, ((left ^ result) & (right ^ result)) < 0
+    if op == "-":
+        return result, ((left ^ right) & (left ^ result)) < 0
+    lost = result // np.where(left == 0, 1, left) != right
+    return result, (left != 0) & (lost | ((left == -1) & (right == low)))
+
+
+def _ends(values: Any) -> tuple[int, int]:
+    return (int(values.min()), int(values.max())) if np.size(values) else (0, 0)
+
+
+def _both(one: Mask | None, other: Mask | None) -> Mask | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return one & other
+
+
+def _either(one: Mask | None, other: Mask | None) -> Mask | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return one | other
+
+
+def _known(bad: Mask | None, valid: Mask | None) -> Mask | None:
+    return bad if bad is None or valid is None else bad & valid

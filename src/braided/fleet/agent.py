@@ -1,0 +1,160 @@
+"""An agent: answers messages, asks others with a time limit, and hosts the parts that make up a peer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from braided.errors import BraidedError, PeerError
+from braided.fleet.machine import Machine
+from braided.fleet.messages import Contact, Done, Envelope, Message, Ping, Request, decode, encode
+
+M = TypeVar("M", bound=Message)
+Answer = Message | None | Awaitable[Message | None]
+MAX_ASKED = 10_000  # questions that wait for a reply
+MAX_ANSWERING = 1_000  # questions whose answer takes time
+_FORGET = 1.05
+
+
+class Agent:
+    """One peer's voice. Parts register handlers with `on`; a handler's result is the reply.
+
+    `counts` has what was received, sent and dropped, by kind. Messages that are malformed, too large, or sent by
+    another node than they say are dropped.
+    """
+
+    def __init__(self, contact: Contact, machine: Machine, *, patience: float = 2.0) -> None:
+        self.contact = contact
+        self.machine = machine
+        self.patience = patience
+        """Seconds to wait for a reply, where the caller does not say."""
+        self.counts: Counter[str] = Counter()
+        self.latency: dict[str, float] = {}
+        """Seconds to peers that have answered, by their ids: half of the shortest time that an answer took recently."""
+        self.seen: list[Callable[[Contact], None]] = []
+        """Called with every peer that is heard of at first hand."""
+        self.missed: list[Callable[[Contact], None]] = []
+        """Called with everybody who did not answer in time."""
+        self._handlers: dict[type[Message], Callable[[Contact, Any], Answer]] = {}
+        self._asked: dict[int, tuple[Contact, asyncio.Future[Message | None]]] = {}
+        self._number = machine.random.getrandbits(32)
+        self._answering = 0
+        self.on(Ping, lambda sender, ping: Done())
+
+    def on(self, kind: type[M], handler: Callable[[Contact, M], Answer]) -> None:
+        """Let a handler answer a kind of message: at once, or with an awaitable; None is no reply."""
+        self._handlers[kind] = handler
+
+    def tell(self, to: Contact, message: Message) -> None:
+        """Send a message that needs no reply."""
+        self._number += 1
+        self._send(to, Envelope(self.contact, self._number, False, message))
+
+    async def ask(self, to: Contact, message: Message, patience: float | None = None) -> Message | None:
+        """Send a message and return its reply, None if there was none in time. Asking oneself costs no message."""
+        if to.node == self.contact.node:
+            return await self._wait_for(self._answer(self.contact, message))
+        if len(self._asked) >= MAX_ASKED:
+            self.counts["not asked"] += 1
+            return None
+        self._number += 1
+        number = self._number
+        future: asyncio.Future[Message | None] = asyncio.get_running_loop().create_future()
+        self._asked[number] = (to, future)
+
+        def give_up() -> None:
+            if not future.done():
+                future.set_result(None)
+
+        cancel = self.machine.later(self.patience if patience is None else patience, give_up)
+        begun = self.machine.now()
+        self._send(to, Envelope(self.contact, number, False, message))
+        try:
+            reply = await future
+        finally:
+            cancel()
+            del self._asked[number]
+        if reply is None:
+            self.counts["no reply"] += 1
+            for call in self.missed:
+                call(to)
+        else:
+            self._note_latency(to.node, (self.machine.now() - begun) / 2)
+        return reply
+
+    def _note_latency(self, node: str, seconds: float) -> None:
+        """Keep the shortest, which slowly grows: some answers take work, and ways change."""
+        if node not in self.latency and len(self.latency) >= MAX_ASKED:
+            self.latency.clear()
+        self.latency[node] = min(seconds, _FORGET * self.latency.get(node, seconds))
+
+    def receive(self, node: str, frame: bytes) -> None:
+        """Take a frame that `node` has sent, as its certificate proves."""
+        try:
+            envelope = decode(frame)
+        except PeerError:
+            self.counts["malformed"] += 1
+            return
+        sender = envelope.sender
+        if sender.node != node:
+            self.counts["impostor"] += 1
+            return
+        self.counts[f"received {type(envelope.message).__name__}"] += 1
+        if not isinstance(envelope.message, Request):
+            for call in self.seen:
+                call(sender)
+        if envelope.is_reply:
+            asked = self._asked.get(envelope.number)
+            # A reply to nothing is late, sent twice, or a guess.
+            if asked is None or asked[0].node != node or asked[1].done():
+                self.counts["unasked"] += 1
+            else:
+                asked[1].set_result(envelope.message)
+            return
+        answer = self._answer(sender, envelope.message)
+        if isinstance(answer, Awaitable):
+            if self._answering >= MAX_ANSWERING:
+                self.counts["not answered"] += 1
+                if asyncio.iscoroutine(answer):
+                    answer.close()
+                return
+            self.machine.spawn(self._reply_later(envelope, answer))
+        else:
+            self._reply(envelope, answer)
+
+    def _answer(self, sender: Contact, message: Message) -> Answer:
+        handler = self._handlers.get(type(message))
+        if handler is None:
+            return Done(False, f"{type(message).__name__}: this peer does not answer that")
+        try:
+            return handler(sender, message)
+        except PeerError as error:
+            return Done(False, str(error)[:1000])
+
+    async def _reply_later(self, envelope: Envelope, answer: Awaitable[Message | None]) -> None:
+        self._answering += 1
+        try:
+            self._reply(envelope, await self._wait_for(answer))
+        finally:
+            self._answering -= 1
+
+    async def _wait_for(self, answer: Answer) -> Message | None:
+        try:
+            return await answer if isinstance(answer, Awaitable) else answer
+        except (BraidedError, OSError) as error:  # OSError: storage is out of reach
+            return Done(False, str(error)[:1000])
+
+    def _reply(self, envelope: Envelope, answer: Message | None) -> None:
+        if answer is not None:
+            self._send(envelope.sender, Envelope(self.contact, envelope.number, True, answer))
+
+    def _send(self, to: Contact, envelope: Envelope) -> None:
+        try:
+            frame = encode(envelope)
+        except PeerError:
+            self.counts["too large"] += 1
+            return
+        self.counts[f"sent {type(envelope.message).__name__}"] += 1
+        self.machine.send(to, frame)

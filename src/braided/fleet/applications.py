@@ -1,0 +1,117 @@
+"""Applications as files: job files that read each other's topics, with a bound on latency.
+
+```toml
+application = "fraud"
+latency = "5 seconds"         # that an event may take through the longest way
+
+[[jobs]]
+file = "hits.toml"            # beside this file
+seconds = 0.4                 # that a batch takes on an idle peer
+cores = 0.5                   # what it needs
+```
+
+Which job reads whose results follows from the paths of their topics. In the fleet the topics are below its storage.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from braided.durations import parse_duration
+from braided.errors import BraidedError, JobError, PeerError
+from braided.fleet.composition import Application, Step
+from braided.fleet.definition import component_of
+from braided.jobs.places import line_of
+from braided.jobs.reading import read_text
+
+_KEYS = ("application", "latency", "jobs")
+_JOB_KEYS = ("file", "seconds", "cores")
+
+
+@dataclass(frozen=True)
+class StepFile:
+    """A job file of an application."""
+
+    text: str
+    file: str
+    seconds: float = 0.0
+    cores: float = 0.0
+
+
+@dataclass(frozen=True)
+class ApplicationFile:
+    """An application as it was written."""
+
+    name: str
+    latency: float
+    steps: tuple[StepFile, ...]
+
+    def application(self) -> Application:
+        """Return its steps; inputs are those that other steps write, by their names, else topics and sources."""
+        components = [component_of(step.text, step.file) for step in self.steps]
+        writes = {component.outputs[0]: component.name for component in components if component.outputs}
+        for component in components:
+            if not component.outputs:
+                raise PeerError(f"job={component.name!r}: steps of an application write topics; write format = 'topic'")
+        steps = [
+            Step(
+                component.name,
+                component.operator,
+                tuple(writes.get(path, path) for path in component.inputs) or ("elsewhere",),
+                component.definition,
+                step.seconds,
+                step.cores,
+            )
+            for component, step in zip(components, self.steps, strict=True)
+        ]
+        return Application(self.name, tuple(steps), self.latency)
+
+
+def is_application(text: str) -> bool:
+    """Whether a file describes an application, not a job."""
+    try:
+        return "application" in tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        return False  # it is told as a job's fault
+
+
+def read_application(path: Path) -> ApplicationFile:
+    """Return the application in a file, with the job files that it names, beside it."""
+    text = read_text(path)
+    given = tomllib.loads(text)
+
+    def refuse(at: tuple[str | int, ...], why: str) -> JobError:
+        return JobError(f"{path}, line {line_of(text, at)}: {'.'.join(map(str, at))}: {why}")
+
+    for key in given:
+        if key not in _KEYS:
+            raise refuse((key,), f"no such key; there are {', '.join(_KEYS)}")
+    name, latency, jobs = (given.get(key) for key in _KEYS)
+    if not isinstance(name, str):
+        raise refuse(("application",), "write a name")
+    try:
+        seconds = parse_duration(latency, "latency") / 1_000_000
+    except BraidedError:
+        raise refuse(("latency",), f"{latency!r}: write a duration, such as '5 seconds'") from None
+    if not isinstance(jobs, list) or not jobs:
+        raise refuse(("jobs",), "write a table [[jobs]] for each job file")
+    return ApplicationFile(name, seconds, tuple(_step(path, each, number, refuse) for number, each in enumerate(jobs)))
+
+
+def _step(path: Path, given: Mapping[str, Any], number: int, refuse: Any) -> StepFile:
+    at = ("jobs", number)
+    for key in given if isinstance(given, dict) else ():
+        if key not in _JOB_KEYS:
+            raise refuse((*at, key), f"no such key; there are {', '.join(_JOB_KEYS)}")
+    if not isinstance(given, dict) or not isinstance(given.get("file"), str):
+        raise refuse((*at, "file"), "write the name of a job file")
+    numbers: Sequence[Any] = [given.get(key, 0) for key in _JOB_KEYS[1:]]
+    for key, value in zip(_JOB_KEYS[1:], numbers, strict=True):
+        if type(value) not in (int, float) or value < 0:
+            raise refuse((*at, key), f"{value!r}: write a number that is not below 0")
+    file = path.parent / given["file"]
+    return StepFile(read_text(file), str(file), float(numbers[0]), float(numbers[1]))

@@ -1,0 +1,239 @@
+"""`braided.Fleet`: a user's way to a fleet of peers, from Python. The command line does the same."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import threading
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+from braided.errors import PeerError
+from braided.fleet.agent import Agent
+from braided.fleet.applications import read_application
+from braided.fleet.definition import component_of
+from braided.fleet.identity import Identity, Token
+from braided.fleet.machine import RealMachine
+from braided.fleet.messages import Contact, Done, Message, Request
+from braided.fleet.migration import REHEARSAL, START
+from braided.fleet.registry import find_peer
+from braided.fleet.requests import (
+    PAGE,
+    ComponentRow,
+    Components,
+    Drain,
+    Drained,
+    Events,
+    Launch,
+    Launched,
+    ListComponents,
+    ListEvents,
+    ListPeers,
+    MoveTo,
+    PeerRow,
+    Peers,
+    Remove,
+    Retry,
+    Submit,
+    Submitted,
+)
+from braided.fleet.transport import Transport
+from braided.jobs.reading import read_text
+
+_SOON = 20.0
+_LONG = REHEARSAL + 6 * START
+T = TypeVar("T")
+M = TypeVar("M", bound=Message)
+
+
+@dataclass(frozen=True)
+class Status:
+    """Peers that answer, and all components."""
+
+    peers: tuple[PeerRow, ...]
+    components: tuple[ComponentRow, ...]
+
+
+@dataclass(frozen=True)
+class FleetEvent:
+    """What happened to a component at a peer, so many seconds ago."""
+
+    ago: float
+    peer: str
+    component: str
+    what: str
+
+
+class Fleet:
+    """A fleet of peers, by the address of any of them and the fleet's token. Close it, or use it in a `with`.
+
+    token : the secret itself; or token_file, the file that the first peer has written.
+    listen : where answers come to; another address than loopback's where the peer is on another machine.
+
+    Refusals are `PeerError`, with the peer's reason.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        token: str | None = None,
+        token_file: str | os.PathLike[str] | None = None,
+        listen: str = "127.0.0.1:0",
+        beyond_loopback: bool = False,
+    ) -> None:
+        if (token is None) == (token_file is None):
+            raise PeerError("token, token_file: give one of them; the first peer of a fleet writes the file")
+        secret = Token(token) if token is not None else Token.read(Path(str(token_file)))
+        self._transport = Transport(Identity("user", secret), listen, beyond_loopback=beyond_loopback)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="braided-fleet", daemon=True)
+        self._thread.start()
+        try:
+            self._peer = self._run(self._connect(address))
+            self._addresses = [address]
+        except BaseException:
+            self.close()
+            raise
+
+    def submit(self, job: str | os.PathLike[str], *, dry_run: bool = False) -> Submitted:
+        """Hand in a job file; return where it runs, or would run, and why there."""
+        file = Path(job)
+        text = read_text(file)
+        component_of(text, str(file))  # what is wrong with it is said here, without a peer
+        return self._run(self._asked(self._peer, Submit(text, str(file), dry_run), Submitted, _LONG))
+
+    def launch(self, application: str | os.PathLike[str], *, dry_run: bool = False) -> Launched:
+        """Hand in an application file: jobs that read each other's topics, with a bound on latency (docs/peers.md)."""
+        given = read_application(Path(application))
+        given.application()
+        return self._run(
+            self._asked(self._peer, Launch(given.name, given.latency, given.steps, dry_run), Launched, _LONG)
+        )
+
+    def status(self) -> Status:
+        """Return the peers that answer and all components, with who holds them.
+
+        If the peer that was asked so far is gone, another of those that it knew is asked from then on.
+        """
+        return self._run(self._status())
+
+    def move(self, component: str, peer: str) -> None:
+        """Move a component to a peer, by name; returns when it runs there."""
+        self._run(self._asked(self._peer, MoveTo(component, peer), Done, _LONG))
+
+    def remove(self, component: str) -> None:
+        """Take a component out of the fleet for good; its peer stops it after the batch that runs."""
+        self._run(self._asked(self._peer, Remove(component), Done))
+
+    def retry(self, component: str) -> Submitted:
+        """Start a component again that has failed, with no failures counted; return where it runs."""
+        return self._run(self._asked(self._peer, Retry(component), Submitted, _LONG))
+
+    def drain(self, peer: str) -> list[str]:
+        """Let a peer give its components to others and take no more; return those that stay."""
+        return self._run(self._drain(peer))
+
+    def events(self) -> list[FleetEvent]:
+        """Return what happened to components, at all peers that answer, oldest first."""
+        return self._run(self._events())
+
+    def close(self) -> None:
+        """Let go of all connections."""
+        if self._loop.is_running():
+            self._run(self._disconnect())
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+    def __enter__(self) -> Fleet:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    async def _connect(self, address: str) -> Contact:
+        self._machine = RealMachine(self._transport.send)
+        self._agent: Agent | None = None
+        contact = await self._transport.start(
+            lambda node, content: self._agent.receive(node, content) if self._agent is not None else None
+        )
+        self._agent = Agent(contact, self._machine)
+        return await self._transport.greet(address)
+
+    async def _disconnect(self) -> None:
+        if hasattr(self, "_machine"):
+            await self._machine.close()
+        await self._transport.close()
+
+    async def _asked(self, peer: Contact, request: Request, kind: type[M], patience: float | None = None) -> M:
+        assert self._agent is not None
+        patience = _SOON if patience is None else patience
+        reply = await self._agent.ask(peer, request, patience)
+        if isinstance(reply, Done) and not reply.ok:
+            raise PeerError(reply.reason)
+        if not isinstance(reply, kind):
+            raise PeerError(f"peer {peer.address}: did not answer within {patience:.0f} seconds")
+        return reply
+
+    async def _status(self) -> Status:
+        try:
+            status = await self._told()
+        except PeerError:
+            await self._turn()
+            status = await self._told()
+        self._addresses = list(dict.fromkeys([self._peer.address, *(row.contact.address for row in status.peers)]))
+        return status
+
+    async def _told(self) -> Status:
+        return Status(tuple(await self._peers()), tuple(await self._components()))
+
+    async def _turn(self) -> None:
+        """Go on with the first of the peers known so far that answers."""
+        for address in self._addresses:
+            with contextlib.suppress(PeerError):
+                self._peer = await self._transport.greet(address)
+                return
+        raise PeerError(f"no peer answers any more; there were {', '.join(self._addresses)}")
+
+    async def _peers(self) -> list[PeerRow]:
+        rows: list[PeerRow] = []
+        while True:
+            page = (await self._asked(self._peer, ListPeers(rows[-1].contact.node if rows else ""), Peers)).rows
+            rows += page
+            if len(page) < PAGE:
+                return sorted(rows, key=lambda row: row.contact.name)
+
+    async def _components(self) -> list[ComponentRow]:
+        rows: list[ComponentRow] = []
+        while True:
+            page = (await self._asked(self._peer, ListComponents(rows[-1].name if rows else ""), Components)).rows
+            rows += page
+            if len(page) < PAGE:
+                return rows
+
+    async def _drain(self, name: str) -> list[str]:
+        peer = find_peer(name, [row.contact for row in await self._peers()])
+        return list((await self._asked(peer, Drain(), Drained, _LONG)).stay)
+
+    async def _events(self) -> list[FleetEvent]:
+        peers = [row.contact for row in await self._peers()]
+        found = await asyncio.gather(
+            *(self._asked(peer, ListEvents(), Events) for peer in peers), return_exceptions=True
+        )
+        rows = [
+            FleetEvent(row.ago, peer.name, row.component, row.what)
+            for peer, told in zip(peers, found, strict=True)
+            if isinstance(told, Events)
+            for row in told.rows
+        ]
+        return sorted(rows, key=lambda row: -row.ago)

@@ -1,0 +1,95 @@
+"""A job file as a component of a fleet: what is stored, and what a peer runs of it at one epoch."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from braided.errors import PeerError
+from braided.fleet.checkpoints import CONTROL
+from braided.fleet.fields import MAX_TEXT
+from braided.fleet.host import Job
+from braided.jobs import job as jobs
+from braided.jobs.job import NOW, TOPIC
+from braided.jobs.reading import parse_job
+
+_FILES = ("parquet", TOPIC)
+_SQL, _PYTHON = "sql", "python"
+
+
+class _AnyVariable(Mapping[str, str]):
+    """An environment that has every variable: peers have the values, who hands in a job need not."""
+
+    def __getitem__(self, name: str) -> str:
+        return name
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+
+def component_of(text: str, file: str) -> Job:
+    """Return the component that a job file describes; the text is kept, with its variables unread.
+
+    Its operator is what the file says. By default it is `sql`, or `python.MODULE` if it has a step in Python.
+    """
+    size = len(json.dumps(text))
+    if size > MAX_TEXT:
+        raise PeerError(f"{file}: has {size} bytes; a job of a fleet has at most {MAX_TEXT}")
+    job = parse_job(text, file, _AnyVariable())
+    if job.trigger == NOW:
+        raise PeerError(f"{file}: trigger={NOW!r}: jobs of a fleet run on; write an interval, such as '5 seconds'")
+    for name, source in {**job.sources, **job.tables}.items():
+        _check_path(source.path, f"{file}: {name}.path")
+    _check_path(job.sink.path, f"{file}: sink.path")
+    _check_path(job.checkpoint, f"{file}: checkpoint")
+    modules = modules_of(job)
+    return Job(
+        job.name,
+        job.operator or (f"{_PYTHON}.{modules[0]}" if modules else _SQL),
+        tuple(str(source.path) for source in job.sources.values() if source.format in _FILES),
+        (str(job.sink.path),) if job.sink.format == TOPIC else (),
+        job.checkpoint,
+        text,
+    )
+
+
+def job_of(component: Job, checkpoint: Path, environment: Mapping[str, str] = os.environ) -> jobs.Job:
+    """Return the job that a peer runs with a checkpoint of its own; control directories are inside, and cloned too."""
+    job = parse_job(component.definition, component.name, environment)
+    steps = [
+        replace(step, options={**step.options, "control": str(checkpoint / CONTROL / step.name)})
+        if isinstance(step.options.get("control"), str)
+        else step
+        for step in job.steps
+    ]
+    return replace(
+        job,
+        name=component.name,
+        checkpoint=str(checkpoint),
+        sources=_at(job.sources, component.inputs),
+        sink=replace(job.sink, path=component.outputs[0]) if component.outputs else job.sink,
+        steps=tuple(steps),
+    )
+
+
+def _at(sources: Mapping[str, jobs.Source], inputs: tuple[str, ...]) -> dict[str, jobs.Source]:
+    """Return a job's sources at the locations that its component reads: in an application other ones than written."""
+    named = [name for name, source in sources.items() if source.format in _FILES]
+    paths = dict(zip(named, inputs, strict=bool(named)))
+    return {name: replace(source, path=paths.get(name, source.path)) for name, source in sources.items()}
+
+
+def modules_of(job: jobs.Job) -> list[str]:
+    """Return the modules that a job's steps in Python are from."""
+    return [step.python.partition(":")[0] for step in job.steps if step.python is not None]
+
+
+def _check_path(path: str | None, what: str) -> None:
+    if path is not None and "://" not in path and not os.path.isabs(path):
+        raise PeerError(f"{what}={path!r}: write a path from the root; peers run in other directories")

@@ -1,0 +1,127 @@
+"""A fleet as a dashboard shows it: asked again and again, each answer an event of a history (`braided.ui.events`)."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from braided.errors import BraidedError
+from braided.fleet.client import FleetEvent, Status
+from braided.fleet.loads import ComponentLoad
+from braided.runtime.contract import Json
+
+EVERY = 2.0
+"""Seconds between two questions."""
+KEPT_LOADS = 60
+_PATIENCE = 2.0
+# An event is one message to every open page: the rest of a large fleet is only counted.
+_MOST_PEERS, _MOST_COMPONENTS, _MOST_HAPPENED = 200, 500, 50
+
+
+class Asked(Protocol):
+    """What is asked: a `braided.Fleet`."""
+
+    def status(self) -> Status:
+        """Return the peers that answer and all components."""
+
+    def events(self) -> list[FleetEvent]:
+        """Return what happened to components, oldest first."""
+
+
+class FleetFollower:
+    """Asks a fleet in a thread of its own until `close`, and hands on what has changed."""
+
+    def __init__(
+        self, fleet: Asked, add: Callable[[Json], None], *, redact: bool = False, every: float = EVERY
+    ) -> None:
+        self._fleet = fleet
+        self._add = add
+        self._redact = redact
+        self._every = every
+        self._loads: dict[str, deque[float]] = {}
+        self._told: Json = {"event": "fleet", "peers": [], "components": [], "happened": []}
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="braided-fleet-page", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Ask no more; a question that is under way is waited for, but not for long."""
+        self._closed.set()
+        self._thread.join(_PATIENCE)
+
+    def _follow(self) -> None:
+        while not self._closed.is_set():
+            told = self._ask()
+            if not self._closed.is_set() and _without_times(told) != _without_times(self._told):
+                self._add(told)
+                self._told = told
+            self._closed.wait(self._every)
+
+    def _ask(self) -> Json:
+        """Return what the fleet answers; if it does not, what it answered last, with the reason."""
+        try:
+            status, happened = self._fleet.status(), self._fleet.events()
+        except (BraidedError, OSError, RuntimeError) as error:  # a closed client has no running loop
+            return {**self._told, "error": "no answer" if self._redact else str(error) or type(error).__name__}
+        for row in status.peers:
+            self._loads.setdefault(row.contact.name, deque(maxlen=KEPT_LOADS)).append(round(row.load, 2))
+        self._loads = {row.contact.name: self._loads[row.contact.name] for row in status.peers}
+        return describe_fleet(status, happened, self._loads, now=time.time(), redact=self._redact)
+
+
+def describe_fleet(
+    status: Status, happened: Sequence[FleetEvent], loads: dict[str, deque[float]], *, now: float, redact: bool
+) -> Json:
+    """Return the event of a fleet at a moment, in seconds since 1970; `loads` are the last ones of each peer."""
+    return {
+        "event": "fleet",
+        "peers": [
+            {
+                "name": row.contact.name,
+                "address": row.contact.address,
+                "load": round(row.load, 2),
+                "cores": row.cores,
+                "loads": list(loads.get(row.contact.name, ())),
+            }
+            for row in status.peers[:_MOST_PEERS]
+        ],
+        "components": [
+            {
+                "name": row.name,
+                "operator": row.operator,
+                "peer": "" if row.is_released else row.peer,
+                "epoch": row.epoch,
+                "output": row.output,
+                "failed": row.is_failed,
+                **_measured(row.measured),
+            }
+            for row in status.components[:_MOST_COMPONENTS]
+        ],
+        "happened": [
+            {
+                "time": round(1000 * (now - event.ago)),
+                "peer": event.peer,
+                "component": event.component,
+                # What follows may be the text of an error.
+                "what": event.what.partition(":")[0] if redact else event.what,
+            }
+            for event in happened[-_MOST_HAPPENED:]
+        ],
+        "more": max(0, len(status.peers) - _MOST_PEERS) + max(0, len(status.components) - _MOST_COMPONENTS),
+    }
+
+
+def _measured(part: ComponentLoad | None) -> Json:
+    if part is None:
+        return {}
+    figures = {name: round(getattr(part, name), 2) for name in ("load", "busy", "rate")}
+    return {**figures, "backlog": part.backlog}
+
+
+def _without_times(told: Json) -> Json:
+    """Return an event without what changes while nothing happens."""
+    peers = [{**one, "loads": []} for one in told["peers"]]
+    return {**told, "peers": peers, "happened": [{**one, "time": 0} for one in told["happened"]]}

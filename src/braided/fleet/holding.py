@@ -1,0 +1,252 @@
+"""The components that a peer holds: it takes leases, keeps raising their counters, and stops what it has lost."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections import deque
+from dataclasses import dataclass, field
+
+from braided.errors import BraidedError, PeerError
+from braided.fleet.agent import Agent
+from braided.fleet.host import Host, HostError, Job, Jobs
+from braided.fleet.leases import FAILURES, SPAN, Beat, Lease, Leases, Position
+
+_BEATS = 6  # in a span
+_EVENTS = 1000
+_STEADY = 10
+"""Spans that a component must run for until its earlier failures no longer count."""
+_LONGEST = 1000  # characters of a cause
+
+
+@dataclass(frozen=True)
+class Event:
+    """What happened to a component here, and when by this machine's clock."""
+
+    at: float
+    component: str
+    what: str
+
+
+@dataclass
+class Held:
+    """A lease of this peer. `renewed`: when the last beat that reached storage was begun; `started`: when it ran.
+
+    failures, problem : see `Beat`.
+    """
+
+    job: Job
+    lease: Lease
+    renewed: float
+    counter: int = 0
+    failures: int = 0
+    problem: str = ""
+    started: float = 0.0
+    is_running: bool = False
+    is_leaving: bool = False
+    is_released: bool = False
+    writing: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class Holding:
+    """Everything that this peer owns. Only what storage says is believed."""
+
+    def __init__(self, agent: Agent, host: Host, leases: Leases, jobs: Jobs, *, span: float = SPAN) -> None:
+        self.host = host
+        self.jobs = jobs
+        self.leases = leases
+        self.span = span
+        self.is_closing = False
+        """Whether this peer takes no more components, because it is about to leave."""
+        self.events: deque[Event] = deque(maxlen=_EVENTS)
+        """What happened to components here, the last thousand."""
+        self._agent = agent
+        self._held: dict[str, Held] = {}
+        host.ended = self._ended
+        host.lost = self._lost
+
+    @property
+    def names(self) -> list[str]:
+        """The components that run here."""
+        return sorted(name for name, held in self._held.items() if held.is_running)
+
+    def held(self, name: str) -> Held | None:
+        """Return a component that runs here."""
+        held = self._held.get(name)
+        return held if held is not None and held.is_running else None
+
+    async def take(self, job: Job, epoch: int, expected: Position | None = None, *, forgives: bool = False) -> None:
+        """Own a component from an epoch on and start it; `PeerError` if another has that epoch, or it cannot start.
+
+        forgives : whether failures at earlier epochs no longer count.
+        """
+        machine = self._agent.machine
+        if job.name in self._held:
+            raise PeerError(f"component={job.name!r}: this peer has it already")
+        lease = Lease(job.name, epoch, self._agent.contact, secrets.token_hex(8))
+        held = self._held[job.name] = Held(job, lease, machine.now())
+        try:
+            try:
+                taken = await machine.blocking(lambda: self.leases.take(lease))
+            except (BraidedError, OSError) as error:
+                raise PeerError(f"component={job.name!r}: {error}") from error
+            if not taken:
+                raise PeerError(f"component={job.name!r}: another peer has epoch {epoch}")
+            if epoch > 0 and not forgives:
+                await self._recall(held)
+            machine.spawn(self._renew(held))
+            try:
+                await self.host.start(job, epoch, expected)
+            except (BraidedError, OSError) as error:
+                what = f"epoch {epoch} could not start"
+                if isinstance(error, HostError | OSError):
+                    self.note(job.name, f"{what}: {error}")
+                else:
+                    self._fail(held, what, str(error))
+                await self._release(held, None)
+                raise PeerError(f"component={job.name!r}: could not start: {error}") from error
+        except PeerError:
+            self._drop(held)
+            raise
+        if self._held.get(job.name) is not held:  # lost while it started
+            self.host.kill(job.name)
+            raise PeerError(f"component={job.name!r}: epoch {epoch} was lost while it started")
+        held.is_running, held.started = True, machine.now()
+        self.note(job.name, f"started with epoch {epoch}")
+
+    async def _recall(self, held: Held) -> None:
+        """Take over the count of failures from the epoch before; begin with none where storage does not say."""
+        with contextlib.suppress(BraidedError, OSError):
+            beat = await self._agent.machine.blocking(lambda: self.leases.beat_at(held.job.name, held.lease.epoch - 1))
+            held.failures, held.problem = beat.failures, beat.problem
+
+    def _fail(self, held: Held, what: str, why: str) -> None:
+        """Count a failure of a component; the count comes before the cause, whose text may be cut off."""
+        held.failures, held.problem = held.failures + 1, why[:_LONGEST]
+        name = held.job.name
+        last = f", not started again until `braided fleet retry {name}`" if held.failures >= FAILURES else ""
+        self.note(name, f"{what}, failure {held.failures} of {FAILURES}{last}: {why}")
+
+    def check_open(self) -> None:
+        """Refuse what others want this peer to take, once it is about to leave."""
+        if self.is_closing:
+            raise PeerError(f"peer {self._agent.contact.name} is about to leave")
+
+    async def give(self, name: str) -> Position:
+        """Stop a component between two batches and let go of its lease; return how far it has come."""
+        held = self.held(name)
+        if held is None or held.is_leaving:
+            raise PeerError(f"component={name!r}: does not run here")
+        held.is_leaving = True
+        try:
+            position = await self.host.stop(name)
+        except (BraidedError, OSError) as error:
+            held.is_leaving = False
+            raise PeerError(f"component={name!r}: did not stop: {error}") from error
+        await self._release(held, position)
+        self._drop(held)
+        self.note(name, f"stopped after batch {position.batch}")
+        return position
+
+    async def _leave(self, name: str) -> None:
+        """Stop a component that was removed; what fails is tried again with the next beat."""
+        with contextlib.suppress(PeerError):
+            await self.give(name)
+
+    async def take_back(self, job: Job, epoch: int, position: Position | None) -> bool:
+        """Own a component again that was let go of at an epoch, unless another peer has taken it."""
+        lease = await self._agent.machine.blocking(lambda: self.leases.newest(job.name))
+        if lease is None or lease.epoch < epoch:
+            raise PeerError(f"component={job.name!r}: its lease of epoch {epoch} is gone; restore it from a copy")
+        if lease.epoch > epoch:
+            beat = await self._agent.machine.blocking(lambda: self.leases.beat_of(lease))
+            if beat.released is None:
+                return False
+        await self.take(job, lease.epoch + 1, position if lease.epoch == epoch else None)
+        return True
+
+    async def _release(self, held: Held, position: Position | None) -> None:
+        """Say that nobody runs this epoch any more; others need not wait for it to expire."""
+        held.is_released = True
+        async with held.writing:
+            held.counter += 1
+            beat = Beat(held.counter, position or Position(), held.failures, held.problem)
+            try:
+                await self._agent.machine.blocking(lambda: self.leases.beat(held.lease, beat))
+            except (OSError, BraidedError) as error:
+                self.note(held.job.name, f"let go of; its lease must expire, since it could not be released: {error}")
+
+    async def _renew(self, held: Held) -> None:
+        """Raise the counter until the component leaves; stop it if storage says, or cannot say, whose it is."""
+        machine, name = self._agent.machine, held.job.name
+        self._guard(held)
+        while self._held.get(name) is held:
+            begun = machine.now()
+            try:
+                newest = await machine.blocking(lambda: self.leases.newest(name))
+                if newest is None or newest.token != held.lease.token:
+                    self._lose(held, f"lost: another peer has epoch {newest.epoch if newest else None}")
+                    return
+                if held.is_running and await machine.blocking(lambda: self.jobs.is_removed(name)):
+                    machine.spawn(self._leave(name))
+                async with held.writing:
+                    if held.is_released:
+                        return
+                    if held.is_running and begun - held.started >= _STEADY * self.span:
+                        held.failures, held.problem = 0, ""
+                    beat = Beat(held.counter + 1, None, held.failures, held.problem)
+                    await machine.blocking(lambda: self.leases.beat(held.lease, beat))  # noqa: B023
+                    held.counter, held.renewed = beat.counter, begun
+            except (OSError, BraidedError) as error:
+                self.note(name, f"its lease was not renewed: {error}")
+            await machine.sleep(self.span / _BEATS)
+
+    def _guard(self, held: Held) -> None:
+        """Stop the component if its lease has not been renewed for half a span, also while storage does not answer."""
+        if self._held.get(held.job.name) is not held:
+            return
+        if self._agent.machine.now() - held.renewed >= self.span / 2:
+            self._lose(held, "stopped: its lease could not be renewed for half its span")
+        else:
+            self._agent.machine.later(self.span / (2 * _BEATS), lambda: self._guard(held))
+
+    def _lose(self, held: Held, why: str) -> None:
+        if self._held.get(held.job.name) is held:
+            self._drop(held)
+            self.host.kill(held.job.name)
+            self.note(held.job.name, why)
+
+    def _drop(self, held: Held) -> None:
+        if self._held.get(held.job.name) is held:
+            del self._held[held.job.name]
+
+    def _ended(self, name: str, why: str) -> None:
+        """A component ended by itself: count that, and let others take it."""
+        held = self._held.get(name)
+        if held is not None and held.is_running:
+            self._drop(held)
+            self._agent.machine.spawn(self._settle(held, why))
+
+    async def _settle(self, held: Held, why: str) -> None:
+        """Count the end of a component as its failure, unless another peer has it by now, and release it."""
+        newest = None
+        with contextlib.suppress(BraidedError, OSError):
+            newest = await self._agent.machine.blocking(lambda: self.leases.newest(held.job.name))
+        if newest is None or newest.token == held.lease.token:
+            self._fail(held, "ended", why)
+        else:
+            self.note(held.job.name, f"ended: {why}")
+        await self._release(held, None)
+
+    def _lost(self, name: str, why: str) -> None:
+        """This peer cannot run a component any more: let others take it."""
+        held = self._held.get(name)
+        if held is not None and held.is_running:
+            self._drop(held)
+            self.note(name, f"ended: {why}")
+            self._agent.machine.spawn(self._release(held, None))
+
+    def note(self, component: str, what: str) -> None:
+        """Keep an event."""
+        self.events.append(Event(self._agent.machine.now(), component, what))

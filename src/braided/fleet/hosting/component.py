@@ -1,0 +1,233 @@
+"""One component at one epoch: a job's query, with an output that was claimed and a checkpoint of its own.
+
+The methods block; threads of the host call them. See `Host` (`fleet/host.py`) for the order that makes a start exact:
+claim the topic, then clone the checkpoint, then go on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from braided.durations import parse_duration
+from braided.errors import PeerError
+from braided.fleet.checkpoints import Checkpoints, position_of
+from braided.fleet.host import Job
+from braided.fleet.hosting.causes import describe_failure
+from braided.fleet.hosting.gate import Gate
+from braided.fleet.hosting.setting import Setting
+from braided.fleet.hosting.staging import Staged
+from braided.fleet.hosting.tasks import TaskTime
+from braided.fleet.leases import Position
+from braided.jobs.job import KAFKA, TOPIC
+from braided.spark.jobs import build_job, named, write_sink
+from braided.spark.kafka import WriteRecords, sequenced
+from braided.spark.sink import make_topic, run_files, start_files, start_query
+from braided.storage.topic import Topic, TopicWriter, create_topic, is_topic, plan_digest
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+BATCH = 60.0
+"""Seconds that a stop waits for a batch to end; then it is interrupted, and runs again where the component goes on."""
+_NOTED = 10.0
+_CLEANED_EVERY = 20  # batches
+_COUNTED = 1000  # manifests that wait
+_FENCE = "fence"
+_ANNOUNCED = 100  # batches that a fence keeps
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The last batch of a query: its number, the seconds it took, those between triggers, and rows that wait.
+
+    tasks : seconds that tasks of the query have run since the last time.
+    """
+
+    batch: int
+    seconds: float
+    interval: float | None
+    backlog: int
+    tasks: float
+
+
+class Component:
+    """The query of a component at one epoch, from its start to its end."""
+
+    def __init__(self, setting: Setting, component: Job, epoch: int, staged: Staged | None = None) -> None:
+        self.component = component
+        self.epoch = epoch
+        self.is_stopping = False
+        self.rows = 0
+        """Rows that it has added to its topic."""
+        self._setting = setting
+        self._staged = staged
+        self._gate = Gate()
+        self._checkpoints = Checkpoints(component.checkpoint)
+        self._query: StreamingQuery | None = None
+        self._writer: TopicWriter | None = None
+        """What was claimed for this epoch: its topic, or the fence of a sink that has none."""
+        self._cleaned = 0
+
+    def start(self, expected: Position | None) -> None:
+        """Go on from where the epoch before was; `PeerError` if that is not where it is expected to be."""
+        try:
+            self._start(expected)
+            self._check_held()  # who lost it meanwhile found no query to stop
+        except BaseException:
+            with contextlib.suppress(Exception):  # what failed first says more
+                self.kill()
+            if self._staged is not None:
+                self._staged.close()
+            raise
+
+    def _start(self, expected: Position | None) -> None:
+        name = self.component.name
+        log = self._log()
+        if log is not None:
+            self._writer = log.claim(name, epoch=self.epoch)
+        self._folder = self._checkpoints.open(self.epoch)
+        position = position_of(self._folder)
+        if expected is not None and position != expected:
+            raise PeerError(f"component={name!r}: its checkpoint is at {position}, not at {expected}")
+        self._job = self._setting.job(self.component, self._folder)
+        self._session, frame = self._built()
+        self._check_held()
+        with named(self._job, "sink"):
+            self._query = self._started_query(frame)
+        self._tasks = TaskTime(self._session, str(self._query.runId))
+
+    def _check_held(self) -> None:
+        if self.is_stopping:
+            raise PeerError(f"component={self.component.name!r}: was lost while it started")
+
+    def _built(self) -> tuple[SparkSession, DataFrame]:
+        """Return the session and the query, as it was staged if it was."""
+        if self._staged is not None:
+            self._staged.open(self._folder)
+            return self._staged.session, self._staged.frame
+        session = self._setting.session(self._job)
+        return session, build_job(session, self._job, reader=self.component.name)
+
+    def _started_query(self, frame: DataFrame) -> StreamingQuery:
+        checkpoint, trigger, name = str(self._folder), self._job.trigger, self.component.name
+        if self.component.outputs:
+            data = self._claimed().topic.data
+            return start_files(frame, data, self._commit, checkpoint=checkpoint, trigger=trigger, name=name)
+        if self._writer is None:
+            return write_sink(frame, self._job, trigger)
+        records = sequenced(frame)
+        if records is None:
+            raise PeerError(f"sink: gets the columns {', '.join(frame.columns)}; give Kafka's a value, and maybe a key")
+        send = partial(self._send, WriteRecords(records, self._job.sink.options))
+        writer = records.writeStream.outputMode(self._job.sink.mode).foreachBatch(send)
+        return start_query(writer, checkpoint, trigger, name)
+
+    def _log(self) -> Topic | None:
+        """Return the log that fences former owners off: the output's own, or for Kafka one beside the checkpoint."""
+        job = self._setting.job(self.component, Path(self.component.checkpoint))
+        if job.sink.format == KAFKA:
+            return create_topic(f"{self.component.checkpoint}/{_FENCE}", "{}")
+        return self._topic(self.component.outputs[0]) if self.component.outputs else None
+
+    def _topic(self, path: str) -> Topic:
+        if is_topic(path):
+            return Topic(path)
+        with self._checkpoints.rehearsal() as folder:
+            job = self._setting.job(self.component, folder)
+            return make_topic(build_job(self._setting.session(job), job), path)
+
+    def _commit(self, files: DataFrame, batch: int) -> None:
+        """Run a batch, and add what it has written to the topic, as the owner of an epoch."""
+        with self._gate.batch(batch):
+            written = run_files(files)
+            if self._claimed().commit(batch, self._plan(batch), written):
+                self.rows += sum(file.rows for file in written)
+        if batch % _CLEANED_EVERY == 0:
+            self._checkpoints.clean(self.epoch)
+
+    def _send(self, write: WriteRecords, records: DataFrame, batch: int) -> None:
+        """Announce a batch, as the owner of an epoch, and write it; one that is written again has the same sequence."""
+        with self._gate.batch(batch):
+            self._claimed().announce(batch, self._plan(batch))
+            write(records, batch)
+        if batch % _CLEANED_EVERY == 0:
+            self._checkpoints.clean(self.epoch)
+            self._claimed().topic.retain(_ANNOUNCED)
+
+    def _plan(self, batch: int) -> str:
+        return plan_digest((self._folder / "offsets" / str(batch)).read_text())
+
+    def _claimed(self) -> TopicWriter:
+        assert self._writer is not None
+        return self._writer
+
+    def stop(self) -> Position:
+        """Stop between two batches and return how far it has come."""
+        query = self._started()
+        if self._writer is not None:
+            self._gate.close(BATCH)
+            self._wait_for(lambda: self._gate.last is None or self._is_noted(self._gate.last), _NOTED)
+        else:
+            self._wait_for(lambda: not query.status["isTriggerActive"], BATCH)
+        query.stop()
+        return position_of(self._folder)
+
+    def _is_noted(self, batch: int) -> bool:
+        return (self._folder / "commits" / str(batch)).exists()
+
+    def _wait_for(self, condition: Callable[[], bool], seconds: float) -> None:
+        ends = time.monotonic() + seconds
+        while not condition() and self._started().isActive and time.monotonic() < ends:
+            time.sleep(0.01)
+
+    def close(self) -> None:
+        """Let no batch begin any more."""
+        self.is_stopping = True
+        self._gate.close()
+
+    def kill(self) -> None:
+        """Stop at once, also in the midst of a batch."""
+        self.close()
+        if self._query is not None:
+            self._query.stop()
+
+    def problem(self) -> str | None:
+        """Return why the query has ended; None while it runs."""
+        query = self._started()
+        return None if query.isActive else self._job.hide(describe_failure(query))
+
+    def progress(self) -> Progress | None:
+        """Return what the last batch took, None before the first."""
+        last = self._started().lastProgress
+        if last is None:
+            return None
+        if self._writer is None and last.batchId >= self._cleaned + _CLEANED_EVERY:  # its batches pass nobody here
+            self._cleaned = int(last.batchId)
+            self._checkpoints.clean(self.epoch)
+        trigger = self._job.trigger
+        interval = None if trigger is None else parse_duration(trigger, "trigger") / 1_000_000
+        seconds = last.durationMs.get("triggerExecution", 0) / 1000
+        return Progress(int(last.batchId), seconds, interval, self._backlog(), self._tasks.since_last())
+
+    def _backlog(self) -> int:
+        """Return the rows that wait in the topics that it reads, a thousand batches of each at most."""
+        waiting = 0
+        for source in self._job.sources.values():
+            if source.format == TOPIC:
+                topic = Topic(str(source.path))
+                slot = topic.readers().get(self.component.name)
+                waiting += sum(entry.rows for entry in islice(topic.manifests(slot), _COUNTED))
+        return waiting
+
+    def _started(self) -> StreamingQuery:
+        if self._query is None:
+            raise PeerError(f"component={self.component.name!r}: has not started")
+        return self._query

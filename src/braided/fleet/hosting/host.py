@@ -1,0 +1,237 @@
+"""The host of a peer on Spark: runs components in one Spark application, and notices when that dies or hangs.
+
+```
+ agent (event loop) --start, stop, rehearse--> threads --> JVM
+        ^                                                   |
+        +--- ended(component, why) <--- pulse, once a second-+
+```
+Calls to the JVM never run on the agent's loop, which must go on raising leases; nor in the threads that storage uses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, TypeVar
+
+from braided.errors import BraidedError, PeerError
+from braided.fleet.host import HostError, Job
+from braided.fleet.hosting.causes import find_cause
+from braided.fleet.hosting.component import BATCH, Component
+from braided.fleet.hosting.meter import Meter
+from braided.fleet.hosting.rehearsal import rehearse
+from braided.fleet.hosting.setting import Setting, first_line
+from braided.fleet.hosting.staging import Staged
+from braided.fleet.hosting.warmup import warm_up
+from braided.fleet.leases import SPAN, Position
+from braided.fleet.loads import PERIOD, Measured
+from braided.fleet.migration import REHEARSAL, START
+from braided.fleet.names import check_pattern
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_PULSE = 1.0
+_FAILURES = 2
+_THREADS = 32
+T = TypeVar("T")
+
+
+class SparkHost:
+    """Runs components of a peer. Made on the agent's event loop.
+
+    cores : what the peer was given; its load is the CPU of its process tree over them.
+    modules : Python modules that steps may come from.
+    offers : operators that it runs, by name or pattern.
+    rehearsal, starting : seconds for a rehearsal, and for a start.
+    silence : seconds without an answer of the JVM after which its components are given up.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        *,
+        cores: float,
+        modules: Sequence[str] = (),
+        offers: Sequence[str] = ("*",),
+        environment: Mapping[str, str] = os.environ,
+        period: float = PERIOD,
+        rehearsal: float = REHEARSAL,
+        starting: float = START,
+        silence: float = SPAN / 2,
+    ) -> None:
+        self.cores = cores
+        self.ended: Callable[[str, str], None] = lambda name, why: None
+        self.lost: Callable[[str, str], None] = lambda name, why: None
+        self.died: Callable[[str], None] = lambda why: None
+        """Called once the Spark application is gone for good, with why."""
+        self._setting = Setting(spark, cores=cores, modules=modules, environment=environment)
+        self._offers = tuple(check_pattern(pattern) for pattern in offers)
+        self._loop = asyncio.get_running_loop()
+        self._threads = ThreadPoolExecutor(_THREADS, "braided-spark")
+        self._running: dict[str, Component] = {}
+        self._staged: Staged | None = None
+        """What was rehearsed last; seldom is anything else rehearsed before it starts."""
+        self._rehearsal = rehearsal
+        self._starting = starting
+        self._silence = silence
+        self._meter = Meter(cores, period)
+        self._answered = time.monotonic()
+        self._is_closed = threading.Event()
+        threading.Thread(target=self._watch, name="braided-pulse", daemon=True).start()
+        self._loop.call_later(_PULSE, self._check_silence)
+
+    def offers(self) -> tuple[str, ...]:
+        """See `Host`. Nothing, while the JVM does not answer."""
+        return () if self._silent() > self._silence else self._offers
+
+    def check(self, job: Job) -> None:
+        """See `Host`."""
+        self._setting.check(job)
+
+    def measure(self) -> Measured:
+        """See `Host`."""
+        return self._meter.measured()
+
+    def warm_up(self) -> None:
+        """Let Spark run once what a first job would wait for. What fails here fails in a job again, which says so."""
+        self._threads.submit(warm_up, self._setting)
+
+    async def rehearse(self, job: Job) -> None:
+        """See `Host`."""
+        call = self._call(lambda: rehearse(self._setting, job, self._rehearsal), self._rehearsal, "to rehearse")
+        staged = await call
+        if staged is not None:
+            self._stage(staged)
+
+    async def start(self, job: Job, epoch: int, expected: Position | None) -> None:
+        """See `Host`."""
+        component = Component(self._setting, job, epoch, self._take_staged(job))
+        try:
+            await self._call(lambda: component.start(expected), self._starting, "to start")
+        except BraidedError:
+            self._end(component)
+            raise
+        self._running[job.name] = component
+
+    async def stop(self, name: str) -> Position:
+        """See `Host`."""
+        component = self._running.get(name)
+        if component is None:
+            raise PeerError(f"component={name!r}: does not run")
+        component.is_stopping = True
+        try:
+            position = await self._call(component.stop, 2 * BATCH, "to stop")
+        except BraidedError:
+            component.is_stopping = False
+            raise
+        self._running.pop(name, None)
+        return position
+
+    def kill(self, name: str) -> None:
+        """See `Host`."""
+        component = self._running.pop(name, None)
+        if component is not None:
+            self._end(component)
+
+    def close(self) -> None:
+        """End all that runs, and the threads."""
+        self._is_closed.set()
+        for name in list(self._running):
+            self.kill(name)
+        self._stage(None)
+        self._threads.shutdown(wait=False)
+
+    def _stage(self, staged: Staged | None) -> None:
+        """Keep a query for the start that may follow, instead of the one before."""
+        before, self._staged = self._staged, staged
+        if before is not None:
+            self._threads.submit(before.close)
+
+    def _take_staged(self, job: Job) -> Staged | None:
+        """Return what a rehearsal of a job has left, if that was just now."""
+        staged = self._staged
+        if staged is None or staged.component != job:
+            return None
+        if not staged.is_fresh:
+            self._stage(None)
+            return None
+        self._staged = None
+        return staged
+
+    def _end(self, component: Component) -> None:
+        """Let it begin no more batch, from now on; and stop its query as soon as the JVM answers."""
+        component.close()
+        self._threads.submit(component.kill)
+
+    async def _call(self, call: Callable[[], T], seconds: float, what: str) -> T:
+        """Return what a call to Spark returns; whatever goes wrong with it is a `PeerError`."""
+        if self._silent() > self._silence:
+            raise HostError(f"Spark has not answered for {self._silent():.0f} seconds")
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._loop.run_in_executor(self._threads, call)
+        except TimeoutError:
+            raise PeerError(f"took more than {seconds:.0f} seconds {what}") from None
+        except PeerError:
+            raise
+        except Exception as error:  # Spark has many, and none may end the agent
+            raise PeerError(find_cause(str(error) or type(error).__name__)) from error
+
+    # The pulse.
+
+    def _watch(self) -> None:
+        """In a thread: ask the JVM once a second whether it is there, and how its queries do."""
+        failed = 0
+        while not self._is_closed.wait(_PULSE):
+            try:
+                self._setting.spark.conf.get("spark.app.id")
+            except Exception as error:
+                failed += 1
+                if failed == _FAILURES:
+                    self._on_loop(self._lose_all, f"Spark has ended: {first_line(error)}", True)
+                    return
+                continue
+            failed, self._answered = 0, time.monotonic()
+            running = [component for component in list(self._running.values()) if not component.is_stopping]
+            with contextlib.suppress(Exception):  # a query that is stopped meanwhile; it is asked again
+                for component in running:
+                    why = component.problem()
+                    if why is not None:
+                        self._on_loop(self._end_of, component, why, self.ended)
+                self._meter.look(running)
+
+    def _on_loop(self, call: Callable[..., None], *arguments: object) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(call, *arguments)
+
+    def _silent(self) -> float:
+        """Return for how long the JVM has not answered."""
+        return time.monotonic() - self._answered
+
+    def _check_silence(self) -> None:
+        """On the loop: give the components up if the JVM does not answer. It may wake up: what it writes is fenced."""
+        if self._is_closed.is_set():
+            return
+        if self._silent() > self._silence:
+            self._lose_all(f"Spark has not answered for {self._silent():.0f} seconds", False)
+        self._loop.call_later(_PULSE, self._check_silence)
+
+    def _lose_all(self, why: str, is_dead: bool) -> None:
+        for component in list(self._running.values()):
+            component.is_stopping = False  # a stop that is under way does not end any more
+            self._end_of(component, why, self.lost)
+        if is_dead and not self._is_closed.is_set():
+            self._is_closed.set()
+            self.died(why)
+
+    def _end_of(self, component: Component, why: str, report: Callable[[str, str], None]) -> None:
+        name = component.component.name
+        if self._running.get(name) is component and not component.is_stopping:
+            self.kill(name)
+            report(name, why)

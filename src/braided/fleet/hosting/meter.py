@@ -1,0 +1,92 @@
+"""The load of a peer: CPU of its process tree over its cores, and how its components share it."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+from braided.fleet.hosting.component import Component, Progress
+from braided.fleet.hosting.cpu import tree_seconds
+from braided.fleet.loads import ComponentLoad, Measured
+
+
+class Meter:
+    """Measures a peer once a period.
+
+    Components share one JVM, so each is given the part of the CPU that its tasks had of the time of all tasks.
+    """
+
+    def __init__(self, cores: float, period: float) -> None:
+        self._cores = cores
+        self._period = period
+        self._taken = time.monotonic(), tree_seconds(os.getpid())
+        self._last = Measured(0.0)
+        self._seen: dict[str, _Seen] = {}
+        self._lock = threading.Lock()
+
+    def look(self, running: Sequence[Component]) -> None:
+        """Ask the JVM about queries whose last answer is a period old; may block."""
+        seen = {}
+        for component in running:
+            name = component.component.name
+            known = self._seen.get(name)
+            seen[name] = known if known is not None and known.component is component else _Seen(component)
+            seen[name].look(self._period)
+        self._seen = seen
+
+    def measured(self) -> Measured:
+        """Return the load since the last time; the same again if it is asked for within half a period."""
+        with self._lock:
+            at, before = self._taken
+            now = time.monotonic()
+            if now - at < self._period / 2:
+                return self._last
+            used = tree_seconds(os.getpid())
+            load = max(0.0, used - before) / (now - at) / self._cores
+            parts = [seen.take(now, self._period) for seen in self._seen.values()]
+            spent = sum(part.load for part in parts)
+            shares = tuple(replace(part, load=load * part.load / spent if spent else 0.0) for part in parts)
+            self._taken, self._last = (now, used), Measured(load, shares)
+            return self._last
+
+
+class _Seen:
+    """One query, as far as it has been counted: from the last batch that was new to the next, `span` seconds."""
+
+    def __init__(self, component: Component) -> None:
+        self.component = component
+        self._looked = float("-inf")
+        self._progress: Progress | None = None
+        self._batch = -1
+        self._tasks = 0.0
+        self._rows = component.rows
+        self._since = time.monotonic()
+        self._share = self._rate = self._span = 0.0
+
+    def look(self, period: float) -> None:
+        now = time.monotonic()
+        if now - self._looked >= period:
+            self._progress = self.component.progress()
+            self._tasks += 0.0 if self._progress is None else self._progress.tasks
+            self._looked = now
+
+    def take(self, now: float, period: float) -> ComponentLoad:
+        """Return how the query does; its load is the share of the time that tasks took."""
+        job, progress = self.component.component, self._progress
+        if progress is None:
+            return ComponentLoad(job.name, job.operator, 0.0)
+        elapsed = max(now - self._since, 1e-3)
+        spent = self._tasks / elapsed
+        if progress.batch != self._batch:
+            self._share, self._span = spent, elapsed
+            self._rate = (self.component.rows - self._rows) / elapsed
+            self._batch, self._tasks, self._rows, self._since = progress.batch, 0.0, self.component.rows, now
+        elif elapsed > 2 * (progress.seconds + period) or (elapsed >= self._span and spent > self._share):
+            # It has nothing to do, or its batch takes longer than the one before: that may be what makes the peer hot.
+            self._share = spent
+            self._rate = self._rate if spent else 0.0
+        busy = self._share if progress.interval is None else progress.seconds / progress.interval
+        return ComponentLoad(job.name, job.operator, self._share, busy, progress.backlog, self._rate)

@@ -1,0 +1,157 @@
+"""A peer as a process: a Spark application, an agent that others reach over TLS, and an orderly end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from braided.errors import BraidedError, PeerError
+from braided.fleet.agent import Agent
+from braided.fleet.hosting.host import SparkHost
+from braided.fleet.identity import Identity, Token
+from braided.fleet.machine import RealMachine
+from braided.fleet.messages import Contact
+from braided.fleet.peer import Peer, Settings
+from braided.fleet.registry import PeerNames
+from braided.fleet.requests import Storage, WhichStorage
+from braided.fleet.transport import Transport
+from braided.routing.files import STORAGE, files_at
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_PATIENCE = 10.0
+_PART = 0.9
+"""The part of the time for a rehearsal or a start that it may take here: who waits for it shall hear why it failed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PeerOptions:
+    """How a peer takes part in a fleet.
+
+    storage : the fleet's directory, which all peers reach; None asks the peer that it joins.
+    join : addresses of peers that are there.
+    modules, offers : see `SparkHost`.
+    """
+
+    name: str
+    listen: str
+    token: Token
+    cores: int
+    storage: str | None = None
+    join: Sequence[str] = ()
+    modules: Sequence[str] = ()
+    offers: Sequence[str] = ("*",)
+    beyond_loopback: bool = False
+    settings: Settings = field(default_factory=Settings)
+
+
+async def check_peer(options: PeerOptions) -> None:
+    """Refuse what would fail after Spark has started: the address, the token, the peers to join, or the name."""
+    transport = _transport(options)
+    machine = RealMachine(transport.send)
+    agents: list[Agent] = []
+    try:
+        contact = await transport.start(lambda node, frame: agents[0].receive(node, frame) if agents else None)
+        agents.append(Agent(contact, machine))
+        others = [await transport.greet(address) for address in options.join]
+        storage = options.storage or await _storage_of(agents[0], others)
+        await PeerNames(agents[0], files_at(storage, STORAGE)).check()
+    finally:
+        await machine.close()
+        await transport.close()
+
+
+def _transport(options: PeerOptions) -> Transport:
+    return Transport(Identity(options.name, options.token), options.listen, beyond_loopback=options.beyond_loopback)
+
+
+async def run_peer(spark: SparkSession, options: PeerOptions, ready: Callable[[Contact, str], None]) -> str | None:
+    """Be a peer until SIGINT or SIGTERM, or until Spark has died: return why, None if it was told to stop.
+
+    `ready` is called with how it is reached and the fleet's storage once it takes part. Told to stop, it gives its
+    components to others; what nobody takes is stopped between two batches.
+    """
+    transport = _transport(options)
+    machine = RealMachine(transport.send)
+    end: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+    _end_on_signals(end)
+    agents: list[Agent] = []
+    try:
+        contact = await transport.start(lambda node, frame: agents[-1].receive(node, frame) if agents else None)
+        others = [await transport.greet(address) for address in options.join]
+        storage = options.storage
+        if storage is None:
+            agents.append(Agent(contact, machine))
+            storage = await _storage_of(agents[0], others)
+        host = _host(spark, options)
+        try:
+            host.died = lambda why: _set(end, why)
+            peer = Peer(contact, machine, host, storage, options.settings)
+            agents.append(peer.agent)
+            await peer.start(others)
+            ready(contact, storage)
+            host.warm_up()
+            why = await end
+            if why is None:
+                await leave(peer)
+            else:
+                await asyncio.sleep(1.0)  # for the releases of its leases
+            return why
+        finally:
+            host.close()
+    finally:
+        await machine.close()
+        await transport.close()
+
+
+async def leave(peer: Peer) -> None:
+    """Give all components to others; stop, and let go of, what stays."""
+    for name in await peer.drain():
+        with contextlib.suppress(BraidedError):
+            await peer.holding.give(name)
+
+
+def _host(spark: SparkSession, options: PeerOptions) -> SparkHost:
+    settings = options.settings
+    return SparkHost(
+        spark,
+        cores=options.cores,
+        modules=options.modules,
+        offers=options.offers,
+        period=settings.period,
+        rehearsal=_PART * settings.rehearsal,
+        starting=_PART * settings.start,
+        silence=settings.span / 2,
+    )
+
+
+def _end_on_signals(end: asyncio.Future[str | None]) -> None:
+    """Let the first signal ask for an end; a second one ends the process at once."""
+    loop, numbers = asyncio.get_running_loop(), (signal.SIGINT, signal.SIGTERM)
+
+    def told() -> None:
+        _set(end, None)
+        for number in numbers:
+            loop.remove_signal_handler(number)
+
+    for number in numbers:
+        loop.add_signal_handler(number, told)
+
+
+def _set(end: asyncio.Future[str | None], why: str | None) -> None:
+    if not end.done():
+        end.set_result(why)
+
+
+async def _storage_of(agent: Agent, others: Sequence[Contact]) -> str:
+    """Ask the peers that are there where the fleet's storage is."""
+    for other in others:
+        reply = await agent.ask(other, WhichStorage(), _PATIENCE)
+        if isinstance(reply, Storage):
+            return reply.location
+    raise PeerError("storage: is missing; give the fleet's directory, or the address of a peer that is there")

@@ -1,0 +1,66 @@
+"""What the components of a peer have in common: its Spark application, its environment, what it may run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark.errors import PySparkException
+
+from braided.errors import PeerError
+from braided.fleet.checkpoints import CONTROL
+from braided.fleet.definition import job_of, modules_of
+from braided.fleet.host import Job
+from braided.jobs import job as jobs
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Setting:
+    """A peer's session, its cores, and the Python modules that steps may come from, each with all below it."""
+
+    def __init__(
+        self, spark: SparkSession, *, cores: float, modules: Sequence[str], environment: Mapping[str, str]
+    ) -> None:
+        self.spark = spark
+        self.cores = cores
+        self._modules = tuple(modules)
+        self._environment = environment
+
+    def check(self, component: Job) -> None:
+        """Refuse a component that this peer must not run, or whose variables it does not have."""
+        self.job(component, Path(component.checkpoint))
+
+    def job(self, component: Job, checkpoint: Path) -> jobs.Job:
+        """Return what runs of a component with a checkpoint; `PeerError` if this peer must not run it."""
+        job = job_of(component, checkpoint, self._environment)
+        if job.needs.cores > self.cores:
+            raise PeerError(f"needs.cores={job.needs.cores}: this peer was given {self.cores:g}")
+        for module in modules_of(job):
+            if not any(module == allowed or module.startswith(f"{allowed}.") for allowed in self._modules):
+                raise PeerError(f"python={module!r}: this peer may not run it; start it with --allow {module}")
+        return job
+
+    def session(self, job: jobs.Job) -> SparkSession:
+        """Return a session of its own for a component: settings and names of tables are not shared."""
+        session = self.spark.newSession()
+        settings = {
+            # Not the peer's cores: a checkpoint keeps as many state partitions as its first start had.
+            "spark.sql.shuffle.partitions": str(max(2, job.needs.cores)),
+            # Control directories that nobody names move along too.
+            "spark.braided.control": f"{job.checkpoint}/{CONTROL}",
+            **job.spark,
+        }
+        for name, value in settings.items():
+            try:
+                session.conf.set(name, value)
+            except PySparkException as error:
+                raise PeerError(f"spark.{name}: cannot be set for one job of a peer: {first_line(error)}") from error
+        return session
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of a message that says something."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

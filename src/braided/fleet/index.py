@@ -1,0 +1,117 @@
+"""The inverted index: which peers can host an operator, held by the peers nearest to its key, with expiry."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from braided.errors import PeerError
+from braided.fleet.messages import Contact, Message, message
+
+MAX_KEYS = 10_000
+MAX_HOSTS = 1_000
+MAX_TTL = 3600.0
+MAX_TOLD = 100  # hosts in one reply, which must fit into a message
+
+
+@message
+@dataclass(frozen=True)
+class FindNodes(Message):
+    """Whom do you know near a key?"""
+
+    key: str
+
+
+@message
+@dataclass(frozen=True)
+class Nodes(Message):
+    """These, nearest first."""
+
+    contacts: tuple[Contact, ...]
+
+
+@message
+@dataclass(frozen=True)
+class FindHosts(Message):
+    """Who hosts the operator with this key?"""
+
+    key: str
+
+
+@message
+@dataclass(frozen=True)
+class Hosts(Message):
+    """These, each for so many seconds more."""
+
+    hosts: tuple[Contact, ...]
+    left: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.hosts) != len(self.left):
+            raise PeerError(f"hosts, left: {len(self.hosts)} and {len(self.left)} entries")
+
+
+@message
+@dataclass(frozen=True)
+class Register(Message):
+    """The sender hosts the operator with this key, for `ttl` seconds; 0 ends it. Nobody can register another."""
+
+    key: str
+    ttl: float
+
+
+def read_key(text: str) -> int:
+    """Return the number of a key in hex."""
+    try:
+        if len(text) != 40:
+            raise ValueError
+        return int(text, 16)
+    except ValueError:
+        raise PeerError(f"key={text[:80]!r}: write 40 hex digits") from None
+
+
+class HostIndex:
+    """Key to {host: expiry by this machine's clock}; bounded, the stalest host gives way."""
+
+    def __init__(self) -> None:
+        self._keys: dict[int, dict[str, tuple[Contact, float]]] = {}
+
+    def add(self, key: int, host: Contact, ttl: float, now: float) -> None:
+        """Register a host, or end that with a `ttl` of 0."""
+        if not 0 <= ttl <= MAX_TTL:
+            raise PeerError(f"{ttl=}: write seconds, {MAX_TTL:.0f} at most")
+        hosts = self._alive(key, now)
+        if not ttl:
+            hosts.pop(host.node, None)
+            return
+        if key not in self._keys and len(self._keys) >= MAX_KEYS:
+            self._sweep(now)
+            if len(self._keys) >= MAX_KEYS:
+                raise PeerError(f"this peer holds {MAX_KEYS} keys already")
+        if len(hosts) >= MAX_HOSTS and host.node not in hosts:
+            del hosts[min(hosts, key=lambda node: (hosts[node][1], node))]
+        hosts[host.node] = (host, now + ttl)
+        self._keys[key] = hosts
+
+    def remove(self, node: str) -> None:
+        """Forget a host that is taken for dead, under all keys."""
+        for hosts in self._keys.values():
+            hosts.pop(node, None)
+
+    def find(self, key: int, now: float) -> Hosts:
+        """Return the hosts of a key, those registered last first."""
+        found = sorted(self._alive(key, now).values(), key=lambda entry: (-entry[1], entry[0].node))[:MAX_TOLD]
+        return Hosts(tuple(host for host, _ in found), tuple(expiry - now for _, expiry in found))
+
+    def keys(self, now: float) -> list[int]:
+        """Return the keys that have hosts."""
+        self._sweep(now)
+        return list(self._keys)
+
+    def _alive(self, key: int, now: float) -> dict[str, tuple[Contact, float]]:
+        hosts = self._keys.get(key, {})
+        for node in [node for node, (_, expiry) in hosts.items() if expiry <= now]:
+            del hosts[node]
+        return hosts
+
+    def _sweep(self, now: float) -> None:
+        self._keys = {key: hosts for key in self._keys if (hosts := self._alive(key, now))}

@@ -1,0 +1,119 @@
+"""Launching an application: composed from what peers say of themselves, then started where the composition says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from braided.errors import PeerError
+from braided.fleet.agent import Agent
+from braided.fleet.composition import Application, Candidate, Composition, Placed, Running, compose
+from braided.fleet.guardian import Revive
+from braided.fleet.holding import Holding
+from braided.fleet.host import Job
+from braided.fleet.messages import Contact, Done
+from braided.fleet.migration import START
+from braided.fleet.survey import Survey
+
+
+class Launcher:
+    """Part of every peer: composes applications for whoever asks it.
+
+    root : where topics and checkpoints of new components are, on storage that all peers reach.
+    patience : seconds that a peer may take to start one: what reads its topic is started after it.
+    """
+
+    def __init__(self, agent: Agent, holding: Holding, survey: Survey, root: str, *, patience: float = START) -> None:
+        self._agent = agent
+        self._holding = holding
+        self._survey = survey
+        self._root = root.rstrip("/")
+        self._patience = patience
+
+    async def compose(self, application: Application) -> Composition:
+        """Return where an application would run, and why not if it cannot: a dry run."""
+        composition, _ = await self.composed(application)
+        return composition
+
+    async def launch(self, application: Application) -> list[Job]:
+        """Start an application; return its new components. What no peer takes at once is left to its guardian."""
+        composition, contacts = await self.composed(application)
+        await self.start(application, composition, contacts)
+        return self.jobs(application, composition)
+
+    async def start(
+        self, application: Application, composition: Composition, contacts: Mapping[str, Contact]
+    ) -> dict[str, str]:
+        """Start what a composition adds to the fleet, at the peers that it names, each after what it reads from.
+
+        Returns why components were not started there, by their names.
+        """
+        jobs = self.jobs(application, composition)
+        problems: dict[str, str] = {}
+        placed = [one for one in composition.placed if one.shared is None]
+        for job, one in zip(jobs, placed, strict=True):
+            # Its guardian may see it first, and give it to another: as good, if not as near.
+            await self._agent.machine.blocking(lambda: self._holding.jobs.add(job))  # noqa: B023
+            reply = await self._agent.ask(contacts[one.node], Revive(job.name, -1), self._patience)
+            if reply != Done() and not await self._runs_elsewhere(job, contacts[one.node]):
+                reason = reply.reason if isinstance(reply, Done) else "does not answer"
+                problems[job.name] = f"peer {contacts[one.node].name}: {reason}"
+                self._holding.note(job.name, f"not started where it was placed: {problems[job.name]}")
+        return problems
+
+    async def _runs_elsewhere(self, job: Job, host: Contact) -> bool:
+        machine, leases = self._agent.machine, self._holding.leases
+        lease = await machine.blocking(lambda: leases.newest(job.name))
+        if lease is None or lease.holder == host:
+            return False
+        return (await machine.blocking(lambda: leases.beat_of(lease))).released is None
+
+    def jobs(self, application: Application, composition: Composition) -> list[Job]:
+        """Return the components that a composition adds to a fleet."""
+        outputs = {one.step.name: self._output(application, one) for one in composition.placed}
+        return [
+            Job(
+                f"{application.name}.{one.step.name}",
+                one.step.operator,
+                tuple(outputs.get(name, name) for name in one.step.inputs),
+                (outputs[one.step.name],),
+                f"{self._root}/checkpoints/{application.name}.{one.step.name}",
+                one.step.definition,
+                one.step.cores,
+                one.signature,
+            )
+            for one in composition.placed
+            if one.shared is None
+        ]
+
+    def _output(self, application: Application, placed: Placed) -> str:
+        if placed.shared is not None:
+            return placed.shared.output
+        return f"{self._root}/topics/{application.name}.{placed.step.name}"
+
+    async def composed(self, application: Application) -> tuple[Composition, dict[str, Contact]]:
+        """Return where an application would run, and the peers that were asked, by their ids."""
+        hosts = await self._survey.hosts_of({step.operator for step in application.steps})
+        running, holders = await self._running()
+        known = {contact.node: contact for contact in (*holders, *hosts)}
+        described = await self._survey.describe(known.values())
+        if not described:
+            raise PeerError("no peer answers; is this one connected?")
+        candidates = [
+            Candidate(node, contact.name, report.offers, report.load, report.cores, report.latency)
+            for node, (contact, report) in described.items()
+        ]
+        return compose(application, candidates, running), known
+
+    async def _running(self) -> tuple[list[Running], list[Contact]]:
+        """Return the components of the fleet that say what they compute, and the peers that they run at."""
+        machine, holding = self._agent.machine, self._holding
+        found, holders = [], []
+        for name in await machine.blocking(holding.jobs.names):
+            job = await machine.blocking(lambda: holding.jobs.read(name))  # noqa: B023
+            lease = await machine.blocking(lambda: holding.leases.newest(name))  # noqa: B023
+            if lease is None or (await machine.blocking(lambda: holding.leases.beat_of(lease))).is_failed:  # noqa: B023
+                continue
+            if job.computes and job.outputs:
+                found.append(Running(name, job.computes, lease.holder.node, job.outputs[0]))
+                holders.append(lease.holder)
+        return found, holders

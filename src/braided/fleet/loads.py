@@ -1,0 +1,220 @@
+"""Loads: a peer reports its own when it changes level, and now and then as a sign of life (Synergy, section 3.1)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from braided.balance.levels import OverlappingLevels
+from braided.balance.loads import HORIZONS, LoadAverages
+from braided.errors import PeerError
+from braided.fleet.discovery import Discovery
+from braided.fleet.messages import Contact, Done, Message, message
+from braided.fleet.names import check_pattern
+
+PERIOD = 5.0
+"""Seconds between two measurements."""
+LEVELS = OverlappingLevels(floor=0.2, growth=1.5, overlap=0.3, top=1.0)
+"""Six, about the paper's five. Steps of half, strips of 15% on either side: a peer's CPU wobbles by a tenth."""
+MAX_TOLD = 100
+"""Components in one message: with the longest names they fit."""
+FLOOR = 0.5
+"""A peer that uses less than half of its cores is not hot, whatever the others do: a move costs a gap."""
+ALIVE = 12
+"""Periods after which a peer reports although nothing has changed: a minute."""
+
+
+@dataclass(frozen=True)
+class ComponentLoad:
+    """One component of a peer.
+
+    load : its CPU over the peer's cores.
+    busy : the time of a batch over the trigger's interval; above 1 it falls behind.
+    backlog : rows that wait. rate : rows that it writes, a second.
+    """
+
+    name: str
+    operator: str
+    load: float
+    busy: float = 0.0
+    backlog: int = 0
+    rate: float = 0.0
+
+
+@message
+@dataclass(frozen=True)
+class LoadUpdate(Message):
+    """The sender's load, averaged over 1, 5 and 15 periods, and what its components take of it.
+
+    hosts : the names or patterns of operators that it can host.
+    """
+
+    loads: tuple[float, ...]
+    hosts: tuple[str, ...]
+    components: tuple[ComponentLoad, ...] = ()
+
+    def __post_init__(self) -> None:
+        if len(self.loads) != len(HORIZONS) or min(self.loads) < 0:
+            raise PeerError(f"loads={self.loads!r}: write {len(HORIZONS)} loads, none below 0")
+        for pattern in self.hosts:
+            check_pattern(pattern)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a peer finds out about itself in one period: CPU of its process tree over its cores."""
+
+    load: float
+    components: tuple[ComponentLoad, ...] = ()
+
+
+def largest(components: tuple[ComponentLoad, ...]) -> tuple[ComponentLoad, ...]:
+    """Return the components with the largest loads, as many as fit into a message."""
+    return tuple(sorted(components, key=lambda part: (-part.load, part.name))[:MAX_TOLD])
+
+
+class LoadReporter:
+    """Measures a peer once a period and reports to the peers responsible for what it hosts.
+
+    `measure` must be quick; what takes time is done by a thread of the host's own, so that a busy peer reports too.
+    """
+
+    def __init__(
+        self,
+        discovery: Discovery,
+        measure: Callable[[], Measured],
+        *,
+        period: float = PERIOD,
+        levels: OverlappingLevels = LEVELS,
+        alive: int = ALIVE,
+    ) -> None:
+        if not 0 < period < float("inf") or alive < 1:
+            raise PeerError(f"{period=}, {alive=}: write seconds above 0, and periods, at least 1")
+        self.period = period
+        self.sent = 0
+        """Messages so far."""
+        self._discovery = discovery
+        self._measure = measure
+        self._levels = levels
+        self._alive = alive
+        self._averages = LoadAverages(1)
+        self._level: int | None = None
+        self._quiet: dict[str, int] = {}
+        self._components: dict[str, int | None] = {}
+
+    async def keep(self) -> None:
+        """Measure and report for ever."""
+        while True:
+            await self._discovery.agent.machine.sleep(self.period)
+            await self.step()
+
+    async def step(self) -> None:
+        """Measure once, and report if there is something to say."""
+        measured = self._measure()
+        self._averages.add(np.array([measured.load]))
+        level = self._levels.level(measured.load, self._level)
+        # Which component of a busy peer is the one to move may change while the peer's own load does not.
+        is_busy = measured.load >= FLOOR
+        components = {
+            part.name: self._levels.level(part.load, self._components.get(part.name)) if is_busy else None
+            for part in measured.components
+        }
+        if (level, components) != (self._level, self._components):
+            self._level, self._components = level, components
+            self._quiet = {}
+        holders = {holder.node: holder for held in self._discovery.registered.values() for holder in held}
+        # Who is responsible only now, or did not answer, has heard nothing of this level.
+        self._quiet = {node: self._quiet[node] + 1 for node in self._quiet if node in holders}
+        due = [node for node in sorted(holders) if self._quiet.get(node, self._alive) >= self._alive]
+        if not due:
+            return
+        loads = tuple(float(self._averages.over(horizon)[0]) for horizon in HORIZONS)
+        update = LoadUpdate(loads, tuple(sorted(self._discovery.registered)), largest(measured.components))
+        asked = self._discovery.agent.ask
+        self.sent += len(due)
+        replies = await asyncio.gather(*(asked(holders[node], update) for node in due))
+        for node, reply in zip(due, replies, strict=True):
+            if reply == Done():
+                self._quiet[node] = 0
+
+
+class ReportedLoads:
+    """What a responsible peer knows of the loads of others.
+
+    As long as a peer says nothing, its load is still within the level that it last reported. So every period adds the
+    last load once more to its averages: an overload that lasts is seen to last, without a message.
+    """
+
+    def __init__(self, *, alive: int = ALIVE) -> None:
+        self._silence = int(2.5 * alive)
+        self._averages: dict[str, LoadAverages] = {}
+        self._last: dict[str, tuple[Contact, LoadUpdate]] = {}
+        self._quiet: dict[str, int] = {}
+
+    def update(self, sender: Contact, update: LoadUpdate) -> None:
+        """Take a peer's report."""
+        if sender.node not in self._averages:
+            self._averages[sender.node] = _history(update.loads)
+        self._last[sender.node] = (sender, update)
+        self._quiet[sender.node] = 0
+
+    def period(self) -> list[Contact]:
+        """Go on by a period; return the peers that have been silent for too long, and forget them."""
+        silent = []
+        for node in sorted(self._last):
+            contact, update = self._last[node]
+            self._quiet[node] += 1
+            if self._quiet[node] > self._silence:
+                silent.append(contact)
+                self.forget(node)
+            else:
+                self._averages[node].add(np.array([update.loads[0]]))
+        return silent
+
+    def forget(self, node: str) -> None:
+        """Forget a peer."""
+        self._averages.pop(node, None)
+        self._last.pop(node, None)
+        self._quiet.pop(node, None)
+
+    def __contains__(self, node: str) -> bool:
+        return node in self._last
+
+    def reports(self) -> dict[str, tuple[Contact, LoadUpdate]]:
+        """Return the last report of every peer, by its id."""
+        return {node: self._last[node] for node in sorted(self._last)}
+
+    def load(self, node: str, horizon: int = 1) -> float:
+        """Return a peer's load, averaged over 1, 5 or 15 periods."""
+        return float(self._averages[node].over(horizon)[0])
+
+    def of(self, nodes: list[str]) -> HostAverages:
+        """Return the averages of peers by their places in the list; who is unknown has no load."""
+        return HostAverages([self._averages.get(node) or LoadAverages(1) for node in nodes])
+
+
+class HostAverages:
+    """Averages of peers, numbered, as the rule for hot spots takes them."""
+
+    def __init__(self, hosts: list[LoadAverages]) -> None:
+        self._hosts = hosts
+        self.workers = len(hosts)
+
+    def over(self, batches: int) -> npt.NDArray[np.float64]:
+        """Return each peer's average over 1, 5 or 15 periods."""
+        return np.concatenate([host.over(batches) for host in self._hosts]) if self._hosts else np.zeros(0)
+
+
+def _history(loads: tuple[float, ...]) -> LoadAverages:
+    """Return averages that start with those a peer has reported."""
+    now, middle, long = loads
+    averages = LoadAverages(1)
+    earlier = max(0.0, (HORIZONS[2] * long - HORIZONS[1] * middle) / (HORIZONS[2] - HORIZONS[1]))
+    before = max(0.0, (HORIZONS[1] * middle - now) / (HORIZONS[1] - 1))
+    for load in (*[earlier] * (HORIZONS[2] - HORIZONS[1]), *[before] * (HORIZONS[1] - 1), now):
+        averages.add(np.array([load]))
+    return averages

@@ -1,0 +1,85 @@
+"""What an agent runs on: a monotonic clock, timers, tasks, storage calls and a way to send; real or virtual.
+
+An agent uses nothing else of the world, so the same agent runs over TLS and, by the thousand, on a virtual clock
+(`virtual.py`). Clocks of two machines are never compared: what crosses the network are spans, not points of time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol, TypeVar
+
+from braided.fleet.messages import Contact
+
+T = TypeVar("T")
+_log = logging.getLogger("braided")
+
+
+class Machine(Protocol):
+    """A machine with one agent."""
+
+    random: random.Random
+
+    def now(self) -> float:
+        """Return the seconds of this machine's monotonic clock."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait by this machine's clock."""
+
+    def later(self, seconds: float, call: Callable[[], None]) -> Callable[[], None]:
+        """Call a function after a while; return what cancels that."""
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a task of the agent until it ends or the machine does."""
+
+    async def blocking(self, call: Callable[[], T]) -> T:
+        """Return what a call to storage returns, without holding up the agent's other tasks."""
+
+    def send(self, to: Contact, frame: bytes) -> None:
+        """Send a message, which may be lost; the receiver learns for certain which node sent it."""
+
+
+class RealMachine:
+    """The machine that this process runs on; `transport` sends."""
+
+    def __init__(self, send: Callable[[Contact, bytes], None], *, seed: int | None = None) -> None:
+        self.random = random.Random(seed)
+        self.send = send
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def now(self) -> float:
+        """See `Machine`."""
+        return asyncio.get_running_loop().time()
+
+    async def sleep(self, seconds: float) -> None:
+        """See `Machine`."""
+        await asyncio.sleep(seconds)
+
+    def later(self, seconds: float, call: Callable[[], None]) -> Callable[[], None]:
+        """See `Machine`."""
+        return asyncio.get_running_loop().call_later(seconds, call).cancel
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """See `Machine`."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            _log.error("a task of the agent has failed", exc_info=task.exception())
+
+    async def blocking(self, call: Callable[[], T]) -> T:
+        """See `Machine`."""
+        return await asyncio.to_thread(call)
+
+    async def close(self) -> None:
+        """End all tasks."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

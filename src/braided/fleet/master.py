@@ -1,0 +1,151 @@
+"""The optimisation master: one of the peers, which improves the placement of all components now and then (EBS, 4.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import numpy as np
+
+from braided.errors import BraidedError, PeerError
+from braided.fleet.agent import Agent
+from braided.fleet.buckets import key_of
+from braided.fleet.discovery import Discovery
+from braided.fleet.holding import Holding
+from braided.fleet.host import Job
+from braided.fleet.loads import FLOOR
+from braided.fleet.messages import Contact
+from braided.fleet.migration import Migrator
+from braided.fleet.names import covers
+from braided.fleet.placement.cuckoo import SECONDS, search
+from braided.fleet.placement.moves import worthwhile
+from braided.fleet.placement.problem import Allocation, Problem
+from braided.fleet.survey import Description, Survey
+from braided.fleet.watch import Move
+
+NAME = "braided.placement"
+"""The peer nearest to the key of this name is the master."""
+INTERVAL = 60.0
+HEADROOM = FLOOR
+"""The part of a peer's cores that a placement may use: with more of them the watch may find the peer hot, and take off
+again what was put there."""
+COST = 100.0
+"""What a move must gain in fitness: 50 events a second that need not travel any more, counted there and back."""
+LIMIT = 3
+"""Moves after one search."""
+REST = 5
+"""Intervals for which a component stays where somebody has moved it: else what relieves a hot peer would be undone."""
+
+
+class Master:
+    """Part of every peer; acts where no other is nearer to the key of its name. See `search` for the time it takes."""
+
+    def __init__(
+        self,
+        agent: Agent,
+        discovery: Discovery,
+        holding: Holding,
+        survey: Survey,
+        migrator: Migrator,
+        *,
+        interval: float = INTERVAL,
+        seconds: float = SECONDS,
+        evaluations: int | None = None,
+        cost: float = COST,
+    ) -> None:
+        self._agent = agent
+        self._discovery = discovery
+        self._holding = holding
+        self._survey = survey
+        self._migrator = migrator
+        self._interval = interval
+        self._seconds = seconds
+        self._evaluations = evaluations
+        self._cost = cost
+        self._epochs: dict[str, tuple[int, float]] = {}
+        """The newest epoch of each component, and since when it has been seen."""
+
+    async def keep(self) -> None:
+        """Improve the placement for ever."""
+        while True:
+            await self._agent.machine.sleep(self._interval)
+            if self._discovery.is_nearest(key_of(NAME)):
+                try:
+                    await self.step()
+                except (BraidedError, OSError) as error:
+                    self._holding.note("", f"the placement was not improved: {error}")
+
+    async def step(self) -> list[Move]:
+        """Look at all components once, search, and carry out what is worth it; return what has moved."""
+        machine, leases = self._agent.machine, self._holding.leases
+        jobs, homes, epochs = [], [], {}
+        for name in await machine.blocking(self._holding.jobs.names):
+            lease = await machine.blocking(lambda: leases.newest(name))  # noqa: B023
+            if lease is not None:
+                jobs.append(await machine.blocking(lambda: self._holding.jobs.read(name)))  # noqa: B023
+                homes.append(lease.holder.node)
+                epochs[name] = lease.epoch
+        resting = self._resting(epochs)
+        described = await self._survey.describe(await self._survey.hosts_of({job.operator for job in jobs}))
+        here = [place for place, node in enumerate(homes) if node in described]
+        jobs, homes = [jobs[place] for place in here], [homes[place] for place in here]
+        hosts = list(described.values())
+        if not jobs or len(hosts) < 2:
+            return []
+        now = np.array([list(described).index(node) for node in homes], dtype=np.int64)
+        problem = make_problem(jobs, hosts, now, resting)
+        seed = machine.random.getrandbits(32)
+        found = await machine.blocking(
+            lambda: search(problem, now, seed=seed, seconds=self._seconds, evaluations=self._evaluations)
+        )
+        moved = []
+        for component, source, target in worthwhile(problem, now, found.allocation, cost=self._cost, limit=LIMIT):
+            reason = f"placement: fitness {problem.fitness(now[None, :])[0]:.0f}, {found.fitness:.0f} found"
+            move = Move(jobs[component].name, hosts[source][0], hosts[target][0], reason)
+            if not await self._migrator.order(move):
+                break  # what comes next was chosen on top of this one
+            moved.append(move)
+        return moved
+
+    def _resting(self, epochs: dict[str, int]) -> set[str]:
+        """Take the newest epochs; return the components whose epoch began so lately that they stay where they are."""
+        now, known = self._agent.machine.now(), self._epochs
+        self._epochs = {}
+        for name, epoch in epochs.items():
+            before, since = known.get(name, (epoch, -np.inf))
+            self._epochs[name] = epoch, since if before == epoch else now
+        return {name for name, (_, since) in self._epochs.items() if now - since < REST * self._interval}
+
+
+def make_problem(
+    jobs: list[Job], hosts: list[tuple[Contact, Description]], now: Allocation, resting: Collection[str] = ()
+) -> Problem:
+    """Return the placement problem of components on peers, by what they have measured; some stay where they are."""
+    measured = {part.name: (part, report) for _, report in hosts for part in report.components}
+    if not jobs:
+        raise PeerError("jobs: give at least one")
+    cpu, rate = np.zeros(len(jobs)), np.zeros(len(jobs))
+    for place, job in enumerate(jobs):
+        if job.name in measured:
+            part, report = measured[job.name]
+            cpu[place], rate[place] = max(job.cores, part.load * report.cores), part.rate
+        else:
+            cpu[place] = job.cores
+    traffic = np.array([
+        [rate[i] if i != j and set(one.outputs) & set(other.inputs) else 0.0 for j, other in enumerate(jobs)]
+        for i, one in enumerate(jobs)
+    ])  # fmt: skip
+    limits = np.zeros(len(hosts))
+    latency = np.zeros((len(hosts), len(hosts)))
+    for place, (_, report) in enumerate(hosts):
+        own = sum(part.load for part in report.components)
+        limits[place] = report.cores * (HEADROOM - max(0.0, report.load - own))
+        # What runs there now may stay: to relieve hot peers is the watch's work.
+        limits[place] = max(0.0, limits[place], float(cpu[now == place].sum()))
+        for far, (contact, _) in enumerate(hosts):
+            latency[place, far] = report.latency.get(contact.node, 0.0) if far != place else 0.0
+    allowed = np.array([
+        [any(covers(pattern, job.operator) for pattern in report.offers) for _, report in hosts] for job in jobs
+    ])  # fmt: skip
+    stays = np.array([job.name in resting for job in jobs])
+    allowed[stays] = np.arange(len(hosts)) == now[stays, None]
+    return Problem(traffic, np.maximum(latency, latency.T), cpu, limits, allowed)

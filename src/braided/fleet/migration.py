@@ -1,0 +1,318 @@
+"""Migration in six phases, with offsets (Synergy, section 3.2; EBS, section 4.2).
+
+```
+ responsible peer        source                          target
+    1 decision ------------>|                               |
+                            | 2 request ------------------->|  rehearses on a clone, into no sink
+                            |<-------------------- 3 reply  |
+          stops after a batch, releases its lease           |
+                            | 4 update: epoch, position --->|  takes the next epoch, claims the topics,
+                            |<------------- 5 update reply  |  goes on from exactly there
+    |<----------------- 6 end  forgets the component        |
+```
+
+In the paper the update goes to the components upstream. Here those know nothing of it: components are coupled by
+topics, and the source's position in them is the sequence number of its last tuple. Until phase 4 the source runs on and
+any failure leaves it so. After it, whoever creates the next epoch in storage owns the component: the target, or the
+source that takes it back, or, if both die, whom a guardian chooses once the lease has expired.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass
+from typing import Any
+
+from braided.errors import BraidedError, PeerError
+from braided.fleet.agent import Agent
+from braided.fleet.holding import Holding
+from braided.fleet.host import Job
+from braided.fleet.leases import Lease, Position
+from braided.fleet.messages import Contact, Done, Message, Ping, expect, message
+from braided.fleet.watch import Move
+
+REHEARSAL = 600.0
+"""Seconds that a target may take to rehearse. The source runs on meanwhile, so a slow one costs nothing."""
+START = 120.0
+"""Seconds that a target may take to start: nobody runs the component meanwhile."""
+_ATTEMPTS = 2  # of a request or an update whose reply does not come
+_ASKED = 12  # times within START a target is asked how far it is: one that has died is given up after 40 s
+
+
+@message
+@dataclass(frozen=True)
+class MigrationDecision(Message):
+    """Phase 1: move a component to a target."""
+
+    component: str
+    target: Contact
+    reason: str
+
+
+@message
+@dataclass(frozen=True)
+class MigrationRequest(Message):
+    """Phase 2: get ready to take over what the sender owns with this epoch."""
+
+    component: str
+    epoch: int
+
+
+@message
+@dataclass(frozen=True)
+class MigrationReply(Message):
+    """Phase 3: the target has rehearsed and is ready; or why it is not, and whether it is still at it."""
+
+    ok: bool
+    reason: str = ""
+    is_under_way: bool = False
+
+
+@message
+@dataclass(frozen=True)
+class MigrationUpdate(Message):
+    """Phase 4: the sender has stopped; its epoch, and how far it has come."""
+
+    component: str
+    epoch: int
+    position: Position
+
+
+@message
+@dataclass(frozen=True)
+class MigrationUpdateReply(Message):
+    """Phase 5: the target owns the component and runs it; or why not."""
+
+    ok: bool
+    reason: str = ""
+
+
+@message
+@dataclass(frozen=True)
+class MigrationEnd(Message):
+    """Phase 6: whether the component has moved."""
+
+    component: str
+    ok: bool
+    reason: str = ""
+
+
+class Migrator:
+    """Both sides of a migration, and the side of who decided it. A peer takes part in one at a time.
+
+    rehearsal, start : seconds that a target may take for either.
+    """
+
+    def __init__(self, agent: Agent, holding: Holding, *, rehearsal: float = REHEARSAL, start: float = START) -> None:
+        self._agent = agent
+        self._holding = holding
+        self._rehearsal = rehearsal
+        self._start = start
+        self._asked = start / _ASKED
+        self.under_way: str | None = None
+        """The component whose migration this peer takes part in."""
+        self._rehearsing: dict[tuple[str, str, int], asyncio.Future[MigrationReply]] = {}
+        self._ready: dict[str, tuple[str, int, Job]] = {}
+        self._starting: dict[str, asyncio.Future[Message]] = {}
+        self._ends: dict[tuple[str, str], asyncio.Future[MigrationEnd]] = {}
+        agent.on(MigrationDecision, self._decided)
+        agent.on(MigrationRequest, self._requested)
+        agent.on(MigrationUpdate, self._updated)
+        agent.on(MigrationEnd, self._ended)
+
+    # Who decides.
+
+    async def order(self, move: Move) -> bool:
+        """Have a component moved; return whether it has, once that is known."""
+        return (await self.carry_out(move)).ok
+
+    async def carry_out(self, move: Move) -> MigrationEnd:
+        """Have a component moved; return whether it has, or why not."""
+        key = (move.source.node, move.component)
+        if key in self._ends:
+            return MigrationEnd(move.component, False, "it is being moved")
+        end: asyncio.Future[MigrationEnd] = asyncio.get_running_loop().create_future()
+        self._ends[key] = end
+
+        def give_up() -> None:
+            if not end.done():
+                end.set_result(MigrationEnd(move.component, False, "no end was reported"))
+
+        # The source needs time for a rehearsal, for a batch to end and for the target to start.
+        cancel = self._agent.machine.later(self._rehearsal + (2 + _ATTEMPTS) * self._start, give_up)
+        try:
+            before = await self._newest(move.component)
+            decision = MigrationDecision(move.component, move.target, move.reason[:1000])
+            reply = expect(await self._agent.ask(move.source, decision), Done)
+            if reply is None or not reply.ok:
+                why = reply.reason if reply else f"peer {move.source.name} does not answer"
+                return MigrationEnd(move.component, False, why)
+            while not await self._within(end, self._asked):
+                now = await self._newest(move.component)
+                if now is None or now == before or now.holder.node == move.source.node:
+                    continue
+                # The source says so when it is sure. If it has died, storage knows who goes on.
+                if await self._agent.ask(move.source, Ping()) is None and not end.done():
+                    is_there = now.holder.node == move.target.node
+                    why = "" if is_there else f"peer {move.source.name} has died; {now.holder.name} goes on"
+                    return MigrationEnd(move.component, is_there, why)
+            return end.result()
+        finally:
+            cancel()
+            del self._ends[key]
+
+    async def _newest(self, component: str) -> Lease | None:
+        """Return the newest lease; None if there is none, or storage does not say."""
+        with contextlib.suppress(BraidedError, OSError):
+            return await self._agent.machine.blocking(lambda: self._holding.leases.newest(component))
+        return None
+
+    async def _within(self, awaited: asyncio.Future[Any], seconds: float) -> bool:
+        """Wait for something, but not for longer; return whether it is done."""
+        waits: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def wake(_: object = None) -> None:
+            if not waits.done():
+                waits.set_result(None)
+
+        awaited.add_done_callback(wake)
+        cancel = self._agent.machine.later(seconds, wake)
+        await waits
+        cancel()
+        return awaited.done()
+
+    def _ended(self, sender: Contact, end: MigrationEnd) -> None:
+        waiting = self._ends.get((sender.node, end.component))
+        if waiting is not None and not waiting.done():
+            waiting.set_result(end)
+
+    # The source.
+
+    def _decided(self, sender: Contact, decision: MigrationDecision) -> Message:
+        held = self._holding.held(decision.component)
+        if held is None or held.is_leaving:
+            name = self._agent.contact.name
+            return Done(False, f"component={decision.component!r}: does not run at {name} now; look at status")
+        if decision.target.node == self._agent.contact.node:
+            return Done(False, f"component={decision.component!r}: is here already")
+        if self.under_way is not None:
+            return Done(False, f"a migration of {self.under_way} is under way: the first decision counts")
+        self.under_way = decision.component
+        self._agent.machine.spawn(self._migrate(sender, decision, held.job, held.lease.epoch))
+        return Done()
+
+    async def _migrate(self, decider: Contact, decision: MigrationDecision, job: Job, epoch: int) -> None:
+        try:
+            failure = await self._hand_over(decision, job, epoch)
+        except (BraidedError, OSError) as error:
+            failure = str(error)
+        finally:
+            self.under_way = None
+        self._holding.note(job.name, failure or f"moved to {decision.target.name}: {decision.reason}")
+        end = MigrationEnd(job.name, not failure, failure[:1000])
+        if decider.node == self._agent.contact.node:
+            self._ended(decider, end)
+        else:
+            self._agent.tell(decider, end)
+
+    async def _hand_over(self, decision: MigrationDecision, job: Job, epoch: int) -> str:
+        """Do phases 2 to 5; return why the component has not moved, nothing if it has."""
+        target = decision.target
+        ready = await self._request(target, MigrationRequest(job.name, epoch))
+        if ready is None or not ready.ok:
+            return f"not moved to {target.name}: {ready.reason if ready else 'no reply to the request'}"
+        position = await self._holding.give(job.name)
+        update = MigrationUpdate(job.name, epoch, position)
+        for _ in range(_ATTEMPTS):
+            answer = expect(await self._agent.ask(target, update, self._start / 2), MigrationUpdateReply)
+            if answer is not None:
+                break
+        if answer is not None and answer.ok:
+            return ""
+        # Storage knows whose it is: this peer's if it can create the next epoch.
+        if not await self._holding.take_back(job, epoch, position):
+            return ""
+        return f"taken back from {target.name}: {answer.reason if answer else 'no reply to the update'}"
+
+    async def _request(self, target: Contact, request: MigrationRequest) -> MigrationReply | None:
+        """Ask a target to rehearse, and again as long as it says that it does; None if it does not answer."""
+        machine = self._agent.machine
+        silences, ends = 0, machine.now() + self._rehearsal + self._start
+        while silences < _ATTEMPTS and machine.now() < ends:
+            reply = expect(await self._agent.ask(target, request, 2 * self._asked), MigrationReply)
+            if reply is None:
+                silences += 1
+            elif reply.is_under_way:
+                silences = 0
+            else:
+                return reply
+        return None
+
+    # The target.
+
+    async def _requested(self, sender: Contact, request: MigrationRequest) -> Message:
+        """Rehearse, and answer when that is done; or, while it takes long, that it is under way."""
+        name, asked = request.component, (sender.node, request.component, request.epoch)
+        if self._is_ready(sender, name, request.epoch):
+            return MigrationReply(True)  # asked again
+        if asked not in self._rehearsing:
+            if self.under_way is not None:
+                return MigrationReply(False, f"a migration of {self.under_way} is under way at the target")
+            self.under_way = name
+            self._rehearsing[asked] = asyncio.get_running_loop().create_future()
+            self._agent.machine.spawn(self._rehearse(*asked))
+        rehearsed = self._rehearsing[asked]
+        if await self._within(rehearsed, self._asked):
+            return rehearsed.result()
+        return MigrationReply(False, "it rehearses", is_under_way=True)
+
+    async def _rehearse(self, node: str, name: str, epoch: int) -> None:
+        machine, begun = self._agent.machine, self._agent.machine.now()
+        reply = MigrationReply(True)
+        try:
+            self._holding.check_open()
+            job = await machine.blocking(lambda: self._holding.jobs.read(name))
+            await self._holding.host.rehearse(job)
+        except (BraidedError, OSError) as error:
+            self.under_way = None
+            reply = MigrationReply(False, f"not ready: {error}"[:1000])
+        else:
+            self._holding.note(name, f"rehearsed, {machine.now() - begun:.1f} s")
+            self._ready[name] = ready = (node, epoch, job)
+
+            def give_up() -> None:
+                if self._ready.get(name) is ready:
+                    self._forget(name)
+
+            machine.later(2 * self._start, give_up)
+        self._rehearsing.pop((node, name, epoch)).set_result(reply)
+
+    def _is_ready(self, sender: Contact, name: str, epoch: int) -> bool:
+        return name in self._ready and self._ready[name][:2] == (sender.node, epoch)
+
+    async def _updated(self, sender: Contact, update: MigrationUpdate) -> Message:
+        if update.component in self._starting:  # asked again
+            return await asyncio.shield(self._starting[update.component])
+        held = self._holding.held(update.component)
+        if held is not None and held.lease.epoch == update.epoch + 1:
+            return MigrationUpdateReply(True)
+        if not self._is_ready(sender, update.component, update.epoch):
+            return MigrationUpdateReply(False, f"{update.component}: not ready for epoch {update.epoch}")
+        started: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        self._starting[update.component] = started
+        reply = MigrationUpdateReply(True)
+        try:
+            await self._holding.take(self._ready[update.component][2], update.epoch + 1, update.position)
+        except PeerError as error:
+            reply = MigrationUpdateReply(False, str(error)[:1000])
+        finally:
+            del self._starting[update.component]
+            self._forget(update.component)
+        started.set_result(reply)
+        return reply
+
+    def _forget(self, name: str) -> None:
+        self._ready.pop(name, None)
+        if self.under_way == name:
+            self.under_way = None

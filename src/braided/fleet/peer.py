@@ -1,0 +1,140 @@
+"""A peer: an agent with discovery, load reports, the watch, leases, migration and the guardian, on any machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from braided.errors import PeerError
+from braided.fleet.agent import Agent
+from braided.fleet.discovery import Discovery
+from braided.fleet.guardian import Guardian
+from braided.fleet.holding import Holding
+from braided.fleet.host import Host, Job, Jobs
+from braided.fleet.launch import Launcher
+from braided.fleet.leases import SPAN, Leases
+from braided.fleet.loads import PERIOD, LoadReporter
+from braided.fleet.machine import Machine
+from braided.fleet.master import INTERVAL, Master
+from braided.fleet.messages import Contact
+from braided.fleet.migration import REHEARSAL, START, Migrator
+from braided.fleet.names import check_pattern
+from braided.fleet.registry import PeerNames
+from braided.fleet.service import Service
+from braided.fleet.survey import Survey
+from braided.fleet.watch import Move, Watch
+from braided.routing.files import STORAGE, files_at
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Times, in seconds, and how long to search.
+
+    period : between two measurements of the load.
+    ttl : after which a host that is not heard of is no longer found.
+    span : T of a lease: a component of a peer that has died is taken over after it.
+    rehearsal : that a target may take to get ready, while the source runs on.
+    start : that it may take to start, while nobody runs the component.
+    placement : between two searches for a better placement.
+    evaluations : after which a search ends, instead of after half a second: the same on every machine.
+    """
+
+    period: float = PERIOD
+    ttl: float = 60.0
+    span: float = SPAN
+    rehearsal: float = REHEARSAL
+    start: float = START
+    placement: float = INTERVAL
+    evaluations: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("period", "ttl", "span", "rehearsal", "start", "placement"):
+            value = getattr(self, name)
+            if not 0 < value < float("inf"):
+                raise PeerError(f"{name}={value}: write seconds above 0")
+        if self.evaluations is not None and self.evaluations < 1:
+            raise PeerError(f"evaluations={self.evaluations}: write at least 1, or nothing for half a second")
+
+
+class Peer:
+    """One peer of a fleet.
+
+    storage : the fleet's directory, which all peers reach.
+    """
+
+    def __init__(
+        self, contact: Contact, machine: Machine, host: Host, storage: str, settings: Settings | None = None
+    ) -> None:
+        files = files_at(storage, STORAGE)
+        settings = settings or Settings()
+        self.host = host
+        self.agent = Agent(contact, machine)
+        self.names = PeerNames(self.agent, files)
+        self.discovery = Discovery(self.agent, ttl=settings.ttl)
+        self.holding = Holding(self.agent, host, Leases(files), Jobs(files), span=settings.span)
+        self.migrator = Migrator(self.agent, self.holding, rehearsal=settings.rehearsal, start=settings.start)
+        self.watch = Watch(self.discovery, self.migrator.order, period=settings.period)
+        self.reporter = LoadReporter(self.discovery, host.measure, period=settings.period)
+        self.survey = Survey(self.agent, self.discovery, host)
+        self.guardian = Guardian(self.agent, self.discovery, self.watch, self.holding, self.survey)
+        self.launcher = Launcher(self.agent, self.holding, self.survey, storage, patience=settings.start)
+        self.service = Service(
+            self.agent,
+            self.discovery,
+            self.holding,
+            self.survey,
+            self.migrator,
+            self.launcher,
+            self.guardian,
+            drain=self.drain,
+            storage=storage,
+            patience=settings.start,
+        )
+        self.master = Master(
+            self.agent,
+            self.discovery,
+            self.holding,
+            self.survey,
+            self.migrator,
+            interval=settings.placement,
+            evaluations=settings.evaluations,
+        )
+
+    async def start(self, others: Iterable[Contact] = ()) -> None:
+        """Join the fleet by peers that are there, and take part in everything from now on.
+
+        `PeerError` if another peer has this one's name.
+        """
+        await self.names.claim()
+        await self.discovery.join(others)
+        for pattern in self.host.offers():
+            await self.discovery.register(check_pattern(pattern))
+        for part in (self.discovery, self.reporter, self.watch, self.guardian, self.master):
+            self.agent.machine.spawn(part.keep())
+
+    async def submit(self, job: Job) -> None:
+        """Add a component to the fleet; its guardian finds a host for it."""
+        await self.agent.machine.blocking(lambda: self.holding.jobs.add(job))
+
+    async def move(self, component: str, target: Contact) -> bool:
+        """Move a component to a peer, wherever it runs; return whether it has moved."""
+        lease = await self.agent.machine.blocking(lambda: self.holding.leases.newest(component))
+        if lease is None:
+            raise PeerError(f"component={component!r}: does not run yet")
+        return await self.migrator.order(Move(component, lease.holder, target, "ordered"))
+
+    async def drain(self) -> list[str]:
+        """Take no more components and give those that are here to others, the least loaded first; return what stays."""
+        self.holding.is_closing = True
+        for pattern in self.discovery.registered:
+            await self.discovery.unregister(pattern)
+        for name in self.holding.names:
+            held = self.holding.held(name)
+            if held is None:
+                continue
+            hosts = await self.survey.describe(await self.survey.hosts_of([held.job.operator]))
+            for target, _ in sorted(hosts.values(), key=lambda host: (host[1].load, host[0].node)):
+                move = Move(name, self.agent.contact, target, "its peer is about to leave")
+                if target.node != self.agent.contact.node and await self.migrator.order(move):
+                    break
+        return self.holding.names

@@ -1,0 +1,66 @@
+"""Plain searches beside the cuckoo's: greedy, and every allocation there is."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from braided.errors import PeerError
+from braided.fleet.placement.problem import Allocation, Problem
+
+_CHUNK = 1 << 14
+MAX_ALLOCATIONS = 1 << 24
+
+
+def greedy(problem: Problem) -> Allocation:
+    """Place components one after the other, those with most traffic first, each where it gains most.
+
+    Ties go to the host with most room. Where nothing has room the largest are placed first instead, each on the
+    emptiest host; `PeerError` if that fails too.
+    """
+    volume = problem.traffic.sum(axis=0) + problem.traffic.sum(axis=1)
+    found = _in_order(problem, np.argsort(-volume, kind="stable"), by_room=False)
+    if found is None:
+        found = _in_order(problem, np.argsort(-problem.cpu, kind="stable"), by_room=True)
+    if found is not None:
+        return found
+    raise PeerError("the hosts have no room for all components; add hosts, or take components away")
+
+
+def _in_order(problem: Problem, order: Allocation, *, by_room: bool) -> Allocation | None:
+    allocation = np.full(problem.components, -1, dtype=np.int64)
+    room = problem.limits.copy()
+    weight = problem.per_event * (problem.traffic + problem.traffic.T)
+    for component in order.tolist():
+        hosts = np.flatnonzero(problem.hosts_of[component] & (room + 1e-9 >= problem.cpu[component]))
+        if not len(hosts):
+            return None
+        others = np.flatnonzero((allocation >= 0) & (weight[component] > 0))
+        gain = np.zeros(len(hosts))
+        for place, host in enumerate(hosts.tolist()):
+            there = allocation[others] == host
+            far = problem.per_second * problem.latency[host, allocation[others]]
+            gain[place] = np.where(there, weight[component, others], -(weight[component, others] + far)).sum()
+        best = np.lexsort((hosts, -room[hosts], np.zeros(len(hosts)) if by_room else -gain))[0]
+        allocation[component] = hosts[best]
+        room[hosts[best]] -= problem.cpu[component]
+    return allocation
+
+
+def exhaustive(problem: Problem) -> Allocation:
+    """Return the best allocation of all; refused where there are too many."""
+    count = problem.hosts**problem.components
+    if count > MAX_ALLOCATIONS:
+        raise PeerError(f"{problem.components} components on {problem.hosts} hosts: {count} allocations are too many")
+    powers = problem.hosts ** np.arange(problem.components, dtype=np.int64)
+    best: Allocation | None = None
+    fittest = -np.inf
+    for start in range(0, count, _CHUNK):
+        numbers = np.arange(start, min(count, start + _CHUNK), dtype=np.int64)
+        allocations = numbers[:, None] // powers[None, :] % problem.hosts
+        fitness = problem.fitness(allocations)
+        at = int(fitness.argmax())
+        if fitness[at] > fittest:
+            best, fittest = allocations[at], float(fitness[at])
+    if best is None:
+        raise PeerError("the hosts have no room for all components; add hosts, or take components away")
+    return best

@@ -1,0 +1,169 @@
+"""The watch of a responsible peer: finds hot spots among the hosts of its operators and decides what moves where.
+
+Synergy, section 3.1, with the classes that judge the workers inside a query (`balance/`): criterion 1 (overload),
+criterion 2 (imbalance), persistence, one migration of a peer at a time, no return without cause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from braided.balance.hot_spots import HotSpot, HotSpotRule
+from braided.balance.migrations import Migrations
+from braided.fleet.buckets import key_of
+from braided.fleet.discovery import Discovery
+from braided.fleet.loads import FLOOR, PERIOD, LoadUpdate, ReportedLoads
+from braided.fleet.messages import Contact, Done, Message
+from braided.fleet.names import covers
+
+MAX_COMPONENTS = 4096
+_GONE = 100
+GAIN = 0.1
+"""The part of the hot peer's load that a move must take off the busier of the two."""
+
+
+@dataclass(frozen=True)
+class Move:
+    """A component that should go from one peer to another, and why."""
+
+    component: str
+    source: Contact
+    target: Contact
+    reason: str
+
+
+class Watch:
+    """Part of every peer; acts for the operators to whose keys no other peer is nearer.
+
+    carry_out : moves a component; returns, once that has ended, whether it moved.
+    """
+
+    def __init__(
+        self,
+        discovery: Discovery,
+        carry_out: Callable[[Move], Awaitable[bool]],
+        *,
+        period: float = PERIOD,
+        rule: Callable[[], HotSpotRule] = lambda: HotSpotRule(floor=FLOOR, period="periods"),
+    ) -> None:
+        self.loads = ReportedLoads()
+        self.moves: list[Move] = []
+        """What was decided here, the last hundred."""
+        self.silent: list[Callable[[Contact], None]] = []
+        """Called with every peer that has given no sign of life for too long."""
+        self._discovery = discovery
+        self._carry_out = carry_out
+        self._period = period
+        self._rule = rule
+        self._rules: dict[str, HotSpotRule] = {}
+        self._hosts: dict[str, int] = {}
+        self._components: dict[str, int] = {}
+        self._migrations = Migrations(MAX_COMPONENTS)
+        self._version = 0
+        discovery.agent.on(LoadUpdate, self._update)
+
+    async def keep(self) -> None:
+        """Judge once a period, for ever."""
+        while True:
+            await self._discovery.agent.machine.sleep(self._period)
+            self.step()
+
+    def moved(self, component: str, source: str, target: str) -> None:
+        """Take note of a move that others decided: `source` and `target` are ids of peers."""
+        number = self._number(component)
+        if number is not None:
+            self._version += 1
+            self._migrations.begin(self._version, [(number, self._host(source), self._host(target))])
+            self._migrations.end(self._version)
+
+    def step(self) -> list[Move]:
+        """Judge the hosts of every operator that this peer acts for; begin what is decided, and return it."""
+        for contact in self.loads.period():
+            self._discovery.index.remove(contact.node)
+            for call in self.silent:
+                call(contact)
+        reports = self.loads.reports()
+        self._renumber(len(reports))
+        for node in reports:
+            self._host(node)
+        patterns = sorted({pattern for _, report in reports.values() for pattern in report.hosts})
+        self._rules = {pattern: rule for pattern, rule in self._rules.items() if pattern in patterns}
+        decided = []
+        for pattern in patterns:
+            if self._discovery.is_nearest(key_of(pattern)):
+                move = self._judge(pattern, [node for node, (_, report) in reports.items() if pattern in report.hosts])
+                if move is not None:
+                    decided.append(move)
+        return decided
+
+    def _judge(self, pattern: str, nodes: list[str]) -> Move | None:
+        rule = self._rules.setdefault(pattern, self._rule())
+        names = {number: node for node, number in self._hosts.items()}
+        averages = self.loads.of(list(self._hosts))
+        reports = self.loads.reports()
+        in_use = [self._hosts[node] for node in nodes]
+        hot = rule.judge(averages, in_use, lambda number: f"peer {reports[names[number]][0].name}")
+        if hot is None or hot.worker in self._migrations.busy:
+            return None
+        chosen = self._choose(pattern, hot, in_use, names)
+        if chosen is None:
+            return None
+        component, target = chosen
+        move = Move(component, reports[names[hot.worker]][0], reports[names[target]][0], hot.reason)
+        self._version += 1
+        self._migrations.begin(self._version, [(self._components[component], hot.worker, target)])
+        # What is measured until the move shows in the loads is no reason to move more.
+        self._rules = {}
+        self.moves = [*self.moves, move][-100:]
+        self._discovery.agent.machine.spawn(self._move(self._version, move))
+        return move
+
+    def _choose(self, pattern: str, hot: HotSpot, in_use: list[int], names: dict[int, str]) -> tuple[str, int] | None:
+        """Return which component of the hot peer goes to which, so that the busier of the two is least busy after it.
+
+        The paper moves from the most to the least loaded. Components come in lumps: one that would only make the target
+        as hot as the source is now stays where it is. Of those that relieve about as much the lightest goes: it is soon
+        there and has little to catch up with, while the heaviest, moved, falls behind by all that comes meanwhile.
+        """
+        averages = self.loads.of(list(self._hosts))
+        current, average = averages.over(1), averages.over(5)
+        choices = []
+        for component in self.loads.reports()[names[hot.worker]][1].components:
+            number = self._number(component.name)
+            if number is None or not covers(pattern, component.operator):
+                continue
+            for target in in_use:
+                after = max(current[hot.worker] - component.load, current[target] + component.load)
+                gains = after <= (1 - GAIN) * current[hot.worker]
+                if gains and self._migrations.allowed(number, hot.worker, target, current, average)[0]:
+                    choices.append((float(after), component.load, component.name, target))
+        enough = min(choices, default=(0.0,))[0] + GAIN * current[hot.worker]
+        near = [(load, after, name, target) for after, load, name, target in choices if after <= enough]
+        return min(near)[2:] if near else None
+
+    async def _move(self, version: int, move: Move) -> None:
+        try:
+            await self._carry_out(move)
+        finally:
+            self._migrations.end(version)
+
+    def _update(self, sender: Contact, update: LoadUpdate) -> Message:
+        self.loads.update(sender, update)
+        return Done()
+
+    def _renumber(self, hosts: int) -> None:
+        """Start numbers anew when most are of peers and components that are gone: a restarted peer is a new one."""
+        full = len(self._components) >= MAX_COMPONENTS or len(self._hosts) > 2 * hosts + _GONE
+        if full and not self._migrations.busy:
+            self._hosts, self._components, self._rules = {}, {}, {}
+            self._migrations = Migrations(MAX_COMPONENTS)
+
+    def _host(self, node: str) -> int:
+        return self._hosts.setdefault(node, len(self._hosts))
+
+    def _number(self, component: str) -> int | None:
+        """Return a component's number; None for more than can be watched at once."""
+        if component not in self._components and len(self._components) >= MAX_COMPONENTS:
+            return None
+        return self._components.setdefault(component, len(self._components))

@@ -1,0 +1,128 @@
+"""New rows of keyed streams: which are admitted and where they go, how they become sorted runs, which are late."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from braided.operators.join.runs import Run, sorted_run
+from braided.routing.content import content_hashes
+from braided.routing.kernels import salt
+from braided.routing.keys import KeyHasher
+from braided.routing.routes import route
+from braided.routing.table import RoutingTable
+from braided.runtime.contract import Admitted, Block, Json
+from braided.time.clocks import Span, Window
+from braided.time.lateness import Lateness
+from braided.time.stream_clock import lateness_options
+
+# New rows are sorted into runs of at most this size in memory before they probe and are stored.
+_NEW_RUN_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class OutputColumn:
+    """One result column: its name, the side it comes from and its name there."""
+
+    name: str
+    side: int
+    source: str
+
+
+class KeyedInputs:
+    """What operators on keys share, whatever the number of their inputs."""
+
+    inputs: tuple[pa.Schema, ...]
+    columns: tuple[OutputColumn, ...]
+    keys: tuple[tuple[str, ...], ...]
+    times: tuple[str, ...]
+    hasher: KeyHasher
+    window: Window | Span
+    learned: tuple[Lateness | None, ...]
+    """How each stream's lateness is learned; where it is, the window has the least that it may be."""
+    idle: int | None
+
+    @property
+    def lateness(self) -> tuple[int | Lateness, ...]:
+        """Each input's lateness, or how it is learned."""
+        return tuple(k if rule is None else rule for k, rule in zip(self.window.lateness, self.learned, strict=True))
+
+    @cached_property
+    def output(self) -> pa.Schema:
+        """The schema of the results."""
+        return pa.schema([pa.field(c.name, self.inputs[c.side].field(c.source).type) for c in self.columns])
+
+    @property
+    def time_options(self) -> Json:
+        """What an operator's options say of time."""
+        return {"lateness": lateness_options(self.lateness), "idle": self.idle}
+
+    def admit(self, side: int, rows: pa.RecordBatch, table: RoutingTable) -> Admitted:
+        """Drop rows with a null key; route each other row by its key."""
+        total = rows.num_rows
+        for name in self.keys[side]:
+            if rows.column(name).null_count:
+                rows = rows.filter(rows.column(name).is_valid())
+        hashes = self.hashes(side, rows)
+        routes = route(table, side, hashes, lambda at: content_hashes(rows.take(pa.array(at))))
+        keyed = hashes if self.keys[side] else None
+        return Admitted(rows, routes, self.times_of(side, rows), total - rows.num_rows, keyed)
+
+    def label(self, side: int, row: pa.RecordBatch) -> str:
+        """Return a row's key, its columns separated by commas."""
+        return ", ".join(str(row.column(name)[0].as_py()) for name in self.keys[side])
+
+    def hashes(
+        self, side: int, rows: pa.RecordBatch, tags: npt.NDArray[np.int32] | None = None
+    ) -> npt.NDArray[np.uint64]:
+        """Return the key hash of each row, changed by its tag: rows of different grids are not to meet."""
+        hashes = self.hasher.hash([rows.column(name) for name in self.keys[side]], rows.num_rows)
+        if tags is not None:
+            salt(hashes, tags)
+        return hashes
+
+    def times_of(self, side: int, rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
+        """Return the event time of each row."""
+        times: npt.NDArray[np.int64] = rows.column(self.times[side]).view(pa.int64()).to_numpy()
+        return times
+
+    def new_runs(self, side: int, blocks: Sequence[Block], *, stored: bool) -> list[Run]:
+        """Sort a batch's new rows of one side, those to store or those that only probe, into runs of bounded size."""
+        runs = []
+        for group in _groups([block for block in blocks if block.side == side and block.stored == stored]):
+            rows = pa.concat_batches([block.rows for block in group])
+            tags = None
+            if any(block.tags is not None for block in group):
+                tags = np.concatenate(
+                    [np.zeros(b.rows.num_rows, np.int32) if b.tags is None else b.tags for b in group]
+                )
+            runs.append(sorted_run(rows, self.hashes(side, rows, tags), self.times_of(side, rows), tags))
+        return runs
+
+    def count_late(self, side: int, blocks: Sequence[Block], safe: int) -> int:
+        """Count rows before what the committed clock allows or, at the end of a block, late within their task."""
+        count = 0
+        for block in blocks:
+            if block.side == side:
+                count += block.late
+                on_time = self.times_of(side, block.rows)[: block.on_time]
+                count += int(np.count_nonzero(on_time < safe))
+        return count
+
+
+def _groups(blocks: list[Block]) -> Iterator[list[Block]]:
+    group: list[Block] = []
+    size = 0
+    for block in blocks:
+        if group and size + block.rows.nbytes > _NEW_RUN_BYTES:
+            yield group
+            group, size = [], 0
+        group.append(block)
+        size += block.rows.nbytes
+    if group:
+        yield group

@@ -1,0 +1,165 @@
+"""Building a window join: names and types found, the predicate compiled, the budget set."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+from braided.expressions.compile import Predicate, Uncompilable, compile_where
+from braided.operators.join.arrivals import OutputColumn
+from braided.operators.join.spec import JoinSpec
+from braided.operators.join.window_join import WindowJoin
+from braided.operators.names import Names, find_names, result_columns
+from braided.operators.physical import Copied, Plan, Residual, Setting, watermark_after
+from braided.operators.stream import Stream, TimeMarks
+from braided.routing.keys import KeyHasher, common_key_type
+from braided.runtime.contract import Operator
+from braided.time.clocks import Span, Window
+from braided.time.hand_on import HandOn
+from braided.time.lateness import Lateness
+from braided.time.resolve import how_learned, least, resolve_idle, resolve_rules
+
+_log = logging.getLogger("braided")
+
+
+def build_join(spec: JoinSpec, streams: tuple[Stream, ...], setting: Setting) -> Plan:
+    """Return the plan of a join of two streams."""
+    names = find_names(streams, spec.on, spec.time)
+    given = resolve_rules(spec.lateness, 2)
+    rules = stream_rules(streams, names.times, given)
+    window = Window(*spec.bounds, tuple(map(least, rules)))
+    join = window_join(names, streams, window, spec.suffixes, rules=rules, idle=resolve_idle(spec.idle))
+    predicate, why = _predicate(spec.where, streams, setting)
+    columns, behind = marked(join.columns, streams, names.times, window)
+    residual = None
+    wide = join
+    if predicate is not None:
+        join = wide = with_predicate(join, predicate, spec.where)
+    elif spec.where is not None:
+        whole = tuple(
+            OutputColumn(f"{'lr'[side]}{number}", side, source)
+            for side, stream in enumerate(streams)
+            for number, source in enumerate(stream.schema.names)
+        )
+        wide = replace(join, columns=whole, where_text=spec.where)
+        residual = Residual(spec.where, why, marked(whole, streams, names.times, window)[0])
+        join = replace(join, where_text=spec.where)
+        if not names.keys[0]:
+            _log.warning(
+                "where=%r: only Spark can evaluate it, so every pair within the window is emitted first", spec.where
+            )
+    return Plan(
+        spec,
+        streams,
+        _limited(wide, spec, adapts=setting.adaptive),
+        names.times,
+        behind,
+        columns,
+        joined=join,
+        scheme=spec.partition,
+        keyed=bool(names.keys[0]),
+        waits=spec.memory is not None,
+        hand_on=handed_on(window, rules) if spec.memory is None else None,
+        residual=residual,
+    )
+
+
+def stream_rules(
+    streams: tuple[Stream, ...], times: tuple[str, ...], given: tuple[int | Lateness | None, ...]
+) -> tuple[int | Lateness, ...]:
+    """Return each stream's lateness: as given, else of its watermark, else learned."""
+    return tuple(stream.marks_of(time).lateness(rule) for stream, time, rule in zip(streams, times, given, strict=True))
+
+
+def handed_on(window: Window | Span, rules: tuple[int | Lateness, ...]) -> HandOn | None:
+    """Return what results hand on; None where every lateness is fixed, so that the plan says it all."""
+    return HandOn(window) if any(not isinstance(rule, int) for rule in rules) else None
+
+
+def marked(
+    columns: tuple[OutputColumn, ...], streams: tuple[Stream, ...], times: tuple[str, ...], window: Window | Span
+) -> tuple[tuple[Copied, ...], tuple[int, ...]]:
+    """Return result columns with the marks of their times, and how long each input's watermark must wait."""
+    # A source row is at most K behind its clock. A result of another join brings its distance from its inputs'
+    # clocks; where it was given a watermark of its own, its K, the distance from its own largest time, counts.
+    behind = tuple(
+        max(stream.marks_of(time).behind, window.lateness[side]) + window.watermark_reach(side)
+        for side, (stream, time) in enumerate(zip(streams, times, strict=True))
+    )
+    out = []
+    for column in columns:
+        side, marks = column.side, None
+        if column.source == times[side]:
+            watermark = watermark_after(streams[side].marks_of(times[side]), behind[side])
+            marks = TimeMarks(window.result_delay(side), behind[side], watermark)
+        out.append(Copied(column.name, side, column.source, marks))
+    return tuple(out), behind
+
+
+def window_join(
+    names: Names,
+    streams: tuple[Stream, ...],
+    window: Window,
+    suffixes: tuple[str, str],
+    *,
+    rules: tuple[int | Lateness, ...] = (0, 0),
+    idle: int | None = None,
+) -> WindowJoin:
+    """Assemble the operator, without a predicate."""
+    schemas = (streams[0].schema, streams[1].schema)
+    kinds = tuple(
+        common_key_type(schemas[0].field(a).type, schemas[1].field(b).type, (a, b))
+        for a, b in zip(*names.keys, strict=True)
+    )
+    return WindowJoin(
+        inputs=schemas,
+        keys=(names.keys[0], names.keys[1]),
+        times=(names.times[0], names.times[1]),
+        window=window,
+        hasher=KeyHasher(kinds),
+        columns=result_columns(names, streams, suffixes),
+        learned=how_learned(rules),
+        idle=idle,
+    )
+
+
+def with_predicate(join: WindowJoin, predicate: Predicate, text: str | None) -> WindowJoin:
+    """Return the join with a compiled predicate."""
+    theta = None
+    if not join.keys[0]:
+        from braided.operators.join.theta.search import ThetaPredicate
+
+        theta = ThetaPredicate.of(predicate)
+    return replace(join, where=predicate, where_text=text, theta=theta)
+
+
+def _limited(join: WindowJoin, spec: JoinSpec, *, adapts: bool) -> Operator:
+    """Return the join with its budget, or of a share of its rows, or as it is."""
+    if spec.memory is None and spec.shed is None:
+        return join
+    from braided.operators.bounded.budget import limit
+
+    return limit(join, spec.memory, spec.evict, spec.share, spec.shed, adapts=adapts)
+
+
+def _predicate(where: str | None, streams: tuple[Stream, ...], setting: Setting) -> tuple[Predicate | None, str]:
+    """Return the predicate as kernels; or None, and why only the runtime can evaluate it."""
+    if where is None:
+        return None, ""
+    if not setting.ansi:
+        return None, _left(where, "ANSI mode is off")
+    try:
+        predicate = compile_where(where, streams[0].schema, streams[1].schema)
+    except Uncompilable as reason:
+        if not setting.filters:
+            raise
+        return None, _left(where, str(reason))
+    used = zip(streams, (predicate.left, predicate.right), strict=True)
+    if any(stream.collated.intersection(names) for stream, names in used):
+        return None, _left(where, "a column is collated")
+    return predicate, ""
+
+
+def _left(where: str, why: str) -> str:
+    _log.info("where=%r: evaluated by Spark after the join: %s", where, why)
+    return why

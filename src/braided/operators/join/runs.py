@@ -1,0 +1,168 @@
+"""Runs: immutable blocks of stored rows, sorted by (key hash, time), found again by directory look-up.
+
+Sequences of runs are merged as in a log-structured merge tree, but only within a slice of time, so that
+rows that expire together live together:
+
+```
+ time ->   | slice | slice | slice | open slice |
+ left      [======][======][======][====][==][]      closed slices: one sequence each
+                                                      open slice: sizes halve, so log2(batches) sequences
+```
+
+A sequence is one sorted order cut into runs of at most RUN_BYTES; each run knows its span of hashes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from braided.operators.join.kernels import (
+    Directory,
+    Filter,
+    Times,
+    Words,
+    build_filter,
+)
+from braided.routing.routes import append_tags
+from braided.routing.sorting import build_directory, directory_shift, sort_order
+from braided.runtime.blocks import BLOCK_BYTES, Stored, parts_of
+from braided.runtime.cache import checksum
+
+RUN_BYTES = BLOCK_BYTES
+
+Tags = npt.NDArray[np.int32]
+
+
+@dataclass
+class Run:
+    """A decoded run: its rows with their hashes, times and tags, and the directory and filter over the hashes.
+
+    Without tags all rows lie under their worker alone, in no grid.
+    """
+
+    rows: pa.RecordBatch
+    hashes: Words
+    times: Times
+    directory: Directory
+    filter: Filter
+    tags: Tags | None = None
+    known_span: tuple[int, int] | None = None
+
+    @classmethod
+    def of(cls, rows: pa.RecordBatch, hashes: Words, times: Times, tags: Tags | None) -> Run:
+        """Index rows that are sorted by (hash, time)."""
+        shift = directory_shift(len(hashes))
+        return cls(rows, hashes, times, build_directory(hashes, shift), build_filter(hashes, shift), tags)
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """The first and the last time of its rows, of which there must be some."""
+        if self.known_span is None:
+            self.known_span = int(self.times.min()), int(self.times.max())
+        return self.known_span
+
+    @property
+    def shift(self) -> int:
+        """The shift from a hash to its directory entry."""
+        return 65 - len(self.directory).bit_length()
+
+    def slice(self, start: int, stop: int) -> Run:
+        """Return a part of the sorted rows as a run of its own."""
+        part = slice(start, stop)
+        tags = None if self.tags is None else self.tags[part]
+        return Run.of(self.rows.slice(start, stop - start), self.hashes[part], self.times[part], tags)
+
+    def take(self, index: npt.NDArray[Any]) -> Run:
+        """Return the rows at ascending positions as a run of its own."""
+        tags = None if self.tags is None else self.tags[index]
+        return Run.of(self.rows.take(pa.array(index)), self.hashes[index], self.times[index], tags)
+
+
+def all_meet(probe: Run, stored: Run, low: int, high: int) -> bool:
+    """Whether every stored row is in the window of every probe row, as in a long window most are: times say nothing."""
+    return stored.span[0] >= probe.span[1] + low and stored.span[1] <= probe.span[0] + high
+
+
+def sorted_run(rows: pa.RecordBatch, hashes: Words, times: Times, tags: Tags | None = None) -> Run:
+    """Sort rows into a run; ties keep their order, so the same rows in the same order give the same bytes."""
+    shift = directory_shift(len(hashes))
+    directory = build_directory(hashes, shift)
+    order = sort_order(hashes, times, directory, shift)
+    hashes = hashes[order]
+    tags = None if tags is None else tags[order]
+    return Run(rows.take(pa.array(order)), hashes, times[order], directory, build_filter(hashes, shift), tags)
+
+
+def merge_runs(runs: Sequence[Run], horizon: int) -> Run:
+    """Merge runs into one and leave out the rows older than the horizon."""
+    kept = [run if not len(run.times) or run.span[0] >= horizon else _unexpired(run, horizon) for run in runs]
+    if len(kept) == 1:
+        return kept[0]
+    rows = pa.concat_batches([run.rows for run in kept])
+    tags = None
+    if any(run.tags is not None for run in kept):
+        tags = np.concatenate([np.zeros(len(run.times), np.int32) if run.tags is None else run.tags for run in kept])
+    hashes, times = (np.concatenate([getattr(run, name) for run in kept]) for name in ("hashes", "times"))
+    return sorted_run(rows, hashes, times, tags)
+
+
+def _unexpired(run: Run, horizon: int) -> Run:
+    return run.take(np.flatnonzero(run.times >= horizon))
+
+
+class RunInfo(NamedTuple):
+    """What the bookkeeping remembers of a stored run, enough to skip it without reading it."""
+
+    number: int
+    bytes: int
+    rows: int
+    first_time: int
+    last_time: int
+    first_hash: int
+    last_hash: int
+    tagged: bool
+
+    def overlaps(self, times: tuple[int, int], hashes: tuple[int, int]) -> bool:
+        """Whether rows within these times (first, last) and hashes (first, last) may be in the run."""
+        return (
+            self.first_time <= times[1]
+            and self.last_time >= times[0]
+            and self.first_hash <= hashes[1]
+            and self.last_hash >= hashes[0]
+        )
+
+
+def encode_runs(run: Run) -> Iterator[tuple[Run, bytes]]:
+    """Cut a sorted run into pieces of at most about RUN_BYTES, each with its stored bytes."""
+    for start, stop in parts_of(run.rows, RUN_BYTES):
+        piece = run if stop - start == run.rows.num_rows else run.slice(start, stop)
+        stored = piece.rows if piece.tags is None else append_tags(piece.rows, piece.tags)
+        yield piece, stored.serialize().to_pybytes()
+
+
+def indexes_of(run: Run) -> list[pa.Buffer]:
+    """Return what is derived from a run's rows and kept beside them."""
+    return [pa.py_buffer(part) for part in (run.hashes, run.directory, run.filter)]
+
+
+def kind_of(run: Run) -> str:
+    """Return what tells a run's indexes from others of the same content, where another key is joined on."""
+    return f"{checksum(run.hashes, np.uint64(0)):016x}"
+
+
+def info_of(run: Run, stored: Stored) -> RunInfo:
+    """Return the bookkeeping entry of a stored run."""
+    return RunInfo(
+        *stored,
+        run.rows.num_rows,
+        *run.span,
+        int(run.hashes[0]),
+        int(run.hashes[-1]),
+        run.tags is not None,
+    )

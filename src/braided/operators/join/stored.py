@@ -1,0 +1,399 @@
+"""A join's state: which runs of each stream are stored, how they are merged, what expires.
+
+Rows whose time is doubted (`braided.time.quarantine`) lie apart: they are met like all others, but leave when they are
+given up, and join the others once they are believed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from braided.operators.join.runs import Run, RunInfo, Tags, encode_runs, indexes_of, info_of, kind_of, merge_runs
+from braided.routing.routes import split_tags, tagged_schema
+from braided.runtime.blocks import Blocks
+from braided.runtime.contract import Json, Work, stream_labels
+from braided.time.clocks import MAX_TIME, MIN_TIME
+from braided.time.lateness import Lateness
+from braided.time.quarantine import Gone, Quarantine
+from braided.time.stream_clock import StreamClock, update_all
+
+# A slice is a sixth of the time a row stays, so that at most about a sixth of what is kept can be
+# expired rows waiting for their slice; a sixteenth of the span bounds the cuts of one batch.
+_SLICES = 6
+_MOST_CUTS = 16
+# So many sequences of one size class are merged into one of the next; a class spans a factor of this too. With
+# filters a look-up in another sequence is cheap, so that four beats two: half the rewriting.
+_FANOUT = 4
+# A closed slice is merged into one, but not again for stragglers of less than a sixteenth.
+_CLOSED_RATIO = 16
+# Sequences beyond this size are not merged further: merging holds them in memory.
+_MERGE_BYTES = 64 << 20
+
+Sequence_ = list[RunInfo]
+
+
+class StoredWindow(Protocol):
+    """What is asked of a time condition: `Window` of two streams, `Span` of many."""
+
+    @property
+    def lateness(self) -> tuple[int, ...]:
+        """Each stream's lateness."""
+
+    @property
+    def span(self) -> int:
+        """How far apart the times may be that one row meets."""
+
+    def meets(self, side: int) -> tuple[int, int]:
+        """Return how far from a probe's time stored rows of this side may be."""
+
+    def retention(self, side: int) -> int:
+        """Return how far behind other clocks a stored row of this side may be."""
+
+    def patience(self, side: int) -> int:
+        """Return how far a stream goes on before a doubted row of it is given up."""
+
+    def horizon(self, side: int, clocks: tuple[int | None, ...]) -> int:
+        """Return the oldest time at which a stored row of this side can still match."""
+
+
+class StoredStreams(Protocol):
+    """What is asked of an operator whose rows are stored."""
+
+    @property
+    def inputs(self) -> tuple[pa.Schema, ...]:
+        """The schema of each stream's stored rows."""
+
+    @property
+    def window(self) -> StoredWindow:
+        """The time condition."""
+
+    @property
+    def lateness(self) -> tuple[int | Lateness, ...]:
+        """Each stream's lateness, or how it is learned."""
+
+    @property
+    def idle(self) -> int | None:
+        """After how much silence a stream holds the others back no longer."""
+
+    def times_of(self, side: int, rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
+        """Return the event time of each row."""
+
+    def hashes(
+        self, side: int, rows: pa.RecordBatch, tags: npt.NDArray[np.int32] | None = None
+    ) -> npt.NDArray[np.uint64]:
+        """Return the key hash of each row."""
+
+
+class JoinState:
+    """The stored runs of all streams and the clocks, between load and save of one batch."""
+
+    def __init__(self, join: StoredStreams, blocks: Blocks) -> None:
+        self._join = join
+        self._blocks = blocks
+        span = join.window.span
+        self.streams = [StreamClock(lateness, span, join.idle) for lateness in join.lateness]
+        self.sides: list[list[Sequence_]] = [[] for _ in join.inputs]
+        self.apart: list[list[tuple[Gone, Sequence_]]] = [[] for _ in join.inputs]
+        """Doubted runs, each group with how far its stream had gone on when it came."""
+        self._quarantine = Quarantine(self.streams)
+        self._given_up = [0 for _ in join.inputs]
+
+    @classmethod
+    def restore(cls, join: StoredStreams, state: Json | None, blocks: Blocks) -> JoinState:
+        """Read the state as `to_json` left it."""
+        self = cls(join, blocks)
+        if state is not None:
+            for stream, known in zip(self.streams, state["streams"], strict=True):
+                stream.restore(known)
+            self.sides = [[_infos(sequence) for sequence in side] for side in state["sides"]]
+            self.apart = [[(Gone(*since), _infos(infos)) for since, infos in side] for side in state["apart"]]
+        return self
+
+    def to_json(self) -> Json:
+        """Return the bookkeeping: small, whatever the state's size."""
+        return {
+            "streams": [stream.to_json() for stream in self.streams],
+            "sides": self.sides,
+            "apart": self.apart,
+        }
+
+    @property
+    def window(self) -> StoredWindow:
+        """The join's window with the lateness of the moment."""
+        window: StoredWindow = replace(
+            self._join.window,  # type: ignore[type-var]
+            lateness=tuple(stream.lateness for stream in self.streams),
+        )
+        return window
+
+    @property
+    def clocks(self) -> tuple[int | None, ...]:
+        """How far each stream has come, by clocks that count; one that is idle has come as far as the furthest."""
+        furthest = max((stream.counted for stream in self.streams if stream.counted is not None), default=None)
+        return tuple(furthest if stream.idle else stream.counted for stream in self.streams)
+
+    def advance(self, work: Work) -> None:
+        """Move the clocks, after the batch has probed."""
+        update_all(self.streams, work.streams, work.moment)
+        self._quarantine = Quarantine(self.streams)
+
+    def levels(self) -> dict[str, int]:
+        """Return how much is stored."""
+        infos = [info for side in range(len(self.sides)) for info in self.infos(side)]
+        labels = stream_labels(len(self.sides))
+        apart = [sum(info.rows for _, group in side for info in group) for side in self.apart]
+        return {
+            "stored_rows": sum(info.rows for info in infos),
+            "stored_bytes": sum(info.bytes for info in infos),
+            "runs": len(infos),
+            **{f"quarantined:{label}": rows for label, rows in zip(labels, apart, strict=True)},
+        }
+
+    def counts(self, late: list[int]) -> dict[str, int]:
+        """Return what a batch counts of each stream: late rows as given, and quarantined ones given up."""
+        labels = stream_labels(len(self.sides))
+        return {
+            **{f"late:{label}": rows for label, rows in zip(labels, late, strict=True)},
+            **{f"given_up:{label}": rows for label, rows in zip(labels, self._given_up, strict=True)},
+        }
+
+    def runs_for(self, probe: Run, side: int) -> Iterator[Run]:
+        """Yield the stored runs of one side that rows of the other side could match, one at a time."""
+        if not len(probe.times):
+            return
+        low, high = self._join.window.meets(side)
+        times = probe.span[0] + low, probe.span[1] + high
+        for info in self.infos(side):
+            if info.overlaps(times, (int(probe.hashes[0]), int(probe.hashes[-1]))):
+                yield self.load(side, info)
+
+    def infos(self, side: int) -> list[RunInfo]:
+        """Return what is known of the stored runs of one side."""
+        groups = [*self.sides[side], *(infos for _, infos in self.apart[side])]
+        return [info for group in groups for info in group]
+
+    def absorb(self, side: int, new: Sequence[Run]) -> None:
+        """Store the new rows that can still match, drop what has expired, merge what belongs together."""
+        horizon, limit = self.window.horizon(side, self.clocks), self._quarantine.limit
+        kept: list[Sequence_] = []
+        new = list(new)
+        for sequence in self.sides[side]:
+            live = []
+            for info in sequence:
+                if info.last_time >= horizon and info.last_time <= limit:
+                    live.append(info)
+                    continue
+                if info.last_time > limit:  # the clock had started with a wrong row, and was taken back
+                    new.append(self.load(side, info))
+                self._delete([info])
+            if live:
+                kept.append(live)
+        trusted = [merge_runs([piece], horizon) for piece in self._believed(side, new)]
+        fresh = [run for piece in trusted for run in self._slices(side, piece)]
+        self.sides[side] = self._merge(side, kept, fresh, horizon)
+        self._compact(side, horizon)
+
+    def _believed(self, side: int, new: list[Run]) -> list[Run]:
+        """Put rows apart whose time nobody vouches for; return the others, and those believed by now."""
+        rule, limit = self._quarantine, self._quarantine.limit
+        doubted = any(len(run.times) and run.span[1] > limit for run in new)
+        if not self.apart[side] and not doubted:
+            return new
+        now, patience = rule.since(side), self.window.patience(side)
+        kept: list[tuple[Gone, Sequence_]] = []
+        opened: dict[Gone, list[Run]] = {now: new}
+        for since, infos in self.apart[side]:
+            verdict = rule.judge(side, min(info.first_time for info in infos), since, patience)
+            grows = doubted and rule.same(side, since, patience)
+            if verdict == "given up":
+                self._given_up[side] += sum(info.rows for info in infos)
+            elif grows or verdict == "believed":
+                opened.setdefault(now if grows else since, []).extend(self.load(side, info) for info in infos)
+            else:
+                kept.append((since, infos))
+                continue
+            self._delete(infos)
+        believed = []
+        for since, runs in opened.items():
+            if runs:
+                together = merge_runs(runs, MIN_TIME)
+                ahead = together.times > limit
+                believed.append(together if not ahead.any() else together.take(np.flatnonzero(~ahead)))
+                if ahead.any():
+                    kept.append((since, self._write(together.take(np.flatnonzero(ahead)))))
+        self.apart[side] = kept
+        return believed
+
+    def _width(self, side: int, span: int) -> int:
+        return max(self.window.retention(side) // _SLICES, span // _MOST_CUTS, 1)
+
+    def _slices(self, side: int, run: Run) -> Iterator[Run]:
+        """Cut new rows at slice borders; a few stragglers of an older slice stay with the next."""
+        if not len(run.times):
+            return
+        first, last = run.span
+        width = self._width(side, last - first)
+        if first // width == last // width:
+            yield run
+            return
+        slices = run.times // width
+        present, counts = np.unique(slices, return_counts=True)
+        threshold = len(run.times) // _SLICES
+        bounds, waiting = [], 0
+        for number, count in zip(present.tolist(), counts.tolist(), strict=True):
+            waiting += count
+            if waiting > threshold:
+                bounds.append(number)
+                waiting = 0
+        if waiting and bounds:
+            bounds[-1] = int(present[-1])
+        low = int(present[0])
+        for high in bounds or [int(present[-1])]:
+            yield run.take(np.flatnonzero((slices >= low) & (slices <= high)))
+            low = high + 1
+
+    def _merge(self, side: int, kept: list[Sequence_], fresh: list[Run], horizon: int) -> list[Sequence_]:
+        """Merge sequences of one slice and size class, and all of a slice into one once it is closed."""
+        groups: dict[int, list[Sequence_ | Run]] = {}
+        times = [(min(i.first_time for i in s), max(i.last_time for i in s)) for s in kept]
+        times += [run.span for run in fresh]
+        span = max((last for _, last in times), default=0) - horizon
+        # The horizon is MIN_TIME until the other stream has a clock; then only the retention counts.
+        width = self._width(side, 0 if span > MAX_TIME // 2 else span)
+        items: list[Sequence_ | Run] = [*kept, *fresh]
+        for (_, last), item in zip(times, items, strict=True):
+            groups.setdefault(last // width, []).append(item)
+        clock = self.clocks[side]
+        late = self.streams[side].lateness
+        merged: list[Sequence_] = []
+        for number in sorted(groups):
+            closed = clock is not None and (number + 1) * width <= clock - late
+            merged += self._merge_slice(side, groups[number], closed, horizon)
+        return merged
+
+    def _merge_slice(self, side: int, items: list[Sequence_ | Run], closed: bool, horizon: int) -> list[Sequence_]:
+        ordered = sorted(items, key=_rows, reverse=True)
+        if closed and sum(map(_rows, ordered[1:])) * _CLOSED_RATIO >= _rows(ordered[0]) and _fits(ordered):
+            groups = [ordered]
+        else:
+            groups = _size_classes(ordered)
+        out: list[Sequence_] = []
+        for group in groups:
+            if len(group) == 1 and isinstance(group[0], list):
+                out.append(group[0])
+                continue
+            runs = []
+            for item in group:
+                if isinstance(item, list):
+                    runs += [self.load(side, info) for info in item]
+                else:
+                    runs.append(item)
+            written = self._write(merge_runs(runs, horizon))
+            for item in group:
+                if isinstance(item, list):
+                    self._delete(item)
+            if written:
+                out.append(written)
+        return out
+
+    def _compact(self, side: int, horizon: int) -> None:
+        """Rewrite runs that straddle the horizon once expired rows exceed a quarter of the live ones."""
+        infos = self.infos(side)
+        total = sum(info.rows for info in infos)
+        straddling = sum(info.rows for info in infos if info.first_time < horizon)
+        if straddling * 4 <= total - straddling:
+            return
+        expired: dict[int, int] = {}
+        for sequence in self.sides[side]:
+            for info in sequence:
+                if info.first_time < horizon:
+                    expired[info.number] = int(np.count_nonzero(self.load(side, info).times < horizon))
+        dead = sum(expired.values())
+        if dead * 4 <= total - dead:
+            return
+        rewritten: list[Sequence_] = []
+        for sequence in self.sides[side]:
+            infos = []
+            for info in sequence:
+                if expired.get(info.number):
+                    infos += self._write(merge_runs([self.load(side, info)], horizon))
+                    self._delete([info])
+                else:
+                    infos.append(info)
+            if infos:
+                rewritten.append(infos)
+        self.sides[side] = rewritten
+
+    def _write(self, run: Run) -> Sequence_:
+        return [
+            info_of(piece, self._blocks.write(content, indexes_of(piece), kind_of(piece)))
+            for piece, content in encode_runs(run)
+        ]
+
+    def _delete(self, infos: Iterable[RunInfo]) -> None:
+        for info in infos:
+            self._blocks.delete(info.number)
+
+    def load(self, side: int, info: RunInfo) -> Run:
+        """Return a stored run, from the host's cache or else from the state store."""
+        content, *indexes = self._blocks.read(
+            info.number, lambda content: indexes_of(self._indexed(side, info, content))
+        )
+        rows, tags = self._decoded(side, info, content)
+        hashes, directory, filter_ = (
+            np.frombuffer(index, kind) for index, kind in zip(indexes, (np.uint64, np.int32, np.uint8), strict=True)
+        )
+        times = self._join.times_of(side, rows)
+        return Run(rows, hashes, times, directory, filter_, tags, (info.first_time, info.last_time))
+
+    def _indexed(self, side: int, info: RunInfo, content: pa.Buffer) -> Run:
+        rows, tags = self._decoded(side, info, content)
+        return Run.of(rows, self._join.hashes(side, rows, tags), self._join.times_of(side, rows), tags)
+
+    def _decoded(self, side: int, info: RunInfo, content: pa.Buffer) -> tuple[pa.RecordBatch, Tags | None]:
+        schema = self._join.inputs[side]
+        if not info.tagged:
+            return pa.ipc.read_record_batch(content, schema), None
+        return split_tags(pa.ipc.read_record_batch(content, tagged_schema(schema)))
+
+
+def _infos(stored: list[list[Any]]) -> Sequence_:
+    return [RunInfo(*info) for info in stored]
+
+
+def _size_classes(items: list[Sequence_ | Run]) -> list[list[Sequence_ | Run]]:
+    """Group items to merge: _FANOUT of a size class become one, which may complete the next class."""
+    classes: dict[int, list[list[Sequence_ | Run]]] = {}
+    for item in items:
+        classes.setdefault(_size_class([item]), []).append([item])
+    for number in range(max(classes, default=0) + _FANOUT):
+        groups = classes.get(number, [])
+        together = [item for group in groups for item in group]
+        if len(groups) >= _FANOUT and _fits(together):
+            del classes[number]
+            # The sum of four may still be of the same class.
+            classes.setdefault(max(number + 1, _size_class(together)), []).append(together)
+    return [group for number in sorted(classes, reverse=True) for group in classes[number]]
+
+
+def _size_class(items: list[Sequence_ | Run]) -> int:
+    return int(math.log(max(1, sum(map(_rows, items))), _FANOUT))
+
+
+def _fits(items: list[Sequence_ | Run]) -> bool:
+    return sum(map(_bytes, items)) <= _MERGE_BYTES
+
+
+def _rows(item: Sequence_ | Run) -> int:
+    return sum(info.rows for info in item) if isinstance(item, list) else len(item.times)
+
+
+def _bytes(item: Sequence_ | Run) -> int:
+    return sum(info.bytes for info in item) if isinstance(item, list) else int(item.rows.nbytes)

@@ -1,0 +1,115 @@
+"""The window join as an operator: probe the stored runs with a batch's new rows, then store those rows.
+
+A pair is found exactly once: a new left row probes the stored right runs and the new right rows, a new
+right row probes the stored left runs only. State expires after the whole batch has probed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from braided.durations import format_duration
+from braided.operators.join.arrivals import KeyedInputs, OutputColumn
+from braided.operators.join.emit import Emitter, Ranges
+from braided.operators.join.stored import JoinState
+from braided.routing.keys import KeyHasher
+from braided.routing.tally import Tally
+from braided.runtime.blocks import Blocks
+from braided.runtime.contract import Json, Outcome, Work
+from braided.time.clocks import Window
+from braided.time.lateness import Lateness
+
+if TYPE_CHECKING:
+    from braided.expressions.compile import Predicate
+    from braided.operators.join.theta.search import ThetaPredicate
+
+
+@dataclass(frozen=True)
+class WindowJoin(KeyedInputs):
+    """An exact inner join of two streams on equal keys and ``lo <= r.t - l.t <= hi``.
+
+    Cost per batch: sorting the new rows, one directory look-up per new row and stored run, and one copy of
+    each result. State: every row that can still match, once.
+    """
+
+    inputs: tuple[pa.Schema, pa.Schema]
+    keys: tuple[tuple[str, ...], tuple[str, ...]]
+    times: tuple[str, str]
+    window: Window
+    hasher: KeyHasher
+    columns: tuple[OutputColumn, ...]
+    where: Predicate | None = None
+    where_text: str | None = None
+    theta: ThetaPredicate | None = None
+    """The predicate of a join without keys."""
+    learned: tuple[Lateness | None, ...] = (None, None)
+    idle: int | None = None
+
+    @property
+    def options(self) -> Json:
+        """Everything that gives the stored state its meaning."""
+        return {
+            "operator": "join",
+            "on": [list(names) for names in self.keys],
+            "time": list(self.times),
+            "between": [self.window.lo, self.window.hi],
+            **self.time_options,
+            "where": self.where_text,
+            "left": [f"{field.name} {field.type}" for field in self.inputs[0]],
+            "right": [f"{field.name} {field.type}" for field in self.inputs[1]],
+        }
+
+    @property
+    def most_columns(self) -> int | None:
+        """Grids may have any shape."""
+        return None
+
+    def describe(self) -> str:
+        """Return the join as people would say it."""
+        on = ", ".join(a if a == b else f"{a} = {b}" for a, b in zip(*self.keys, strict=True))
+        how = f"on {on}" if on else f"by {self.where_text}" + (f" ({self.theta.kind})" if self.theta else "")
+        lo, hi = format_duration(self.window.lo), format_duration(self.window.hi)
+        also = f", where {self.where_text}" if on and self.where_text else ""
+        return f"joins {how}, {lo} <= r.t - l.t <= {hi}{also}"
+
+    def process(
+        self, work: Work, state: Json | None, blocks: Blocks, ranges: Ranges | None = None
+    ) -> Generator[pa.RecordBatch, None, Outcome]:
+        """Join one batch; what `ranges` takes is not made into pairs."""
+        kept = JoinState.restore(self, state, blocks)
+        new = [self.new_runs(side, work.blocks, stored=True) for side in (0, 1)]
+        probing = [self.new_runs(side, work.blocks, stored=False) for side in (0, 1)]
+        late = [self.count_late(side, work.blocks, kept.streams[side].safe) for side in (0, 1)]
+        tally = Tally() if work.watched else None
+        if tally is not None:
+            for side in (0, 1):
+                for run in (*new[side], *probing[side]):
+                    tally.rows(side, run.hashes, run.tags)
+        emitter = Emitter(self, tally, ranges)
+        for left in new[0]:
+            for right in (*kept.runs_for(left, 1), *new[1]):
+                yield from emitter.probe(0, left, right)
+        for right in new[1]:
+            for left in kept.runs_for(right, 0):
+                yield from emitter.probe(1, right, left)
+        # Rows sent to an older assignment meet only what is stored there: nothing new is stored under it.
+        for side in (0, 1):
+            for probe in probing[side]:
+                for stored in kept.runs_for(probe, 1 - side):
+                    yield from emitter.probe(side, probe, stored)
+        yield from emitter.flush()
+
+        kept.advance(work)
+        for side in (0, 1):
+            kept.absorb(side, new[side])
+        return Outcome(
+            kept.to_json(),
+            counts={"results": emitter.results, **kept.counts(late)},
+            load={} if tally is None else tally.to_json(),
+            levels=kept.levels(),
+            streams=[stream.report() for stream in kept.streams],
+        )

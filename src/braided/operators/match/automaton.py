@@ -1,0 +1,163 @@
+"""From a pattern to its automaton: a state for each place of a symbol, and after each its successors by preference.
+
+```
+ A+? B      state 0: A    after it: B, A         first: A
+            state 1: B    after it: (accepted)
+```
+
+The states are those of Glushkov's construction. Their order is that in which a backtracking matcher tries alternatives,
+so the first way to `ACCEPT`, depth first, is the match that SQL prefers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from braided.errors import OptionError
+from braided.operators.match.pattern import Choice, Exclude, Node, Pattern, Repeat, Sequence, Symbol
+
+ACCEPT = -1
+# Where the next match is looked for.
+PAST_LAST, NEXT_ROW, TO_FIRST, TO_LAST = 0, 1, 2, 3
+_DONE = -1  # in a list of alternatives: the part ends here
+_MOST_STATES = 1000
+_MOST_SUCCESSORS = 200_000
+MOST_SYMBOLS = 62
+
+
+@dataclass(frozen=True)
+class Automaton:
+    """States by number, each with its symbol's; `after` has the successors of a state, the best first, or `ACCEPT`."""
+
+    symbols: tuple[str, ...]
+    first: tuple[int, ...]
+    after: tuple[tuple[int, ...], ...]
+    symbol: tuple[int, ...]
+    excluded: tuple[bool, ...]
+
+    def least_before(self) -> list[int]:
+        """Return for each symbol how many rows of a match are at least before it; for one that is negated, all."""
+        found: dict[int, int] = {}
+        shortest = None
+        reached, depth, states = set(self.first), 0, set(self.first)
+        while states:
+            for state in states:
+                found.setdefault(self.symbol[state], depth)
+            following = {after for state in states for after in self.after[state]}
+            if ACCEPT in following and shortest is None:
+                shortest = depth + 1
+            states = following - reached - {ACCEPT}
+            reached |= states
+            depth += 1
+        return [found.get(symbol, shortest or 0) for symbol, _ in enumerate(self.symbols)]
+
+    @property
+    def single(self) -> bool:
+        """Whether every match has one row."""
+        return all(self.after[state] == (ACCEPT,) for state in self.first)
+
+    def can_match(self, forbidden: Iterable[int], *, after: Iterable[int] = ()) -> bool:
+        """Whether a match may have no row of forbidden symbols, behind a first row of the symbols `after` if given."""
+        forbidden, wanted = set(forbidden), set(after)
+        begin = wanted or {number for number, _ in enumerate(self.symbols)} - forbidden
+        pending = [state for state in self.first if self.symbol[state] in begin]
+        seen = set(pending)
+        while pending:
+            for state in self.after[pending.pop()]:
+                if state == ACCEPT:
+                    return True
+                if self.symbol[state] not in forbidden and state not in seen:
+                    seen.add(state)
+                    pending.append(state)
+        return False
+
+
+def automaton_of(pattern: Pattern) -> Automaton:
+    """Return the automaton of a pattern, or refuse one that is too large or matches nothing at all."""
+    symbols = pattern.symbols
+    if len(symbols) > MOST_SYMBOLS:
+        raise OptionError(f"pattern={pattern.text!r}: has {len(symbols)} symbols; at most {MOST_SYMBOLS}")
+    builder = _Builder({name: at for at, name in enumerate(symbols)}, pattern.text)
+    part = builder.build(pattern.root, excluded=False)
+    if _DONE in part.first:
+        raise OptionError(
+            f"pattern={pattern.text!r}: matches an empty sequence of rows; write + for * where a row must match"
+        )
+    after = tuple(tuple(part.after[state]) for state in range(len(builder.symbol)))
+    return Automaton(symbols, tuple(part.first), after, tuple(builder.symbol), tuple(builder.excluded))
+
+
+@dataclass
+class _Part:
+    """A part of a pattern: what it may begin with, and what may follow each of its states; `_DONE` ends the part."""
+
+    first: list[int]
+    after: dict[int, list[int]]
+
+
+class _Builder:
+    def __init__(self, numbers: dict[str, int], text: str) -> None:
+        self._numbers, self._text = numbers, text
+        self.symbol: list[int] = []
+        self.excluded: list[bool] = []
+        self._size = 0
+
+    def build(self, node: Node, *, excluded: bool) -> _Part:
+        match node:
+            case Symbol(name):
+                state = len(self.symbol)
+                if state == _MOST_STATES:
+                    self._too_large()
+                self.symbol.append(self._numbers[name])
+                self.excluded.append(excluded)
+                return _Part([state], {state: [_DONE]})
+            case Exclude(inner):
+                return self.build(inner, excluded=True)
+            case Sequence(parts):
+                return self._chain([self.build(part, excluded=excluded) for part in parts])
+            case Choice(parts):
+                built = [self.build(part, excluded=excluded) for part in parts]
+                first = list(dict.fromkeys(state for part in built for state in part.first))
+                return _Part(first, {state: after for part in built for state, after in part.after.items()})
+            case Repeat(inner, low, high, greedy):
+                return self._repeat(inner, low, high, greedy, excluded=excluded)
+        raise AssertionError(node)
+
+    def _repeat(self, inner: Node, low: int, high: int | None, greedy: bool, *, excluded: bool) -> _Part:
+        must = [self.build(inner, excluded=excluded) for _ in range(low)]
+        may = [self.build(inner, excluded=excluded) for _ in range(1 if high is None else high - low)]
+        # From the last copy to the first: what follows a copy is the next one, or the end.
+        rest = _Part([_DONE], {})
+        for part in reversed(may):
+            # An iteration that takes no row is not one.
+            begin = [state for state in part.first if state != _DONE]
+            first = [*begin, _DONE] if greedy else [_DONE, *begin]
+            then = first if high is None else rest.first
+            after = {state: self._joined(states, then) for state, states in part.after.items()}
+            rest = _Part(first, {**after, **rest.after})
+        return self._chain([*must, rest])
+
+    def _chain(self, parts: list[_Part]) -> _Part:
+        chain = parts[-1]
+        for part in reversed(parts[:-1]):
+            after = {state: self._joined(states, chain.first) for state, states in part.after.items()}
+            chain = _Part(self._joined(part.first, chain.first), {**after, **chain.after})
+        return chain
+
+    def _joined(self, states: list[int], then: list[int]) -> list[int]:
+        """Return alternatives in which `then` takes the place of the end; of equal ones the first counts."""
+        if _DONE not in states:
+            return states
+        at = states.index(_DONE)
+        joined = list(dict.fromkeys([*states[:at], *then, *states[at + 1 :]]))
+        self._size += len(joined)
+        if self._size > _MOST_SUCCESSORS:
+            self._too_large()
+        return joined
+
+    def _too_large(self) -> None:
+        raise OptionError(
+            f"pattern={self._text!r}: is too large, with more than {_MOST_STATES:,} places of symbols or too many ways "
+            "between them; repeat fewer times"
+        )

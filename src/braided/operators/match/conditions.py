@@ -1,0 +1,367 @@
+"""The conditions of a pattern, ready for the search: those of a row alone as columns, the others as programs.
+
+A part of a condition that reads one row of the match alone is computed once a row, as a column, whichever row that is:
+it is a *slot*. What is left for the search is to compare and combine slots at different rows, and counts and sums.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from braided.errors import BraidedError
+from braided.expressions.evaluate import DTYPES, NARROW, Block, Vector, is_whole
+from braided.expressions.order_keys import ordered, ranks
+from braided.expressions.parse import Uncompilable
+from braided.expressions.tree import (
+    Always,
+    Arithmetic,
+    Column,
+    Compare,
+    Constant,
+    Every,
+    IsIn,
+    IsNull,
+    Not,
+    Some,
+    Truth,
+    Type,
+    Value,
+    Widen,
+)
+from braided.operators.match import machine as m
+from braided.operators.match.expressions import NUMBERS, ROW, Register, columns_of
+
+Columns = Mapping[str, pa.Array]
+"""Columns of rows by name."""
+
+_SIDE = re.compile(r"(row|r([0-9]+))(?:-([0-9]+))?")
+_FLOATS = ("float", "double")
+_COMPARISONS = {"=": m.EQUAL, "<": m.LESS, "<=": m.LESS_EQUAL, "<=>": m.SAME}
+_ARITHMETIC = {"+": m.ADD, "-": m.SUBTRACT, "*": m.MULTIPLY}
+_NARROWER = {"tinyint": 56, "smallint": 48, "int": 32}
+_KINDS = {"first": m.FIRST, "last": m.LAST, "min": m.MIN, "max": m.MAX, "count": m.COUNT}
+
+
+def place_of(side: str) -> tuple[int, int]:
+    """Return the register of a side, -1 for the row itself, and how many rows before it.
+
+    >>> place_of("row-2"), place_of("r3")
+    ((-1, 2), (3, 0))
+    """
+    found = _SIDE.fullmatch(side)
+    assert found is not None, side
+    return -1 if found[2] is None else int(found[2]), int(found[3] or 0)
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A column that the search reads: a truth, a number, whether there is one, or an integer in the order of values.
+
+    Texts and large decimals are ranked among their own values and those of a partner.
+    """
+
+    form: str
+    source: Value | Truth
+    partner: Value | None = None
+
+
+@dataclass
+class Conditions:
+    """What must hold for each symbol, and what is remembered of rows meanwhile."""
+
+    plain: dict[int, Truth]
+    """Conditions on a row, and rows before it, by symbol; what has none is true."""
+    registers: tuple[Register, ...] = ()
+    slots: list[Slot] = field(default_factory=list)
+    code: list[tuple[int, int, int, int]] = field(default_factory=list)
+    code_starts: list[int] = field(default_factory=list)
+    whole: list[int] = field(default_factory=list)
+    real: list[float] = field(default_factory=list)
+    texts: dict[int, str] = field(default_factory=dict)
+    """What errors call the condition of a symbol."""
+
+    @property
+    def columns(self) -> set[str]:
+        """The columns that slots read."""
+        return {column.name for slot in self.slots for column in columns_of((slot.source, slot.partner))}
+
+    def machine(self) -> m.Machine:
+        """Return registers and programs as the kernels take them."""
+        kinds, sources = [], []
+        for register in self.registers:
+            if register.source is None:
+                sources.append(-1)
+            else:
+                sources.append(self.slots.index(_source_slot(register)))
+            if register.kind == "sum":
+                assert register.source is not None
+                kinds.append(m.SUM_REAL if register.source.type.name == "double" else m.SUM_WHOLE)
+            else:
+                kinds.append(_KINDS[register.kind])
+        return m.Machine(
+            np.array(kinds, np.int32),
+            np.array([register.symbols for register in self.registers], np.int64),
+            np.array(sources, np.int32),
+            np.array(self.code, np.int32).reshape(-1, 4),
+            np.array(self.code_starts or [0], np.int32),
+            np.array(self.whole, np.int64),
+            np.array(self.real, np.float64),
+        )
+
+    def bits(self, columns: Columns, bounds: npt.NDArray[np.int64], symbols: int) -> npt.NDArray[np.uint64]:
+        """Return a bit for each symbol whose plain condition holds for a row."""
+        count = int(bounds[-1])
+        found = np.zeros(count, np.uint64)
+        always = 0
+        sides = self._sides(columns, bounds)
+        block = Block(sides, count)
+        for symbol in range(symbols):
+            root = self.plain.get(symbol)
+            if root is None:
+                always |= 1 << symbol
+                continue
+            with np.errstate(all="ignore"):
+                kept = block.true(root)
+                if block.overflowed and (block.true(root, possibly=True) & ~kept).any():
+                    raise overflow(self.texts[symbol])
+            found |= kept.astype(np.uint64) << np.uint64(symbol)
+        return found | np.uint64(always)
+
+    def _sides(self, columns: Columns, bounds: npt.NDArray[np.int64]) -> dict[str, dict[str, pa.Array[Any]]]:
+        """Return the columns of rows, and of those before them: null where those are of another key."""
+        wanted: dict[str, set[str]] = {}
+        for column in columns_of(tuple(self.plain.values())):
+            wanted.setdefault(column.side, set()).add(column.name)
+        sides = {}
+        for side, names in wanted.items():
+            back = place_of(side)[1]
+            if not back:
+                sides[side] = {name: columns[name] for name in names}
+                continue
+            before = np.arange(int(bounds[-1])) - back
+            begin = np.repeat(bounds[:-1], np.diff(bounds))
+            index = pa.array(before, mask=before < begin)
+            sides[side] = {name: columns[name].take(index) for name in names}
+        return sides
+
+    def compute(self, columns: Columns, rows: int) -> m.Slots:
+        """Return the slots of rows, with one entry more for no row."""
+        count = rows + 1
+        longer = {name: pa.concat_arrays([columns[name], pa.nulls(1, columns[name].type)]) for name in self.columns}
+        block = Block({ROW: longer}, count)
+        size = len(self.slots)
+        whole = np.zeros((size, count), np.int64)
+        real = np.zeros((size, count if any(slot.form == "real" for slot in self.slots) else 0), np.float64)
+        state = np.zeros((size, count), np.uint8)
+        with np.errstate(all="ignore"):
+            for at, slot in enumerate(self.slots):
+                if slot.form == "truth":
+                    state[at] = _truth_states(block, slot.source)
+                    continue
+                vector = block.value(slot.source)  # type: ignore[arg-type]
+                state[at] = _states(vector, count)
+                if slot.form == "real":
+                    real[at] = vector.values
+                elif slot.form != "valid":
+                    whole[at] = self._keys(block, slot, vector)
+        stack = np.zeros(m.DEEPEST, np.int64)
+        return m.Slots(whole, real, state, stack, np.zeros(m.DEEPEST), np.zeros(m.DEEPEST, np.int64))
+
+    def _keys(self, block: Block, slot: Slot, vector: Vector) -> Any:
+        if slot.form == "rank":
+            partner = vector if slot.partner is None else block.value(slot.partner)
+            # Both orders of partners must rank alike, whichever is asked for first.
+            return ranks(vector.values, partner.values)[0]
+        values = np.broadcast_to(vector.values, (block.rows,))
+        if slot.form == "order" and values.dtype.kind == "f":
+            return ordered(values)
+        return values
+
+
+def _states(vector: Vector, count: int) -> npt.NDArray[np.uint8]:
+    state = np.ones(count, np.uint8) if vector.valid is None else vector.valid.astype(np.uint8)
+    if vector.bad is not None:
+        state[vector.bad] = m.BAD
+    return state
+
+
+def _truth_states(block: Block, root: Any) -> npt.NDArray[np.uint8]:
+    true, false = block.true(root), block.true(root, want=False)
+    state = np.full(len(true), m.UNKNOWN, np.uint8)
+    state[true], state[false] = m.TRUE, m.FALSE
+    if block.overflowed:
+        maybe = block.true(root, possibly=True) & ~true | block.true(root, want=False, possibly=True) & ~false
+        state[maybe] = m.FAULT
+    return state
+
+
+def overflow(text: str) -> BraidedError:
+    """Return what to say of a condition or measure whose integers overflow."""
+    return BraidedError(f"{text}: overflows; cast an operand to a wider type")
+
+
+def _source_slot(register: Register) -> Slot:
+    assert register.source is not None
+    if register.kind == "count":
+        return Slot("valid", register.source)
+    if register.kind == "sum":
+        return Slot("real" if register.source.type.name == "double" else "whole", register.source)
+    return Slot("rank" if _in_arrow(register.source.type) else "order", register.source)
+
+
+def _in_arrow(kind: Type) -> bool:
+    return kind.name in ("string", "binary") or (kind.name == "decimal" and kind.precision > NARROW)
+
+
+def prepare(
+    conditions: Mapping[int, Truth], registers: Sequence[Register], texts: Mapping[int, str], symbols: int
+) -> Conditions:
+    """Return conditions for the search: plain ones as they are, the others as programs."""
+    plain = {
+        symbol: root
+        for symbol, root in conditions.items()
+        if all(column.side != NUMBERS and place_of(column.side)[0] < 0 for column in columns_of(root))
+    }
+    made = Conditions(plain, tuple(registers), texts=dict(texts))
+    for register in registers:
+        if register.source is not None:
+            _slot(made, _source_slot(register))
+    for symbol in range(symbols):
+        made.code_starts.append(len(made.code))
+        if symbol in conditions and symbol not in plain:
+            _Lowering(made, texts[symbol]).truth(conditions[symbol])
+    made.code_starts.append(len(made.code))
+    return made
+
+
+def _slot(made: Conditions, slot: Slot) -> int:
+    if slot not in made.slots:
+        made.slots.append(slot)
+    return made.slots.index(slot)
+
+
+class _Lowering:
+    """Writes the program of one condition."""
+
+    def __init__(self, made: Conditions, text: str) -> None:
+        self._made, self._text = made, text
+
+    def truth(self, node: Truth) -> None:
+        side = _one_side(node)
+        if isinstance(node, Always):
+            self._add(m.ALWAYS, m.UNKNOWN if node.value is None else int(node.value))
+        elif side is not None:
+            self._load(m.TRUTH, Slot("truth", _moved(node)), side)
+        else:
+            self._across(node)
+
+    def _across(self, node: Truth) -> None:
+        match node:
+            case Every(parts) | Some(parts):
+                self.truth(parts[0])
+                for part in parts[1:]:
+                    self.truth(part)
+                    self._add(m.AND if isinstance(node, Every) else m.OR)
+            case Not(operand):
+                self.truth(operand)
+                self._add(m.NOT)
+            case IsNull(operand):
+                self._number(operand)
+                self._add(m.IS_NULL)
+            case IsIn(operand, members, null):
+                tests: list[Truth] = [Compare("=", operand, Constant(member, operand.type)) for member in members]
+                self.truth(Some((*tests, Always(None)) if null else tuple(tests)))
+            case Compare(op, left, right):
+                one, other = _one_side(left), _one_side(right)
+                if one is not None and other is not None:
+                    form = "rank" if _in_arrow(left.type) else "order"
+                    partners = (_moved(right), _moved(left)) if form == "rank" else (None, None)
+                    self._load(m.WHOLE, Slot(form, _moved(left), partners[0]), one)
+                    self._load(m.WHOLE, Slot(form, _moved(right), partners[1]), other)
+                    self._add(m.COMPARE, _COMPARISONS[op], 0)
+                else:
+                    self._number(left)
+                    self._number(right)
+                    self._add(m.COMPARE, _COMPARISONS[op], int(left.type.name in _FLOATS))
+            case _:
+                raise AssertionError(node)
+
+    def _number(self, node: Value) -> None:
+        real = node.type.name in _FLOATS
+        side = _one_side(node)
+        if side is not None and not _in_arrow(node.type):
+            self._load(m.REAL if real else m.WHOLE, Slot("real" if real else "whole", _moved(node)), side)
+            return
+        match node:
+            case Constant(value):
+                if real:
+                    self._made.real.append(float(value))
+                    self._add(m.CONSTANT_REAL, len(self._made.real) - 1)
+                elif node.type.name in DTYPES and node.type.name != "decimal":
+                    self._made.whole.append(int(value))
+                    self._add(m.CONSTANT_WHOLE, len(self._made.whole) - 1)
+                else:
+                    raise self._refusal(node)
+            case Column(_, name):
+                self._counted(name)
+            case Widen(operand, kind) if kind.name == "double" or is_whole(kind):
+                self._number(operand)
+                if kind.name == "double" and operand.type.name not in _FLOATS:
+                    self._add(m.TO_REAL)
+            case Arithmetic(op, operands, kind) if kind.name == "double" or is_whole(kind):
+                for operand in operands:
+                    self._number(operand)
+                unary = m.NEGATE if op == "-" else m.ABSOLUTE
+                code = _ARITHMETIC[op] if len(operands) == 2 else unary
+                self._add(code, _NARROWER.get(kind.name, 0), int(real))
+            case _:
+                raise self._refusal(node)
+
+    def _refusal(self, node: Value) -> Uncompilable:
+        return Uncompilable(
+            f"{self._text}: computes {node.type} of different rows, which is not supported yet; cast to double"
+        )
+
+    def _counted(self, name: str) -> None:
+        """Load a count, a sum or a mean: ``r3``, ``sum r1 r2``, ``avg r1 r2``."""
+        what, *parts = name.split()
+        numbers = [int(part[1:]) for part in parts]
+        if not parts:
+            self._add(m.COUNTED, int(what[1:]))
+        elif what == "avg":
+            self._add(m.MEAN, *numbers)
+        else:
+            source = self._made.registers[numbers[0]].source
+            assert source is not None
+            self._add(m.SUMMED_REAL if source.type.name == "double" else m.SUMMED_WHOLE, *numbers)
+
+    def _load(self, op: int, slot: Slot, side: str) -> None:
+        register, back = place_of(side)
+        self._add(op, _slot(self._made, slot), register, back)
+
+    def _add(self, op: int, a: int = 0, b: int = 0, c: int = 0) -> None:
+        self._made.code.append((op, a, b, c))
+
+
+def _one_side(node: Any) -> str | None:
+    """Return the only row that a tree reads; None for several, for counts and sums, and for none."""
+    sides = {column.side for column in columns_of(node)}
+    return next(iter(sides)) if len(sides) == 1 and NUMBERS not in sides else None
+
+
+def _moved(node: Any) -> Any:
+    """Return a tree with all columns of the row itself."""
+    if isinstance(node, Column):
+        return replace(node, side=ROW)
+    if isinstance(node, tuple):
+        return tuple(_moved(part) for part in node)
+    if isinstance(node, Type) or not hasattr(node, "__dataclass_fields__"):
+        return node
+    return replace(node, **{name: _moved(part) for name, part in vars(node).items()})

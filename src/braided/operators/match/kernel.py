@@ -1,0 +1,370 @@
+"""The search for matches, key by key and start by start: depth first over an automaton, the best alternative first.
+
+```
+ rows of a key   a  a  b  a  c         start 0: a a b .. dead;  start 1: a b a c accepted, or:
+ start 1            A  B  A  C                  needs a row that is not there: undecided, unless the horizon has passed
+```
+
+Because alternatives are tried in order of preference, the first thing that happens decides: a match is found, or a row
+is missing that a better alternative waits for. Where conditions read a row (and those before it) alone, a place of the
+automaton that failed at a row fails there again, so each is tried once a start; else steps are counted.
+
+Preconditions: rows are sorted by key and time; rows of a key before the first that is not `done` are not needed.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from braided.compiled import compiled, in_place
+from braided.operators.match.automaton import NEXT_ROW, PAST_LAST, TO_FIRST
+from braided.operators.match.machine import COUNT, FAULT, TRUE, Machine, Slots, advance, holds
+
+Int64s = npt.NDArray[np.int64]
+Int32s = npt.NDArray[np.int32]
+Bytes = npt.NDArray[np.uint8]
+
+# What a search comes to; beyond the first three it stops everything.
+_FAILED, _FOUND, _WAITS, _NO_ROOM, STEPS, OVERFLOW = 0, 1, 2, 3, 4, 5
+FINE = 0
+# So many steps are a key's, beside those that one search may take.
+STEPS_A_ROW = 1000
+# Where the search is: at which key and start, from where rows of the key are kept, what has been found.
+_GROUP, _START, _KEEP, _MATCHES, _FILLED, _STAMP, _LENGTH, _LOOKS, _LOW, _SPENT, _NUMBERS = range(11)
+# What is known of the rows ahead takes at most so many numbers.
+_MOST_AHEAD = 1 << 24
+_FOREVER = np.int64(np.iinfo(np.int64).max)
+
+
+class Rows(NamedTuple):
+    """Rows by key and time: where keys begin, times, which starts are decided, which rows are new, plain conditions."""
+
+    bounds: Int64s
+    times: Int64s
+    done: Bytes
+    fresh: Bytes
+    bits: npt.NDArray[np.uint64]
+
+
+class Automaton(NamedTuple):
+    """Successors of all states, where those of each begin, symbols of states; what to do after a match."""
+
+    after: Int32s
+    starts: Int32s
+    symbol: Int32s
+    negated: int
+    skip: int
+    target: int
+
+
+class _Space(NamedTuple):
+    """Where one search works, a line for each depth: alternatives left, states, what failed, registers; and numbers."""
+
+    pointer: Int32s
+    path: Int32s
+    seen: Int64s
+    whole: Int64s
+    real: npt.NDArray[np.float64]
+    numbers: Int64s
+    ahead: Int64s
+    """For each row and state of a key with many rows, how soon a match through there may end."""
+
+
+class Found(NamedTuple):
+    """First rows and lengths of matches, states of all their rows; which rows are kept, which begin open matches."""
+
+    first: Int64s
+    length: Int64s
+    states: Int32s
+    stays: npt.NDArray[np.bool_]
+    opens: npt.NDArray[np.bool_]
+
+
+@in_place
+def deadline_of(time: np.int64, within: np.int64) -> np.int64:
+    """Return the last time that a row of a match may have."""
+    if within < 0 or time > _FOREVER - within:
+        return _FOREVER
+    return time + within
+
+
+@compiled
+def next_of(bounds: Int64s, bits: npt.NDArray[np.uint64], symbol: np.int64) -> Int64s:
+    """Return for each row the next one of its key, itself or later, for which a symbol's plain condition holds."""
+    found = np.empty(len(bits), np.int64)
+    mask = np.uint64(1) << np.uint64(symbol)
+    for group in range(len(bounds) - 1):
+        at = bounds[group + 1]
+        for row in range(bounds[group + 1] - 1, bounds[group] - 1, -1):
+            if bits[row] & mask:
+                at = row
+            found[row] = at
+    return found
+
+
+@in_place
+def _look_ahead(rows, automaton, ahead, low, high, horizon):  # type: ignore[no-untyped-def]
+    """Find how soon a match may end that has a row in a state; a row that is not there yet comes at the horizon."""
+    states = len(automaton.symbol)
+    for row in range(high - 1, low - 1, -1):
+        for state in range(states):
+            soonest = _FOREVER
+            if (rows.bits[row] >> np.uint64(automaton.symbol[state])) & np.uint64(1):
+                for at in range(automaton.starts[state], automaton.starts[state + 1]):
+                    then = automaton.after[at]
+                    if then < 0:
+                        soonest = min(soonest, rows.times[row])
+                    elif row + 1 == high:
+                        soonest = min(soonest, horizon)
+                    else:
+                        soonest = min(soonest, ahead[(row + 1 - low) * states + then])
+            ahead[(row - low) * states + state] = soonest
+
+
+@in_place
+def _followed(rows, automaton, machine, slots, following, space, row, high, deadline, most):  # type: ignore[no-untyped-def]
+    """Look for a row that the pattern forbids after a match."""
+    negated = automaton.negated
+    if machine.code_starts[negated] == machine.code_starts[negated + 1]:
+        found = row < high and following[row] < high and rows.times[following[row]] <= deadline
+        return _FOUND if found else _FAILED
+    depth = space.numbers[_LENGTH]
+    while row < high and rows.times[row] <= deadline:
+        space.numbers[_SPENT] += 1
+        if space.numbers[_SPENT] > most:
+            return STEPS
+        if not advance(machine, slots, space.whole, space.real, depth, negated, row):
+            return OVERFLOW
+        truth = holds(machine, slots, space.whole, space.real, depth + 1, negated, row)
+        if truth == FAULT:
+            return OVERFLOW
+        if truth == TRUE:
+            return _FOUND
+        row += 1
+    return _FAILED
+
+
+@in_place
+def _search(rows, automaton, machine, slots, following, space, start, high, deadline, closed, limit):  # type: ignore[no-untyped-def]
+    """Look for the preferred match from one row; its states are in the path, and its length in the numbers."""
+    times, bits = rows.times, rows.bits
+    after, starts, symbol, negated = automaton.after, automaton.starts, automaton.symbol, automaton.negated
+    pointer, path, seen, whole, real = space.pointer, space.path, space.seen, space.whole, space.real
+    states, coded = len(symbol), machine.code_starts
+    plain = coded[len(coded) - 1] == 0
+    space.numbers[_STAMP] += 1
+    stamp, looks, low = space.numbers[_STAMP], space.numbers[_LOOKS], space.numbers[_LOW]
+    depth, most = 0, space.numbers[_SPENT] + limit
+    pointer[0], stop = starts[states], starts[states + 1]
+    while True:
+        if pointer[depth] == stop:
+            depth -= 1
+            if depth < 0:
+                return _FAILED
+            stop = starts[states + 1] if depth == 0 else starts[path[depth - 1] + 1]
+            continue
+        state = after[pointer[depth]]
+        pointer[depth] += 1
+        row = start + depth
+        if not plain:
+            space.numbers[_SPENT] += 1
+            if space.numbers[_SPENT] > most:
+                return STEPS
+        if state < 0:
+            space.numbers[_LENGTH] = depth
+            if negated < 0:
+                return _FOUND
+            answer = _followed(rows, automaton, machine, slots, following, space, row, high, deadline, most)
+            if answer == _FAILED:
+                return _FOUND if closed else _WAITS
+            if answer != _FOUND:
+                return answer
+            continue
+        if row == high:
+            if closed:
+                continue
+            return _WAITS
+        if times[row] > deadline:
+            continue
+        name = symbol[state]
+        if coded[name] == coded[name + 1] and not (bits[row] >> np.uint64(name)) & np.uint64(1):
+            continue
+        if plain:
+            if looks and space.ahead[(row - low) * states + state] > deadline:
+                continue
+            if seen[depth * states + state] == stamp:
+                continue
+            seen[depth * states + state] = stamp
+        else:
+            if not advance(machine, slots, whole, real, depth, name, row):
+                return OVERFLOW
+            if coded[name] < coded[name + 1]:
+                truth = holds(machine, slots, whole, real, depth + 1, name, row)
+                if truth == FAULT:
+                    return OVERFLOW
+                if truth != TRUE:
+                    continue
+        path[depth] = state
+        depth += 1
+        if depth + 1 == len(path):
+            return _NO_ROOM
+        pointer[depth], stop = starts[state], starts[state + 1]
+
+
+@in_place
+def _scan(rows, automaton, machine, slots, following, space, found, horizon, within, limit, many):  # type: ignore[no-untyped-def]
+    """Go on from where the numbers say until all keys are done, or something lacks room or is wrong; return which."""
+    bounds, times, done, fresh, bits = rows.bounds, rows.times, rows.done, rows.fresh, rows.bits
+    symbol, skip, target = automaton.symbol, automaton.skip, automaton.target
+    numbers, path = space.numbers, space.path
+    first, length, flat, stays, opens = found
+    # What the first row of a match must be, where that can be seen at once.
+    begin, at_once = np.uint64(0), True
+    for at in range(automaton.starts[len(symbol)], automaton.starts[len(symbol) + 1]):
+        name = symbol[automaton.after[at]]
+        at_once = at_once and machine.code_starts[name] == machine.code_starts[name + 1]
+        begin |= np.uint64(1) << np.uint64(name)
+    for group in range(numbers[_GROUP], len(bounds) - 1):
+        high = bounds[group + 1]
+        start, keep = numbers[_START], numbers[_KEEP]
+        if start < 0:
+            start, keep = bounds[group], high
+            while start < high and done[start]:
+                start += 1
+            if not fresh[high - 1] and start < high and deadline_of(times[start], within) >= horizon:
+                # Nothing new, and nothing has run out.
+                for row in range(start, high):
+                    stays[row] = True
+                    opens[row] = row == start or (skip == NEXT_ROW and not done[row])
+                continue
+            numbers[_LOOKS], numbers[_LOW], numbers[_SPENT] = 0, bounds[group], 0
+            if high - start >= many and (high - bounds[group]) * len(symbol) <= len(space.ahead):
+                _look_ahead(rows, automaton, space.ahead, bounds[group], high, horizon)
+                numbers[_LOOKS] = 1
+        while start < high:
+            if done[start] or (at_once and not bits[start] & begin):
+                done[start] = 1
+                start += 1
+                continue
+            deadline = deadline_of(times[start], within)
+            result = _search(
+                rows, automaton, machine, slots, following, space, start, high, deadline, deadline < horizon, limit
+            )
+            depth = numbers[_LENGTH]
+            if numbers[_SPENT] > limit + STEPS_A_ROW * (high - numbers[_LOW]):
+                result = STEPS
+            if result == _FOUND and (numbers[_MATCHES] == len(first) or numbers[_FILLED] + depth > len(flat)):
+                result = _NO_ROOM
+            if result > _WAITS:
+                numbers[_GROUP], numbers[_START], numbers[_KEEP] = group, start, keep
+                return result
+            if result == _WAITS:
+                keep = min(keep, start)
+                opens[start] = True
+                if skip != NEXT_ROW:
+                    break
+                start += 1
+                continue
+            done[start] = 1
+            if result == _FAILED:
+                start += 1
+                continue
+            first[numbers[_MATCHES]], length[numbers[_MATCHES]] = start, depth
+            to = 0
+            for at in range(depth):
+                flat[numbers[_FILLED] + at] = path[at]
+                if (target >> symbol[path[at]]) & 1 and (skip != TO_FIRST or to == 0):
+                    to = at
+            numbers[_MATCHES] += 1
+            numbers[_FILLED] += depth
+            start += depth if skip == PAST_LAST else max(to, 1)
+        numbers[_START] = -1
+        for row in range(keep, high):
+            stays[row] = True
+    return FINE
+
+
+def find_matches(
+    rows: Rows,
+    automaton: Automaton,
+    machine: Machine,
+    slots: Slots,
+    following: Int64s,
+    horizon: int,
+    within: int,
+    limit: int,
+    many: int,
+) -> tuple[Found, int, int]:
+    """Return the matches that are decided with what is kept, how it ended, and the row where it did.
+
+    `following` is `next_of` the negated symbol, empty if there is none. Starts that are decided are marked as `done`.
+    Where a key has `many` rows it is first found out from where a match can end in time, so that searches that lead
+    nowhere are short. The kernels allocate nothing: they stop where there is no room, and go on with more.
+    """
+    count, states = len(rows.times), len(automaton.symbol)
+    plain = machine.code_starts[-1] == 0
+    numbers = np.zeros(_NUMBERS, np.int64)
+    numbers[_START] = -1
+    depth, matches, filled = 32, 1024, 4096
+    sizes = np.diff(rows.bounds) * states
+    ahead = np.empty(sizes[(sizes >= many * states) & (sizes <= _MOST_AHEAD) & plain].max(initial=0), np.int64)
+    stays, opens = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
+    first, length, flat = np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int32)
+    while True:
+        space = _Space(
+            np.empty(depth, np.int32),
+            np.empty(depth, np.int32),
+            np.zeros(depth * states if plain else 0, np.int64),
+            np.zeros((depth + 1, len(machine.kinds)), np.int64),
+            np.zeros((depth + 1, len(machine.kinds)), np.float64),
+            numbers,
+            ahead,
+        )
+        space.whole[0, machine.kinds < COUNT] = -1
+        first, length, flat = _larger(first, matches), _larger(length, matches), _larger(flat, filled)
+        found = Found(first, length, flat, stays, opens)
+        status = _scan(
+            rows, automaton, machine, slots, following, space, found,
+            np.int64(horizon), np.int64(within), np.int64(limit), np.int64(many),
+        )  # fmt: skip
+        if status != _NO_ROOM:
+            count, states = int(numbers[_MATCHES]), int(numbers[_FILLED])
+            found = Found(first[:count], length[:count], flat[:states], stays, opens)
+            return found, int(status), int(numbers[_START])
+        depth, matches, filled = 2 * depth, 2 * matches, max(2 * filled, 4 * depth)
+
+
+def _larger(array: Any, size: int) -> Any:
+    """Return an array with room for more at its end."""
+    larger = np.empty(size, array.dtype)
+    larger[: len(array)] = array
+    return larger
+
+
+@compiled
+def replay(first, length, flat, symbol, machine, slots, every):  # type: ignore[no-untyped-def]
+    """Return what registers hold at the end of each match, or at every row of it, and whether no sum overflowed."""
+    registers = len(machine.kinds)
+    count = len(flat) if every else len(first)
+    whole = np.empty((count, registers), np.int64)
+    real = np.empty((count, registers), np.float64)
+    now = np.empty((2, registers), np.int64)
+    now_real = np.empty((2, registers), np.float64)
+    at = 0
+    for match in range(len(first)):
+        for register in range(registers):
+            now[0, register] = -1 if machine.kinds[register] < 4 else 0
+            now_real[0, register] = 0.0
+        for step in range(length[match]):
+            if not advance(machine, slots, now, now_real, 0, symbol[flat[at]], first[match] + step):
+                return whole, real, False
+            now[0], now_real[0] = now[1], now_real[1]
+            if every:
+                whole[at], real[at] = now[0], now_real[0]
+            at += 1
+        if not every:
+            whole[match], real[match] = now[0], now_real[0]
+    return whole, real, True

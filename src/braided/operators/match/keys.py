@@ -1,0 +1,52 @@
+"""Rows brought together by key: sorted by hash, and where different keys have one hash, by key."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from braided.expressions.order_keys import ordered
+
+Int64s = npt.NDArray[np.int64]
+Hashes = npt.NDArray[np.uint64]
+
+
+def by_key(
+    rows: pa.RecordBatch, order: Int64s, hashes: Hashes, key: Sequence[str], *, exact: bool
+) -> tuple[Int64s | None, Int64s]:
+    """Return an order of rows in which those of a key are together, None where they are, and where keys begin then.
+
+    Within a key rows stay as they are. Nulls are equal to each other. `order` is that of the rows by hash, in which the
+    `hashes` are already; `exact`: equal hashes are equal keys, unless a key has nulls.
+    """
+    count = len(hashes)
+    if not count:
+        return None, np.zeros(1, np.int64)
+    differs = hashes[1:] != hashes[:-1]
+    if key and not (exact and all(not rows.column(name).null_count for name in key)):
+        codes = [_codes(rows.column(name))[order] for name in key]
+        other = np.logical_or.reduce([code[1:] != code[:-1] for code in codes])
+        if (other & ~differs).any():
+            again = np.lexsort((*codes, hashes))
+            differs = np.logical_or.reduce([code[again][1:] != code[again][:-1] for code in (*codes, hashes)])
+            return again, _bounds(differs, count)
+    return None, _bounds(differs, count)
+
+
+def _bounds(differs: npt.NDArray[np.bool_], count: int) -> Int64s:
+    return np.concatenate([[0], np.flatnonzero(differs) + 1, [count]]).astype(np.int64)
+
+
+def _codes(column: pa.Array[Any]) -> Int64s:
+    """Return integers that are equal for equal values, and one for nulls."""
+    if pa.types.is_floating(column.type):
+        values = ordered(column.fill_null(0.0).to_numpy(zero_copy_only=False).astype(np.float64))
+        column = pa.array(values, mask=column.is_null().to_numpy(zero_copy_only=False))
+    coded = pc.dictionary_encode(column, null_encoding="encode")
+    codes: Int64s = coded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    return codes

@@ -1,0 +1,191 @@
+"""A pattern that can be looked for: the automaton, its conditions and measures, over rows sorted by key and time.
+
+It has no state and knows no batches. What a key's rows leave undecided is for the caller to keep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from braided.errors import BraidedError
+from braided.operators.match import kernel
+from braided.operators.match.automaton import PAST_LAST, Automaton
+from braided.operators.match.conditions import Columns, Conditions, overflow
+from braided.operators.match.expressions import columns_of
+from braided.operators.match.measures import Matches, Measures
+from braided.time.clocks import clamp
+
+Int64s = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+
+MOST_STEPS = 1_000_000
+# In keys with so many rows searches look ahead.
+MANY_ROWS = 64
+_PIECE_ROWS = 1 << 17
+_PIECE_BYTES = 8 << 20
+
+
+class Sorted(NamedTuple):
+    """Rows by key and time: where keys begin, times, which starts are decided and which rows are new.
+
+    Only the columns that the search reads are sorted. The others stay in `rows` as they came; `order` leads to them.
+    """
+
+    columns: Columns
+    rows: pa.RecordBatch
+    order: Int64s
+    bounds: Int64s
+    times: Int64s
+    done: Bytes
+    fresh: Bytes
+
+
+class Decided(NamedTuple):
+    """The matches that are certain, which rows are kept, and which of them are starts of open matches."""
+
+    matches: Matches
+    stays: npt.NDArray[np.bool_]
+    opens: npt.NDArray[np.bool_]
+
+
+class Finder(Protocol):
+    """What looks for something among the rows of each key: a pattern, or windows of a number of rows."""
+
+    @property
+    def kind(self) -> str:
+        """What options and reports call it."""
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The columns of the key."""
+
+    @property
+    def within(self) -> int | None:
+        """How far the last row of a match may be from its first, in microseconds; None: any time."""
+
+    @property
+    def read(self) -> list[str]:
+        """The columns that the search reads of every row."""
+
+    @property
+    def output(self) -> pa.Schema:
+        """The columns of the results."""
+
+    def expired(self, horizon: int) -> int:
+        """Return the time before which open starts are decided though their keys get no further rows."""
+
+    def search(self, given: Sorted, horizon: int) -> Decided:
+        """Return what is certain where all rows before the horizon are there."""
+
+    def results(self, given: Sorted, matches: Matches) -> Iterator[pa.RecordBatch]:
+        """Yield what was found as rows of the result, in pieces of bounded size."""
+
+
+@dataclass(frozen=True)
+class Matcher:
+    """Finds matches and makes results of them.
+
+    within : how far the last row of a match may be from its first, in microseconds; None: any time.
+    skip, target : where to go on after a match; the bits of the symbols to skip to.
+    """
+
+    kind: ClassVar[str] = "match"
+
+    automaton: Automaton
+    conditions: Conditions
+    measures: Measures
+    key: tuple[str, ...]
+    within: int | None
+    negated: int = -1
+    skip: int = PAST_LAST
+    target: int = 0
+
+    @cached_property
+    def output(self) -> pa.Schema:
+        """The columns of the results: the key, or all columns for every row of a match, then the measures."""
+        schema = self.measures.schema
+        names = schema.names if self.measures.every else self.key
+        return pa.schema([*(schema.field(name).remove_metadata() for name in names), *self.measures.fields])
+
+    @cached_property
+    def read(self) -> list[str]:
+        """The columns that the search reads of every row."""
+        names = {column.name for column in columns_of(tuple(self.conditions.plain.values()))}
+        names |= self.conditions.columns | self.measures.conditions.columns
+        return [name for name in self.measures.schema.names if name in names]
+
+    def expired(self, horizon: int) -> int:
+        """See `Finder`."""
+        return clamp(horizon - (self.within or 0))
+
+    def search(self, given: Sorted, horizon: int) -> Decided:
+        """Return what is certain where all rows before the horizon are there; `given.done` is written to."""
+        symbols = self.automaton.symbols
+        bits = self.conditions.bits(given.columns, given.bounds, len(symbols))
+        # The successors of all states, and last what a match may begin with.
+        every = [*self.automaton.after, self.automaton.first]
+        starts = np.cumsum([0, *map(len, every)]).astype(np.int32)
+        after = np.array([state for states in every for state in states], np.int32)
+        following = np.empty(0, np.int64)
+        if self.negated >= 0:
+            following = kernel.next_of(given.bounds, bits, np.int64(self.negated))
+        found, status, at = kernel.find_matches(
+            kernel.Rows(given.bounds, given.times, given.done, given.fresh, bits),
+            kernel.Automaton(
+                after, starts, np.array(self.automaton.symbol, np.int32), self.negated, self.skip, self.target
+            ),
+            self.conditions.machine(),
+            self.conditions.compute(given.columns, len(given.times)),
+            following,
+            horizon,
+            -1 if self.within is None else self.within,
+            MOST_STEPS,
+            MANY_ROWS,
+        )
+        if status == kernel.OVERFLOW:
+            raise overflow(" or ".join(self.conditions.texts.values()))
+        if status == kernel.STEPS:
+            row = int(given.order[at])
+            key = ", ".join(f"{name}={given.rows.column(name)[row].as_py()!r}" for name in self.key) or "the stream"
+            raise BraidedError(
+                f"pattern: the search took more than {MOST_STEPS:,} steps from one row, or {kernel.STEPS_A_ROW:,} for "
+                f"every row (key {key}); shorten within=, let conditions exclude each other, or refer to fewer earlier "
+                "symbols"
+            )
+        return Decided(Matches(found.first, found.length, found.states), found.stays, found.opens)
+
+    def results(self, given: Sorted, matches: Matches) -> Iterator[pa.RecordBatch]:
+        """Yield matches as rows of the result, in pieces of bounded size."""
+        if not len(matches.first):
+            return
+        rows = given.rows
+        slots = self.measures.conditions.compute(given.columns, len(given.times))
+        excluded = np.array(self.automaton.excluded)
+        width = max(1, rows.nbytes // max(1, rows.num_rows))
+        for part in matches.chunks(min(_PIECE_ROWS, max(1, _PIECE_BYTES // width))):
+            made = self.measures.compute(rows, given.order, part, slots)
+            every = self.measures.every
+            index = pa.array(given.order[part.rows if every else part.first])
+            names = rows.schema.names if every else self.key
+            columns = [rows.column(name).take(index) for name in names]
+            piece = pa.RecordBatch.from_arrays([*columns, *made], schema=self.output)
+            if every and excluded.any():
+                piece = piece.filter(pa.array(~excluded[part.states]))
+            yield from _pieces(piece)
+
+
+def _pieces(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Cut rows in halves until each part is small."""
+    if rows.num_rows > 1 and (rows.num_rows > _PIECE_ROWS or rows.nbytes > _PIECE_BYTES):
+        middle = rows.num_rows // 2
+        yield from _pieces(rows.slice(0, middle))
+        yield from _pieces(rows.slice(middle))
+    elif rows.num_rows:
+        yield rows

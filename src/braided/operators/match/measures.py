@@ -1,0 +1,150 @@
+"""The columns of a result from the rows of its matches: registers are replayed, then expressions run as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from braided.errors import OptionError
+from braided.expressions.evaluate import ARROW, Block
+from braided.expressions.tree import Column, Type
+from braided.operators.match.conditions import Conditions, overflow, place_of, prepare
+from braided.operators.match.expressions import CLASSIFIER, NUMBERS, Measure, Register, columns_of
+from braided.operators.match.kernel import replay
+
+Int64s = npt.NDArray[np.int64]
+Int32s = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Matches:
+    """Matches among rows: the first row and the length of each, and the states of all their rows."""
+
+    first: Int64s
+    length: Int64s
+    states: Int32s
+
+    def chunks(self, most: int) -> Iterator[Matches]:
+        """Yield matches in parts of about so many rows."""
+        ends = np.cumsum(self.length)
+        at = 0
+        while at < len(ends):
+            begin = 0 if at == 0 else int(ends[at - 1])
+            stop = max(at + 1, int(np.searchsorted(ends, begin + most, side="right")))
+            yield Matches(self.first[at:stop], self.length[at:stop], self.states[begin : int(ends[stop - 1])])
+            at = stop
+
+    @cached_property
+    def rows(self) -> Int64s:
+        """All rows of all matches."""
+        offsets = np.cumsum(self.length) - self.length
+        inside = np.arange(len(self.states)) - np.repeat(offsets, self.length)
+        return np.repeat(self.first, self.length) + inside
+
+
+@dataclass(frozen=True)
+class Measures:
+    """The measures of a pattern; with `every`, for every row of a match."""
+
+    measures: tuple[Measure, ...]
+    registers: tuple[Register, ...]
+    symbols: tuple[str, ...]
+    state_symbols: tuple[int, ...]
+    schema: pa.Schema
+    texts: Mapping[str, str]
+    every: bool
+
+    @cached_property
+    def fields(self) -> list[pa.Field[Any]]:
+        """The columns that they make."""
+        return [pa.field(measure.name, self._type(measure)) for measure in self.measures]
+
+    def _type(self, measure: Measure) -> pa.DataType:
+        if isinstance(measure.root, Column) and measure.root.side != NUMBERS:
+            return self.schema.field(measure.root.name).type
+        kind = getattr(measure.root, "type", Type("boolean"))
+        if kind.name not in ARROW:
+            raise OptionError(
+                f"{self.texts[measure.name]}: computes {kind}, which is not supported yet; cast to double"
+            )
+        return ARROW[kind.name]
+
+    @cached_property
+    def conditions(self) -> Conditions:
+        """What registers read of each row."""
+        return prepare({}, self.registers, {}, len(self.symbols))
+
+    def compute(self, rows: pa.RecordBatch, order: Int64s, found: Matches, slots: Any) -> list[pa.Array[Any]]:
+        """Return the columns for matches among rows in an order; `slots` are those of `conditions` for them."""
+        symbol = np.array(self.state_symbols, np.int32)
+        whole, real, fine = replay(
+            found.first, found.length, found.states, symbol, self.conditions.machine(), slots, self.every
+        )
+        if not fine:
+            raise overflow(" or ".join(self.texts.values()))
+        if self.every:
+            last = np.repeat(np.cumsum(found.length) - 1, found.length)
+            for at, register in enumerate(self.registers):
+                if register.final:
+                    whole[:, at], real[:, at] = whole[last, at], real[last, at]
+        columns = self._columns(rows, order, found, whole, real)
+        count = len(found.states) if self.every else len(found.first)
+        return [self._column(measure, columns, count) for measure in self.measures]
+
+    def _columns(
+        self, rows: pa.RecordBatch, order: Int64s, found: Matches, whole: Int64s, real: npt.NDArray[np.float64]
+    ) -> dict[str, dict[str, pa.Array[Any]]]:
+        columns: dict[str, dict[str, pa.Array[Any]]] = {}
+        index: dict[str, pa.Array[Any]] = {}
+        for column in columns_of(tuple(measure.root for measure in self.measures)):
+            side = columns.setdefault(column.side, {})
+            if column.name in side:
+                continue
+            if column.side == NUMBERS:
+                side[column.name] = self._number(column.name, found, whole, real)
+                continue
+            if column.side not in index:
+                register, back = place_of(column.side)
+                places = found.rows if register < 0 else whole[:, register]
+                missing = places < 0
+                index[column.side] = pa.array(order[np.where(missing, 0, places - back)], mask=missing)
+            side[column.name] = rows.column(column.name).take(index[column.side])
+        return columns
+
+    def _number(self, name: str, found: Matches, whole: Int64s, real: npt.NDArray[np.float64]) -> pa.Array[Any]:
+        if name == CLASSIFIER:
+            states = found.states if self.every else found.states[np.cumsum(found.length) - 1]
+            numbers = np.array(self.state_symbols, np.int32)[states]
+            return pa.DictionaryArray.from_arrays(numbers, list(self.symbols)).cast(pa.string())
+        what, *parts = name.split()
+        if not parts:
+            return pa.array(whole[:, int(what[1:])])
+        total, counted = (int(part[1:]) for part in parts)
+        count = whole[:, counted]
+        source = self.registers[total].source
+        assert source is not None
+        values: npt.NDArray[Any] = real[:, total] if source.type.name == "double" else whole[:, total]
+        if what == "avg":
+            values = values / np.maximum(count, 1)
+        return pa.array(values, mask=count == 0)
+
+    def _column(self, measure: Measure, columns: Mapping[str, Mapping[str, Any]], count: int) -> pa.Array[Any]:
+        if isinstance(measure.root, Column):
+            return columns[measure.root.side][measure.root.name]
+        block = Block(columns, count)
+        kind = getattr(measure.root, "type", None)
+        with np.errstate(all="ignore"):
+            if kind is None:
+                true, false = block.true(measure.root), block.true(measure.root, want=False)  # type: ignore[arg-type]
+                made = pa.array(true, mask=~(true | false))
+            else:
+                made = block.array(measure.root)  # type: ignore[arg-type]
+        if block.overflowed:
+            raise overflow(self.texts[measure.name])
+        return made

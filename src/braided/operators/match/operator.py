@@ -1,0 +1,209 @@
+"""The operator that looks for a pattern: rows enter in order of time, and leave when no match can need them any more.
+
+```
+ rows -> ordering stage -> by key: open rows | new rows -> search -> matches: results
+                                                              |----> undecided: open rows, in blocks
+```
+
+A start is decided by its rows, or when the horizon has passed its time and `within`. Until then all rows from it on are
+kept. The search begins anew from an undecided start when its key gets rows, so that no more than rows is ever stored.
+Windows of a number of rows are looked for in the same way: what is looked for is a `Finder`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from braided.operators.match.keys import by_key
+from braided.operators.match.matcher import Finder, Sorted
+from braided.operators.match.open_rows import Hashes, Kept, OpenRows
+from braided.routing.keys import KeyHasher
+from braided.routing.routes import route
+from braided.routing.sorting import build_directory, directory_shift, sort_order
+from braided.routing.table import RoutingTable
+from braided.runtime.blocks import Blocks
+from braided.runtime.contract import Admitted, Json, Outcome, Work
+from braided.runtime.ordering_stage import OrderingStage
+from braided.runtime.rows import Rows, in_order
+from braided.time.clocks import MAX_TIME
+from braided.time.lateness import Lateness
+from braided.time.stream_clock import lateness_options
+
+_LABELS = ("input",)
+# Rows that are all there are searched about so many at a time.
+_ENOUGH_ROWS = 1 << 18
+
+
+@dataclass(frozen=True)
+class Matching:
+    """Finds the matches of a pattern, or what else a `Finder` looks for, among the rows of each key, in order of time.
+
+    Cost: a sort of each batch's rows by time and by key, and a search over the rows of keys that have new ones. State:
+    the rows that wait to be in order, and those from the first undecided start of each key on.
+    """
+
+    schema: pa.Schema
+    time: str
+    hasher: KeyHasher
+    rule: int | Lateness
+    matcher: Finder
+    meaning: Json
+    """The options of what is looked for, as the user wrote them."""
+
+    @property
+    def inputs(self) -> tuple[pa.Schema, ...]:
+        """The Arrow schema of the rows."""
+        return (self.schema,)
+
+    @property
+    def times(self) -> tuple[str, ...]:
+        """The event-time column."""
+        return (self.time,)
+
+    @property
+    def lateness(self) -> tuple[int | Lateness, ...]:
+        """How late rows may be."""
+        return (self.rule,)
+
+    @property
+    def idle(self) -> int | None:
+        """A single stream holds nobody back."""
+        return None
+
+    @property
+    def output(self) -> pa.Schema:
+        """The columns of the results."""
+        return self.matcher.output
+
+    @property
+    def options(self) -> Json:
+        """Everything that gives the stored state its meaning."""
+        return {
+            "operator": self.matcher.kind,
+            "time": self.time,
+            "key": list(self.matcher.key),
+            "lateness": lateness_options(self.lateness),
+            "within": self.matcher.within,
+            **self.meaning,
+            "columns": [f"{field.name} {field.type}" for field in self.schema],
+        }
+
+    def admit(self, side: int, rows: pa.RecordBatch, table: RoutingTable) -> Admitted:
+        """Route each row by its key; rows whose key has a null go together."""
+        hashes = self._hashes(rows)
+        routes = route(table, side, hashes, lambda at: hashes[at])
+        return Admitted(rows, routes, _times(rows, self.time), 0)
+
+    def _hashes(self, rows: pa.RecordBatch) -> Hashes:
+        return self.hasher.hash_with_nulls([rows.column(name) for name in self.matcher.key], rows.num_rows)
+
+    def label(self, side: int, row: pa.RecordBatch) -> str:
+        """Return a row's key, its columns separated by commas."""
+        return ", ".join(str(row.column(name)[0].as_py()) for name in self.matcher.key)
+
+    def process(self, work: Work, state: Json | None, blocks: Blocks) -> Generator[pa.RecordBatch, None, Outcome]:
+        """Look for matches in one batch."""
+        old: Json = state or {"stage": None, "open": None}
+        # All rows before the horizon decide; one that comes after that is late, whatever has left.
+        stage = OrderingStage(self, old["stage"], blocks, agreed=True)
+        stage.take(work)
+        kept = OpenRows(blocks, self.schema, old["open"])
+        matches = results = 0
+        for rows, horizon in self._pieces(stage):
+            for found, piece in self.find(kept, rows, horizon):
+                matches += found
+                if piece is not None:
+                    results += piece.num_rows
+                    yield piece
+        waiting, opened = stage.stored(), kept.levels()
+        counts = {"matches": matches}
+        if self.matcher.kind != "match":  # every result is one
+            counts = {}
+            opened.pop("open_matches")
+        return Outcome(
+            {"stage": stage.to_json(), "open": kept.to_json()},
+            counts={"results": results, **counts, **stage.counts(_LABELS)},
+            levels={
+                **{name: count + waiting.get(name, 0) for name, count in opened.items()},
+                **stage.levels(_LABELS),
+            },
+            streams=[{"name": name, **told} for name, told in zip(_LABELS, stage.report(), strict=True)],
+        )
+
+    def find(self, kept: OpenRows, rows: pa.RecordBatch, horizon: int) -> Iterator[tuple[int, pa.RecordBatch | None]]:
+        """Yield how many matches rows in order of time make certain, and their results; keep what stays open.
+
+        Precondition: all rows before the horizon are there, or were before.
+        """
+        new = Kept(rows, self._hashes(rows), np.zeros(rows.num_rows, np.uint8))
+        for leaves, own in kept.touched(new.hashes, self.matcher.expired(horizon)):
+            stored = [part for leaf in leaves for part in kept.read(leaf)]
+            given, hashes = self._sorted(stored, new if own is None else new.pick(own))
+            decided = self.matcher.search(given, horizon)
+            yield len(decided.matches.first), None
+            for piece in self.matcher.results(given, decided.matches):
+                yield 0, piece
+            stays = np.flatnonzero(decided.stays)
+            left = Kept(given.rows.take(pa.array(given.order[stays])), hashes[stays], given.done[stays])
+            kept.replace(leaves, left, decided.opens[stays], given.times[stays])
+
+    def find_all(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the results of rows that are all there. Precondition: rows of a key come one after the other."""
+        pending, enough = pa.RecordBatch.from_pylist([], schema=self.schema), _ENOUGH_ROWS
+        parts: list[pa.RecordBatch] = []
+        for batch in batches:
+            parts.append(batch)
+            if pending.num_rows + sum(part.num_rows for part in parts) < enough:
+                continue
+            pending, parts = pa.concat_batches([pending, *parts]), []
+            hashes = self._hashes(pending)
+            others = np.flatnonzero(hashes != hashes[-1])
+            cut = int(others[-1]) + 1 if len(others) else 0
+            yield from self._all(pending.slice(0, cut))
+            pending = pending.slice(cut)
+            enough = max(_ENOUGH_ROWS, 2 * pending.num_rows)
+        yield from self._all(pa.concat_batches([pending, *parts]))
+
+    def _all(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        ordered = in_order(Rows(rows), _times(rows, self.time))[0].rows
+        new = Kept(ordered, self._hashes(ordered), np.zeros(ordered.num_rows, np.uint8))
+        given, _ = self._sorted([], new)
+        yield from self.matcher.results(given, self.matcher.search(given, MAX_TIME).matches)
+
+    def _pieces(self, stage: OrderingStage) -> Iterator[tuple[pa.RecordBatch, int]]:
+        """Yield rows in order, piece by piece, with the time before which all are there; the last may have none."""
+        last = pa.RecordBatch.from_pylist([], schema=self.schema)
+        for (rows,) in stage.release():
+            if last.num_rows:
+                yield last, int(_times(last, self.time)[-1]) + 1
+            last = rows.rows
+        yield last, stage.until
+
+    def _sorted(self, stored: list[Kept], new: Kept) -> tuple[Sorted, Hashes]:
+        """Return stored rows with new ones, by key and time, and their hashes."""
+        parts = [*stored, new]
+        rows = pa.concat_batches([part.rows for part in parts]) if stored else new.rows
+        hashes = np.concatenate([part.hashes for part in parts])
+        done = np.concatenate([part.done for part in parts])
+        times = _times(rows, self.time)
+        shift = directory_shift(len(hashes))
+        order = sort_order(hashes, times, build_directory(hashes, shift), shift)
+        hashes = hashes[order]
+        again, bounds = by_key(rows, order, hashes, self.matcher.key, exact=self.hasher.exact)
+        if again is not None:
+            order, hashes = order[again], hashes[again]
+        index = pa.array(order)
+        columns = {name: rows.column(name).take(index) for name in self.matcher.read}
+        done = done[order] if done.any() else done
+        fresh = (order >= len(order) - len(new.hashes)).view(np.uint8)
+        return Sorted(columns, rows, order, bounds, times[order], done, fresh), hashes
+
+
+def _times(rows: pa.RecordBatch, column: str) -> npt.NDArray[np.int64]:
+    times: npt.NDArray[np.int64] = rows.column(column).view(pa.int64()).to_numpy()
+    return times

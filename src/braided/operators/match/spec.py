@@ -1,0 +1,159 @@
+"""Patterns looked for in a stream, as a user asks for them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from braided.durations import parse_duration
+from braided.errors import OptionError
+from braided.operators.match.automaton import NEXT_ROW, PAST_LAST, TO_FIRST, TO_LAST, Automaton, automaton_of
+from braided.operators.match.pattern import Pattern, parse_pattern
+from braided.operators.shared_options import LATENESS_WORDS
+from braided.operators.spec import Spec, option
+from braided.typing import Duration, Keys, Latenesses, RowsPerMatch
+
+_AFTER = re.compile(
+    r"(?:after +match +)?skip +(?:(past +last +row)|(to +next +row)|to +(first|last) +([A-Za-z_]\w*))", re.IGNORECASE
+)
+_SKIP = "write 'skip past last row', 'skip to next row', 'skip to first X' or 'skip to last X'"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatchSpec(Spec):
+    """A pattern over the rows of each key, in order of event time.
+
+    >>> MatchSpec(time="ts", pattern="A B", measures={"n": "count(*)"}, within="1 minute").to_json()["pattern"]
+    'A B'
+    """
+
+    kind: ClassVar[str] = "match"
+
+    time: str = option("The event-time column.")
+    key: Keys = option(
+        "The column, or columns, within whose values the pattern is looked for; null is a value like others. None: in "
+        "the stream as a whole, on one worker.",
+        default=None,
+    )
+    pattern: str = option(
+        "Symbols, each standing for one row, and how they follow each other: ``A B`` one after the other, ``A | B``, "
+        "``(A B)``, ``A? A* A+ A{n} A{n,} A{n,m}`` and their reluctant forms (``A*?``), ``PERMUTE(A, B)``, ``{- A -}`` "
+        "for rows that are left out of the result's rows, and as the last part ``!A``: no A follows within the time."
+    )
+    define: Mapping[str, str] | None = option(
+        "The condition of each symbol, a SQL predicate on the row and on earlier rows of the match: ``price > 10``, "
+        "``price < prev(price)``, ``ip <> last(FAIL.ip)``, ``count(A.*) < 5``. A symbol without one matches every row.",
+        default=None,
+    )
+    measures: Mapping[str, str] = option(
+        "The columns of the result, SQL expressions over the rows of a match: ``first(A.ts)``, ``last(B.price)``, "
+        "``count(*)``, ``avg(A.price)``."
+    )
+    subsets: Mapping[str, Sequence[str]] | None = option(
+        "Names for several symbols together: ``{'AB': ['A', 'B']}``.", default=None
+    )
+    within: Duration | None = option(
+        "The last row of a match is at most so long after its first. Needed unless every match has one row, since rows "
+        "would be kept for ever.",
+        default=None,
+    )
+    after: str = option(
+        "Where to look for the next match: ``'skip past last row'``, ``'skip to next row'``, ``'skip to first X'`` or "
+        "``'skip to last X'``.",
+        default="skip past last row",
+    )
+    rows: RowsPerMatch = option(
+        "``'one'`` row per match, with the key and the measures; or ``'all'`` rows of a match, with all their columns "
+        "and the measures so far (with FINAL: of the whole match).",
+        default="one",
+    )
+    lateness: Latenesses = option(LATENESS_WORDS, default=None)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """What messages call the inputs."""
+        return ("input",)
+
+    def time_of(self, stream: int) -> object:
+        """Return what the user called the time column."""
+        return self.time
+
+    def check(self) -> None:
+        """Refuse what no input could make right."""
+        super().check()
+        pattern = parse_pattern(self.pattern)
+        automaton = automaton_of(pattern)
+        if not isinstance(self.time, str):
+            raise OptionError(f"time={self.time!r}: write a column name")
+        if "unmatched" in str(self.rows).lower():
+            raise OptionError(f"rows={self.rows!r}: unmatched rows are not supported; write 'all' for those of matches")
+        if self.rows not in ("one", "all"):
+            raise OptionError(f"rows={self.rows!r}: write 'one' or 'all'")
+        self._check_names(pattern)
+        self.within_us(pattern, automaton)
+        self.skip(automaton)
+
+    def _check_names(self, pattern: Pattern) -> None:
+        known = {name.upper() for name in pattern.symbols}
+        shown = ", ".join(pattern.symbols)
+        for option_, given in (("define", self.define), ("measures", self.measures), ("subsets", self.subsets)):
+            if not isinstance(given or {}, Mapping) or not all(isinstance(name, str) for name in given or {}):
+                raise OptionError(f"{option_}={given!r}: write a dict by name")
+            folded = [name.upper() for name in given or {}]
+            twice = [name for name in given or {} if folded.count(name.upper()) > 1]
+            if twice:
+                raise OptionError(f"{option_}: {twice[0]!r} is there twice, however it is written; leave one out")
+        if not self.measures:
+            raise OptionError("measures={}: write at least one, such as {'first': 'first(A.ts)'}")
+        for name in self.define or {}:
+            if name.upper() not in known:
+                raise OptionError(f"define[{name!r}]: the pattern has no such symbol; it has {shown}")
+        for name, members in (self.subsets or {}).items():
+            if name.upper() in known:
+                raise OptionError(f"subsets[{name!r}]: the pattern has a symbol of that name; choose another")
+            if not isinstance(members, list | tuple) or not members:
+                raise OptionError(f"subsets[{name!r}]={members!r}: write a list of symbols")
+            for member in members:
+                if str(member).upper() not in known:
+                    raise OptionError(f"subsets[{name!r}]: the pattern has no symbol {member!r}; it has {shown}")
+
+    def within_us(self, pattern: Pattern, automaton: Automaton) -> int | None:
+        """Return the longest time of a match in microseconds."""
+        if self.within is None:
+            if automaton.single and pattern.negated is None:
+                return None
+            raise OptionError(
+                f"within=None: rows of {self.pattern!r} would be kept for ever; write how long a match may take, such "
+                "as '5 minutes'"
+            )
+        micros = parse_duration(self.within, "within")
+        if micros < 0:
+            raise OptionError(f"within={self.within!r}: negative; write '0 seconds' or more")
+        return micros
+
+    def skip(self, automaton: Automaton) -> tuple[int, int]:
+        """Return where to go on after a match, and the bits of the symbols to skip to."""
+        match = _AFTER.fullmatch(self.after.strip()) if isinstance(self.after, str) else None
+        if not match:
+            raise OptionError(f"after={self.after!r}: {_SKIP}")
+        if not match[4]:
+            return (PAST_LAST if match[1] else NEXT_ROW), 0
+        target = match[4].upper()
+        members = next((of for name, of in (self.subsets or {}).items() if name.upper() == target), (match[4],))
+        names = [name.upper() for name in automaton.symbols]
+        numbers = [names.index(name.upper()) for name in members if name.upper() in names]
+        if not numbers:
+            raise OptionError(
+                f"after={self.after!r}: the pattern has no symbol {match[4]!r}; it has {', '.join(automaton.symbols)}"
+            )
+        last = match[3].lower() == "last"
+        if automaton.can_match(numbers):
+            raise OptionError(f"after={self.after!r}: a match may have no {match[4]}; skip to one that it must have")
+        if automaton.can_match(numbers if last else (), after=numbers):
+            raise OptionError(
+                f"after={self.after!r}: that may be the first row of the match, from which the same match would be "
+                "found again; skip to next row, or to another symbol"
+            )
+        return (TO_LAST if last else TO_FIRST), sum(1 << number for number in set(numbers))

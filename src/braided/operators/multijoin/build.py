@@ -1,0 +1,88 @@
+"""Building a join of many streams."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from braided.operators.join.build import handed_on, marked, stream_rules
+from braided.operators.multijoin.multijoin import MultiJoin
+from braided.operators.multijoin.spec import MultiJoinSpec
+from braided.operators.names import Names, find_names, result_columns
+from braided.operators.physical import Plan, Setting
+from braided.operators.stream import Stream
+from braided.routing.keys import KeyHasher, common_key_type
+from braided.runtime.contract import Operator
+from braided.time.clocks import Span
+from braided.time.lateness import Lateness
+from braided.time.resolve import how_learned, least, resolve_idle, resolve_rules
+
+
+def build_multijoin(spec: MultiJoinSpec, streams: tuple[Stream, ...], setting: Setting) -> Plan:
+    """Return the plan of a join of many streams."""
+    names = find_names(streams, spec.on, spec.time)
+    rules = stream_rules(streams, names.times, resolve_rules(spec.lateness, len(streams)))
+    window = Span(spec.span, tuple(map(least, rules)))
+    join = multi_join(
+        names, streams, window, spec.suffixes, rules=rules, idle=resolve_idle(spec.idle), adaptive=setting.adaptive
+    )
+    columns, behind = marked(join.columns, streams, names.times, window)
+    return Plan(
+        spec,
+        streams,
+        _limited(join, spec),
+        names.times,
+        behind,
+        columns,
+        joined=join,
+        scheme=spec.partition,
+        waits=spec.memory is not None,
+        hand_on=handed_on(window, rules) if spec.memory is None else None,
+    )
+
+
+def multi_join(
+    names: Names,
+    streams: tuple[Stream, ...],
+    window: Span,
+    suffixes: Sequence[str] | None = None,
+    *,
+    rules: tuple[int | Lateness, ...] | None = None,
+    idle: int | None = None,
+    adaptive: bool = False,
+) -> MultiJoin:
+    """Assemble the operator."""
+    count = len(streams)
+    chosen = ("", *(f"_{number}" for number in range(2, count + 1))) if suffixes is None else suffixes
+    return MultiJoin(
+        inputs=tuple(stream.schema for stream in streams),
+        keys=names.keys,
+        times=names.times,
+        window=window,
+        hasher=KeyHasher(_key_types(names, streams)),
+        columns=result_columns(names, streams, chosen),
+        learned=how_learned(rules or (0,) * count),
+        idle=idle,
+        adaptive=adaptive,
+    )
+
+
+def _key_types(names: Names, streams: Sequence[Stream]) -> tuple[pa.DataType, ...]:
+    """Return the type in which each key column is compared over all streams."""
+    kinds = []
+    for key in zip(*names.keys, strict=True):
+        kind = streams[0].schema.field(key[0]).type
+        for stream, name in zip(streams[1:], key[1:], strict=True):
+            kind = common_key_type(kind, stream.schema.field(name).type, (key[0], name))
+        kinds.append(kind)
+    return tuple(kinds)
+
+
+def _limited(join: MultiJoin, spec: MultiJoinSpec) -> Operator:
+    """Return the join with its budget, or of a share of its rows, or as it is."""
+    if spec.memory is None and spec.shed is None:
+        return join
+    from braided.operators.bounded.budget import limit_multijoin
+
+    return limit_multijoin(join, spec.memory, spec.evict, spec.share, spec.shed)

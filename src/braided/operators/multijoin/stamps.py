@@ -1,0 +1,89 @@
+"""Stamps: in which batch a stored row arrived, and whether it is stored under the newest assignment of that batch.
+
+A stamp is the number of the batch, as its worker counts them from 1, negative for a copy under an older assignment.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from braided.runtime.contract import Block
+from braided.time.clocks import Span
+from braided.time.lateness import Lateness
+
+if TYPE_CHECKING:
+    from braided.operators.multijoin.multijoin import MultiJoin
+
+_STAMP = "__braided_stamp"
+Stamps = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class StampedStreams:
+    """A join's streams as they are stored: every row with its stamp in a last column."""
+
+    join: MultiJoin
+
+    @property
+    def inputs(self) -> tuple[pa.Schema, ...]:
+        """The schema of each stream's stored rows."""
+        return tuple(schema.append(pa.field(_STAMP, pa.int32())) for schema in self.join.inputs)
+
+    @property
+    def window(self) -> Span:
+        """The time condition."""
+        return self.join.window
+
+    @property
+    def lateness(self) -> tuple[int | Lateness, ...]:
+        """Each stream's lateness, or how it is learned."""
+        return self.join.lateness
+
+    @property
+    def idle(self) -> int | None:
+        """After how much silence a stream holds the others back no longer."""
+        return self.join.idle
+
+    def times_of(self, side: int, rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
+        """Return the event time of each row."""
+        return self.join.times_of(side, rows)
+
+    def hashes(
+        self, side: int, rows: pa.RecordBatch, tags: npt.NDArray[np.int32] | None = None
+    ) -> npt.NDArray[np.uint64]:
+        """Return the key hash of each row."""
+        return self.join.hashes(side, rows, tags)
+
+
+def stamped(block: Block, batch: int) -> Block:
+    """Return a block of new rows with their stamps."""
+    stamp = np.full(block.rows.num_rows, batch if block.stored else -batch, np.int32)
+    return replace(block, rows=with_stamps(block.rows, stamp))
+
+
+def with_stamps(rows: pa.RecordBatch, stamps: npt.NDArray[np.integer[Any]]) -> pa.RecordBatch:
+    """Return rows with these stamps."""
+    return rows.append_column(_STAMP, pa.array(stamps.astype(np.int32)))
+
+
+def stamps_of(rows: pa.RecordBatch) -> Stamps:
+    """Return the stamps of stored rows."""
+    stamps: Stamps = rows.column(rows.num_columns - 1).to_numpy()
+    return stamps
+
+
+def counted_here(stamps: list[Stamps]) -> npt.NDArray[np.bool_]:
+    """Return which combinations, given as the stamps of each stream's rows, are counted under this assignment.
+
+    >>> counted_here([np.array([1, 1, 3]), np.array([-2, 1, -2])]).tolist()
+    [True, True, False]
+    """
+    table = np.stack(stamps)
+    first = np.abs(table).argmin(axis=0)
+    counted: npt.NDArray[np.bool_] = table[first, np.arange(table.shape[1])] > 0
+    return counted

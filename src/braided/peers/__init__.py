@@ -1,1 +1,0 @@
-"""Peers: agents that find each other, watch each other's load and move components, with no Spark in them."""

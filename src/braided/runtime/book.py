@@ -1,0 +1,114 @@
+"""A worker's bookkeeping: whole or refused, of these options or refused, and with it every block as it was written.
+
+```
+ book    "braided", format, digest, then JSON: options, counts, what the operator remembers, digests of the blocks
+ blocks  as the operator wrote them; `braided.runtime.blocks` gives them back, or says that they are damaged
+```
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, TypeGuard
+
+from braided.durations import format_duration
+from braided.errors import StateError
+from braided.runtime.contract import Json
+from braided.runtime.router import FORMAT
+from braided.runtime.store import RESTORE
+
+_HEAD = re.compile(rb"braided (\d{1,9}) ([0-9a-f]{32})\n")
+# Options that give stored state no meaning: they may change from one start to the next.
+_FREE = ("idle",)
+_WORDS = {"adaptive": "adaptive (control=)"}
+_DURATIONS = ("lateness", "between", "within")
+
+
+def write_book(book: Json) -> bytes:
+    """Return the bookkeeping as it is stored: a line with the format and a digest, then JSON."""
+    body = json.dumps(book, separators=(",", ":")).encode()
+    return b"braided %d %s\n%s" % (FORMAT, _digest(FORMAT, body), body)
+
+
+def read_book(content: bytes) -> Json:
+    """Return the bookkeeping of a worker, if it is whole and of this version's format."""
+    head = _HEAD.match(content)
+    body = content[head.end() :] if head else b""
+    if head is None or head[2] != _digest(int(head[1]), body):
+        raise StateError(f"the bookkeeping in the state of a worker is damaged; {RESTORE}")
+    if int(head[1]) != FORMAT:
+        raise StateError(
+            f"the checkpoint has state format {int(head[1])}, this version of braided writes {FORMAT}; "
+            "start with a new checkpoint"
+        )
+    book: Json = json.loads(body)
+    return book
+
+
+def _digest(format_: int, body: bytes) -> bytes:
+    return hashlib.sha256(b"%d %s" % (format_, body)).hexdigest()[:32].encode()
+
+
+def check_options(stored: Json, now: Json) -> None:
+    """Refuse options that give stored state another meaning, each by its name."""
+    # Compare them as JSON: a tuple in the options comes back as a list.
+    changed = list(_changes(stored, json.loads(json.dumps(now))))
+    if changed:
+        details = ", ".join(
+            f"{_WORDS.get(name, name)} was {_shown(name, old)} and is {_shown(name, new)}" for name, old, new in changed
+        )
+        raise StateError(
+            f"the checkpoint was written with other options: {details}; restore them or start with a new checkpoint"
+        )
+
+
+def lasting(options: Json) -> Json:
+    """Return the options that stay the same as long as a checkpoint lives."""
+    return {
+        name: [lasting(part) for part in value] if _is_parts(value) else value
+        for name, value in options.items()
+        if name not in (*_FREE, "lateness")
+    }
+
+
+def _changes(stored: Json, now: Json, of: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Yield the name, the old and the new value of each option that gives stored state another meaning."""
+    for name in sorted({*stored, *now}):
+        old, new = stored.get(name), now.get(name)
+        if old == new or name in _FREE or (name == "lateness" and _only_longer(old, new)):
+            continue
+        if _is_parts(old) and _is_parts(new) and len(old) == len(new):
+            for number, (before, after) in enumerate(zip(old, new, strict=True)):
+                yield from _changes(before, after, f"{of}{name}[{number}].")
+        else:
+            yield of + name, old, new
+
+
+def _is_parts(value: Any) -> TypeGuard[list[Json]]:
+    return isinstance(value, list) and all(isinstance(part, dict) for part in value)
+
+
+def _only_longer(old: Any, new: Any) -> bool:
+    """Whether rows are kept for longer than before, which takes nothing from what is stored."""
+    if not isinstance(old, list) or not isinstance(new, list):
+        return False
+    return len(old) == len(new) and all(
+        before == after or (isinstance(before, int) and isinstance(after, int) and before < after)
+        for before, after in zip(old, new, strict=True)
+    )
+
+
+def _shown(name: str, value: Any) -> str:
+    """Return the value of an option as people would write it."""
+    if name.rpartition(".")[2] in _DURATIONS:
+        parts = [format_duration(part) if isinstance(part, int) else part for part in _listed(value)]
+        value = parts if isinstance(value, list) else parts[0]
+    text = json.dumps(value)
+    return text if len(text) <= 200 else text[:197] + "..."
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]

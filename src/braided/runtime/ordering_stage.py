@@ -1,0 +1,279 @@
+"""The ordering stage: rows of several streams wait until nothing before them can come, and leave in order.
+
+```
+ -- late --|earliest ... leave now ... |until ... wait ...|limit ... doubted: apart, until believed or given up ...
+```
+
+A row leaves when its time is before the clock minus the lateness of every stream that is not idle, in order of (time,
+stream, content). Operators that need rows in order have a stage each; what they do with the rows, late ones too, is
+theirs. `process` of such an operator reads like this::
+
+    stage = OrderingStage(self, None if state is None else state["stage"], blocks)
+    aside = stage.take(work)                 # rows that came too late or were given up: emit them, or forget them
+    for sides in stage.release():            # `sides[n]` has rows of stream n, in order: a `Rows`, a piece at a time
+        order = merged_order([rows.times(name) for rows, name in zip(sides, self.times, strict=True)])
+        ...                                  # all streams together in order: rows of all, one after the other, [order]
+    return Outcome(
+        {"stage": stage.to_json(), ...},
+        counts={"results": ..., **stage.counts(labels)},
+        levels={"stored_rows": ..., **stage.levels(labels)},
+        streams=stage.report(),
+    )
+
+Pieces are whole moments: no time is in two of them. `release` is exhausted before `to_json` is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from braided.routing.sorting import time_order
+from braided.runtime.blocks import Blocks
+from braided.runtime.contract import Json, TimedStreams, Work
+from braided.runtime.rows import Index, Rows, Times, in_order, together
+from braided.runtime.waiting import Waiting
+from braided.time.clocks import MAX_TIME, MIN_TIME
+from braided.time.quarantine import Quarantine
+from braided.time.stream_clock import StreamClock, all_safe, update_all
+
+# Rows are merged and sent on in pieces of about this many.
+_PIECE_ROWS = 1 << 18
+
+Patience = Callable[[Sequence[StreamClock], int], int]
+"""How far a stream goes on before its doubted rows are given up, of the clocks and the stream's number."""
+
+
+class Aside(NamedTuple):
+    """What a batch puts aside, of each stream: rows that came too late, and rows that were given up."""
+
+    late: list[Rows]
+    given_up: list[Rows]
+
+
+def jump_and_lateness(clocks: Sequence[StreamClock], side: int) -> int:
+    """Return how far a stream goes on before its doubted rows are given up, where nothing but the stream says it."""
+    return clocks[side].jump + clocks[side].lateness
+
+
+class OrderingStage:
+    """The clocks of an operator's streams and the rows that wait, between load and save of one batch.
+
+    agreed : whether a row is late before what may have left on any worker, so that all copies of a row are; else before
+        what has left on this one. marked : whether rows keep the marks of their routing in any case.
+
+    Cost: a sort of each batch's rows; one write and one read of those that wait. State: the rows that wait, once.
+    """
+
+    def __init__(
+        self,
+        streams: TimedStreams,
+        state: Json | None,
+        blocks: Blocks,
+        patience: Patience = jump_and_lateness,
+        *,
+        agreed: bool = False,
+        marked: bool = False,
+    ) -> None:
+        self._inputs, self._times = streams.inputs, streams.times
+        self._patience, self._agreed, self._marked = patience, agreed, marked
+        sides = range(len(streams.inputs))
+        old = state or {
+            "until": MIN_TIME, "last": MIN_TIME, "batch": 0, "clocks": [], "most_late": [0 for _ in sides],
+            "waiting": [[] for _ in sides], "apart": [[] for _ in sides],
+        }  # fmt: skip
+        self.clocks = [StreamClock(rule, idle=streams.idle) for rule in streams.lateness]
+        for clock, known in zip(self.clocks, old["clocks"], strict=state is not None):
+            clock.restore(known)
+        self.until: int = old["until"]
+        """Rows before this time have left, or do now."""
+        self.last: int = old["last"]
+        """The time of the last row that has left."""
+        self._batch: int = old["batch"]
+        self._waiting, self._apart = (
+            [Waiting(blocks, self._inputs[side], self._times[side], old[name][side]) for side in sides]
+            for name in ("waiting", "apart")
+        )
+        self._fresh: list[list[tuple[Rows, Times]]] = [[] for _ in sides]
+        self._most_late: list[int] = old["most_late"]
+        self._counts = {name: [0 for _ in sides] for name in ("late", "late_us", "given_up")}
+
+    def take(self, work: Work, missed: Sequence[int] | None = None) -> Aside:
+        """Take a batch: move the clocks and sort out its rows, and those that were apart.
+
+        `missed` is how many rows of each stream come too late, where one worker sees all.
+        """
+        update_all(self.clocks, work.streams, work.moment, missed)
+        rule = Quarantine(self.clocks, final=work.final)
+        earliest = self.until if self._agreed else self.last
+        self.until = MAX_TIME if work.final else max(self.until, all_safe(self.clocks))
+        self._final = work.final
+        aside = Aside([], [])
+        for side, schema in enumerate(self._inputs):
+            blocks = [block for block in work.blocks if block.side == side]
+            new = [Rows.of_block(block, self._batch, marked=self._marked) for block in blocks]
+            rows = together(new, schema)
+            rows, times = in_order(rows, rows.times(self._times[side]))
+            first = int(np.searchsorted(times, earliest))
+            end = max(first, int(np.searchsorted(times, rule.limit, side="right")))
+            self._fresh[side] = [(rows.slice(first, end), times[first:end])]
+            believed_late, given_up = self._quarantine(side, rule, earliest, rows.slice(end))
+            aside.late.append(together([rows.slice(0, first), *believed_late], schema))
+            aside.given_up.append(together(given_up, schema))
+            # Copies are counted where they are primary.
+            primary = [block.rows.slice(0, block.rows.num_rows - block.copies) for block in blocks if block.stored]
+            self._tally(side, earliest, [*map(Rows, primary), *believed_late], given_up)
+        self._batch += 1
+        return aside
+
+    def _quarantine(self, side: int, rule: Quarantine, earliest: int, doubted: Rows) -> tuple[list[Rows], list[Rows]]:
+        """Put doubted rows apart and let believed ones wait; return those that are late by now, and those given up."""
+        apart, late, given_up = self._apart[side], [], []
+        patience = self._patience(self.clocks, side)
+        for run in list(apart.runs):
+            verdict = rule.judge(side, run.first, run.since, patience)
+            if verdict == "doubted":
+                continue
+            rows = apart.take(run)
+            if verdict == "given up":
+                given_up.append(rows)
+                continue
+            times = rows.times(self._times[side])
+            stop = int(np.searchsorted(times, rule.limit, side="right"))
+            first = min(stop, int(np.searchsorted(times, earliest)))
+            late += [rows.slice(0, first)] if first else []
+            self._fresh[side].append((rows.slice(first, stop), times[first:stop]))
+            apart.store(rows.slice(stop), run.since)
+        # The clock may have started with a wrong row, which was believed, and was taken back.
+        for rows in (*self._waiting[side].tails(rule.limit), doubted):
+            apart.store(rows, rule.since(side))
+        apart.tidy(lambda since: rule.same(side, since, patience))
+        return late, given_up
+
+    def release(self) -> Iterator[list[Rows]]:
+        """Yield the rows that leave, those of each stream in order, piece by piece; store those that wait on."""
+        heads: list[list[tuple[Rows, Times]]] = []
+        for side, waiting in enumerate(self._waiting):
+            heads.append(waiting.heads(self.until, final=self._final))
+            for rows, times in self._fresh[side]:
+                stop = len(times) if self._final else int(np.searchsorted(times, self.until))
+                heads[-1].append((rows.slice(0, stop), times[:stop]))
+                waiting.store(rows.slice(stop))
+            heads[-1] = [head for head in heads[-1] if len(head[0])]
+        for cut in _cuts([times for of_side in heads for _, times in of_side]):
+            self.last = cut
+            yield [_before(of_side, cut, schema) for of_side, schema in zip(heads, self._inputs, strict=True)]
+        for waiting in self._waiting:
+            waiting.tidy()
+
+    def _tally(self, side: int, earliest: int, seen: Sequence[Rows], given_up: Sequence[Rows]) -> None:
+        """Count, of the rows seen, those that come too late and by how much, and rows given up."""
+        self._counts["given_up"][side] += sum(map(len, given_up))
+        for rows in seen:
+            times = rows.times(self._times[side])
+            late = times[times < earliest]
+            if len(late):
+                by = earliest - late.astype(np.float64)
+                self._counts["late"][side] += len(late)
+                self._counts["late_us"][side] += int(by.sum())
+                self._most_late[side] = max(self._most_late[side], int(by.max()))
+
+    def counts(self, labels: Sequence[str]) -> dict[str, int]:
+        """Return what a batch counts of each stream: late rows and by how much in all, and rows given up."""
+        return _labelled(self._counts, labels)
+
+    def levels(self, labels: Sequence[str]) -> dict[str, int]:
+        """Return what holds of each stream after a batch: rows that wait and doubted ones, and the latest row."""
+        levels = {
+            "waiting": [len(waiting) for waiting in self._waiting],
+            "quarantined": [len(apart) for apart in self._apart],
+            "most_late": self._most_late,
+        }
+        return _labelled(levels, labels)
+
+    def stored(self) -> dict[str, int]:
+        """Return how much waits, under the names that reports have for what a worker stores."""
+        runs = [run for waiting in (*self._waiting, *self._apart) for run in waiting.runs]
+        return {
+            "stored_rows": sum(run.waiting for run in runs),
+            "stored_bytes": sum(run.bytes for run in runs),
+            "runs": len(runs),
+        }
+
+    def report(self) -> list[dict[str, Any]]:
+        """Return what people want to know of each stream's time."""
+        return [clock.report() for clock in self.clocks]
+
+    def to_json(self) -> Json:
+        """Return the state as plain JSON."""
+        return {
+            "until": self.until,
+            "last": self.last,
+            "batch": self._batch,
+            "clocks": [clock.to_json() for clock in self.clocks],
+            "most_late": self._most_late,
+            "waiting": [waiting.to_json() for waiting in self._waiting],
+            "apart": [apart.to_json() for apart in self._apart],
+        }
+
+
+def merged_order(times: Sequence[Times]) -> Index | None:
+    """Return the order of rows of several streams, each in order, put one after the other; None where they are in it.
+
+    Rows of one time are in order of their stream, and within it as they were.
+
+    >>> merged_order([np.array([1, 3]), np.array([1, 2])]).tolist()
+    [0, 2, 3, 1]
+    """
+    if sum(len(of_side) > 0 for of_side in times) <= 1:
+        return None
+    return time_order(np.concatenate(times))
+
+
+def _labelled(values: dict[str, list[int]], labels: Sequence[str]) -> dict[str, int]:
+    return {f"{name}:{label}": value for name, of in values.items() for label, value in zip(labels, of, strict=True)}
+
+
+def _before(heads: list[tuple[Rows, Times]], cut: int, schema: pa.Schema) -> Rows:
+    """Take the rows up to a time from the heads of one stream and return them in order."""
+    parts, moments = [], []
+    for at, (rows, times) in enumerate(heads):
+        stop = int(np.searchsorted(times, cut, side="right"))
+        if stop:
+            parts.append(rows.slice(0, stop))
+            moments.append(times[:stop])
+            heads[at] = rows.slice(stop), times[stop:]
+    if len(parts) <= 1:
+        return together(parts, schema)
+    # Most rows are usually of one part, after all of the others, and in order.
+    longest = max(range(len(parts)), key=lambda part: moments[part][-1])
+    others = max(times[-1] for part, times in enumerate(moments) if part != longest)
+    end = int(np.searchsorted(moments[longest], others, side="right"))
+    rest = parts[longest].slice(end)
+    parts[longest], moments[longest] = parts[longest].slice(0, end), moments[longest][:end]
+    merged = in_order(together(parts, schema), np.concatenate(moments))[0]
+    return together([merged, rest], schema) if len(rest) else merged
+
+
+def _cuts(moments: list[Times]) -> Iterator[int]:
+    """Yield times, ascending, with about a piece of rows up to each from the one before; the last covers all."""
+    if not moments:
+        return
+    last = max(int(times[-1]) for times in moments)
+    low = min(int(times[0]) for times in moments)
+    cut = low - 1
+    for rows in range(_PIECE_ROWS, sum(map(len, moments)), _PIECE_ROWS):
+        high = last
+        while low < high:
+            middle = (low + high) // 2
+            if sum(int(np.searchsorted(times, middle, side="right")) for times in moments) >= rows:
+                high = middle
+            else:
+                low = middle + 1
+        if cut < low < last:
+            yield low
+            cut = low
+    yield last

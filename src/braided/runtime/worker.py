@@ -1,0 +1,219 @@
+"""The worker's half of a batch: check that everything fits, run the operator, keep the books.
+
+All workers get a summary from every router task, so all hold the same stream totals and clocks, and a
+worker that gets no rows still expires its state. Whatever does not fit stops the query before a row leaves.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import socket
+import time
+from collections.abc import Generator, Iterable
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from braided.errors import BraidedError, StateError
+from braided.routing.routes import split_tags, tagged_schema
+from braided.runtime.blocks import Blocks
+from braided.runtime.book import check_options, read_book, write_book
+from braided.runtime.contract import Block, Json, Operator, StreamTime, Work
+from braided.runtime.router import FORMAT, PROBE, TAGGED, Packet, read_header
+from braided.runtime.store import RESTORE, Store
+from braided.time.hand_on import HandOn, append_delay
+from braided.time.learning.learner import read_summary
+from braided.time.stream_clock import jump_of
+from braided.time.trust import Cluster, merge_clusters
+from braided.version import __version__
+
+
+def fingerprint(options: Json) -> str:
+    """Return a digest of an operator's options."""
+    content = json.dumps(options, sort_keys=True, separators=(",", ":")).encode()
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
+
+
+@dataclass(frozen=True)
+class WorkerTask:
+    """One worker's task in one batch: which worker of how many, and the fingerprint of the operator's options.
+
+    Where `watched`, a controller wants to know the load in detail. Where `final`, no batch comes after this one.
+    `moment` is when the batch ran, in microseconds, the same for all workers and for every re-run; None where it is
+    not known. Where `hand_on` is given, results carry their delay. `control` is where the routing tables are.
+    """
+
+    worker: int
+    workers: int
+    options: str
+    watched: bool = False
+    final: bool = False
+    moment: int | None = None
+    hand_on: HandOn | None = None
+    control: str | None = None
+
+
+def run_worker(
+    operator: Operator, task: WorkerTask, packets: Iterable[Packet], store: Store
+) -> Generator[pa.RecordBatch, None, Json]:
+    """Yield the results of one batch, commit the state, return the worker's report."""
+    started = time.process_time()
+    headers, blocks = _sort_packets(operator, packets)
+    table = _check_headers(headers, task)
+    book = _load_book(store, operator, task)
+    _check_table(book, table, task.control)
+    streams = _sum_streams(headers, operator)
+    stored = Blocks(store, task.worker, book["blocks"])
+    work = Work(task.worker, blocks, streams, task.watched, task.final, task.moment)
+    results = operator.process(work, book["state"], stored)
+    if task.hand_on is not None:
+        known = book.get("lateness")
+        results = append_delay(results, None if known is None else task.hand_on.delay(known))
+    outcome = yield from results
+    counts = {
+        "rows": sum(block.rows.num_rows for block in blocks),
+        "cpu_ms": round(1000 * (time.process_time() - started)),
+        "state_reads": stored.reads,
+        "cached_reads": stored.cached,
+        **outcome.counts,
+    }
+    book["state"] = outcome.state
+    book["table"] = book["table"] if table is None else table
+    if task.control is not None:
+        book["control"] = [task.control, socket.gethostname()]
+    book["batches"] += 1
+    if task.hand_on is not None:
+        book["lateness"] = [stream["lateness"] for stream in outcome.streams]
+    book["counts"] = {name: book["counts"].get(name, 0) + count for name, count in counts.items()}
+    for total, stream in zip(book["streams"], streams, strict=True):
+        for name in ("rows", "null_times", "null_keys", "shed"):
+            total[name] = total.get(name, 0) + getattr(stream, name)
+    store.save(write_book(book))
+    report: Json = {
+        "worker": task.worker,
+        "workers": task.workers,
+        "batches": book["batches"],
+        "table": book["table"],
+        "load": outcome.load,
+        "last": {**counts, **outcome.levels},
+        "total": {**book["counts"], **outcome.levels},
+    }
+    if outcome.recall is not None:
+        report["recall"] = outcome.recall
+    if outcome.detectors is not None:
+        report["detectors"] = outcome.detectors
+    if task.worker == 0:
+        report["streams"] = [{**total, **level} for total, level in zip(book["streams"], outcome.streams, strict=True)]
+        report["last_streams"] = [stream.rows for stream in streams]
+    return report
+
+
+def _sort_packets(operator: Operator, packets: Iterable[Packet]) -> tuple[list[tuple[int, Json]], list[Block]]:
+    """Put packets in the order (side, task, seq, kind): the shuffle gives them in any order."""
+    ordered = sorted(packets, key=lambda packet: (packet.side, packet.task, packet.seq, packet.kind))
+    headers = [(packet.side, read_header(packet.note)) for packet in ordered if packet.note is not None]
+    blocks = [_block(operator, packet, packet.block) for packet in ordered if packet.block is not None]
+    return headers, blocks
+
+
+def _block(operator: Operator, packet: Packet, content: bytes) -> Block:
+    schema, tags = operator.inputs[packet.side], None
+    if packet.kind & TAGGED:
+        rows, tags = split_tags(pa.ipc.read_record_batch(pa.py_buffer(content), tagged_schema(schema)))
+    else:
+        rows = pa.ipc.read_record_batch(pa.py_buffer(content), schema)
+    return Block(packet.side, rows, packet.late, packet.copies, not packet.kind & PROBE, tags)
+
+
+def _check_headers(headers: list[tuple[int, Json]], task: WorkerTask) -> tuple[int, str] | None:
+    """Check that all routers fit this worker and each other; return their table's version and digest."""
+    for _, header in headers:
+        if header["version"] != __version__ or header["format"] != FORMAT:
+            raise BraidedError(
+                f"a router runs braided {header['version']} and a worker {__version__}; "
+                "install the same version on the driver and all executors"
+            )
+        if header["options"] != task.options or header["workers"] != task.workers:
+            raise BraidedError("routers and workers of one query run different options; restart the query")
+    tables = sorted({tuple(header["table"]) for _, header in headers})
+    if len(tables) > 1:
+        raise BraidedError(f"two routing tables in one batch, {tables}; restart the query")
+    return tables[0] if tables else None
+
+
+def _check_table(book: Json, table: tuple[int, str] | None, control: str | None) -> None:
+    """Refuse a table older than the last one, or another of its version: it would not probe all that is stored."""
+    if table is None or book["table"] is None:
+        return
+    version, digest = book["table"]
+    if table[0] < version:
+        raise StateError(
+            f"the routing went back from version {version} to {table[0]}; {_bring(book.get('control'), control)}, or "
+            "start with a new checkpoint and a new directory"
+        )
+    if table[0] == version and table[1] != digest:
+        raise StateError(
+            f"the checkpoint was written with another routing table of version {version}; restore partition= and "
+            "control= as they were, or start with a new checkpoint"
+        )
+
+
+def _bring(before: list[str] | None, now: str | None) -> str:
+    """Say which control directory a checkpoint needs, where it was, and where it is looked for."""
+    if before is None:
+        return "give control= the directory that belongs to the checkpoint"
+    location, host = before
+    where = f"the checkpoint needs the control directory {location!r}, as {host} saw it"
+    if now is None:
+        return f"{where}; give it as control=, or set spark.braided.control to the folder of all of them"
+    return f"{where}; copy it to {now!r}" if now != location else f"{where}; it is not there, or older: restore it"
+
+
+def _load_book(store: Store, operator: Operator, task: WorkerTask) -> Json:
+    content = store.load()
+    if content is None:
+        return {
+            "worker": task.worker,
+            "workers": task.workers,
+            "options": operator.options,
+            "batches": 0,
+            "counts": {},
+            "table": None,
+            "streams": [{"rows": 0, "null_times": 0, "null_keys": 0} for _ in operator.inputs],
+            "blocks": {},
+            "state": None,
+        }
+    book = read_book(content)
+    if book["workers"] != task.workers:
+        raise StateError(
+            f"the checkpoint was written with {book['workers']} workers, this query has {task.workers}; set "
+            f"spark.sql.shuffle.partitions={book['workers']} or start with a new checkpoint"
+        )
+    if book["worker"] != task.worker:
+        raise StateError(f"worker {task.worker} was given the state of worker {book['worker']}; {RESTORE}")
+    check_options(book["options"], operator.options)
+    book["options"] = operator.options
+    return book
+
+
+def _sum_streams(headers: list[tuple[int, Json]], operator: Operator) -> list[StreamTime]:
+    streams = [StreamTime() for _ in operator.inputs]
+    clusters: list[list[Cluster]] = [[] for _ in streams]
+    for side, header in headers:
+        stream = streams[side]
+        stream.rows += header["rows"]
+        stream.null_times += header["null_times"]
+        stream.null_keys += header["null_keys"]
+        stream.shed += header["shed"]
+        if header["handed"] is not None:
+            stream.handed = max(header["handed"], stream.handed or 0)
+        if header["top"] is not None:
+            stream.top = header["top"] if stream.top is None else max(stream.top, header["top"])
+        clusters[side] += [Cluster(*cluster) for cluster in header["clusters"]]
+        rule = operator.lateness[side]
+        if header["delays"] is not None and not isinstance(rule, int):
+            stream.delays.append(read_summary(rule, header["delays"]))
+    for stream, found, lateness in zip(streams, clusters, operator.lateness, strict=True):
+        stream.clusters = merge_clusters(found, jump_of(lateness))
+    return streams

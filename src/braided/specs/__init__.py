@@ -1,1 +1,0 @@
-"""Logical operators and their options, as users write them."""

@@ -1,0 +1,214 @@
+"""Parquet files as record batches of bounded size, with the columns and rows that a query needs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from braided.errors import BraidedError, TopicError
+from braided.storage.fit import (
+    Misfit,
+    check_type,
+    constant,
+    convert,
+    find_column,
+    int96_paths,
+    legacy_calendar,
+    nanosecond_paths,
+)
+from braided.storage.places import open_input
+
+_log = logging.getLogger("braided")
+_MOST_ROWS = 1 << 17
+_MOST_BYTES = 8 << 20
+# A row group's columns are read whole where they are small; larger ones through a buffer of this size.
+_BUFFER = 1 << 20
+_WHOLE_GROUP = 64 << 20
+
+
+class Filter(Protocol):
+    """A predicate over rows of a file."""
+
+    @property
+    def columns(self) -> Sequence[str]:
+        """The columns that it reads."""
+
+    def mask(self, columns: Mapping[str, pa.Array[Any]]) -> npt.NDArray[np.bool_]:
+        """Return the rows that satisfy it."""
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Values of a whole-number, date or time column outside of which no row can satisfy the filters."""
+
+    column: str
+    low: int | None
+    high: int | None
+
+
+@dataclass(frozen=True)
+class Part:
+    """A file, or the row groups of it whose middle lies between two bytes; and the values that its path gives."""
+
+    path: str
+    start: int = 0
+    stop: int | None = None
+    values: Mapping[str, pa.Scalar[Any]] | None = None
+
+
+@dataclass(frozen=True)
+class FileReader:
+    """Reads the columns that a query needs of any file.
+
+    schema : the promised columns that are read, by their names in files.
+    outputs : which of them come out, and in which order; the others serve the filters.
+    ignore_missing, ignore_damaged : as Spark's options `ignoreMissingFiles` and `ignoreCorruptFiles`.
+    committed : files are those of a topic, which are never ignored.
+    """
+
+    schema: pa.Schema
+    outputs: tuple[str, ...]
+    filters: tuple[Filter, ...] = ()
+    bounds: tuple[Bound, ...] = ()
+    case_sensitive: bool = False
+    ignore_missing: bool = False
+    ignore_damaged: bool = False
+    committed: bool = False
+
+    def read(self, part: Part) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a file, or of some of its row groups."""
+        try:
+            yield from self._read(part)
+        except FileNotFoundError as error:
+            if self.committed:
+                raise TopicError(f"{part.path}: a file of the topic is gone; restore it from a copy") from error
+            if not self.ignore_missing:
+                raise BraidedError(
+                    f"{part.path}: the file is gone; bring it back, or set the option ignoreMissingFiles to go on "
+                    "without its rows"
+                ) from error
+            _log.warning("%s: the file is gone, and ignored", part.path)
+        except Misfit as error:
+            raise Misfit(
+                f"{part.path}: {error}; Spark's own reader may convert it: use spark.readStream instead of "
+                "braided.files"
+            ) from error
+        except (pa.ArrowInvalid, OSError, EOFError) as error:
+            if self.committed:
+                said = str(error).splitlines()[0]
+                raise TopicError(f"{part.path}: a file of the topic is damaged ({said}); restore it") from error
+            if not self.ignore_damaged:
+                raise BraidedError(
+                    f"{part.path}: cannot be read as Parquet ({str(error).splitlines()[0]}); replace it, or set the "
+                    "option ignoreCorruptFiles to go on without its rows"
+                ) from error
+            _log.warning("%s: the rest of a damaged file is ignored: %s", part.path, error)
+
+    def _read(self, part: Part) -> Iterator[pa.RecordBatch]:
+        with pq.ParquetFile(open_input(part.path), coerce_int96_timestamp_unit="us") as file:
+            found = self._columns_of(file, part)
+            groups = [group for group in range(file.num_row_groups) if self._is_read(file.metadata, group, part, found)]
+            if not groups:
+                return
+            sizes = [file.metadata.row_group(group) for group in groups]
+            width = max(1, sum(size.total_byte_size for size in sizes) // max(1, sum(size.num_rows for size in sizes)))
+            rows = int(min(_MOST_ROWS, max(1024, _MOST_BYTES // width)))
+            if any(size.total_byte_size > _WHOLE_GROUP for size in sizes):
+                with pq.ParquetFile(
+                    open_input(part.path), coerce_int96_timestamp_unit="us", buffer_size=_BUFFER
+                ) as buffered:
+                    yield from self._batches(buffered, rows, groups, found, part)
+            else:
+                yield from self._batches(file, rows, groups, found, part)
+
+    def _batches(
+        self, file: pq.ParquetFile, rows: int, groups: list[int], found: Mapping[str, str | None], part: Part
+    ) -> Iterator[pa.RecordBatch]:
+        names = [name for name in found.values() if name is not None]
+        for batch in file.iter_batches(rows, groups, names):
+            yield from self._batch(batch, found, part.values or {})
+
+    def _columns_of(self, file: pq.ParquetFile, part: Part) -> dict[str, str | None]:
+        """Return what each promised column is called in a file, None where it has none; refuse what does not fit."""
+        schema, parquet = file.schema_arrow, file.metadata.schema
+        int96, nanoseconds = int96_paths(parquet), nanosecond_paths(parquet)
+        if legacy_calendar(file.metadata.metadata):
+            raise Misfit("it was written by Spark 2, whose dates before 1582 are in another calendar")
+        found: dict[str, str | None] = {}
+        for field in self.schema:
+            if field.name in (part.values or {}):
+                continue
+            at = find_column(schema.names, field.name, self.case_sensitive)
+            found[field.name] = None if at is None else schema.names[at]
+            if at is None:
+                continue
+            if any(path.split(".", 1)[0] == schema.names[at] for path in nanoseconds):
+                raise Misfit(f"column {field.name!r} holds nanoseconds, which Spark has no type for")
+            check_type(schema.field(at).type, field.type, schema.names[at], int96, self.case_sensitive)
+        return found
+
+    def _is_read(self, metadata: Any, group: int, part: Part, found: Mapping[str, str | None]) -> bool:
+        """Whether a row group belongs to the part, and its statistics let a row of it pass the filters."""
+        chosen = metadata.row_group(group)
+        if part.start or part.stop is not None:
+            first = chosen.column(0)
+            start = first.dictionary_page_offset or first.data_page_offset
+            size = sum(chosen.column(at).total_compressed_size for at in range(chosen.num_columns))
+            middle = start + size // 2
+            if middle < part.start or (part.stop is not None and middle >= part.stop):
+                return False
+        return all(_may_hold(chosen, found.get(bound.column), bound) for bound in self.bounds)
+
+    def _batch(
+        self, batch: pa.RecordBatch, found: Mapping[str, str | None], values: Mapping[str, pa.Scalar[Any]]
+    ) -> Iterator[pa.RecordBatch]:
+        columns: dict[str, pa.Array[Any]] = {}
+        for field in self.schema:
+            if field.name in values:
+                columns[field.name] = constant(values[field.name].cast(field.type), batch.num_rows)
+                continue
+            name = found[field.name]
+            columns[field.name] = (
+                pa.nulls(batch.num_rows, field.type)
+                if name is None
+                else convert(batch.column(name), field.type, self.case_sensitive)
+            )
+        rows = pa.RecordBatch.from_arrays(
+            [columns[name] for name in self.outputs],
+            schema=pa.schema([self.schema.field(name) for name in self.outputs]),
+        )
+        for predicate in self.filters:
+            if not rows.num_rows:
+                return
+            kept = predicate.mask({name: columns[name] for name in predicate.columns})
+            if not kept.all():
+                mask = pa.array(kept)
+                rows = rows.filter(mask)
+                columns = {name: column.filter(mask) for name, column in columns.items()}
+        if rows.num_rows:
+            yield rows
+
+
+def _may_hold(group: Any, name: str | None, bound: Bound) -> bool:
+    """Whether the statistics of a row group leave room for a value within bounds."""
+    for at in range(group.num_columns):
+        column = group.column(at)
+        if column.path_in_schema != name:
+            continue
+        statistics = column.statistics
+        if statistics is None or not statistics.has_min_max or column.physical_type not in ("INT32", "INT64"):
+            return True
+        logical = str(statistics.logical_type)
+        if "unsigned" in logical or "isSigned=false" in logical or "Decimal" in logical:
+            return True
+        scale = 1000 if "milliseconds" in logical else 1
+        low, high = statistics.min_raw * scale, statistics.max_raw * scale
+        return (bound.low is None or high >= bound.low) and (bound.high is None or low <= bound.high)
+    return True

@@ -1,0 +1,494 @@
+"""Topics: a directory that is a durable log, one manifest for each batch, created whole and exclusively.
+
+```
+ path/_topic.json                    the schema, made by the first writer
+ path/_manifests/000000000000.json   the log: batches with their files, and claims of writers
+ path/_data/000000000007/...parquet  files of batch 7, those of failed attempts too
+ path/_compact/A-B.json              the entries A to B with the same rows in fewer files
+ path/_readers/NAME.json             how far a registered reader has come
+```
+
+Nothing but a manifest makes a file part of the topic. Creating the next one is exclusive, so the log is the fence
+between writers: a writer that starts claims the next slot with an epoch of its own, and the one before it finds that
+slot taken when it wants to commit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from braided.errors import TopicError
+from braided.routing.files import Files, files_at
+from braided.storage.manifest import FORMAT, Manifest, from_bytes, to_bytes
+from braided.storage.merging import merge_files
+from braided.storage.places import check_folder, delete_file, delete_folder, is_remote, local_path, make_folder
+from braided.storage.writing import DataFile, batch_folder
+
+# Spark runs only its last batches again; older entries may have been compacted.
+_LOOK_BACK = 50
+_TOPIC = "_topic.json"
+_LOG = "_manifests"
+_DATA = "_data"
+_READERS = "_readers"
+_COMPACT = "_compact"
+_MARKS = "_marks.json"
+# Which entry comes next, and which is the oldest that was not deleted on purpose: so that lost ones are noticed.
+_HEAD = "_head.json"
+_TAIL = "_tail.json"
+_SLOT = re.compile(r"([0-9]{12})\.json")
+_RANGE = re.compile(r"([0-9]{12})-([0-9]{12})\.json")
+_READER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+def is_topic(location: str) -> bool:
+    """Whether a directory is a topic."""
+    files = files_at(_plain(location), "path")
+    if files.read(_TOPIC) is not None:
+        return True
+    if files.names(_LOG):
+        raise TopicError(f"{location}/{_TOPIC}: is missing, and manifests are there; restore it from a copy")
+    return False
+
+
+def _plain(location: str) -> str:
+    return location.rstrip("/") if is_remote(location) else os.path.abspath(local_path(location))
+
+
+class Topic:
+    """A topic that exists. Give its path to `braided.files` for a stream, and `files()` to any reader of Parquet.
+
+    >>> import tempfile
+    >>> topic = create_topic(tempfile.mkdtemp(), "{}")
+    >>> topic.files()
+    []
+    """
+
+    def __init__(self, location: str) -> None:
+        self.location = _plain(location)
+        self._files: Files = files_at(self.location, "path")
+        content = self._files.read(_TOPIC)
+        if content is None:
+            raise TopicError(f"path={location!r}: is no topic; braided.write_files makes one")
+        try:
+            about = json.loads(content)
+            version = about["format"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise TopicError(f"{self.location}/{_TOPIC}: is damaged; restore it from a copy") from error
+        if version != FORMAT:
+            raise TopicError(
+                f"{self.location}/{_TOPIC}: the topic has format {version!r}, this version reads {FORMAT}; "
+                "upgrade braided"
+            )
+        self.schema: str = str(about["schema"])
+        """The schema of its rows, as Spark writes it in JSON."""
+
+    @property
+    def data(self) -> str:
+        """Where its data files are."""
+        return f"{self.location}/{_DATA}"
+
+    def first(self) -> int | None:
+        """Return the number of the oldest entry, None if there is none."""
+        starts = [start for start, _ in self._ranges()] + self._slots()[:1]
+        kept = self._marked(_TAIL)
+        if starts and min(starts) > kept:
+            raise TopicError(f"{self.location}/{_name(kept)}: the manifest is missing; restore it from a copy")
+        return min(starts) if starts else None
+
+    def _marked(self, name: str) -> int:
+        """Return the number in a small file, 0 if there is none."""
+        content = self._files.read(name)
+        try:
+            return 0 if content is None else int(json.loads(content)["slot"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise TopicError(f"{self.location}/{name}: is damaged; restore it from a copy") from error
+
+    def _mark_slot(self, name: str, slot: int) -> None:
+        self._files.replace(name, json.dumps({"slot": slot}).encode())
+
+    def latest(self, known: int = -1) -> int:
+        """Return the number of the newest manifest, -1 if there is none; `known` is one that is known to exist."""
+        if known < 0:
+            head = self._marked(_HEAD)  # before the listing: a writer may commit meanwhile
+            slots = self._slots()
+            known = slots[-1] if slots else -1
+            if head > known + 1:
+                raise TopicError(f"{self.location}/{_name(known + 1)}: the manifest is missing; restore it from a copy")
+        while self._files.read(_name(known + 1)) is not None:
+            known += 1
+        return known
+
+    def _slots(self) -> list[int]:
+        found = (_SLOT.fullmatch(name) for name in self._files.names(_LOG))
+        return sorted(int(match[1]) for match in found if match)
+
+    def _ranges(self) -> list[tuple[int, int]]:
+        found = (_RANGE.fullmatch(name) for name in self._files.names(_COMPACT))
+        return sorted((int(match[1]), int(match[2])) for match in found if match)
+
+    def manifest(self, slot: int) -> Manifest:
+        """Return one entry of the log."""
+        content = self._files.read(_name(slot))
+        if content is None:
+            first = self.first()
+            if first is not None and slot < first:
+                raise TopicError(
+                    f"{self.location}: manifest {slot} is gone, the oldest kept is {first}; a reader that is so far "
+                    "behind must start anew"
+                )
+            if any(start <= slot <= last for start, last in self._ranges()):
+                raise TopicError(
+                    f"{self.location}: manifest {slot} was compacted with its neighbours while a reader was among "
+                    "them; give readers a name (reader=), which keeps what they need"
+                )
+            raise TopicError(f"{self.location}/{_name(slot)}: the manifest is missing; restore it from a copy")
+        return self._checked(from_bytes(content, f"{self.location}/{_name(slot)}"), slot)
+
+    def _checked(self, entry: Manifest, slot: int) -> Manifest:
+        if entry.slot != slot:
+            raise TopicError(f"{self.location}/{_name(slot)}: says that it is manifest {entry.slot}; restore it")
+        return entry
+
+    def manifests(self, start: int | None = None, stop: int | None = None) -> Iterator[Manifest]:
+        """Yield the entries from `start` up to `stop`, which is not included, compacted ones where they fit."""
+        first = self.first()
+        if first is None:
+            self.latest()  # says which is missing, if there ever was one
+            return
+        slot = first if start is None else start
+        stop = self.latest() + 1 if stop is None else stop
+        ranges: dict[int, int] = {}
+        for begin, last in self._ranges():
+            ranges[begin] = max(last, ranges.get(begin, -1)) if last < stop else ranges.get(begin, -1)
+        while slot < stop:
+            last = ranges.get(slot, -1)
+            entry = self.manifest(slot) if last < 0 else self._compacted(slot, last)
+            yield entry
+            slot = entry.next
+
+    def _compacted(self, start: int, last: int) -> Manifest:
+        name = _range_name(start, last)
+        content = self._files.read(name)
+        if content is None:
+            raise TopicError(f"{self.location}/{name}: the manifest is missing; restore it from a copy")
+        return self._checked(from_bytes(content, f"{self.location}/{name}"), start)
+
+    def files(self, start: int | None = None, stop: int | None = None) -> list[str]:
+        """Return the paths of the committed files, of all manifests or of those from `start` up to before `stop`.
+
+        ``pandas.read_parquet(topic.files())``, ``polars.read_parquet``, ``duckdb.read_parquet`` and
+        ``spark.read.parquet(*topic.files())`` read them.
+        """
+        return [f"{self.data}/{file.name}" for entry in self.manifests(start, stop) for file in entry.files]
+
+    def discard(self) -> None:
+        """Take back that it was made, if nobody has written to it."""
+        if self.latest() < 0:
+            for name in (_TOPIC, _MARKS):
+                self._files.delete(name)
+
+    @property
+    def marks(self) -> dict[str, Any]:
+        """What the last writer said of the times of its columns."""
+        content = self._files.read(_MARKS)
+        try:
+            return dict(json.loads(content)) if content is not None else {}
+        except ValueError as error:
+            raise TopicError(f"{self.location}/{_MARKS}: is damaged; delete it") from error
+
+    def mark(self, marks: dict[str, Any]) -> None:
+        """Say what the times of its columns are."""
+        self._files.replace(_MARKS, json.dumps(marks).encode())
+
+    def claim(self, owner: str, batch: int = 0, epoch: int | None = None) -> TopicWriter:
+        """Become the writer, from a batch on: whoever was before can commit no more.
+
+        `epoch` is that of a lease that nobody else can have; where one as high has claimed already, it is refused.
+        """
+        while True:
+            self.first()  # says so if older ones are missing
+            latest = self.latest()
+            if latest < 0 and batch:
+                raise TopicError(
+                    f"{self.location}: is new, and the checkpoint has done {batch} batches, which are not in it; give "
+                    "the path that it wrote to, or a new checkpoint"
+                )
+            before = self.manifest(latest) if latest >= 0 else None
+            if before is not None and before.owner != owner:
+                raise TopicError(
+                    f"{self.location}: belongs to the query {before.owner}, this is {owner}; give the checkpoint that "
+                    "wrote it, or another path"
+                )
+            newest = -1 if before is None else before.epoch
+            if epoch is not None and epoch <= newest:
+                raise TopicError(
+                    f"{self.location}: a writer of epoch {newest} has taken the topic before this one of epoch {epoch}"
+                )
+            last = self._last_batch(latest)
+            left = self._uncommitted(last)
+            claim = Manifest(latest + 1, "claim", newest + 1 if epoch is None else epoch, owner)
+            if self._files.create(_name(claim.slot), to_bytes(claim)) or (
+                # A store may have created it and lost the answer. The lease's epoch says that it is ours.
+                epoch is not None and self.manifest(claim.slot) == claim
+            ):
+                # Nobody can commit these any more, however late they are deleted. Files that came after the claim may
+                # be of a writer that has claimed the topic since: this one may have been stopped in between.
+                for name in left:
+                    delete_file(f"{self.data}/{name}")
+                return TopicWriter(self, self._files, claim, last)
+
+    def _last_batch(self, slot: int) -> Manifest | None:
+        """Return the newest entry with files at or before a slot."""
+        slots = self._slots()
+        for known in reversed(slots[: slots.index(slot) + 1] if slot >= 0 else []):
+            entry = self.manifest(known)
+            if entry.kind == "batch":
+                return entry
+        return None
+
+    def register(self, reader: str, slot: int) -> None:
+        """Say how far a reader has come: manifests from `slot` on are kept for it."""
+        check_reader(reader)
+        self._files.replace(f"{_READERS}/{reader}.json", json.dumps({"slot": slot}).encode())
+
+    def unregister(self, reader: str) -> None:
+        """Let go of what was kept for a reader."""
+        self._files.delete(f"{_READERS}/{reader}.json")
+
+    def readers(self) -> dict[str, int]:
+        """Return the registered readers and the first manifest that each still needs."""
+        found = {}
+        for name in self._files.names(_READERS):
+            content = self._files.read(f"{_READERS}/{name}")
+            try:
+                found[name.removesuffix(".json")] = int(json.loads(content or b"")["slot"])
+            except (ValueError, KeyError, TypeError) as error:
+                raise TopicError(f"{self.location}/{_READERS}/{name}: is damaged; register the reader anew") from error
+        return found
+
+    def retain(self, keep: int) -> int:
+        """Delete the oldest entries with their files, but none of the newest `keep` and none that a reader needs.
+
+        Returns how many were deleted. The newest manifest always stays: it has the epoch.
+        """
+        if type(keep) is not int or keep < 1:
+            raise TopicError(f"keep={keep!r}: write how many of the newest entries to keep, 1 or more")
+        first, latest = self.first(), self.latest()
+        if first is None:
+            return 0
+        stop = min([latest, latest + 1 - keep, *self.readers().values()])
+        if stop > first:
+            # Noted first: what is missing before it is meant to be.
+            self._mark_slot(_TAIL, self._boundary(stop))
+        return self._delete(first, stop)
+
+    def _boundary(self, stop: int) -> int:
+        """Return the first entry that stays if all before a slot go: a compacted one that reaches beyond it stays."""
+        return min([stop, *(begin for begin, last in self._ranges() if begin < stop <= last)])
+
+    def _delete(self, start: int, stop: int, *, but: tuple[int, int] | None = None) -> int:
+        """Delete entries before `stop`. First the entry, so that what it named is no part of the topic, then files."""
+        deleted = 0
+        for slot in self._slots():
+            if start <= slot < stop:
+                entry = self.manifest(slot)
+                self._files.delete(_name(slot))
+                self._delete_files(entry)
+                deleted += 1
+        for begin, last in self._ranges():
+            if start <= begin and last < stop and (begin, last) != but:
+                entry = self._compacted(begin, last)
+                self._files.delete(_range_name(begin, last))
+                self._delete_files(entry)
+                deleted += 1
+        return deleted
+
+    def _delete_files(self, entry: Manifest) -> None:
+        for file in entry.files:
+            delete_file(f"{self.data}/{file.name}")
+        for folder in {file.name.split("/", 1)[0] for file in entry.files}:
+            delete_folder(f"{self.data}/{folder}")
+
+    def compact(self, *, keep: int = 100, at_least: int = 10, target_bytes: int = 256 << 20) -> int:
+        """Rewrite runs of old small entries as few large files; return how many entries were replaced.
+
+        The newest `keep` entries stay as they are, since a query may run its last batches again. A run is compacted
+        where it has `at_least` entries that stand for about as many batches each, so that however often this is called
+        a row is written again only when ten times as many come together. Entries that are replaced are deleted once no
+        registered reader is among them; until then both exist, and readers that come to the first take the new one.
+        """
+        replaced = 0
+        stop = self.latest() + 1 - keep
+        run: list[Manifest] = []
+        size = 0
+        for entry in self.manifests(stop=stop) if stop > 0 else ():
+            bytes_ = sum(file.bytes for file in entry.files)
+            if run and (_level(entry) != _level(run[0]) or size + bytes_ > target_bytes):
+                replaced += self._merge(run, at_least)
+                run, size = [], 0
+            run.append(entry)
+            size += bytes_
+        replaced += self._merge(run, at_least)
+        for begin, last in self._ranges():
+            # Also not for one that comes to the first: a batch of it may have been planned up to one within.
+            if not any(begin <= slot <= last for slot in self.readers().values()):
+                self._delete(begin, last + 1, but=(begin, last))
+        return replaced
+
+    def _merge(self, run: Sequence[Manifest], at_least: int) -> int:
+        if len(run) < at_least:
+            return 0
+        first, last = run[0], run[-1]
+        files = merge_files(self.data, [file for entry in run for file in entry.files], f"c{first.slot:012d}")
+        entry = Manifest(
+            first.slot, "compact", last.epoch, last.owner, last.batch, last.offsets, tuple(files), last.next - 1
+        )
+        if not self._files.create(_range_name(first.slot, last.next - 1), to_bytes(entry)):
+            for file in files:  # another compaction was first
+                delete_file(f"{self.data}/{file.name}")
+            return 0
+        return len(run)
+
+    def sweep(self, batch: int, keep: Sequence[DataFile] = ()) -> None:
+        """Delete the files of a batch that no manifest names: those of failed attempts."""
+        folder = batch_folder(batch)
+        kept = {file.name for file in keep}
+        for name in self._files.names(f"{_DATA}/{folder}"):
+            if f"{folder}/{name}" not in kept:
+                delete_file(f"{self.data}/{folder}/{name}")
+
+    def _uncommitted(self, last: Manifest | None) -> list[str]:
+        """Return the files of the last batch, and of batches after it, that no manifest names."""
+        done, committed = (-1, set()) if last is None else (last.batch, {file.name for file in last.files})
+        folders = [name for name in self._files.names(_DATA) if name.isdigit() and int(name) >= done]
+        found = [f"{folder}/{name}" for folder in folders for name in self._files.names(f"{_DATA}/{folder}")]
+        return [name for name in found if name not in committed]
+
+
+class TopicWriter:
+    """The one writer of a topic, until another claims it."""
+
+    def __init__(self, topic: Topic, files: Files, claim: Manifest, last: Manifest | None) -> None:
+        self.topic = topic
+        self._files = files
+        self._claim = claim
+        self._next = claim.slot + 1
+        self._last = last
+
+    def commit(self, batch: int, offsets: str, files: Sequence[DataFile]) -> bool:
+        """Add a batch to the log; False, and its files are deleted, if it is there already.
+
+        `offsets` is a digest of the input that the batch covers: a batch that is run again must cover the same.
+        """
+        if self._last is not None and batch <= self._last.batch:
+            self._check_again(batch, offsets)
+            for file in files:
+                delete_file(f"{self.topic.data}/{file.name}")
+            return False
+        if not files:
+            return False
+        before = self._last
+        self._add(batch, offsets, files)
+        self.topic.sweep(batch, files)
+        if before is not None:  # an attempt that lost (speculation) may have gone on writing after its batch was done
+            self.topic.sweep(before.batch, before.files)
+        return True
+
+    def announce(self, batch: int, offsets: str) -> None:
+        """Add a batch without files to the log, before it is written to somewhere else that has no such fence.
+
+        Whoever claims the topic later finds the plan of this batch, and writes the same; before that, nobody else can
+        announce one. A batch that is there already must cover the same input.
+        """
+        if self._last is not None and batch <= self._last.batch:
+            self._check_again(batch, offsets)
+        else:
+            self._add(batch, offsets, ())
+
+    def _add(self, batch: int, offsets: str, files: Sequence[DataFile]) -> None:
+        entry = Manifest(self._next, "batch", self._claim.epoch, self._claim.owner, batch, offsets, tuple(files))
+        if not self._files.create(_name(self._next), to_bytes(entry)):
+            other = self.topic.manifest(self._next)
+            if other != entry:
+                raise TopicError(
+                    f"{self.topic.location}: another writer, of epoch {other.epoch}, has taken the topic from this one "
+                    f"of epoch {self._claim.epoch}; batch {batch} was not committed here"
+                )
+        self._last = entry
+        self._next += 1
+        self.topic._mark_slot(_HEAD, self._next)
+
+    def _check_again(self, batch: int, offsets: str) -> None:
+        assert self._last is not None
+        for slot in range(self._last.slot, max(-1, self._last.slot - _LOOK_BACK), -1):
+            entry = self.topic.manifest(slot)
+            if entry.kind == "batch" and entry.batch <= batch:
+                if entry.batch == batch and entry.offsets != offsets:
+                    raise TopicError(
+                        f"{self.topic.location}: batch {batch} was committed over other input; the checkpoint and the "
+                        "topic do not belong together: restore both, or start with a new path and a new checkpoint"
+                    )
+                return
+
+
+def create_topic(location: str, schema: str) -> Topic:
+    """Return the topic at a location, new or with this very schema."""
+    check_place(location, schema)
+    plain = _plain(location)
+    make_folder(plain)  # open to whom the umask allows: `Files` would make it private
+    about: dict[str, Any] = {"format": FORMAT, "schema": schema}
+    if not files_at(plain, "path").create(_TOPIC, json.dumps(about).encode()):
+        check_place(location, schema)  # another was faster
+    return Topic(location)
+
+
+def check_place(location: str, schema: str) -> None:
+    """Refuse a location that cannot be a topic with a schema; nothing is made."""
+    check_folder(location, "path")
+    plain = _plain(location)
+    if is_topic(plain):
+        found = Topic(location).schema
+        if found != schema:
+            raise TopicError(
+                f"path={location!r}: the topic has another schema; write to a new path. It has {found}, "
+                f"the rows have {schema}"
+            )
+    elif [name for name in files_at(plain, "path").names("") if name not in (_DATA, _LOG)]:
+        raise TopicError(f"path={location!r}: has other files; give a new directory, or one that this query wrote")
+
+
+def check_reader(reader: str) -> None:
+    """Refuse a name that is no file's."""
+    if not isinstance(reader, str) or not _READER.fullmatch(reader):
+        raise TopicError(f"reader={reader!r}: write letters, digits, dots, dashes and underscores")
+
+
+def digest(text: str) -> str:
+    """Return the digest of a batch's offsets."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def plan_digest(plan: str) -> str:
+    """Return the digest of the input that a batch covers, by its file in the checkpoint's log of offsets.
+
+    The first two lines are a version and what the batch's clock was; those after it the offsets of the inputs.
+    """
+    return digest("\n".join(plan.splitlines()[2:]))
+
+
+def _level(entry: Manifest) -> int:
+    """Return how many batches an entry stands for, in powers of ten."""
+    return len(str(entry.next - entry.slot)) - 1
+
+
+def _range_name(start: int, last: int) -> str:
+    return f"{_COMPACT}/{start:012d}-{last:012d}.json"
+
+
+def _name(slot: int) -> str:
+    return f"{_LOG}/{slot:012d}.json"
