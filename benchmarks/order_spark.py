@@ -33,7 +33,7 @@ from braided.compile.build import build
 from braided.operator.blocks import Blocks
 from braided.operator.contract import Json, Outcome, Work
 from braided.ordering.ordering import Ordering
-from braided.spark.dataflow import stateful
+from braided.spark.dataflow import Dataflow, stateful
 from braided.spark.inputs import stream_of
 from braided.spark.routing import Routing
 from braided.specs.order import OrderSpec
@@ -95,7 +95,7 @@ def pipeline(spark: SparkSession, folder: Path, engine: str, key: str | None) ->
     made = {"seq": LongType(), "late": BooleanType()}
     added = [StructField(name, kind) for name, kind in made.items() if name in operator.output.names]
     output = StructType([*frame.schema.fields, *added])
-    return stateful(operator, [frame], output, metric="1-00000000:pass", routing=routing)
+    return stateful(Dataflow(operator, [frame], output, "1-00000000:pass", routing))
 
 
 def run(spark: SparkSession, folder: Path, engine: str, key: str | None) -> dict[str, Any]:

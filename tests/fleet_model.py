@@ -34,6 +34,7 @@ class ModelHost:
     def __init__(self, machine: VirtualMachine, until: Callable[[], int]) -> None:
         self.machine = machine
         self.ended: Callable[[str, str], None] = lambda name, why: None
+        self.lost: Callable[[str, str], None] = lambda name, why: None
         self.until = until
         self.cores = 1.0
         self.rates: dict[str, float] = {}
@@ -41,6 +42,9 @@ class ModelHost:
         self.offered: tuple[str, ...] = ("sum.*",)
         self.rehearsed: list[str] = []
         self.refuses = False
+        self.may_not_run: set[str] = set()
+        self.fails: dict[str, str] = {}
+        """Why components fail in their next batch, by name."""
         self.rehearsal: tuple[float, float] = (0.1, 1.6)
         self.part = 0.3
         self._running: dict[str, _Component] = {}
@@ -55,6 +59,10 @@ class ModelHost:
         )
         return Measured(self.load(), parts)
 
+    def check(self, job: Job) -> None:
+        if job.name in self.may_not_run:
+            raise PeerError(f"python={job.name!r}: this peer may not run it; start it with --allow {job.name}")
+
     async def rehearse(self, job: Job) -> None:
         with Checkpoints(job.checkpoint).rehearsal():
             await self.machine.sleep(self.machine.random.uniform(*self.rehearsal))
@@ -63,6 +71,7 @@ class ModelHost:
         self.rehearsed.append(job.name)
 
     async def start(self, job: Job, epoch: int, expected: Position | None) -> None:
+        self.check(job)
         component = _Component(self, job, epoch)
         await component.open(expected)
         self._running[job.name] = component
@@ -80,6 +89,11 @@ class ModelHost:
         component = self._running.pop(name, None)
         if component is not None:
             component.is_killed = True
+
+    def lose_all(self, why: str) -> None:
+        for component in list(self._running.values()):
+            self.kill(component.job.name)
+            self.lost(component.job.name, why)
 
     def gone(self, component: _Component, why: str) -> None:
         if self._running.get(component.job.name) is component:
@@ -132,6 +146,9 @@ class _Component:
 
     async def _one_batch(self) -> None:
         machine = self.host.machine
+        if self.job.name in self.host.fails:
+            await machine.sleep(0.3)
+            raise PeerError(self.host.fails[self.job.name])
         plan = await machine.blocking(lambda: self._files.read(f"offsets/{self._batch}"))
         if plan is None:
             stop = self.host.until()
@@ -172,13 +189,14 @@ class ModelFleet:
         """How many numbers have come."""
         return int(asyncio.get_running_loop().time() * RATE) if self.last is None else self.last
 
-    async def start(self, name: str) -> Peer:
+    async def start(self, name: str, *, offers: tuple[str, ...] = ("sum.*",)) -> Peer:
         """Start a peer, or start it anew after its death."""
         random = self.network.random
         machine = VirtualMachine(self.network, contact(name), rate=random.uniform(0.9, 1.1), storage=(0.0, 0.02))
         # The engine (a JVM) may be stopped, or run on, apart from the agent.
         engine = VirtualMachine(self.network, contact(f"{name}engine"), storage=(0.0, 0.02))
         host = ModelHost(engine, self.until)
+        host.offered = offers
         peer = Peer(machine.contact, machine, host, str(self.root), self.settings)
         machine.receive = peer.agent.receive
         others = [other.agent.contact for other in self.peers.values() if other.agent.contact != machine.contact]
@@ -187,16 +205,22 @@ class ModelFleet:
         await asyncio.sleep(0.5)
         return peer
 
-    def job(self, name: str, *inputs: str) -> Job:
+    def job(self, name: str, *inputs: str, operator: str = "sum.numbers") -> Job:
         """A component."""
         topics = self.root / "topics"
         read = tuple(str(topics / other) for other in inputs)
-        return Job(name, "sum.numbers", read, (str(topics / name),), str(self.root / "checkpoints" / name))
+        return Job(name, operator, read, (str(topics / name),), str(self.root / "checkpoints" / name))
 
     def kill(self, name: str) -> None:
         """End a peer: its agent and its engine."""
         self.machines[name].kill()
         self.engines[name].kill()
+
+    def hang(self, name: str) -> None:
+        """Let the engine of a peer hang, as a JVM by SIGSTOP: its agent notices, and releases what ran there."""
+        self.engines[name].pause()
+        self.hosts[name].offered = ()
+        self.hosts[name].lose_all("Spark has not answered for 5 seconds")
 
     def holders(self, component: str) -> list[str]:
         """Where a component runs, as the peers themselves believe."""

@@ -50,10 +50,10 @@ if TYPE_CHECKING:
     from braided.direct.topic import Topic
     from braided.operator.report import Report
     from braided.peers.client import Fleet
+    from braided.plan.stages import Strategy
     from braided.spark.dashboard import Dashboard
     from braided.spark.deploy import Cost, Deployment
     from braided.spark.query import Query
-    from braided.spark.stages import Strategy
 
 
 @documented(JoinSpec)
@@ -106,9 +106,9 @@ def join(
     >>> joined.columns
     ['phone', 'ts', 'cell', 'ts_right', 'reason']
     """
-    from braided.spark.frontend import run
+    from braided.spark.run_plan import run_operator
 
-    return run(spec_of(JoinSpec, locals()), [left, right], name=name, control=control, redact=redact)
+    return run_operator(spec_of(JoinSpec, locals()), [left, right], name=name, control=control, redact=redact)
 
 
 @overload
@@ -167,7 +167,7 @@ def order(
     >>> braided.order(calls, time="ts", key="phone").columns
     ['phone', 'ts', 'cell', 'late']
     """
-    from braided.spark.frontend import run_order
+    from braided.spark.run_plan import run_order
 
     return run_order(spec_of(OrderSpec, locals()), [df], name=name)
 
@@ -221,7 +221,7 @@ def merge(
     >>> braided.merge([calls, calls], time="ts", late="drop").columns
     ['phone', 'ts', 'cell', 'seq']
     """
-    from braided.spark.frontend import run_order
+    from braided.spark.run_plan import run_order
 
     if not isinstance(inputs, list | tuple) or not inputs:
         raise OptionError("inputs: give a list of one or more DataFrames")
@@ -270,10 +270,10 @@ def multijoin(
     >>> braided.multijoin([calls, alerts, alerts], on="phone", time="ts", within="1 minute").columns
     ['phone', 'ts', 'cell', 'ts_2', 'reason_2', 'ts_3', 'reason_3']
     """
-    from braided.spark.frontend import run
+    from braided.spark.run_plan import run_operator
 
     spec = spec_of(MultiJoinSpec, locals(), streams=check_streams(streams))
-    return run(spec, streams, name=name, control=control, redact=redact)
+    return run_operator(spec, streams, name=name, control=control, redact=redact)
 
 
 @documented(GroupSpec)
@@ -316,12 +316,12 @@ def join_group(
     >>> braided.join_group([by_phone], streams={"calls": calls, "alerts": alerts}, time="ts", memory=1000).columns
     ['join', 'by_phone']
     """
-    from braided.spark.frontend import run
+    from braided.spark.run_plan import run_operator
 
     check_named(streams)
     ordered = centre_first(joins, streams)
     spec = spec_of(GroupSpec, locals(), streams=tuple(ordered))
-    return run(spec, list(ordered.values()), name=name, control=control, redact=redact)
+    return run_operator(spec, list(ordered.values()), name=name, control=control, redact=redact)
 
 
 @documented(MatchSpec)
@@ -365,9 +365,9 @@ def match(
     >>> moves.columns
     ['phone', 'from', 'to']
     """
-    from braided.spark.frontend import run
+    from braided.spark.run_plan import run_operator
 
-    return run(spec_of(MatchSpec, locals()), [df], name=name)
+    return run_operator(spec_of(MatchSpec, locals()), [df], name=name)
 
 
 @documented(RowWindowsSpec)
@@ -405,9 +405,9 @@ def row_windows(
     >>> braided.row_windows(calls, key="cell", time="ts", rows=100, every=10, values={"phones": "count(phone)"}).columns
     ['cell', 'ts', 'phones']
     """
-    from braided.spark.frontend import run
+    from braided.spark.run_plan import run_operator
 
-    return run(spec_of(RowWindowsSpec, locals()), [df], name=name)
+    return run_operator(spec_of(RowWindowsSpec, locals()), [df], name=name)
 
 
 @documented(DetectSpec)
@@ -448,10 +448,10 @@ def detect(
     >>> braided.detect({"call": calls}, [moved], key="phone", time="ts").columns
     ['type', 'phone', 'ts', 'at', 'moved']
     """
-    from braided.spark.frontend import run
+    from braided.spark.run_plan import run_operator
 
     check_named(streams)
-    return run(spec_of(DetectSpec, locals(), streams=tuple(streams)), list(streams.values()), name=name)
+    return run_operator(spec_of(DetectSpec, locals(), streams=tuple(streams)), list(streams.values()), name=name)
 
 
 def sql(spark: SparkSession, text: str, streams: Mapping[str, DataFrame], **options: SqlOption) -> DataFrame:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -269,3 +270,33 @@ def test_a_warm_up_joins_a_few_rows_and_leaves_nothing(
     assert query.exception() is None
     assert [progress.numInputRows for progress in query.recentProgress][:2] == [2, 2]  # files, one of each stream
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("sink", ["topic", pytest.param("parquet", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("fault", ["a damaged file", "a step that raises"])
+def test_a_job_that_fails_is_reported_with_its_innermost_cause(
+    spark: SparkSession, tmp_path: Path, fault: str, sink: str
+) -> None:
+    _write(tmp_path, 0)
+    text = JOB.replace('format = "topic"', f'format = "{sink}"').format(tmp_path)
+    if fault == "a damaged file":
+        (tmp_path / "numbers" / "x.parquet").write_bytes(b"PAR1 damaged PAR0")
+        expected = r"RuntimeException: file:.*/numbers/x.parquet is not a Parquet file. Expected magic number.*"
+    else:
+        text = text.replace(
+            'sql = "SELECT 2 * n AS n FROM numbers"', 'python = "fleet_steps:fail"\ninputs = ["numbers"]'
+        )
+        expected = r"ZeroDivisionError: the number 3 \(fleet_steps.py, line \d+, in check\)"
+
+    async def work() -> list[tuple[str, str]]:
+        ended: list[tuple[str, str]] = []
+        host = SparkHost(spark, cores=2, modules=["fleet_steps"])
+        host.ended = lambda name, why: ended.append((name, why))
+        await host.start(component_of(text, "x.toml"), 0, None)
+        await _until(lambda: bool(ended))
+        host.close()
+        return ended
+
+    [(name, why)] = asyncio.run(work())
+    assert name == "doubled"
+    assert re.fullmatch(expected, why), why

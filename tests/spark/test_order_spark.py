@@ -7,11 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from streams import UTC, file_stream, run_to_end, write_batch
 
 import braided
+from braided.spark import direct
 
 SECOND = 1_000_000
 START = 1_700_000_000 * SECOND
@@ -173,3 +176,37 @@ def _nested_loop(left: pa.Table, right: pa.Table) -> Counter[tuple[int, int]]:
             "select l.id, r.id from l join r on l.k = r.k and abs(epoch_us(l.ts) - epoch_us(r.ts)) <= 2000000"
         ).fetchall()
     return Counter(rows)
+
+
+def test_a_gap_within_a_file_that_is_read_in_parts_is_no_delay(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two tasks read the parts of a file whose rows are in order, with a gap of 30 minutes in the middle."""
+    half = np.arange(3000) * 100_000
+    times = START + np.concatenate([half, half + 35 * 60 * SECOND])
+    table = pa.table({"k": np.random.default_rng(1).integers(0, 1 << 60, 6000), "ts": pa.array(times, UTC)})
+    (tmp_path / "in").mkdir()
+    pq.write_table(table, tmp_path / "in" / "a.parquet", row_group_size=1000)
+    monkeypatch.setattr(direct, "CUT", 20_000)
+    files = braided.files(spark, str(tmp_path / "in"), schema="k long, ts timestamp")
+    ordered = braided.order(files, time="ts", name="parts", lateness="auto")
+    report = braided.report(run_to_end(ordered, tmp_path / "check", tmp_path / "out"), "parts").to_dict()
+    assert report["streams"][0]["lateness"] == 0
+    assert len(read(spark, tmp_path)) == table.num_rows - 1  # the last one waits for the next
+
+
+def test_files_that_spark_reads_the_largest_first_show_the_delays_within_each(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Spark gives a task its files by size. Here the last one is the largest, and rows are up to 2 s late."""
+    rng = np.random.default_rng(2)
+    for number, rows in enumerate((300, 400, 500, 600)):
+        times = START + number * 600 * SECOND + np.arange(rows) * SECOND // 10
+        late = rng.integers(0, 2 * SECOND, rows)
+        write_batch(tmp_path / "in", number, pa.table({"k": np.arange(rows), "ts": pa.array(times - late, UTC)}))
+    spark.conf.set("spark.sql.files.minPartitionNum", "1")
+    frame = spark.readStream.schema("k long, ts timestamp").parquet(str(tmp_path / "in"))
+    kept = frame.withColumn("id", F.col("k") + 1).where("id > 0")
+    ordered = braided.order(kept, time="ts", name="sizes", lateness="auto")
+    report = braided.report(run_to_end(ordered, tmp_path / "check", tmp_path / "out"), "sizes").to_dict()
+    assert SECOND < report["streams"][0]["lateness"] < 4 * SECOND

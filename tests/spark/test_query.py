@@ -169,17 +169,13 @@ def test_other_steps_make_what_the_functions_make(live: dict[str, Query], spark:
     assert (spec["kind"], spec["rows"], spec["every"], spec["lateness"]) == ("row_windows", 10, 2, "3 seconds")
 
 
-def test_a_query_knows_what_it_was_made_of(live: dict[str, Query]) -> None:
-    made = live["calls"].join(other=live["alerts"], on="phone", within="1 second").where("n > 1")
-    assert made.step is not None
-    (joined,) = made.step.inputs
-    assert joined.step is not None
-    assert (made.step.name, joined.step.name, joined.step.stateful) == ("where", "join", True)
-    assert [query is live[name] for query, name in zip(joined.step.inputs, ("calls", "alerts"), strict=True)] == [
-        True
-    ] * 2
-    again = joined.step.make([live["calls"].where("n > 3"), live["alerts"]])
-    assert again.df.columns == joined.df.columns
+def test_queries_that_were_written_alike_have_equal_plans(live: dict[str, Query]) -> None:
+    one, other = (
+        live["calls"].join(live["alerts"], on="phone", within="1 second").where("n > 1").select("n") for _ in range(2)
+    )
+    assert one.plan == other.plan
+    assert one.plan != live["alerts"].join(live["calls"], on="phone", within="2 seconds").where("n > 1").plan
+    assert [node.kind for node in one.plan.root.walk()] == ["source", "source", "join", "filter", "project"]
 
 
 def _aggregate(**options: Any) -> Callable[[dict[str, Query]], Any]:
@@ -251,3 +247,30 @@ def test_a_query_is_drawn_with_what_was_merged_and_how_it_is_laid_out(
     assert "joins on phone" in together
     assert "phone, ts, n, cell" in together
     assert "begins in its workers" in together
+
+
+def test_explain_prints_the_plan_before_and_after_with_the_names_of_the_text(
+    live: dict[str, Query], spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    joined = live["calls"].join(live["alerts"], on="phone", within="2 seconds").where("n > 1")
+    braided.explain(joined.aggregate(by="cell", window="1 minute", total="sum(n_right * 2)").df)
+    shown = capsys.readouterr().out
+    before, _, after = shown.partition("optimised plan:")
+    assert "+- Filter n > 1\n" in before
+    assert "condition into the join: Filter n > 1\n" in before
+    assert "total = sum(n_right * 2), begun in the workers of the join" in after
+    text = """SELECT window(c.ts, '1 minute') AS w, max(a.CELL) AS m FROM calls c JOIN alerts a ON c.phone = a.phone
+        AND a.ts BETWEEN c.ts AND c.ts + INTERVAL 1 SECOND GROUP BY window(c.ts, '1 minute')"""
+    braided.explain(braided.sql(spark, text, {name: query.df for name, query in live.items()}))
+    shown = capsys.readouterr().out
+    assert "joins on c.phone = a.phone" in shown
+    assert "the aggregate after it is Spark's: max of string is left to Spark" in shown
+    assert "__" not in shown
+
+
+def test_explain_says_where_a_plain_group_by_runs(live: dict[str, Query], capsys: pytest.CaptureFixture[str]) -> None:
+    joined = braided.join(live["calls"].df, live["alerts"].df, on="phone", time="ts", within="1 second")
+    braided.explain(joined.where("n > 1").groupBy("cell").count())
+    assert "an aggregate of its rows is Spark's: it was written with groupBy" in capsys.readouterr().out
+    braided.explain(joined.where("n > 1"))
+    assert "groupBy" not in capsys.readouterr().out

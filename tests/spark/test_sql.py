@@ -306,3 +306,22 @@ def test_a_watermark_clause_is_the_lateness_of_its_stream(spark: SparkSession, s
     assert braided.sql(spark, text, streams).columns == ["n", "m"]
     watched = list(registry_of(spark)._operators.values())[-1]
     assert watched.plan.operator.lateness == (7_000_000, 90_000_000)
+
+
+JOINED_CALLS = "calls c JOIN alerts a ON c.phone = a.phone AND a.ts BETWEEN c.ts AND c.ts + INTERVAL 1 SECOND"
+DISTINCTS = [
+    f"SELECT cell, COUNT(DISTINCT phone) AS x, COUNT(DISTINCT n) AS y FROM (SELECT c.cell, c.phone, a.n FROM {JOINED_CALLS}) GROUP BY cell",
+    f"""WITH q AS (SELECT c.cell, c.phone, a.n FROM {JOINED_CALLS}) SELECT q.cell, count(DISTINCT q.n, q.phone) AS x, count(q.n) AS y,
+        sum(DISTINCT q.n) FILTER (WHERE q.n > 1) AS z FROM q GROUP BY q.cell HAVING count(DISTINCT q.phone) > 1""",
+]
+
+
+@pytest.mark.parametrize("text", DISTINCTS)
+def test_a_text_with_several_distinct_aggregates_is_accepted_every_time(
+    spark: SparkSession, tables: tuple[Path, dict[str, pa.Table]], streams: dict[str, DataFrame], text: str
+) -> None:
+    """Where a stream is joined with itself, Spark puts them in another order in every analysis."""
+    batch = spark.read.parquet(str(tables[0] / "calls"))
+    for _ in range(8):
+        for calls in (batch, streams["calls"]):
+            braided.sql(spark, text, {"calls": calls, "alerts": calls})

@@ -386,12 +386,13 @@ def test_a_fleet_is_told_again_when_it_changes() -> None:
             "peer": "north",
             "epoch": 3,
             "output": "/out",
+            "failed": False,
             "load": 0.4,
             "busy": 0.2,
             "rate": 9.0,
             "backlog": 7,
         }
-        new = {"name": "new", "operator": "sql", "peer": "", "epoch": -1, "output": "/out2"}
+        new = {"name": "new", "operator": "sql", "peer": "", "epoch": -1, "output": "/out2", "failed": False}
         assert first["components"] == [hits, new]
         asked = fleet.asked
         while fleet.asked < asked + 3:

@@ -100,6 +100,27 @@ def test_pieces_of_a_task_add_up_whatever_the_cuts(times, cuts):
 
 
 @settings(deadline=None)
+@given(parts=st.lists(st.lists(NEAR, max_size=9), max_size=6), clock=st.none() | NEAR, seed=st.integers(0, 9))
+def test_parts_of_a_task_show_the_delays_of_as_many_tasks_in_any_order(parts, clock, seed):
+    task = Delays()
+    for at in np.random.default_rng(seed).permutation(len(parts)):
+        task.begin_part()
+        task.add(np.array(parts[at], np.int64))
+    assert task.largest_delay(clock) == max((summary(part).largest_delay(clock) for part in parts if part), default=0)
+    assert task.rows == sum(map(len, parts))
+
+
+@settings(deadline=None)
+@given(parts=st.lists(st.lists(NEAR, min_size=1, max_size=9), min_size=1, max_size=6), seed=st.integers(0, 9))
+def test_parts_set_the_next_clock_wherever_the_earliest_of_them_does(parts, seed):
+    task = NextDelays(MOST)
+    for at in np.random.default_rng(seed).permutation(len(parts)):
+        task.begin_part()
+        task.add(np.array(sorted(parts[at]), np.int64), None)
+    assert (task.first_set(None), task.clock) == (min(map(min, parts)), max(map(max, parts)))
+
+
+@settings(deadline=None)
 @given(tasks=st.lists(st.lists(NEAR, max_size=9), max_size=6), clock=st.none() | NEAR, seed=st.integers(0, 9))
 def test_the_order_of_tasks_does_not_matter(tasks, clock, seed):
     one = batch_delays([summary(times) for times in tasks], clock, 1000)
@@ -174,7 +195,7 @@ def test_delays_at_the_next_clock_add_up_in_pieces_and_as_json(rows, cut):
     assert (again.rows, again.largest) == (len(rows), max((t for t, _ in rows), default=0))
 
 
-@pytest.mark.parametrize("value", [{}, {"numbers": [1]}, {"numbers": [0] * 5, "within": "!", "around": ""}, None])
+@pytest.mark.parametrize("value", [{}, {"numbers": [1]}, {"numbers": [0] * 6, "within": "!", "around": ""}, None])
 def test_damaged_summaries_are_refused(value):
     with pytest.raises(BraidedError, match="delays: damaged summary; it is not what this version writes"):
         Delays.from_json(value)

@@ -6,7 +6,8 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from braided.peers.host import Job
 from braided.peers.machine import RealMachine
 from braided.peers.messages import Contact
 from braided.peers.peer import Peer, Settings
+from braided.peers.requests import PeerRow
 
 pytest.importorskip("cryptography", reason="braided[peers] is not installed")
 
@@ -53,10 +55,18 @@ class Peers:
         self.loop = asyncio.new_event_loop()
         self.peers: dict[str, Peer] = {}
         self.hosts: dict[str, ModelHost] = {}
-        self._closing: list[Callable[[], object]] = []
+        self._closing: dict[str, list[Callable[[], Coroutine[Any, Any, None]]]] = {}
         threading.Thread(target=self.loop.run_forever, daemon=True).start()
         for name in ("north", "south"):
-            asyncio.run_coroutine_threadsafe(self._start(name), self.loop).result(30)
+            self.start(name)
+
+    def start(self, name: str) -> None:
+        asyncio.run_coroutine_threadsafe(self._start(name), self.loop).result(30)
+
+    def kill(self, name: str) -> None:
+        """End a peer; its name is free then."""
+        for call in self._closing.pop(name):
+            asyncio.run_coroutine_threadsafe(call(), self.loop).result(30)
 
     @property
     def address(self) -> str:
@@ -65,22 +75,25 @@ class Peers:
     async def _start(self, name: str) -> None:
         transport = Transport(Identity(name, Token.read(self.token)))
         machine = RealMachine(transport.send)
-        contact = await transport.start(lambda node, frame: self._arrive(name, node, frame))
+        started: list[Peer] = []
+        contact = await transport.start(lambda node, frame: started[0].agent.receive(node, frame) if started else None)
         machine.contact = contact  # type: ignore[attr-defined]
-        host = self.hosts[name] = ModelHost(machine, lambda: int((time.time() % 1000) * 50))  # type: ignore[arg-type]
+        host = ModelHost(machine, lambda: int((time.time() % 1000) * 50))  # type: ignore[arg-type]
         host.load = lambda: 0.1 if name == "north" else 0.3
-        peer = self.peers[name] = Peer(contact, machine, host, self.storage, SETTINGS)
-        others = [other.agent.contact for other in self.peers.values() if other is not peer]
-        await peer.start(others)
-        self._closing += [machine.close, transport.close]
-
-    def _arrive(self, name: str, node: str, frame: bytes) -> None:
-        if name in self.peers:
-            self.peers[name].agent.receive(node, frame)
+        peer = Peer(contact, machine, host, self.storage, SETTINGS)
+        started.append(peer)
+        try:
+            await peer.start([other.agent.contact for other in self.peers.values()])
+        except PeerError:
+            await machine.close()
+            await transport.close()
+            raise
+        self.peers[name], self.hosts[name] = peer, host
+        self._closing[name] = [machine.close, transport.close]
 
     def close(self) -> None:
-        for call in self._closing:
-            asyncio.run_coroutine_threadsafe(call(), self.loop).result(30)  # type: ignore[arg-type]
+        for name in list(self._closing):
+            self.kill(name)
         self.loop.call_soon_threadsafe(self.loop.stop)
 
 
@@ -201,6 +214,93 @@ def test_a_job_that_no_peer_can_run_is_not_kept(peers: Peers, tmp_path: Path) ->
             host.refuses = False
 
 
+@pytest.mark.long
+def test_a_job_that_has_failed_says_why_and_is_retried_by_hand_or_submitted_again(
+    peers: Peers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("braided.peers.leases.FAILURES", 2)
+    monkeypatch.setattr("braided.peers.holding.FAILURES", 2)
+    job = _write(tmp_path, JOB.replace('"one"', '"failing"'))
+    address = ["--peer", peers.address, "--token-file", str(peers.token)]
+    with braided.Fleet(peers.address, token_file=peers.token) as fleet:
+
+        def row() -> Any:
+            return next(row for row in fleet.status().components if row.name == "failing")
+
+        def fail() -> None:
+            for host in peers.hosts.values():
+                host.fails = {"failing": "ZeroDivisionError: the seventh call (fraud.py, line 6, in score)"}
+            _until(lambda: row().is_failed, "a job that has failed")
+            for host in peers.hosts.values():
+                host.fails = {}
+
+        fleet.submit(job)
+        fail()
+        assert main(["fleet", "status", *address]) == 0
+        shown = capsys.readouterr().out
+        assert "failing  sum.numbers  failed" in shown
+        assert "failing: failed 2 times in a row: ZeroDivisionError: the seventh call (fraud.py, line 6" in shown
+        assert "failing: fix the cause, then type braided fleet retry failing" in shown
+        assert main(["fleet", "retry", "failing", *address]) == 0
+        assert f"failing: runs at {row().peer} again" in capsys.readouterr().out
+        assert not row().is_failed
+        assert main(["fleet", "retry", "failing", *address]) == 1
+        assert "component='failing': is not failed; it runs at" in capsys.readouterr().err
+        assert main(["fleet", "retry", "nothing", *address]) == 1
+        assert "component='nothing': the fleet has no such component" in capsys.readouterr().err
+        fail()
+        job.write_text(job.read_text() + "[needs]\ncores = 1\n")
+        with pytest.raises(PeerError, match="the fleet has one of this name; choose another"):
+            fleet.submit(job)
+        assert fleet.submit(_write(tmp_path, JOB.replace('"one"', '"failing"'))).reason == "tried again"
+        assert not row().is_failed
+        fleet.remove("failing")
+
+
+@pytest.mark.long
+def test_a_job_whose_sink_cannot_be_made_is_refused_and_can_be_submitted_again(
+    peers: Peers, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = _write(tmp_path, JOB.replace('"one"', '"sunk"'))
+    (tmp_path / "out").write_text("not a directory")
+    address = ["--peer", peers.address, "--token-file", str(peers.token)]
+    assert main(["fleet", "submit", str(job), *address]) == 1
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "braided fleet: component='sunk': peer" in shown.err
+    assert "could not start" in shown.err
+    assert f"{tmp_path}/out" in shown.err
+    with braided.Fleet(peers.address, token_file=peers.token) as fleet:
+        assert "sunk" not in [row.name for row in fleet.status().components]
+        (tmp_path / "out").unlink()
+        assert main(["fleet", "submit", str(job), *address]) == 0
+        assert "sunk: runs at " in capsys.readouterr().out
+        (row,) = [row for row in fleet.status().components if row.name == "sunk"]
+        assert (row.failures, row.is_released) == (0, False)
+        _until(lambda: covered(Topic(f"{tmp_path}/out")) > 0, "results")
+        fleet.remove("sunk")
+
+
+@pytest.mark.long
+def test_an_application_of_which_a_job_cannot_start_says_so(
+    peers: Peers, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = JOB.format(tmp_path).replace('"one"', '"first"')
+    (tmp_path / "first.toml").write_text(first)
+    app = tmp_path / "app.toml"
+    app.write_text('application = "half"\nlatency = "3 seconds"\n[[jobs]]\nfile = "first.toml"\n')
+    topics = Path(peers.storage) / "topics"
+    topics.mkdir(exist_ok=True)
+    (topics / "half.first").write_text("not a directory")
+    address = ["--peer", peers.address, "--token-file", str(peers.token)]
+    assert main(["fleet", "submit", str(app), *address]) == 1
+    shown = capsys.readouterr()
+    assert "braided fleet: half.first: peer " in shown.err
+    assert "could not start" in shown.err
+    with braided.Fleet(peers.address, token_file=peers.token) as fleet:
+        fleet.remove("half.first")
+
+
 def test_a_page_shows_who_hosts_what(peers: Peers, tmp_path: Path) -> None:
     text = JOB.replace('"one"', '"shown"').replace("/c", "/c3").replace("/out", "/out3")
     events: list[dict[str, Any]] = []
@@ -231,8 +331,10 @@ def test_when_the_peer_that_is_asked_is_gone_another_one_answers(peers: Peers, m
 
 
 def test_strangers_are_refused(peers: Peers, tmp_path: Path) -> None:
-    with pytest.raises(PeerError, match="no peer of this fleet answers there"):
+    with pytest.raises(PeerError, match=r"address='127.*': the token does not fit; what listens there has a certific"):
         braided.Fleet(peers.address, token="x" * 40)
+    with pytest.raises(PeerError, match=r"address='127.0.0.1:1': no peer of this fleet answers there"):
+        braided.Fleet("127.0.0.1:1", token="x" * 40)
     with pytest.raises(PeerError, match="token, token_file: give one of them"):
         braided.Fleet(peers.address)
     peers.token.chmod(0o644)
@@ -241,6 +343,43 @@ def test_strangers_are_refused(peers: Peers, tmp_path: Path) -> None:
             braided.Fleet(peers.address, token_file=peers.token)
     finally:
         peers.token.chmod(0o600)
+
+
+@pytest.mark.long
+def test_a_second_peer_of_one_name_is_refused_with_the_address_of_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    peers = Peers(tmp_path)
+    try:
+        first = peers.peers["north"]
+        with pytest.raises(PeerError, match=f"name='north': the peer at {first.agent.contact.address} has this name"):
+            peers.start("north")
+        # The command notices it before it starts Spark, and a token that does not fit too.
+        new_token().write(tmp_path / "other")
+        monkeypatch.setattr("braided.fleet.session.peer_session", None)
+        monkeypatch.setattr("braided.cli.peer.find_java_problem", lambda: None)
+        line = ["peer", "--name", "north", "--listen", "127.0.0.1:0", "--join", peers.address, "--token-file"]
+        assert main([*line, str(peers.token)]) == 2
+        assert f"braided peer: name='north': the peer at {first.agent.contact.address}" in capsys.readouterr().err
+        assert main([*line, str(tmp_path / "other")]) == 2
+        assert f"braided peer: address='{peers.address}': the token does not fit" in capsys.readouterr().err
+        with braided.Fleet(peers.address, token_file=peers.token) as fleet:
+            assert [row.contact.name for row in fleet.status().peers] == ["north", "south"]
+            # Names that became equal all the same, as when a peer was stopped while another one took its name.
+            contacts = [first.agent.contact, replace(first.agent.contact, node="ab" * 20, address="127.0.0.1:9")]
+
+            async def both() -> list[PeerRow]:
+                return [PeerRow(contact, 0.1, 1.0) for contact in contacts]
+
+            fleet._peers = both  # type: ignore[method-assign]
+            with pytest.raises(PeerError, match=r"peer='north': the peers at 127.* have this name; stop all but one"):
+                fleet.drain("north")
+        assert not first.holding.is_closing
+        peers.kill("north")
+        peers.start("north")
+        assert peers.peers["north"].agent.contact != first.agent.contact
+    finally:
+        peers.close()
 
 
 def test_lists_come_in_pages(peers: Peers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

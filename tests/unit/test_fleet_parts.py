@@ -262,8 +262,10 @@ def test_a_peer_runs_only_what_it_may_and_can(tmp_path: Path) -> None:
     python = JOB.replace('sql = "SELECT * FROM calls"', 'python = "os.path:join"\ninputs = ["calls"]')
     python = python.replace("options = { control", "# options = { control")
     assert setting.job(component_of(python.replace("os.path", "fraud.scores"), "x"), tmp_path).steps
-    with pytest.raises(PeerError, match=r"python='os.path': this peer may not run it; start it with --allow os.path"):
-        setting.job(component_of(python, "x"), tmp_path)
+    setting.check(component_of(python.replace("os.path", "fraud.scores"), "x"))
+    for refuse in (lambda job: setting.job(job, tmp_path), setting.check):
+        with pytest.raises(PeerError, match=r"python='os.path': this peer may not run it; start it with --allow os.p"):
+            refuse(component_of(python, "x"))
     with pytest.raises(PeerError, match="python='fraudulent': this peer may not run it"):
         setting.job(component_of(python.replace("os.path", "fraudulent"), "x"), tmp_path)
     with pytest.raises(PeerError, match=r"needs.cores=3: this peer was given 2"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -18,12 +19,14 @@ from profiles import examples
 from braided import local
 from braided.aggregates.partial import PartialAggregate
 from braided.compile.build import build
+from braided.compile.plan import Copied
 from braided.compile.stream import Stream
 from braided.errors import BraidedError, OptionError
+from braided.plan.aggregates import aggregate_node
+from braided.plan.nodes import Operator, Source
+from braided.plan.optimiser import NotApplied
+from braided.plan.partials import Use, plan_partials, with_partials
 from braided.specs.join import JoinSpec
-from braided.sqltext.merge import Unmerged
-from braided.sqltext.partials import merge_of, own_names, with_partials
-from braided.sqltext.windowed import Windowed
 
 US = pa.timestamp("us")
 VALUES = {
@@ -228,15 +231,18 @@ def test_partials_know_which_time_is_windowed_and_how_far_results_may_lag(
     schema = _stream(1, 1, 1).schema.set(0, pa.field("k", pa.string()))
     spec = JoinSpec(on="k", time="ts", between=("-2 seconds", "3 seconds"), lateness="0 seconds")
     plan = build(spec, [Stream("left", schema), Stream("right", schema)])
-    windowed = Windowed.of(by="k", window="6 seconds", every="4 seconds", time=time, values={"n": "count(*)"})
-    merge, uses = merge_of(windowed, plan)
-    found = with_partials(plan, merge, own_names(plan), {}, []).operator
+    columns = [column.name for column in plan.columns if isinstance(column, Copied)]
+    join = Operator(spec, (Source(0, ()), Source(1, ())))
+    node = aggregate_node(
+        join, columns, by="k", window="6 seconds", every="4 seconds", time=time or "ts", values={"n": "count(*)"}
+    )
+    partials = plan_partials(node, plan)
+    found = with_partials(plan, partials).operator
     assert isinstance(found, PartialAggregate)
     assert (found.panes.side, found.panes.reach, found.panes.width) == (side, reach, 2_000_000)
-    assert uses == [("sum", [0])]
-    late = Windowed.of(by="k", window="6 seconds", time="v", values={"n": "count(*)"})
-    with pytest.raises(Unmerged, match="v is not a time by which the streams are joined"):
-        merge_of(late, plan)
+    assert partials.uses == (Use("sum", (0,)),)
+    with pytest.raises(NotApplied, match="v is not a time by which the streams are joined"):
+        plan_partials(replace(node, time="v"), plan)
 
 
 def test_windows_that_advance_by_little_are_made_at_once() -> None:

@@ -17,6 +17,7 @@ from profiles import examples, size
 import braided
 from braided.local.runtime import LocalRuntime
 from braided.operator.book import read_book
+from braided.operator.parts import COLUMN as PART
 from braided.time.learning.learner import Learner
 
 SECOND = 1_000_000
@@ -285,3 +286,18 @@ def test_times_at_the_edges_of_int64_leave_at_the_end() -> None:
     rows = pa.table({"k": [1, 1, 1], "t": pa.array(edges, pa.timestamp("us"))})
     assert braided.local.order(rows, time="t").table["t"].cast(pa.int64()).to_pylist() == edges
     assert braided.local.merge([rows, rows], time="t").table.num_rows == 6
+
+
+def test_a_task_that_reads_a_later_part_of_a_file_first_sees_no_delay() -> None:
+    """Rows are in order, with a gap of 30 minutes in the middle; one row of each part has no time."""
+    half = [(1, NOW + second * SECOND, second) for second in range(300)]
+    later = [(1, time + 1800 * SECOND + 300 * SECOND, at) for _, time, at in half]
+    runtime = LocalRuntime(ordering_operator([SCHEMA], "ts", None, "auto"))
+    parts = [rows_of([(1, None, 0), *part]) for part in (later, half)]
+    batches = [
+        part.append_column(pa.field(PART, pa.int64()), pa.array([number] * part.num_rows))
+        for number, part in enumerate(parts)
+    ]
+    pieces = list(runtime.run_batch([(0, batches)]))
+    assert runtime.report().to_dict()["streams"][0]["lateness"] == 0
+    assert sum(piece.num_rows for piece in pieces) == 599  # the last one waits for the next

@@ -7,8 +7,8 @@ import sqlglot
 from sqlglot import exp
 
 from braided.errors import OptionError
+from braided.predicates.dialect import Braided
 from braided.sqltext.cut import Cut, Source, cut_select
-from braided.sqltext.dialect import Braided
 
 KINDS = {"k": "string", "ts": "timestamp", "expires": "timestamp", "n": "int"}
 HOUR = 3_600_000_000

@@ -6,10 +6,10 @@ import pytest
 import sqlglot
 from sqlglot import exp
 
+from braided.predicates.dialect import Braided
 from braided.sqltext.common import find_common
 from braided.sqltext.conditions import Bound
 from braided.sqltext.cut import Source, cut_select
-from braided.sqltext.dialect import Braided
 
 KINDS = {"k": "string", "j": "string", "ts": "timestamp", "u": "timestamp", "n": "int"}
 KEYS = "a.k = b.k AND c.k = b.k"

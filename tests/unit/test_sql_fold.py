@@ -6,7 +6,7 @@ import pytest
 import sqlglot
 from sqlglot.optimizer.qualify import qualify
 
-from braided.sqltext.dialect import Braided
+from braided.predicates.dialect import Braided
 from braided.sqltext.fold import fold
 
 X = "SELECT window(ts, '10 seconds') AS w, cell, phone, count(*) AS n FROM calls GROUP BY window(ts, '10 seconds'), cell, phone"

@@ -142,7 +142,7 @@ def make_parser() -> argparse.ArgumentParser:
     demo.set_defaults(answer=_answer_demo)
     jobs = {
         "run": (_answer_run, "run a job file until it ends or Ctrl-C stops it"),
-        "check": (_answer_check, "say whether a job file can be accepted, without Spark"),
+        "check": (_answer_check, "say whether a job file or an application can be accepted, without Spark"),
         "explain": (_answer_explain, "show how a job's query would run, without starting it"),
     }
     for name, (answer, words) in jobs.items():

@@ -12,10 +12,11 @@ from typing import Any
 
 from braided.cli.exits import FAILED, STOPPED, first_line
 from braided.cli.waiting import waiting
-from braided.errors import BraidedError
+from braided.errors import BraidedError, PeerError
 from braided.jobs.reading import read_text
 from braided.peers.applications import is_application
 from braided.peers.client import Fleet, Status
+from braided.peers.requests import ComponentRow
 
 
 def ask_fleet(arguments: argparse.Namespace) -> int:
@@ -37,6 +38,11 @@ def _submit(fleet: Fleet, arguments: argparse.Namespace) -> None:
             launched = fleet.launch(arguments.job, dry_run=arguments.dry_run)
         rows = [(row.job, row.peer, f"{row.arrives:.2f} s", row.shared) for row in launched.rows]
         _print(arguments, asdict(launched), table(("job", "peer", "an event after", "shared with"), rows))
+        problems = [
+            f"{row.job}: {row.problem}; its guardian looks for another peer" for row in launched.rows if row.problem
+        ]
+        if problems:
+            raise PeerError("; ".join(problems))
         return
     with waiting("a peer rehearses it"):
         placed = fleet.submit(arguments.job, dry_run=arguments.dry_run)
@@ -54,7 +60,7 @@ def _watch(fleet: Fleet, arguments: argparse.Namespace) -> None:
         _status(fleet, arguments)
         if not arguments.json:
             print(flush=True)
-        time.sleep(max(0.1, arguments.every))
+        time.sleep(arguments.every)
 
 
 def _move(fleet: Fleet, arguments: argparse.Namespace) -> None:
@@ -79,6 +85,12 @@ def _remove(fleet: Fleet, arguments: argparse.Namespace) -> None:
     _print(arguments, said, f"{arguments.component}: removed; its peer stops it after the batch that runs")
 
 
+def _retry(fleet: Fleet, arguments: argparse.Namespace) -> None:
+    with waiting("a peer starts it"):
+        placed = fleet.retry(arguments.component)
+    _print(arguments, asdict(placed), f"{placed.component}: runs at {placed.peer} again")
+
+
 def _events(fleet: Fleet, arguments: argparse.Namespace) -> None:
     events = fleet.events()
     rows = [(f"{event.ago:.0f} s ago", event.peer, event.component, event.what) for event in events]
@@ -91,24 +103,32 @@ _ANSWERS: dict[str, Callable[[Fleet, argparse.Namespace], None]] = {
     "watch": _watch,
     "move": _move,
     "remove": _remove,
+    "retry": _retry,
     "drain": _drain,
     "events": _events,
 }
 
 
 def describe(status: Status) -> str:
-    """Return a fleet as two tables."""
+    """Return a fleet as two tables, and a line for every job that fails."""
     peers = [(row.contact.name, row.contact.address, f"{row.load:.2f}", f"{row.cores:g}") for row in status.peers]
     jobs = []
     for row in status.components:
-        peer = row.peer if row.peer and not row.is_released else "nobody yet"
+        peer = "failed" if row.is_failed else row.peer if row.peer and not row.is_released else "nobody yet"
         part = row.measured
         figures = (
             (f"{part.load:.2f}", f"{part.busy:.2f}", f"{part.backlog:,}", f"{part.rate:,.0f}") if part else ("",) * 4
         )
         jobs.append((row.name, row.operator, peer, str(row.epoch) if row.epoch >= 0 else "", *figures, row.output))
     headers = ("job", "operator", "peer", "epoch", "load", "busy", "backlog", "rows/s", "output")
-    return f"{table(('peer', 'address', 'load', 'cores'), peers)}\n\n{table(headers, jobs)}"
+    problems = "".join(f"\n\n{_problem(row)}" for row in status.components if row.failures)
+    return f"{table(('peer', 'address', 'load', 'cores'), peers)}\n\n{table(headers, jobs)}{problems}"
+
+
+def _problem(row: ComponentRow) -> str:
+    times = "once" if row.failures == 1 else f"{row.failures} times in a row"
+    line = f"{row.name}: failed {times}: {row.problem}"
+    return f"{line}\n{row.name}: fix the cause, then type braided fleet retry {row.name}" if row.is_failed else line
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 ADDRESS, TOKEN = "127.0.0.1:7401", "fleet.token"
+SHORTEST = 0.5
 _PEER = """\
 Starts a peer of a fleet: a Spark application on this machine that runs jobs of the fleet. The first one makes a token
 file; further ones join by the address of any that is there. Ctrl-C gives its jobs to others and stops it. See
@@ -27,15 +28,30 @@ def add_fleet_commands(commands: Any) -> None:
     submit.add_argument("--dry-run", action="store_true", help="only say where it would go, and why")
     _command(asked, "status", "list peers and jobs")
     watch = _command(asked, "watch", "list peers and jobs again and again, until Ctrl-C")
-    watch.add_argument("--every", type=float, default=2.0, metavar="S", help="seconds (%(default)s)")
+    watch.add_argument(
+        "--every", type=_pause, default=2.0, metavar="S", help=f"seconds (%(default)s), {SHORTEST} at least"
+    )
     move = _command(asked, "move", "move a job to a peer")
     move.add_argument("component", metavar="JOB", help="the job's name")
     move.add_argument("to", metavar="PEER", help="the peer's name")
     remove = _command(asked, "remove", "take a job out of the fleet; its topic and its checkpoint stay")
     remove.add_argument("component", metavar="JOB", help="the job's name")
+    retry = _command(asked, "retry", "start a job again that has failed, once its cause is fixed")
+    retry.add_argument("component", metavar="JOB", help="the job's name")
     drain = _command(asked, "drain", "let a peer give its jobs to others and take no more")
     drain.add_argument("to", metavar="PEER", help="the peer's name")
     _command(asked, "events", "list what happened to jobs")
+
+
+def _pause(text: str) -> float:
+    """Return the seconds between two questions: each is asked of all peers."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not SHORTEST <= seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r}: write seconds, {SHORTEST} at least")
+    return seconds
 
 
 def _add_peer(commands: Any) -> None:

@@ -22,7 +22,8 @@ from braided.cli.session import find_java_problem, note_interrupts, quiet_output
 from braided.cli.waiting import waiting
 from braided.errors import BraidedError
 from braided.jobs.job import Job
-from braided.jobs.reading import read_job
+from braided.jobs.reading import read_job, read_text
+from braided.peers.applications import is_application, read_application
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -103,8 +104,10 @@ def _follow(
 
 
 def check_job(path: Path, *, as_json: bool) -> int:
-    """Say whether a job file can be accepted, without starting Spark."""
+    """Say whether a job file, or the file of an application, can be accepted, without starting Spark."""
     try:
+        if is_application(read_text(path)):
+            return _check_application(path, as_json=as_json)
         job = read_job(path)
     except BraidedError as error:
         if as_json:
@@ -119,6 +122,17 @@ def check_job(path: Path, *, as_json: bool) -> int:
         return 0
     steps = ", ".join(step.name for step in job.steps) or "no steps"
     print(f"{path}: a job {job.name!r} of {', '.join(job.sources)}; {steps}; {job.sink.input} to {job.sink.format}")
+    return 0
+
+
+def _check_application(path: Path, *, as_json: bool) -> int:
+    application = read_application(path).application()
+    jobs = [step.name for step in application.in_order()]
+    if as_json:
+        names = {"application": application.name, "latency": application.latency, "jobs": jobs}
+        print(json.dumps({"file": str(path), "accepted": True, **names}))
+    else:
+        print(f"{path}: an application {application.name!r} of {', '.join(jobs)}; {application.latency:g} seconds")
     return 0
 
 

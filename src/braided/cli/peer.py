@@ -55,7 +55,7 @@ def start_peer(arguments: argparse.Namespace) -> int:
 
 
 def _live(arguments: argparse.Namespace, token: Token, settings: Settings, folder: Path, screen: TextIO) -> str | None:
-    from braided.fleet.process import PeerOptions, run_peer
+    from braided.fleet.process import PeerOptions, check_peer, run_peer
     from braided.fleet.session import peer_session
 
     # Queries that end because they move are no news; what happened is in the fleet's events.
@@ -83,6 +83,7 @@ def _live(arguments: argparse.Namespace, token: Token, settings: Settings, folde
     if arguments.cores < 1:
         raise PeerError(f"cores={arguments.cores}: write 1 or more")
     settings_of_spark = dict(map(read_setting, arguments.conf))
+    asyncio.run(check_peer(options))
     with waiting("starting Spark", screen):
         spark = peer_session(
             arguments.name,

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING
 from braided.direct.topic import Topic, TopicWriter, create_topic, is_topic, plan_digest
 from braided.durations import parse_duration
 from braided.errors import PeerError
+from braided.fleet.causes import describe_failure
 from braided.fleet.gate import Gate
-from braided.fleet.setting import Setting, why_ended
+from braided.fleet.setting import Setting
 from braided.fleet.staging import Staged
 from braided.fleet.tasks import TaskTime
 from braided.jobs.job import KAFKA, TOPIC
@@ -201,7 +202,7 @@ class Component:
     def problem(self) -> str | None:
         """Return why the query has ended; None while it runs."""
         query = self._started()
-        return None if query.isActive else self._job.hide(why_ended(query))
+        return None if query.isActive else self._job.hide(describe_failure(query))
 
     def progress(self) -> Progress | None:
         """Return what the last batch took, None before the first."""

@@ -20,13 +20,14 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
 from braided.errors import BraidedError, PeerError
+from braided.fleet.causes import find_cause
 from braided.fleet.component import BATCH, Component
 from braided.fleet.meter import Meter
 from braided.fleet.rehearsal import rehearse
 from braided.fleet.setting import Setting, first_line
 from braided.fleet.staging import Staged
 from braided.fleet.warmup import warm_up
-from braided.peers.host import Job
+from braided.peers.host import HostError, Job
 from braided.peers.leases import SPAN, Position
 from braided.peers.loads import PERIOD, Measured
 from braided.peers.migration import REHEARSAL, START
@@ -66,6 +67,7 @@ class SparkHost:
     ) -> None:
         self.cores = cores
         self.ended: Callable[[str, str], None] = lambda name, why: None
+        self.lost: Callable[[str, str], None] = lambda name, why: None
         self.died: Callable[[str], None] = lambda why: None
         """Called once the Spark application is gone for good, with why."""
         self._setting = Setting(spark, cores=cores, modules=modules, environment=environment)
@@ -87,6 +89,10 @@ class SparkHost:
     def offers(self) -> tuple[str, ...]:
         """See `Host`. Nothing, while the JVM does not answer."""
         return () if self._silent() > self._silence else self._offers
+
+    def check(self, job: Job) -> None:
+        """See `Host`."""
+        self._setting.check(job)
 
     def measure(self) -> Measured:
         """See `Host`."""
@@ -166,7 +172,7 @@ class SparkHost:
     async def _call(self, call: Callable[[], T], seconds: float, what: str) -> T:
         """Return what a call to Spark returns; whatever goes wrong with it is a `PeerError`."""
         if self._silent() > self._silence:
-            raise PeerError(f"Spark has not answered for {self._silent():.0f} seconds")
+            raise HostError(f"Spark has not answered for {self._silent():.0f} seconds")
         try:
             async with asyncio.timeout(seconds):
                 return await self._loop.run_in_executor(self._threads, call)
@@ -175,7 +181,7 @@ class SparkHost:
         except PeerError:
             raise
         except Exception as error:  # Spark has many, and none may end the agent
-            raise PeerError(first_line(error)) from error
+            raise PeerError(find_cause(str(error) or type(error).__name__)) from error
 
     # The pulse.
 
@@ -197,7 +203,7 @@ class SparkHost:
                 for component in running:
                     why = component.problem()
                     if why is not None:
-                        self._on_loop(self._gone, component, why)
+                        self._on_loop(self._end_of, component, why, self.ended)
                 self._meter.look(running)
 
     def _on_loop(self, call: Callable[..., None], *arguments: object) -> None:
@@ -219,13 +225,13 @@ class SparkHost:
     def _lose_all(self, why: str, is_dead: bool) -> None:
         for component in list(self._running.values()):
             component.is_stopping = False  # a stop that is under way does not end any more
-            self._gone(component, why)
+            self._end_of(component, why, self.lost)
         if is_dead and not self._is_closed.is_set():
             self._is_closed.set()
             self.died(why)
 
-    def _gone(self, component: Component, why: str) -> None:
+    def _end_of(self, component: Component, why: str, report: Callable[[str, str], None]) -> None:
         name = component.component.name
         if self._running.get(name) is component and not component.is_stopping:
             self.kill(name)
-            self.ended(name, why)
+            report(name, why)

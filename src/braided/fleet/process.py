@@ -16,8 +16,10 @@ from braided.peers.identity import Identity, Token
 from braided.peers.machine import RealMachine
 from braided.peers.messages import Contact
 from braided.peers.peer import Peer, Settings
+from braided.peers.registry import PeerNames
 from braided.peers.requests import Storage, WhichStorage
 from braided.peers.transport import Transport
+from braided.routing.files import STORAGE, files_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,15 +50,33 @@ class PeerOptions:
     settings: Settings = field(default_factory=Settings)
 
 
+async def check_peer(options: PeerOptions) -> None:
+    """Refuse what would fail after Spark has started: the address, the token, the peers to join, or the name."""
+    transport = _transport(options)
+    machine = RealMachine(transport.send)
+    agents: list[Agent] = []
+    try:
+        contact = await transport.start(lambda node, frame: agents[0].receive(node, frame) if agents else None)
+        agents.append(Agent(contact, machine))
+        others = [await transport.greet(address) for address in options.join]
+        storage = options.storage or await _storage_of(agents[0], others)
+        await PeerNames(agents[0], files_at(storage, STORAGE)).check()
+    finally:
+        await machine.close()
+        await transport.close()
+
+
+def _transport(options: PeerOptions) -> Transport:
+    return Transport(Identity(options.name, options.token), options.listen, beyond_loopback=options.beyond_loopback)
+
+
 async def run_peer(spark: SparkSession, options: PeerOptions, ready: Callable[[Contact, str], None]) -> str | None:
     """Be a peer until SIGINT or SIGTERM, or until Spark has died: return why, None if it was told to stop.
 
     `ready` is called with how it is reached and the fleet's storage once it takes part. Told to stop, it gives its
     components to others; what nobody takes is stopped between two batches.
     """
-    transport = Transport(
-        Identity(options.name, options.token), options.listen, beyond_loopback=options.beyond_loopback
-    )
+    transport = _transport(options)
     machine = RealMachine(transport.send)
     end: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
     _end_on_signals(end)

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from braided.errors import PeerError
+from braided.fleet.causes import describe_failure
 from braided.fleet.gate import Gate
-from braided.fleet.setting import Setting, why_ended
+from braided.fleet.setting import Setting
 from braided.fleet.staging import Staged
 from braided.jobs.job import TOPIC, Job
 from braided.peers import host
@@ -55,7 +56,7 @@ def rehearse(setting: Setting, component: host.Job, seconds: float) -> Staged | 
         try:
             while not once.done.wait(_LOOK):
                 if not query.isActive:
-                    raise PeerError(f"the rehearsal of batch {batch} failed: {job.hide(why_ended(query))}")
+                    raise PeerError(f"the rehearsal of batch {batch} failed: {job.hide(describe_failure(query))}")
                 if time.monotonic() > ends:
                     raise PeerError(f"the rehearsal of batch {batch} took more than {seconds:.0f} seconds")
         finally:

@@ -16,7 +16,6 @@ from braided.peers.host import Job
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.streaming import StreamingQuery
 
 
 class Setting:
@@ -29,6 +28,10 @@ class Setting:
         self.cores = cores
         self._modules = tuple(modules)
         self._environment = environment
+
+    def check(self, component: Job) -> None:
+        """Refuse a component that this peer must not run, or whose variables it does not have."""
+        self.job(component, Path(component.checkpoint))
 
     def job(self, component: Job, checkpoint: Path) -> jobs.Job:
         """Return what runs of a component with a checkpoint; `PeerError` if this peer must not run it."""
@@ -61,20 +64,3 @@ class Setting:
 def first_line(error: BaseException) -> str:
     """Return the first line of a message that says something."""
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-
-
-def why_ended(query: StreamingQuery) -> str:
-    """Return why a query has ended, in one line."""
-    error = query.exception()
-    return "its query has ended" if error is None else cause(str(error))
-
-
-def cause(text: str) -> str:
-    """Return the line of a query's failure that says most: that of an error of Braided's, else the first.
-
-    >>> cause("[STREAM_FAILED] Query terminated\\n Py4JException: braided.errors.TopicError: a/b: is gone\\n at x")
-    'a/b: is gone'
-    """
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    ours = [line.partition("braided.errors.")[2].partition(": ")[2] for line in lines if "braided.errors." in line]
-    return next((line for line in ours if line), lines[0] if lines else "its query failed")

@@ -6,16 +6,14 @@ all the time, whichever of them the tasks are of.
 
 from __future__ import annotations
 
-import json
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from py4j.protocol import Py4JJavaError
+from braided.spark.catalyst import StageTimes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_RUNNING, _ACTIVE = "RUNNING", "ACTIVE"
 _MOST = 50
 """Jobs that are looked at in one go, and tasks of a stage; the oldest of more jobs are left out."""
 _KEPT = 500
@@ -30,13 +28,7 @@ class TaskTime:
     """
 
     def __init__(self, session: SparkSession, run: str) -> None:
-        context, jvm = session._jsc.sc(), session._jvm
-        self._tracker, self._store = context.statusTracker(), context.statusStore()
-        self._text_of = getattr(jvm, "java.util.Arrays").toString
-        status = getattr(jvm, "org.apache.spark.status.api.v1.TaskStatus")
-        self._under_way = getattr(jvm, "java.util.Collections").singletonList(status.RUNNING)
-        self._by_id = getattr(jvm, "org.apache.spark.status.api.v1.TaskSorting").ID
-        self._run = run
+        self._times = StageTimes(session, run)
         self._job = -1
         self._running: set[int] = set()
         self._counted: dict[int, float] = {}
@@ -44,14 +36,11 @@ class TaskTime:
 
     def since_last(self) -> float:
         """Return the seconds since the last call."""
-        jobs: list[int] = json.loads(self._text_of(self._tracker.getJobIdsForGroup(self._run)))
-        looked_at = {
-            number: self._store.job(number)
-            for number in sorted(job for job in jobs if job > self._job or job in self._running)[-_MOST:]
-        }
-        self._job = max([self._job, *looked_at])
-        self._running = {number for number, job in looked_at.items() if job.status().toString() == _RUNNING}
-        stages = {int(stage) for job in looked_at.values() for stage in str(job.stageIds().mkString(" ")).split()}
+        numbers = sorted(job for job in self._times.jobs() if job > self._job or job in self._running)[-_MOST:]
+        jobs = {number: self._times.job(number) for number in numbers}
+        self._job = max([self._job, *jobs])
+        self._running = {number for number, (is_running, _) in jobs.items() if is_running}
+        stages = {stage for _, listed in jobs.values() for stage in listed}
         before = sum(self._counted.values())
         for stage in stages:
             self._counted[stage] = max(self._seconds_of(stage), self._counted.get(stage, 0.0))
@@ -59,16 +48,10 @@ class TaskTime:
         self._counted = dict(sorted(self._counted.items())[-_KEPT:])
         return seconds
 
-    def _seconds_of(self, number: int) -> float:
-        try:
-            stage = self._store.lastStageAttempt(number)
-            under_way = self._seconds_under_way(stage) if stage.status().toString() == _ACTIVE else 0.0
-            return float(stage.executorRunTime() / 1000 + under_way)
-        except Py4JJavaError:  # it was skipped, or is no longer kept
+    def _seconds_of(self, stage: int) -> float:
+        times = self._times.task_times(stage, _MOST)
+        if times is None:
             return 0.0
-
-    def _seconds_under_way(self, stage: Any) -> float:
-        tasks = self._store.taskList(stage.stageId(), stage.attemptId(), 0, _MOST, self._by_id, self._under_way)
+        seconds, launched = times
         now = time.time()
-        launched: list[float] = [tasks.apply(at).launchTime().getTime() / 1000 for at in range(tasks.size())]
-        return sum(max(0.0, now - at) for at in launched)
+        return seconds + sum(max(0.0, now - at) for at in launched)

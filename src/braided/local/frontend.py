@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,7 @@ from braided.local.reading import (
 )
 from braided.local.results import LocalResult
 from braided.local.runtime import LocalRuntime
+from braided.plan.partials import Partials, with_partials
 from braided.routing.start import first_table
 from braided.specs.detect import DetectSpec
 from braided.specs.match import MatchSpec
@@ -42,22 +43,22 @@ def run(
     arrival: Arrival = None,
     batch_rows: int = 100_000,
     name: str | None = None,
-    merged: Callable[[Plan], Plan] | None = None,
+    partials: Partials | None = None,
 ) -> LocalResult:
-    """Return the results of a spec over Arrow data, batch by batch; the end lets everything go that waits.
+    """Return the results of a spec over Arrow data, batch by batch; the end releases everything that waits.
 
-    `merged` may put more into the operator, such as the first half of an aggregate.
+    With `partials` the first half of an aggregate is in the operator.
     """
     for option, value in (("workers", workers), ("batch_rows", batch_rows)):
         if not isinstance(value, int) or value < 1:
             raise OptionError(f"{option}={value!r}: write a number of 1 or more")
-    tables = _tables(spec, data)
+    tables = tables_of(spec, data)
     streams = [Stream(label, table.schema) for label, table in zip(spec.labels, tables, strict=True)]
     # With a budget the result depends on who keeps which rows; without one, only the speed does.
     adaptive = workers > 1 and getattr(spec, "memory", None) is None
     plan = build(spec, streams, Setting(adaptive=adaptive))
-    if merged is not None:
-        plan = merged(plan)
+    if partials is not None:
+        plan = with_partials(plan, partials)
     runtime = _runtime(plan, workers, adaptive=adaptive)
     order = _order(spec, tables, arrival, plan.times)
     moments = None if plan.operator.idle is None else moments_of_arrival(tables, arrival)
@@ -84,7 +85,7 @@ def _runtime(plan: Plan, workers: int, *, adaptive: bool) -> LocalRuntime:
     return runtime
 
 
-def _tables(spec: Spec, data: Sequence[ArrowData]) -> list[pa.Table]:
+def tables_of(spec: Spec, data: Sequence[ArrowData]) -> list[pa.Table]:
     """Read the inputs, their time columns in microseconds as on Spark."""
     tables = [read(part, label) for part, label in zip(data, spec.labels, strict=True)]
     for number, table in enumerate(tables):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,15 +12,21 @@ import pyarrow.compute as pc
 from braided.aggregates.final import windows_of
 from braided.aggregates.measures import VALUE
 from braided.aggregates.partial import TICK, PartialAggregate
-from braided.compile.plan import Plan
+from braided.compile.plan import Copied, Plan
 from braided.errors import BraidedError, OptionError
-from braided.local.frontend import run
+from braided.local.analysis import LocalAnalysis
+from braided.local.frontend import run, tables_of
 from braided.local.results import LocalResult
+from braided.plan.aggregates import WINDOW, aggregate_node, as_rows, check_kind
+from braided.plan.columns import check_options, find_column
+from braided.plan.explain import why_native
+from braided.plan.nodes import Aggregate, Operator, combine, plan_of_source
+from braided.plan.optimiser import optimise
+from braided.plan.partials import Partials, plan_partials, with_partials
+from braided.plan.rules.partial_aggregate import PartialAggregation
+from braided.plan.values import parse_value
 from braided.specs.join import JoinSpec
 from braided.specs.row_windows import RowWindowsSpec
-from braided.sqltext.merge import Unmerged
-from braided.sqltext.partials import merge_of, own_names, with_partials
-from braided.sqltext.windowed import WINDOW, Windowed, as_rows, check_kind, check_options, find_column
 from braided.typing import ArrowData, Duration, Keys
 
 _RUNNING = ("workers", "arrival", "batch_rows", "name")
@@ -93,52 +99,59 @@ class LocalJoin:
             column = find_column(self.spec.time_of(0) if time is None else time, table.column_names, "time")
             spec = RowWindowsSpec(time=column, key=by, rows=rows, every=as_rows(every), values=values, forget=forget)
             return run(spec, [table.sort_by(column)])
-        windowed = Windowed.of(by=by, window=window, every=every, time=time, values=values)
-        for value in windowed.values:
-            if value.problem is not None:
-                raise OptionError(f"{value.name}={value.text!r}: {value.problem}")
-        plans: list[Plan] = []
-        hows: list[tuple[str, list[int]]] = []
-
-        def merged(plan: Plan) -> Plan:
-            try:
-                merge, uses = merge_of(windowed, plan)
-                plans.append(with_partials(plan, merge, own_names(plan), {}, []))
-            except Unmerged as why:
-                raise OptionError(f"aggregate: cannot run in one process, because {why}") from why
-            hows.extend(uses)
-            return plans[0]
-
-        found = run(self.spec, self.data, merged=merged, **self.running)
-        operator = plans[0].operator
+        node, physical = self._aggregate(by=by, window=window, every=every, time=time, values=values)
+        planned = plan_partials(node, physical)
+        operator = with_partials(physical, planned).operator
         assert isinstance(operator, PartialAggregate)
-        partials = found.table.filter(pc.invert(found.table[TICK]))
-        closed = windows_of(partials, operator.keys, operator.measures, size=windowed.size, slide=windowed.slide)
-        return LocalResult(_finished(closed, windowed, operator, hows), found.report)
+        result = run(self.spec, self.data, partials=planned, **self.running)
+        rows = result.table.filter(pc.invert(result.table[TICK]))
+        closed = windows_of(rows, operator.keys, operator.measures, size=node.size, slide=node.slide)
+        return LocalResult(_finished(closed, node, operator, planned), result.report)
+
+    def _aggregate(self, *, time: str | None, values: Mapping[str, str], **options: Any) -> tuple[Aggregate, Plan]:
+        """Return the aggregate as the optimiser leaves it, and the physical plan of the join."""
+        for name, text in values.items():
+            value = parse_value(name, text)
+            if value.problem is not None:
+                raise OptionError(f"{name}={text!r}: {value.problem}")
+        tables = tables_of(self.spec, self.data)
+        analysis = LocalAnalysis([table.schema for table in tables])
+        sources = [plan_of_source(table, table.column_names) for table in tables]
+        plan = combine(sources, lambda streams: Operator(self.spec, streams))
+        assert isinstance(plan.root, Operator)
+        physical = analysis.physical(plan.root)
+        columns = [column for column in physical.columns if isinstance(column, Copied)]
+        left = next(column.name for column in columns if (column.stream, column.source) == (0, physical.times[0]))
+        names = [column.name for column in columns]
+        plan = plan.then(lambda root: aggregate_node(root, names, time=time or left, values=values, **options))
+        optimised = optimise(plan, [PartialAggregation()], analysis)
+        node = optimised.after
+        assert isinstance(node, Aggregate)
+        if not node.in_workers:
+            raise OptionError(f"aggregate: cannot run in one process, because {why_native(optimised)}")
+        return node, physical
 
 
-def _finished(
-    closed: pa.Table, windowed: Windowed, operator: PartialAggregate, hows: Sequence[tuple[str, list[int]]]
-) -> pa.Table:
+def _finished(closed: pa.Table, node: Aggregate, operator: PartialAggregate, partials: Partials) -> pa.Table:
     """Return windows with their values as users asked for them."""
     start = closed.column(0).combine_chunks()
-    end = pa.array(start.view(pa.int64()).to_numpy() + windowed.size).view(start.type)
+    end = pa.array(start.view(pa.int64()).to_numpy() + node.size).view(start.type)
     columns = {WINDOW: pa.StructArray.from_arrays([start, end], ["start", "end"])}
     columns |= {name: closed[name] for name in operator.keys}
-    for value, (how, parts) in zip(windowed.values, hows, strict=True):
-        first = closed[operator.measures[parts[0]].name]
-        if how == "avg":
-            counts = closed[operator.measures[parts[1]].name]
+    for (name, text), use in zip(node.values, partials.uses, strict=True):
+        first = closed[operator.measures[use.parts[0]].name]
+        if use.how == "avg":
+            counts = closed[operator.measures[use.parts[1]].name]
             some = pc.if_else(pc.equal(counts, 0), pa.scalar(None, pa.int64()), counts)
             first = pc.divide(first.cast(pa.float64()), some.cast(pa.float64()))
-        elif how in ("first", "last"):
+        elif use.how in ("first", "last"):
             first = pc.struct_field(first, VALUE)
-        elif how == "bigint":
+        elif use.how == "bigint":
             try:
                 first = first.cast(pa.int64())
             except pa.ArrowInvalid as error:
-                raise BraidedError(f"{value.name}: {value.text} of a window does not fit 64 bits") from error
-        columns[value.name] = first
+                raise BraidedError(f"{name}: {text} of a window does not fit 64 bits") from error
+        columns[name] = first
     return pa.table(columns)
 
 

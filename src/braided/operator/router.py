@@ -10,6 +10,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ import pyarrow as pa
 
 from braided.errors import BraidedError
 from braided.operator.contract import Admitted, Json, Operator
+from braided.operator.parts import Parts
 from braided.routing.routes import append_tags
 from braided.routing.sketch import HeavyHitters
 from braided.routing.table import RoutingTable
@@ -99,12 +101,17 @@ def route_task(
     heavy = HeavyHitters(capacity=_WATCHED_KEYS)
     running_max = MIN_TIME
     shrink = -(-table.most_copies[min(side, 1)] // _COPIES)
-    handed = Handed()
-    for seq, piece in enumerate(_pieces(handed.take(batches), operator.inputs[side], shrink)):
+    handed, parts = Handed(), Parts()
+    for seq, piece in enumerate(_pieces(parts.take(handed.take(batches)), operator.inputs[side], shrink)):
         seen.rows += piece.num_rows
-        timed = _drop_null_times(piece, operator.times[side])
-        seen.null_times += piece.num_rows - timed.num_rows
-        top = seen.times(timed, _times(timed, operator.times[side]))
+        starts = parts.starts(piece.num_rows)
+        timed = piece
+        if piece.column(operator.times[side]).null_count:
+            valid = piece.column(operator.times[side]).is_valid()
+            timed = piece.filter(valid)
+            starts = np.append(0, np.cumsum(valid.to_numpy(zero_copy_only=False)))[starts]
+            seen.null_times += piece.num_rows - timed.num_rows
+        top = seen.times(timed, _times(timed, operator.times[side]), starts)
         admitted = operator.admit(side, timed, table)
         seen.null_keys += admitted.null_keys
         seen.shed += admitted.shed
@@ -162,20 +169,24 @@ class _Seen:
             return cls(jump_of(lateness), lateness, None)
         return cls(jump_of(lateness), None, new_summary(lateness), lateness.clock_rows)
 
-    def times(self, rows: pa.RecordBatch, times: npt.NDArray[np.int64]) -> int:
-        """Take note of the times of a piece; return the last one of its crowd."""
+    def times(self, rows: pa.RecordBatch, times: npt.NDArray[np.int64], starts: npt.NDArray[np.int64]) -> int:
+        """Take note of the times of a piece, in which parts begin at `starts`; return the last one of its crowd."""
         found = clusters_of(times, self.jump)
         if found:
             self.top = found[-1].last if self.top is None else max(self.top, found[-1].last)
         setting = None if self.clock_rows is None else _mask(self.clock_rows(rows), rows.num_rows)
         moving = found if setting is None else clusters_of(times[setting], self.jump)
         self.clusters = merge_clusters([*self.clusters, *moving], self.jump)
-        if self.delays is not None and found:
+        if self.delays is not None:
             crowd = in_largest(times, found)
-            if isinstance(self.delays, NextDelays):
-                self.delays.add(times[crowd], None if setting is None else setting[crowd])
-            else:
-                self.delays.add(times[crowd])
+            for part, (first, stop) in enumerate(pairwise([0, *starts.tolist(), len(times)])):
+                if part:
+                    self.delays.begin_part()
+                chosen = slice(first, stop) if isinstance(crowd, slice) else first + np.flatnonzero(crowd[first:stop])
+                if isinstance(self.delays, NextDelays):
+                    self.delays.add(times[chosen], None if setting is None else setting[chosen])
+                else:
+                    self.delays.add(times[chosen])
         return largest(found).last if found else MIN_TIME
 
     def to_json(self) -> Json:
@@ -280,11 +291,6 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         for column, field in zip(batch.columns, schema, strict=True)
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def _drop_null_times(rows: pa.RecordBatch, time_column: str) -> pa.RecordBatch:
-    column = rows.column(time_column)
-    return rows.filter(column.is_valid()) if column.null_count else rows
 
 
 def _times(rows: pa.RecordBatch, time_column: str) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

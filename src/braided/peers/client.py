@@ -21,6 +21,7 @@ from braided.peers.identity import Identity, Token
 from braided.peers.machine import RealMachine
 from braided.peers.messages import Contact, Done, Message, Request
 from braided.peers.migration import REHEARSAL, START
+from braided.peers.registry import find_peer
 from braided.peers.requests import (
     PAGE,
     ComponentRow,
@@ -37,6 +38,7 @@ from braided.peers.requests import (
     PeerRow,
     Peers,
     Remove,
+    Retry,
     Submit,
     Submitted,
 )
@@ -128,6 +130,10 @@ class Fleet:
         """Take a component out of the fleet for good; its peer stops it after the batch that runs."""
         self._run(self._asked(self._peer, Remove(component), Done))
 
+    def retry(self, component: str) -> Submitted:
+        """Start a component again that has failed, with no failures counted; return where it runs."""
+        return self._run(self._asked(self._peer, Retry(component), Submitted, _LONG))
+
     def drain(self, peer: str) -> list[str]:
         """Let a peer give its components to others and take no more; return those that stay."""
         return self._run(self._drain(peer))
@@ -216,10 +222,8 @@ class Fleet:
                 return rows
 
     async def _drain(self, name: str) -> list[str]:
-        peers = {row.contact.name: row.contact for row in await self._peers()}
-        if name not in peers:
-            raise PeerError(f"peer={name!r}: does not answer; there are {', '.join(sorted(peers))}")
-        return list((await self._asked(peers[name], Drain(), Drained, _LONG)).stay)
+        peer = find_peer(name, [row.contact for row in await self._peers()])
+        return list((await self._asked(peer, Drain(), Drained, _LONG)).stay)
 
     async def _events(self) -> list[FleetEvent]:
         peers = [row.contact for row in await self._peers()]

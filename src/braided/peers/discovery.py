@@ -98,6 +98,27 @@ class Discovery:
         nearest = self.buckets.closest(key, 1)
         return not nearest or self.agent.contact.number ^ key < nearest[0].number ^ key
 
+    async def nearest_of(self, names: Iterable[str]) -> set[str]:
+        """Return those of some operators to whose keys no other node that answers is nearer: this one acts for them.
+
+        Of the peers responsible for a key each asks the one before it, so that its death is noticed at once.
+        """
+        answers: dict[str, bool] = {}
+        return {name for name in sorted(names) if await self._is_first(key_of(name), answers)}
+
+    async def _is_first(self, key: int, answers: dict[str, bool]) -> bool:
+        """Whether all responsible nodes that are nearer to a key have died; `answers` has who was asked already."""
+        mine = self.agent.contact.number ^ key
+        nearer = [contact for contact in self.buckets.closest(key, self.replicas) if contact.number ^ key < mine]
+        if len(nearer) == self.replicas:
+            return False
+        for contact in reversed(nearer):
+            if contact.node not in answers:
+                answers[contact.node] = await self._answers(contact)
+            if answers[contact.node]:
+                return False
+        return True
+
     async def hosts(self, name: str) -> list[Contact]:
         """Return the peers that can host an operator, by their ids: what all that are responsible know together."""
         key = f"{key_of(name):040x}"
@@ -145,12 +166,14 @@ class Discovery:
             self.agent.machine.spawn(self._probe(doubtful))
 
     async def _probe(self, contact: Contact) -> None:
-        # A second question, since one message may be lost: `missed` counts them.
         try:
-            if await self.agent.ask(contact, Ping()) is None:
-                await self.agent.ask(contact, Ping())
+            await self._answers(contact)
         finally:
             self._probing.discard(contact.node)
+
+    async def _answers(self, contact: Contact) -> bool:
+        """Whether a node is there. It is asked twice, since a message may be lost: `missed` counts them."""
+        return await self.agent.ask(contact, Ping()) is not None or await self.agent.ask(contact, Ping()) is not None
 
     def _tell_nodes(self, sender: Contact, asked: FindNodes) -> Message:
         near = self.buckets.closest(read_key(asked.key), self._size + 1)

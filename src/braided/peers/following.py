@@ -95,6 +95,7 @@ def describe_fleet(
                 "peer": "" if row.is_released else row.peer,
                 "epoch": row.epoch,
                 "output": row.output,
+                "failed": row.is_failed,
                 **_measured(row.measured),
             }
             for row in status.components[:_MOST_COMPONENTS]

@@ -11,38 +11,56 @@ from braided.peers.discovery import Discovery
 from braided.peers.holding import Holding
 from braided.peers.host import Job
 from braided.peers.leases import Lease, Observer
+from braided.peers.loads import LEVELS
 from braided.peers.messages import Contact, Done, Message, message
-from braided.peers.names import covers
+from braided.peers.names import covers, patterns_of
+from braided.peers.survey import Survey, group_reasons
 from braided.peers.watch import Watch
 
 _LOOKS = 4  # at the leases, in a span
 _LET_GO = 1 / 3
-"""The part of a span after which a lease that was let go of is free: whoever takes the component over takes less."""
+"""The part of a span after which a lease that was let go of is free: whoever takes the component over takes less.
+
+After each further failure of the component it is twice as long."""
+
+_OFFERS_NOTHING = "offers it no more, or its Spark does not answer"
 
 
 @message
 @dataclass(frozen=True)
 class Revive(Message):
-    """Take over a component whose last epoch is over; -1 if it never ran."""
+    """Take over a component whose last epoch is over; -1 if it never ran. A user's retry forgives earlier failures."""
 
     component: str
     epoch: int
+    forgives: bool = False
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """Who has taken a component over, if anybody, and why it does not run, if it does not."""
+
+    host: Contact | None
+    problem: str = ""
 
 
 class Guardian:
-    """Part of every peer; acts for the components to whose operator's key no other peer is nearer.
+    """Part of every peer; acts for the components to whose operator's key no other peer that answers is nearer.
 
     What it believes may be wrong, and two peers may believe that they are the guardian: only one of those whom they ask
     can create the next epoch.
     """
 
-    def __init__(self, agent: Agent, discovery: Discovery, watch: Watch, holding: Holding) -> None:
+    def __init__(self, agent: Agent, discovery: Discovery, watch: Watch, holding: Holding, survey: Survey) -> None:
         self._agent = agent
         self._discovery = discovery
         self._watch = watch
         self._holding = holding
+        self._survey = survey
         self._observer = Observer(holding.span)
-        self._tried: dict[str, list[str]] = {}
+        self._reviving: set[str] = set()
+        self._problems: dict[str, str] = {}
+        """Why nobody runs a component, as the last event about it has it."""
         self._moved: dict[str, int] = {}
         agent.on(Revive, self._revive)
 
@@ -56,23 +74,37 @@ class Guardian:
                 self._holding.note("", f"the guardian could not look: {error}")
 
     async def step(self) -> None:
-        """Look once at the leases of all components that this peer guards."""
+        """Look once at the leases of all components that this peer guards, or watches."""
         machine, leases = self._agent.machine, self._holding.leases
-        for name in await machine.blocking(self._holding.jobs.names):
-            job = await machine.blocking(lambda: self._holding.jobs.read(name))  # noqa: B023
-            if not self._discovery.is_nearest(key_of(job.operator)):
+        jobs = [
+            await machine.blocking(lambda: self._holding.jobs.read(name))  # noqa: B023
+            for name in await machine.blocking(self._holding.jobs.names)
+        ]
+        guarded = await self._discovery.nearest_of({job.operator for job in jobs})
+        for job in jobs:
+            if job.operator not in guarded and not self._is_watched(job):
                 continue
-            lease = await machine.blocking(lambda: leases.newest(name))  # noqa: B023
-            if lease is None:
-                await self._give(job, -1)
-                continue
-            await self._note_move(lease)
-            beat = await machine.blocking(lambda: leases.beat_of(lease))  # noqa: B023
-            part = 1.0 if beat.released is None else _LET_GO
-            if self._observer.expired(name, lease.epoch, beat.counter, machine.now(), part):
-                await self._give(job, lease.epoch)
-            else:
-                self._tried.pop(name, None)
+            lease = await machine.blocking(lambda: leases.newest(job.name))  # noqa: B023
+            if lease is not None:
+                await self._note_move(lease)
+            if job.operator in guarded and job.name not in self._reviving:
+                await self._look(job, lease)
+
+    async def _look(self, job: Job, lease: Lease | None) -> None:
+        """Have a component revived if nobody runs it."""
+        machine, leases = self._agent.machine, self._holding.leases
+        if lease is not None:
+            beat = await machine.blocking(lambda: leases.beat_of(lease))
+            part = 1.0 if beat.released is None else _LET_GO * 2 ** max(0, beat.failures - 1)
+            if beat.is_failed or not self._observer.expired(job.name, lease.epoch, beat.counter, machine.now(), part):
+                self._problems.pop(job.name, None)
+                return
+        self._reviving.add(job.name)
+        machine.spawn(self._give(job, lease))
+
+    def _is_watched(self, job: Job) -> bool:
+        """Whether the watch of this peer may move a component: it must know where that was before."""
+        return any(self._discovery.is_nearest(key_of(pattern)) for pattern in patterns_of(job.operator))
 
     async def _note_move(self, lease: Lease) -> None:
         """Tell the watch where a component was before, so that it does not bounce; whoever had it moved."""
@@ -84,27 +116,67 @@ class Guardian:
             if before.holder.node != lease.holder.node:
                 self._watch.moved(name, before.holder.node, lease.holder.node)
 
-    async def _give(self, job: Job, epoch: int) -> None:
-        """Ask the least loaded host that has not been asked yet to take a component over."""
-        tried = self._tried.setdefault(job.name, [])
-        hosts = self._candidates(job)
-        untried = [host for host in hosts if host.node not in tried]
-        if not untried:
-            self._tried[job.name] = []
-            untried = hosts
-        if untried:
-            tried = self._tried[job.name]
-            tried.append(untried[0].node)
-            await self._agent.ask(untried[0], Revive(job.name, epoch), self._holding.span)
+    async def _give(self, job: Job, lease: Lease | None) -> None:
+        """Ask one host after the other to take a component over, until one does; an event says why none did."""
+        try:
+            attempt = await self._find_host(job, Revive(job.name, _epoch(lease)), lease, self._holding.span)
+        except (BraidedError, OSError) as error:
+            attempt = Attempt(None, str(error))
+        finally:
+            self._reviving.discard(job.name)
+        if attempt.host is None and attempt.problem != self._problems.get(job.name):
+            self._holding.note(job.name, f"no peer takes it over: {attempt.problem}")
+        self._problems[job.name] = attempt.problem
 
-    def _candidates(self, job: Job) -> list[Contact]:
-        loads = self._watch.loads
-        hosts = [
-            contact
-            for contact, report in loads.reports().values()
-            if any(covers(pattern, job.operator) for pattern in report.hosts)
-        ]
-        return sorted(hosts, key=lambda host: (loads.load(host.node), host.node))
+    async def retry(self, job: Job, patience: float) -> Contact:
+        """Start a component again that has failed, at once and with no failures counted; return who runs it."""
+        machine, leases, name = self._agent.machine, self._holding.leases, job.name
+        lease = await machine.blocking(lambda: leases.newest(name))
+        if lease is not None and (await machine.blocking(lambda: leases.beat_of(lease))).released is None:
+            raise PeerError(f"component={name!r}: is not failed; it runs at {lease.holder.name}, or did until just now")
+        attempt = await self._find_host(job, Revive(name, _epoch(lease), forgives=True), lease, patience)
+        if attempt.host is None:
+            raise PeerError(f"component={name!r}: no peer takes it over: {attempt.problem}")
+        if attempt.problem:
+            raise PeerError(f"peer {attempt.host.name}: {attempt.problem}")
+        return attempt.host
+
+    async def _find_host(self, job: Job, revive: Revive, lease: Lease | None, patience: float) -> Attempt:
+        """Ask one candidate after the other, as long as nobody has the next epoch."""
+        refusals: dict[str, list[str]] = {}
+        for host in await self._candidates(job, lease, refusals):
+            reply = await self._agent.ask(host, revive, patience)
+            if reply == Done():
+                return Attempt(host)
+            reason = reply.reason if isinstance(reply, Done) else "does not answer"
+            newest = await self._agent.machine.blocking(lambda: self._holding.leases.newest(job.name))
+            if newest is not None and newest != lease:  # it has taken it, or somebody else has
+                return Attempt(newest.holder, reason if newest.holder == host else "")
+            refusals.setdefault(reason, []).append(host.name)
+        return Attempt(None, group_reasons(refusals) or f"no peer offers operator {job.operator!r}")
+
+    async def _candidates(self, job: Job, lease: Lease | None, refusals: dict[str, list[str]]) -> list[Contact]:
+        """Return the hosts that offer a component's operator, the best first; add why others cannot take it.
+
+        All peers are asked: reports of loads go to the peers responsible for what hosts offer, not to this one. The
+        jobs of a peer that has died have many guardians, which all see the same loads. Hosts whose loads are on one
+        level are therefore in another order for every component. The last holder comes last: it has failed.
+        """
+        hosts = await self._survey.hosts_of([job.operator])
+        described = await self._survey.describe(hosts)
+        candidates: list[tuple[bool, int, int, Contact]] = []
+        for host in hosts:
+            if host.node not in described:
+                refusals.setdefault("does not answer", []).append(host.name)
+                continue
+            report = described[host.node][1]
+            if any(covers(pattern, job.operator) for pattern in report.offers):
+                is_last = lease is not None and host.node == lease.holder.node
+                order = key_of(f"{job.name} {host.node}")
+                candidates.append((is_last, LEVELS.level(report.load, None), order, host))
+            else:
+                refusals.setdefault(_OFFERS_NOTHING, []).append(host.name)
+        return [host for *_, host in sorted(candidates, key=lambda candidate: candidate[:3])]
 
     async def _revive(self, sender: Contact, wanted: Revive) -> Message:
         self._holding.check_open()
@@ -114,5 +186,10 @@ class Guardian:
             raise PeerError(f"component={wanted.component!r}: was removed")
         if not any(covers(pattern, job.operator) for pattern in self._holding.host.offers()):
             raise PeerError(f"operator={job.operator!r}: cannot run here")
-        await self._holding.take(job, wanted.epoch + 1)
+        self._holding.host.check(job)
+        await self._holding.take(job, wanted.epoch + 1, forgives=wanted.forgives)
         return Done()
+
+
+def _epoch(lease: Lease | None) -> int:
+    return -1 if lease is None else lease.epoch

@@ -10,11 +10,14 @@ from dataclasses import dataclass, field
 
 from braided.errors import BraidedError, PeerError
 from braided.peers.agent import Agent
-from braided.peers.host import Host, Job, Jobs
-from braided.peers.leases import SPAN, Beat, Lease, Leases, Position
+from braided.peers.host import Host, HostError, Job, Jobs
+from braided.peers.leases import FAILURES, SPAN, Beat, Lease, Leases, Position
 
 _BEATS = 6  # in a span
 _EVENTS = 1000
+_STEADY = 10
+"""Spans that a component must run for until its earlier failures no longer count."""
+_LONGEST = 1000  # characters of a cause
 
 
 @dataclass(frozen=True)
@@ -28,12 +31,18 @@ class Event:
 
 @dataclass
 class Held:
-    """A lease of this peer. `renewed`: when the last beat that reached storage was begun."""
+    """A lease of this peer. `renewed`: when the last beat that reached storage was begun; `started`: when it ran.
+
+    failures, problem : see `Beat`.
+    """
 
     job: Job
     lease: Lease
     renewed: float
     counter: int = 0
+    failures: int = 0
+    problem: str = ""
+    started: float = 0.0
     is_running: bool = False
     is_leaving: bool = False
     is_released: bool = False
@@ -55,6 +64,7 @@ class Holding:
         self._agent = agent
         self._held: dict[str, Held] = {}
         host.ended = self._ended
+        host.lost = self._lost
 
     @property
     def names(self) -> list[str]:
@@ -66,8 +76,11 @@ class Holding:
         held = self._held.get(name)
         return held if held is not None and held.is_running else None
 
-    async def take(self, job: Job, epoch: int, expected: Position | None = None) -> None:
-        """Own a component from an epoch on and start it; `PeerError` if another has that epoch, or it cannot start."""
+    async def take(self, job: Job, epoch: int, expected: Position | None = None, *, forgives: bool = False) -> None:
+        """Own a component from an epoch on and start it; `PeerError` if another has that epoch, or it cannot start.
+
+        forgives : whether failures at earlier epochs no longer count.
+        """
         machine = self._agent.machine
         if job.name in self._held:
             raise PeerError(f"component={job.name!r}: this peer has it already")
@@ -80,11 +93,17 @@ class Holding:
                 raise PeerError(f"component={job.name!r}: {error}") from error
             if not taken:
                 raise PeerError(f"component={job.name!r}: another peer has epoch {epoch}")
+            if epoch > 0 and not forgives:
+                await self._recall(held)
             machine.spawn(self._renew(held))
             try:
                 await self.host.start(job, epoch, expected)
             except (BraidedError, OSError) as error:
-                self.note(job.name, f"epoch {epoch} could not start: {error}")
+                what = f"epoch {epoch} could not start"
+                if isinstance(error, HostError | OSError):
+                    self.note(job.name, f"{what}: {error}")
+                else:
+                    self._fail(held, what, str(error))
                 await self._release(held, None)
                 raise PeerError(f"component={job.name!r}: could not start: {error}") from error
         except PeerError:
@@ -93,8 +112,21 @@ class Holding:
         if self._held.get(job.name) is not held:  # lost while it started
             self.host.kill(job.name)
             raise PeerError(f"component={job.name!r}: epoch {epoch} was lost while it started")
-        held.is_running = True
+        held.is_running, held.started = True, machine.now()
         self.note(job.name, f"started with epoch {epoch}")
+
+    async def _recall(self, held: Held) -> None:
+        """Take over the count of failures from the epoch before; begin with none where storage does not say."""
+        with contextlib.suppress(BraidedError, OSError):
+            beat = await self._agent.machine.blocking(lambda: self.leases.beat_at(held.job.name, held.lease.epoch - 1))
+            held.failures, held.problem = beat.failures, beat.problem
+
+    def _fail(self, held: Held, what: str, why: str) -> None:
+        """Count a failure of a component; the count comes before the cause, whose text may be cut off."""
+        held.failures, held.problem = held.failures + 1, why[:_LONGEST]
+        name = held.job.name
+        last = f", not started again until `braided fleet retry {name}`" if held.failures >= FAILURES else ""
+        self.note(name, f"{what}, failure {held.failures} of {FAILURES}{last}: {why}")
 
     def check_open(self) -> None:
         """Refuse what others want this peer to take, once it is about to leave."""
@@ -139,7 +171,7 @@ class Holding:
         held.is_released = True
         async with held.writing:
             held.counter += 1
-            beat = Beat(held.counter, position or Position())
+            beat = Beat(held.counter, position or Position(), held.failures, held.problem)
             try:
                 await self._agent.machine.blocking(lambda: self.leases.beat(held.lease, beat))
             except (OSError, BraidedError) as error:
@@ -161,7 +193,9 @@ class Holding:
                 async with held.writing:
                     if held.is_released:
                         return
-                    beat = Beat(held.counter + 1)
+                    if held.is_running and begun - held.started >= _STEADY * self.span:
+                        held.failures, held.problem = 0, ""
+                    beat = Beat(held.counter + 1, None, held.failures, held.problem)
                     await machine.blocking(lambda: self.leases.beat(held.lease, beat))  # noqa: B023
                     held.counter, held.renewed = beat.counter, begun
             except (OSError, BraidedError) as error:
@@ -188,7 +222,25 @@ class Holding:
             del self._held[held.job.name]
 
     def _ended(self, name: str, why: str) -> None:
-        """A component ended by itself: let others take it."""
+        """A component ended by itself: count that, and let others take it."""
+        held = self._held.get(name)
+        if held is not None and held.is_running:
+            self._drop(held)
+            self._agent.machine.spawn(self._settle(held, why))
+
+    async def _settle(self, held: Held, why: str) -> None:
+        """Count the end of a component as its failure, unless another peer has it by now, and release it."""
+        newest = None
+        with contextlib.suppress(BraidedError, OSError):
+            newest = await self._agent.machine.blocking(lambda: self.leases.newest(held.job.name))
+        if newest is None or newest.token == held.lease.token:
+            self._fail(held, "ended", why)
+        else:
+            self.note(held.job.name, f"ended: {why}")
+        await self._release(held, None)
+
+    def _lost(self, name: str, why: str) -> None:
+        """This peer cannot run a component any more: let others take it."""
         held = self._held.get(name)
         if held is not None and held.is_running:
             self._drop(held)

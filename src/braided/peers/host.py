@@ -46,6 +46,10 @@ class Job:
             raise PeerError(f"cores={self.cores}: write how many it needs, not below 0")
 
 
+class HostError(PeerError):
+    """A component was not started for a reason that is this peer's alone: it is no failure of the component."""
+
+
 class Host(Protocol):
     """Runs components on one peer.
 
@@ -58,9 +62,14 @@ class Host(Protocol):
     """What this peer was given."""
     ended: Callable[[str, str], None]
     """Called with the name of a component that ended by itself, and why: it failed, or its output has another owner."""
+    lost: Callable[[str, str], None]
+    """Called with the name of a component that this peer cannot run on with, and why; another peer may."""
 
     def offers(self) -> tuple[str, ...]:
         """Return the operators that can run here, by name or pattern."""
+
+    def check(self, job: Job) -> None:
+        """Refuse a component that this peer may not run, without starting anything; the error is a `BraidedError`."""
 
     def measure(self) -> Measured:
         """Return the load of the last period."""
@@ -69,7 +78,10 @@ class Host(Protocol):
         """Warm up: run a batch on a clone of the checkpoint into no sink; `PeerError` says why this peer cannot."""
 
     async def start(self, job: Job, epoch: int, expected: Position | None) -> None:
-        """Go on with a component; `PeerError` if it cannot, or if it has not come exactly as far as expected."""
+        """Go on with a component; `PeerError` if it cannot, or if it has not come exactly as far as expected.
+
+        The error is a `HostError` where the peer is at fault, and not the component.
+        """
 
     async def stop(self, name: str) -> Position:
         """Stop a component between two batches, and return how far it has come."""

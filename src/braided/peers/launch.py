@@ -36,21 +36,36 @@ class Launcher:
 
     async def launch(self, application: Application) -> list[Job]:
         """Start an application; return its new components. What no peer takes at once is left to its guardian."""
-        return await self.start(application, *await self.composed(application))
+        composition, contacts = await self.composed(application)
+        await self.start(application, composition, contacts)
+        return self.jobs(application, composition)
 
     async def start(
         self, application: Application, composition: Composition, contacts: Mapping[str, Contact]
-    ) -> list[Job]:
-        """Start what a composition adds to the fleet, at the peers that it names, each after what it reads from."""
+    ) -> dict[str, str]:
+        """Start what a composition adds to the fleet, at the peers that it names, each after what it reads from.
+
+        Returns why components were not started there, by their names.
+        """
         jobs = self.jobs(application, composition)
+        problems: dict[str, str] = {}
         placed = [one for one in composition.placed if one.shared is None]
         for job, one in zip(jobs, placed, strict=True):
             # Its guardian may see it first, and give it to another: as good, if not as near.
             await self._agent.machine.blocking(lambda: self._holding.jobs.add(job))  # noqa: B023
             reply = await self._agent.ask(contacts[one.node], Revive(job.name, -1), self._patience)
-            if reply != Done():
-                self._holding.note(job.name, f"peer {contacts[one.node].name} did not take it: {reply}")
-        return jobs
+            if reply != Done() and not await self._runs_elsewhere(job, contacts[one.node]):
+                reason = reply.reason if isinstance(reply, Done) else "does not answer"
+                problems[job.name] = f"peer {contacts[one.node].name}: {reason}"
+                self._holding.note(job.name, f"not started where it was placed: {problems[job.name]}")
+        return problems
+
+    async def _runs_elsewhere(self, job: Job, host: Contact) -> bool:
+        machine, leases = self._agent.machine, self._holding.leases
+        lease = await machine.blocking(lambda: leases.newest(job.name))
+        if lease is None or lease.holder == host:
+            return False
+        return (await machine.blocking(lambda: leases.beat_of(lease))).released is None
 
     def jobs(self, application: Application, composition: Composition) -> list[Job]:
         """Return the components that a composition adds to a fleet."""
@@ -96,7 +111,9 @@ class Launcher:
         for name in await machine.blocking(holding.jobs.names):
             job = await machine.blocking(lambda: holding.jobs.read(name))  # noqa: B023
             lease = await machine.blocking(lambda: holding.leases.newest(name))  # noqa: B023
-            if lease is not None and job.computes and job.outputs:
+            if lease is None or (await machine.blocking(lambda: holding.leases.beat_of(lease))).is_failed:  # noqa: B023
+                continue
+            if job.computes and job.outputs:
                 found.append(Running(name, job.computes, lease.holder.node, job.outputs[0]))
                 holders.append(lease.holder)
         return found, holders

@@ -23,6 +23,8 @@ from braided.routing.files import Files
 
 SPAN = 30.0
 """T, in seconds."""
+FAILURES = 6
+"""Failures in a row after which a component is not started again until somebody asks for it."""
 _FOLDER = "leases"
 
 T = TypeVar("T")
@@ -48,10 +50,21 @@ class Lease:
 
 @dataclass(frozen=True)
 class Beat:
-    """The counter of a lease. The last one of a holder that has stopped says where."""
+    """The counter of a lease. The last one of a holder that has stopped says where.
+
+    failures : how often the component has failed in a row, at this holder and those before it.
+    problem : the cause of the last failure, in one line.
+    """
 
     counter: int
     released: Position | None = None
+    failures: int = 0
+    problem: str = ""
+
+    @property
+    def is_failed(self) -> bool:
+        """Whether the component has failed so often that it is not started again by itself."""
+        return self.released is not None and self.failures >= FAILURES
 
 
 class Leases:
@@ -93,7 +106,11 @@ class Leases:
 
     def beat_of(self, lease: Lease) -> Beat:
         """Return the counter of a lease."""
-        return self._read(_beat_name(lease.component, lease.epoch), Beat) or Beat(0)
+        return self.beat_at(lease.component, lease.epoch)
+
+    def beat_at(self, component: str, epoch: int) -> Beat:
+        """Return the counter of an epoch."""
+        return self._read(_beat_name(component, epoch), Beat) or Beat(0)
 
     def _read(self, name: str, kind: type[T]) -> T | None:
         content = self._files.read(name)

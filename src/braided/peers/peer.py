@@ -19,6 +19,7 @@ from braided.peers.master import INTERVAL, Master
 from braided.peers.messages import Contact
 from braided.peers.migration import REHEARSAL, START, Migrator
 from braided.peers.names import check_pattern
+from braided.peers.registry import PeerNames
 from braided.peers.service import Service
 from braided.peers.survey import Survey
 from braided.peers.watch import Move, Watch
@@ -68,13 +69,14 @@ class Peer:
         settings = settings or Settings()
         self.host = host
         self.agent = Agent(contact, machine)
+        self.names = PeerNames(self.agent, files)
         self.discovery = Discovery(self.agent, ttl=settings.ttl)
         self.holding = Holding(self.agent, host, Leases(files), Jobs(files), span=settings.span)
         self.migrator = Migrator(self.agent, self.holding, rehearsal=settings.rehearsal, start=settings.start)
         self.watch = Watch(self.discovery, self.migrator.order, period=settings.period)
         self.reporter = LoadReporter(self.discovery, host.measure, period=settings.period)
-        self.guardian = Guardian(self.agent, self.discovery, self.watch, self.holding)
         self.survey = Survey(self.agent, self.discovery, host)
+        self.guardian = Guardian(self.agent, self.discovery, self.watch, self.holding, self.survey)
         self.launcher = Launcher(self.agent, self.holding, self.survey, storage, patience=settings.start)
         self.service = Service(
             self.agent,
@@ -83,6 +85,7 @@ class Peer:
             self.survey,
             self.migrator,
             self.launcher,
+            self.guardian,
             drain=self.drain,
             storage=storage,
             patience=settings.start,
@@ -98,7 +101,11 @@ class Peer:
         )
 
     async def start(self, others: Iterable[Contact] = ()) -> None:
-        """Join the fleet by peers that are there, and take part in everything from now on."""
+        """Join the fleet by peers that are there, and take part in everything from now on.
+
+        `PeerError` if another peer has this one's name.
+        """
+        await self.names.claim()
         await self.discovery.join(others)
         for pattern in self.host.offers():
             await self.discovery.register(check_pattern(pattern))

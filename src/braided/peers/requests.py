@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
 from braided.peers.applications import StepFile
@@ -9,7 +10,7 @@ from braided.peers.host import Job
 from braided.peers.loads import ComponentLoad
 from braided.peers.messages import Contact, Message, Request, message
 
-PAGE = 50
+PAGE = 40
 """Rows in one answer: the longest fit into a message."""
 _LONGEST = 300
 
@@ -61,12 +62,16 @@ class Launch(Request):
 
 @dataclass(frozen=True)
 class PlacedRow:
-    """A job of an application, its peer, when an event arrives there, and the component that it shares, if any."""
+    """A job of an application, its peer, when an event arrives there, and the component that it shares, if any.
+
+    problem : why the peer has not started it; its guardian looks for another.
+    """
 
     job: str
     peer: str
     arrives: float
     shared: str = ""
+    problem: str = ""
 
 
 @message
@@ -82,6 +87,14 @@ class Launched(Message):
 @dataclass(frozen=True)
 class Rehearse(Message):
     """Peer to peer: can you run this new component?"""
+
+    job: Job
+
+
+@message
+@dataclass(frozen=True)
+class Start(Message):
+    """Peer to peer: start this new component; once it runs, the fleet has it."""
 
     job: Job
 
@@ -121,7 +134,11 @@ class ListComponents(Request):
 
 @dataclass(frozen=True)
 class ComponentRow:
-    """A component, who holds it by the leases in storage, and what that peer has measured of it, if it answers."""
+    """A component, who holds it by the leases in storage, and what that peer has measured of it, if it answers.
+
+    failures, problem : how often it has failed in a row, and why the last time.
+    is_failed : whether that was so often that it is not started again by itself.
+    """
 
     name: str
     operator: str
@@ -130,6 +147,9 @@ class ComponentRow:
     peer: str = ""
     is_released: bool = False
     measured: ComponentLoad | None = None
+    failures: int = 0
+    problem: str = ""
+    is_failed: bool = False
 
 
 @message
@@ -153,6 +173,14 @@ class MoveTo(Request):
 @dataclass(frozen=True)
 class Remove(Request):
     """Take a component out of the fleet."""
+
+    component: str
+
+
+@message
+@dataclass(frozen=True)
+class Retry(Request):
+    """Start a component again that has failed; the answer is `Submitted`."""
 
     component: str
 
@@ -195,5 +223,10 @@ class Events(Message):
 
 
 def shortened(text: str) -> str:
-    """Return a text that leaves room for others in a page."""
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+    """Return a text that leaves room for others in a page; other letters than English ones take six bytes each."""
+    if len(json.dumps(text)) <= _LONGEST + 2:
+        return text
+    end = _LONGEST - 3
+    while len(json.dumps(text[:end])) > _LONGEST - 1:
+        end = end * 9 // 10
+    return text[:end] + "..."

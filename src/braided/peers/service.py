@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from braided.errors import PeerError
+from braided.errors import BraidedError, PeerError
 from braided.peers.agent import Agent
 from braided.peers.applications import ApplicationFile
 from braided.peers.definition import component_of
 from braided.peers.discovery import Discovery
-from braided.peers.guardian import Revive
+from braided.peers.guardian import Guardian
 from braided.peers.holding import Holding
 from braided.peers.host import Job
 from braided.peers.launch import Launcher
-from braided.peers.messages import Contact, Done, Message, expect
+from braided.peers.leases import Lease
+from braided.peers.messages import Contact, Done, Message, Ping, expect
 from braided.peers.migration import Migrator
+from braided.peers.registry import find_peer
 from braided.peers.requests import (
     PAGE,
     ComponentRow,
@@ -35,13 +37,15 @@ from braided.peers.requests import (
     PlacedRow,
     Rehearse,
     Remove,
+    Retry,
+    Start,
     Storage,
     Submit,
     Submitted,
     WhichStorage,
     shortened,
 )
-from braided.peers.survey import Description, Survey
+from braided.peers.survey import Description, Survey, group_reasons
 from braided.peers.watch import Move
 
 _TRIED = 3
@@ -65,6 +69,7 @@ class Service:
         survey: Survey,
         migrator: Migrator,
         launcher: Launcher,
+        guardian: Guardian,
         *,
         drain: Callable[[], Awaitable[list[str]]],
         storage: str,
@@ -76,16 +81,19 @@ class Service:
         self._survey = survey
         self._migrator = migrator
         self._launcher = launcher
+        self._guardian = guardian
         self._leave = drain
         self._patience = patience
         agent.on(WhichStorage, lambda sender, asked: Storage(storage))
         agent.on(Submit, self._submit)
         agent.on(Launch, self._launch)
         agent.on(Rehearse, self._rehearse)
+        agent.on(Start, self._start)
         agent.on(ListPeers, self._peers)
         agent.on(ListComponents, self._components)
         agent.on(MoveTo, self._move)
         agent.on(Remove, self._remove)
+        agent.on(Retry, lambda sender, wanted: self._retry(wanted.component))
         agent.on(Drain, self._drain)
         agent.on(ListEvents, lambda sender, asked: self._events())
 
@@ -93,6 +101,8 @@ class Service:
 
     async def _submit(self, sender: Contact, wanted: Submit) -> Message:
         job = component_of(wanted.text, wanted.file)
+        if await self._agent.machine.blocking(lambda: self._is_failed(job)) and not wanted.is_trial:
+            return await self._retry(job.name)
         await self._agent.machine.blocking(lambda: self._check_new(job))
         hosts = await self._survey.describe(await self._survey.hosts_of([job.operator]))
         offering = [host for host in hosts.values() if host[1].offers]  # one whose JVM hangs offers nothing
@@ -105,16 +115,61 @@ class Service:
         for at, (host, _) in enumerate(ranked[:_TRIED]):
             ready = expect(await self._agent.ask(host, Rehearse(job), self._patience), Done)
             if ready is not None and ready.ok:
-                return await self._place(job, host, "; ".join(filter(None, (_why(ranked[at:]), _once_each(refused)))))
-            refused.setdefault(ready.reason if ready else "does not answer", []).append(host.name)
-        raise PeerError(f"component={job.name!r}: {_once_each(refused)}")
+                problem = await self._place(job, host)
+                if not problem:
+                    why = filter(None, (_why(ranked[at:]), group_reasons(refused)))
+                    return Submitted(job.name, host.name, "; ".join(why))
+            else:
+                problem = ready.reason if ready is not None else "does not answer"
+            refused.setdefault(problem, []).append(host.name)
+        raise PeerError(f"component={job.name!r}: {group_reasons(refused)}")
 
-    async def _place(self, job: Job, host: Contact, why: str) -> Message:
-        await self._agent.machine.blocking(lambda: self._holding.jobs.add(job))
-        taken = expect(await self._agent.ask(host, Revive(job.name, -1), self._patience), Done)
-        if taken is None or not taken.ok:  # its guardian finds it a host, and may have been faster than this
-            why = f"left to its guardian: {taken.reason if taken else f'peer {host.name} does not answer'}"
-        return Submitted(job.name, host.name, why)
+    async def _place(self, job: Job, host: Contact) -> str:
+        """Let a peer start a new component; return why it has not."""
+        started = expect(await self._agent.ask(host, Start(job), self._patience), Done)
+        if started is None:  # another must not start it as well: this one may still
+            raise PeerError(
+                f"component={job.name!r}: peer {host.name} has not answered for {self._patience:.0f} seconds; "
+                "braided fleet status lists it if it runs, else submit it again"
+            )
+        return started.reason.removeprefix(f"component={job.name!r}: ")
+
+    async def _start(self, sender: Contact, wanted: Start) -> Message:
+        """Start a new component, and only then add it to the fleet: one that cannot start leaves its name free."""
+        machine, holding, job = self._agent.machine, self._holding, wanted.job
+        holding.check_open()
+        holding.host.check(job)
+        lease = await machine.blocking(lambda: holding.leases.newest(job.name))
+        if lease is not None and await self._is_held(lease):
+            raise PeerError(f"component={job.name!r}: peer {lease.holder.name} has just begun to start it")
+        await holding.take(job, 0 if lease is None else lease.epoch + 1, forgives=True)
+        try:
+            await machine.blocking(lambda: holding.jobs.add(job))
+        except (BraidedError, OSError) as error:
+            await holding.give(job.name)
+            raise PeerError(f"component={job.name!r}: the fleet cannot keep it: {error}") from error
+        return Done()
+
+    async def _is_held(self, lease: Lease) -> bool:
+        """Whether a peer that answers has a lease, of a component that the fleet does not have yet."""
+        beat = await self._agent.machine.blocking(lambda: self._holding.leases.beat_of(lease))
+        return beat.released is None and await self._agent.ask(lease.holder, Ping()) is not None
+
+    async def _retry(self, name: str) -> Message:
+        machine, jobs = self._agent.machine, self._holding.jobs
+        job = await machine.blocking(lambda: jobs.read(name))
+        if await machine.blocking(lambda: jobs.is_removed(name)):
+            raise PeerError(f"component={name!r}: was removed")
+        host = await self._guardian.retry(job, self._patience)
+        return Submitted(name, host.name, "tried again")
+
+    def _is_failed(self, job: Job) -> bool:
+        """Whether the fleet has this very component, and it has failed: to submit it again is to retry it."""
+        jobs, leases = self._holding.jobs, self._holding.leases
+        if job.name not in jobs.names() or jobs.read(job.name) != job:
+            return False
+        lease = leases.newest(job.name)
+        return lease is not None and leases.beat_of(lease).is_failed
 
     def _check_new(self, job: Job) -> None:
         """Refuse a component that another one would get in the way of."""
@@ -133,14 +188,16 @@ class Service:
     async def _launch(self, sender: Contact, wanted: Launch) -> Message:
         application = ApplicationFile(wanted.name, wanted.latency, wanted.steps).application()
         composition, contacts = await self._launcher.composed(application)
+        problems: dict[str, str] = {}
         if not wanted.is_trial:
-            await self._launcher.start(application, composition, contacts)
+            problems = await self._launcher.start(application, composition, contacts)
         rows = [
             PlacedRow(
                 f"{wanted.name}.{one.step.name}",
                 contacts[one.node].name,
                 one.arrives,
                 one.shared.component if one.shared else "",
+                shortened(problems.get(f"{wanted.name}.{one.step.name}", "")),
             )
             for one in composition.placed
         ]
@@ -178,8 +235,19 @@ class Service:
         lease = self._holding.leases.newest(name)
         if lease is None:
             return ComponentRow(name, job.operator, output), None
-        is_released = self._holding.leases.beat_of(lease).released is not None
-        return ComponentRow(name, job.operator, output, lease.epoch, lease.holder.name, is_released), lease.holder
+        beat = self._holding.leases.beat_of(lease)
+        row = ComponentRow(
+            name,
+            job.operator,
+            output,
+            lease.epoch,
+            lease.holder.name,
+            is_released=beat.released is not None,
+            failures=beat.failures,
+            problem=shortened(beat.problem),
+            is_failed=beat.is_failed,
+        )
+        return row, lease.holder
 
     def _events(self) -> Message:
         now = self._agent.machine.now()
@@ -204,10 +272,7 @@ class Service:
         lease = await self._agent.machine.blocking(lambda: leases.newest(wanted.component))
         if lease is None:
             raise PeerError(f"component={wanted.component!r}: does not run yet")
-        peers = {contact.name: contact for contact, _ in (await self._everybody()).values()}
-        target = peers.get(wanted.peer)
-        if target is None:
-            raise PeerError(f"peer={wanted.peer!r}: does not answer; there are {', '.join(sorted(peers))}")
+        target = find_peer(wanted.peer, [contact for contact, _ in (await self._everybody()).values()])
         end = await self._migrator.carry_out(Move(wanted.component, lease.holder, target, "ordered by a user"))
         return Done(end.ok, end.reason)
 
@@ -217,16 +282,6 @@ class Service:
 
     async def _drain(self, sender: Contact, wanted: Drain) -> Message:
         return Drained(tuple(await self._leave()))
-
-
-def _once_each(refused: Mapping[str, Sequence[str]]) -> str:
-    """Return why peers refused something, by their reasons.
-
-    >>> _once_each({"no room": ["north", "south"], "does not answer": ["west"]})
-    'peers north, south: no room; peer west: does not answer'
-    """
-    each = (f"peer{'s' * (len(peers) > 1)} {', '.join(peers)}: {reason}" for reason, peers in refused.items())
-    return "; ".join(each)
 
 
 def _why(ranked: list[Described]) -> str:

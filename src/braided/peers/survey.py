@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from braided.errors import PeerError
@@ -69,3 +69,13 @@ class Survey:
         nearest = sorted(self._agent.latency.items(), key=lambda seen: seen[1])[:MAX_LATENCIES]
         told = largest(measured.components)
         return Description(measured.load, self._host.cores, self._host.offers(), told, dict(nearest))
+
+
+def group_reasons(refusals: Mapping[str, Sequence[str]]) -> str:
+    """Return why peers refused something: each reason once, with the names of its peers.
+
+    >>> group_reasons({"no room": ["north", "south"], "does not answer": ["west"]})
+    'peers north, south: no room; peer west: does not answer'
+    """
+    each = (f"peer{'s' * (len(peers) > 1)} {', '.join(peers)}: {reason}" for reason, peers in refusals.items())
+    return "; ".join(each)

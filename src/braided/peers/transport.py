@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import os
 import ssl
 from collections import Counter
 from collections.abc import Callable, Coroutine
@@ -42,7 +43,10 @@ class Transport:
         self.counts: Counter[str] = Counter()
         self._host, self._port = split(listen)
         if not beyond_loopback and not _is_loopback(self._host):
-            raise PeerError(f"listen={listen!r}: can be reached from other machines; allow that with beyond_loopback")
+            raise PeerError(
+                f"listen={listen!r}: can be reached from other machines; allow that with --beyond-loopback "
+                "(beyond_loopback=True)"
+            )
         self._receive: Callable[[str, bytes], None] = lambda node, content: None
         self._server: asyncio.Server | None = None
         self._links: dict[str, _Link] = {}
@@ -51,7 +55,12 @@ class Transport:
     async def start(self, receive: Callable[[str, bytes], None]) -> Contact:
         """Listen, and hand every message to `receive` with the id of its sender; return how this peer is reached."""
         self._receive = receive
-        self._server = await asyncio.start_server(self._accept, self._host, self._port)
+        try:
+            self._server = await asyncio.start_server(self._accept, self._host, self._port)
+        except OSError as error:
+            why = os.strerror(error.errno).lower() if error.errno else str(error)
+            listen = f"{self._host}:{self._port}"
+            raise PeerError(f"listen={listen!r}: {why}; give another port, or 0 for a free one") from error
         self._port = self._server.sockets[0].getsockname()[1]
         return Contact(self.identity.node, f"{self._host}:{self._port}", self.identity.name)
 
@@ -72,6 +81,11 @@ class Transport:
         """Return the contact of whoever of the fleet listens at an address; its name is not known yet."""
         try:
             _, writer, node = await self._connect(address)
+        except ssl.SSLCertVerificationError as error:
+            raise PeerError(
+                f"address={address!r}: the token does not fit; what listens there has a certificate of another token. "
+                "Give the token file of that fleet"
+            ) from error
         except _FAILURES as error:
             raise PeerError(f"address={address!r}: no peer of this fleet answers there ({_short(error)})") from error
         writer.close()

@@ -21,7 +21,7 @@ from braided.matching.matching import Matching
 from braided.operator.router import conform
 from braided.ordering.ordering import LATE, SEQ, Ordering
 from braided.spark.arrow_types import from_arrow
-from braided.spark.plans import quoted
+from braided.spark.names import quoted
 from braided.spark.tasks import wire_names
 from braided.specs.join import JoinSpec
 

@@ -8,8 +8,9 @@ Connect, it stays as it is, and only the least that the lateness may be is known
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from braided.spark.catalyst import PlanNode, plan_of
 from braided.spark.sessions import is_connect
 from braided.time.hand_on import COLUMN
 
@@ -24,39 +25,27 @@ def with_delay(frame: DataFrame) -> DataFrame:
     """Return a DataFrame with the delay of its rows in a last column, where an operator of ours gave them one."""
     if is_connect(frame):
         return frame
-    session = frame.sparkSession
-    plan = _carrying(frame._jdf.queryExecution().analyzed(), session._jvm)
-    if plan is None:
-        return frame
-    from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
-
-    return ClassicDataFrame(
-        session._jvm.org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, plan), session
-    )
+    plan = _carrying(plan_of(frame))
+    return frame if plan is None else plan.to_frame()
 
 
-def _carrying(plan: Any, jvm: Any) -> Any:
+def _carrying(plan: PlanNode) -> PlanNode | None:
     """Return the plan with the column as its last; None where it has none to carry."""
-    kind = plan.getClass().getSimpleName()
-    if kind == "Project":
+    if plan.kind == "Project":
         if _delay_of(plan) is not None:
             return plan
-        child = plan.child() if _delay_of(plan.child()) is not None else _carrying(plan.child(), jvm)
+        child = plan.child if _delay_of(plan.child) is not None else _carrying(plan.child)
         if child is None:
             return None
-        columns = plan.projectList()
-        kept = [columns.apply(at) for at in range(columns.size())]
-        return plan.copy(jvm.PythonUtils.toSeq([*kept, _delay_of(child)]), child)
-    if kind in _TRANSPARENT:
-        child = _carrying(plan.child(), jvm)
-        return None if child is None else plan.withNewChildren(jvm.PythonUtils.toSeq([child]))
+        number = _delay_of(child)
+        assert number is not None
+        return plan.with_columns([number], child)
+    if plan.kind in _TRANSPARENT:
+        child = _carrying(plan.child)
+        return None if child is None else plan.with_children([child])
     return None
 
 
-def _delay_of(plan: Any) -> Any:
-    """Return the attribute of the column in a plan's output."""
-    output = plan.output()
-    for at in range(output.size()):
-        if str(output.apply(at).name()) == COLUMN:
-            return output.apply(at)
-    return None
+def _delay_of(plan: PlanNode) -> int | None:
+    """Return the number of the column in a plan's output."""
+    return next((column.id for column in plan.output if column.name == COLUMN), None)

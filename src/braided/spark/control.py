@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
@@ -17,7 +16,7 @@ from braided.specs.spec import Spec
 from braided.typing import Control
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 _log = logging.getLogger("braided")
 CONTROL = "spark.braided.control"
@@ -33,7 +32,7 @@ class Fixed:
 
 
 def find_control(
-    session: SparkSession, spec: Spec, control: Control, frames: Sequence[DataFrame]
+    session: SparkSession, spec: Spec, control: Control, *, streaming: bool
 ) -> ControlDir | ControlRoot | Fixed:
     """Return where an operator's routing tables are, or why its routing is fixed. No directory of its own is made yet.
 
@@ -46,7 +45,7 @@ def find_control(
         if not isinstance(control, str | os.PathLike) or not str(control):
             raise OptionError(f"control={control!r}: write a directory or an fsspec URL {_REACHED}, True or False")
         return open_control(control)
-    if not frames[0].isStreaming:
+    if not streaming:
         return Fixed("the inputs are no streams")
     if control is None:
         why = _kept(spec)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from braided.errors import OptionError
 from braided.operator.contract import Json
+from braided.spark.catalyst import is_classic
 from braided.spark.watching import Watch
 from braided.ui.history import History
 from braided.ui.page import whole_page
@@ -46,7 +47,7 @@ class Dashboard:
         history: str | os.PathLike[str] | None,
         beside: Beside | None = None,
     ) -> None:
-        if not hasattr(spark, "_jsparkSession"):
+        if not is_classic(spark):
             raise OptionError(f"spark={type(spark).__name__}: give a SparkSession; Spark Connect has none here")
         self._history = History()
         self._writer = None if history is None else HistoryWriter(Path(history))

@@ -19,6 +19,7 @@ PySpark finds columns by their names, where a dot means a field, so columns have
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -27,6 +28,7 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructField, Str
 
 from braided.operator.contract import Operator
 from braided.spark.direct import DirectInput
+from braided.spark.file_parts import with_parts
 from braided.spark.processor import Processor
 from braided.spark.routing import Routing
 from braided.spark.tasks import (
@@ -50,30 +52,39 @@ if TYPE_CHECKING:
 METRIC = "braided:"
 
 
-def stateful(
-    operator: Operator,
-    inputs: Sequence[DataFrame | DirectInput],
-    output: StructType,
-    *,
-    metric: str,
-    routing: Routing,
-    hand_on: HandOn | None = None,
-    written: WrittenResult | None = None,
-) -> DataFrame:
-    """Run an operator over streaming inputs and return its results as a streaming DataFrame.
+@dataclass(frozen=True)
+class Dataflow:
+    """An operator over streaming inputs, and all that Spark must know to run it.
 
-    With `hand_on`, the last column is the delay of its rows, for an operator after this one. A column that nobody reads
-    costs eight bytes a row in Arrow, and Spark never looks at it. With `written`, workers write their results into
-    files, and what is returned names them.
+    With `hand_on`, the last column of the result is the delay of its rows, for an operator after this one. A column
+    that nobody reads costs eight bytes per row in Arrow, and Spark never looks at it.
     """
+
+    operator: Operator
+    inputs: Sequence[DataFrame | DirectInput]
+    output: StructType
+    metric: str
+    routing: Routing
+    hand_on: HandOn | None = None
+
+
+def stateful(dataflow: Dataflow, written: WrittenResult | None = None) -> DataFrame:
+    """Run an operator and return its results as a streaming DataFrame.
+
+    With `written`, workers write their results into files, and what is returned names them.
+    """
+    operator, inputs, output = dataflow.operator, dataflow.inputs, dataflow.output
+    metric, routing, hand_on = dataflow.metric, dataflow.routing, dataflow.hand_on
     routed = None
     for side, input_ in enumerate(inputs):
-        files = None
+        files, in_parts = None, False
         if isinstance(input_, DirectInput):
             files = FileTask(input_.reader, input_.partitions, may_repeat=input_.may_repeat)
             input_ = input_.names  # noqa: PLW2901
+        elif not isinstance(operator.lateness[side], int):
+            input_, in_parts = with_parts(input_)  # noqa: PLW2901
         named = input_.toDF(*wire_names(len(input_.columns)))
-        packets = named.mapInArrow(RouteTask(operator, side, routing, files), PACKETS_DDL)
+        packets = named.mapInArrow(RouteTask(operator, side, routing, files, in_parts=in_parts), PACKETS_DDL)
         routed = packets if routed is None else routed.unionAll(packets)
     assert routed is not None
     flat = all(not pa.types.is_nested(field.type) for field in operator.output)

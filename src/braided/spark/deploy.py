@@ -6,19 +6,24 @@ import json
 import os
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from braided.direct.topic import is_topic
 from braided.durations import Duration
 from braided.errors import BraidedError, OptionError
+from braided.plan.nodes import Aggregate, LogicalPlan, Node, Operator, Source, Watermark
+from braided.plan.stages import Stage, Strategy, split
+from braided.spark.analysis import SparkAnalysis
 from braided.spark.direct import read_files
 from braided.spark.progress import read_report
 from braided.spark.query import Query
 from braided.spark.routing import PARTITIONS, count_workers
+from braided.spark.run_plan import run_plan
 from braided.spark.sink import NOW, write_files
-from braided.spark.stages import Stage, Strategy, split
+from braided.spark.watermark import WATERMARK, marks_of
+from braided.time.lateness import Lateness
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -48,12 +53,13 @@ class Deployment:
     def __init__(
         self,
         stages: Sequence[Stage],
+        sources: Sequence[DataFrame],
         folder: Path,
         partitions: Mapping[str, int],
-        session: SparkSession,
         max_files: int | None,
     ) -> None:
-        self._stages, self._folder, self._partitions, self._session = stages, folder, partitions, session
+        self._stages, self._sources, self._folder, self._partitions = stages, sources, folder, partitions
+        self._session: SparkSession = sources[0].sparkSession
         self._max_files = max_files
         self._queries: dict[str, StreamingQuery] = {}
         self._before = {name: Cost(**cost) for name, cost in _read(folder / "costs.json").items()}
@@ -137,9 +143,9 @@ class Deployment:
             conf.set(PARTITIONS, self._partitions[stage.name])
             context.setLocalProperty(_POOL, stage.name)
             try:
-                frame = stage.make([self._stream(given) for given in stage.inputs]).df
+                frames = (*self._sources, *(self._stream(given) for given in stage.inputs))
                 return write_files(
-                    frame,
+                    run_plan(LogicalPlan(_with_watermarks(stage.root, frames), frames)),
                     self._folder / stage.name,
                     checkpoint=self._folder / "checkpoints" / stage.name,
                     trigger=trigger,
@@ -152,13 +158,12 @@ class Deployment:
                     conf.set(PARTITIONS, before)
                 context.setLocalProperty(_POOL, None)
 
-    def _stream(self, stage: Stage) -> Query:
+    def _stream(self, stage: Stage) -> DataFrame:
         """Return what a stage writes as a stream."""
         path = self._folder / stage.name
-        frame: DataFrame = read_files(
+        return read_files(
             self._session, path, format="parquet", schema=None, max_files=self._max_files, reader=None, options={}
         )
-        return Query(frame, stage.query.time, stage.query.lateness)
 
     def _cost(self, name: str) -> Cost:
         kept = self._before.get(name, Cost())
@@ -203,24 +208,35 @@ def deploy_query(
     """See `braided.deploy`."""
     if not isinstance(query, Query):
         raise OptionError(f"query: {type(query).__name__} is no query; write it with braided.stream(df, time='ts')")
-    if query.step is None:
+    root, sources = query.plan.root, query.plan.sources
+    if isinstance(root, Source):
         raise OptionError("query: has no step; add one, such as where() or join()")
-    stages = split(query, strategy)
-    session = _session(query)
-    given = count_workers(session) if processors is None else processors
+    analysis = SparkAnalysis(sources)
+
+    def is_lateness_learned(join: Operator) -> bool:
+        return any(isinstance(rule, Lateness) for rule in analysis.physical(join).operator.lateness)
+
+    stages = split(root, len(sources), strategy, is_lateness_learned)
+    given = count_workers(analysis.session) if processors is None else processors
     if type(given) is not int or given < len(stages):
         raise OptionError(f"processors={processors!r}: write at least one for each of the {len(stages)} stages")
     folder = Path(os.fspath(topics)).absolute()
     if is_topic(str(folder)):
         raise OptionError(f"topics={str(topics)!r}: is a topic; name a directory for all topics of the query")
     shares = _shares([stage.name for stage in stages], given, costs or {})
-    return Deployment(stages, folder, _kept_partitions(folder, strategy, shares), session, max_files)
+    return Deployment(stages, sources, folder, _kept_partitions(folder, strategy, shares), max_files)
 
 
-def _session(query: Query) -> SparkSession:
-    while query.step is not None:
-        query = query.step.inputs[0]
-    return query.df.sparkSession
+def _with_watermarks(node: Node, frames: Sequence[DataFrame]) -> Node:
+    """Return a plan whose aggregates of topics have a watermark, where the topic's writer noted how late rows are."""
+    node = node.with_inputs([_with_watermarks(child, frames) for child in node.inputs])
+    if not isinstance(node, Aggregate) or not isinstance(node.input, Source):
+        return node
+    metadata = frames[node.input.number].schema[node.time].metadata or {}
+    delay = marks_of(metadata).delay
+    if delay is None or WATERMARK in metadata:
+        return node
+    return replace(node, input=Watermark(node.input, node.time, delay))
 
 
 def _shares(names: Sequence[str], processors: int, costs: Mapping[str, Cost]) -> dict[str, int]:

@@ -16,7 +16,6 @@ No public API shows a DataFrame's plan as a tree; where it has another shape, Sp
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 from collections.abc import Mapping, Sequence
@@ -36,8 +35,9 @@ from braided.direct.topic import Topic, check_reader, is_topic
 from braided.errors import BraidedError, OptionError
 from braided.predicates.compile import Predicate, compile_filter
 from braided.predicates.tree import Column, Compare, Constant, Every, Truth, Value
+from braided.spark.catalyst import PlanNode, plan_of
 from braided.spark.inputs import arrow_of
-from braided.spark.plans import id_of, kind_of, picked_columns, quoted, source_of
+from braided.spark.names import quoted
 from braided.spark.sessions import is_connect, slots_of
 from braided.spark.topic_source import NAME as TOPIC
 from braided.spark.topic_source import TopicSource
@@ -220,7 +220,7 @@ def read_directly(frame: DataFrame, ansi: bool) -> DirectInput | str | None:
     """Return how ROUTE can read an input itself; why it cannot; None for what did not come from `braided.files`."""
     if is_connect(frame):
         return None
-    plan = frame._jdf.queryExecution().analyzed()
+    plan = plan_of(frame)
     options = _marked(plan)
     if options is None:
         return None
@@ -233,56 +233,40 @@ def read_directly(frame: DataFrame, ansi: bool) -> DirectInput | str | None:
         return f"{why}; a file a batch, since some have odd names" if _ALONE in options else str(why)
 
 
-def _marked(plan: Any) -> dict[str, str] | None:
+def _marked(plan: PlanNode) -> Mapping[str, str] | None:
     """Return the options of the source with our mark, None if there is none."""
-    children = plan.children()
-    if children.size():
-        found = (_marked(children.apply(at)) for at in range(children.size()))
-        return next((options for options in found if options is not None), None)
-    options = _options(plan) if _leaf(plan) is not None else {}
-    return options if MARK in options else None
+    sources = (node.stream_source for node in plan.walk() if not node.children)
+    return next((source.options for source in sources if source is not None and MARK in source.options), None)
 
 
-def _leaf(plan: Any) -> str | None:
-    """Return the name of the source that a leaf of a plan reads, None for what is none."""
-    kind = kind_of(plan)
-    if kind == "StreamingRelation":
-        return str(plan.dataSource().className())
-    return str(plan.sourceName()) if kind == "StreamingRelationV2" else None
-
-
-def _walk(plan: Any, session: SparkSession, ansi: bool) -> _Found:
-    kind = kind_of(plan)
-    leaf = _leaf(plan)
-    if leaf is not None:
-        if leaf not in ("parquet", TOPIC):
-            raise _Other(f"only Parquet is read directly, not {leaf}")
-        output = plan.output()
-        given = [output.apply(at) for at in range(output.size())]
-        columns = [(id_of(column), str(column.name()), str(column.name())) for column in given]
-        schema = plan.dataSource().userSpecifiedSchema().get() if leaf != TOPIC else plan.schema()
-        return _Found(leaf, _options(plan), StructType.fromJson(json.loads(schema.json())), tuple(columns), ())
-    if kind not in ("Project", "Filter", "SubqueryAlias"):
-        shown = "a watermark, which Spark takes from rows" if kind == "EventTimeWatermark" else kind
+def _walk(plan: PlanNode, session: SparkSession, ansi: bool) -> _Found:
+    source = plan.stream_source
+    if source is not None:
+        if source.format not in ("parquet", TOPIC):
+            raise _Other(f"only Parquet is read directly, not {source.format}")
+        columns = [(column.id, column.name, column.name) for column in plan.output]
+        assert source.schema is not None
+        return _Found(source.format, source.options, source.schema, tuple(columns), ())
+    if plan.kind not in ("Project", "Filter", "SubqueryAlias"):
+        shown = "a watermark, which Spark takes from rows" if plan.kind == "EventTimeWatermark" else plan.kind
         raise _Other(f"between files and operator is {shown}")
-    below = _walk(plan.child(), session, ansi)
-    if kind == "Project":
+    below = _walk(plan.child, session, ansi)
+    if plan.kind == "Project":
         return replace(below, columns=_projected(plan, below))
-    return replace(below, filters=(*below.filters, _filter(plan, below, ansi))) if kind == "Filter" else below
+    return replace(below, filters=(*below.filters, _filter(plan, below, ansi))) if plan.kind == "Filter" else below
 
 
-def _projected(plan: Any, below: _Found) -> tuple[tuple[int, str, str], ...]:
-    picked = picked_columns(plan)
-    if picked is None:
-        listed = plan.projectList()
-        columns = [listed.apply(at) for at in range(listed.size())]
-        computed = next(column for column in columns if kind_of(source_of(column)) != "AttributeReference")
-        raise _Other(f"column {computed.name()} is computed: {source_of(computed).sql()}")
+def _projected(plan: PlanNode, below: _Found) -> tuple[tuple[int, str, str], ...]:
     known = {number: source for number, _, source in below.columns}
-    return tuple((number, name, known[source]) for number, name, source in picked)
+    columns = []
+    for column in plan.projected:
+        if column.source is None:
+            raise _Other(f"column {column.name} is computed: {column.sql}")
+        columns.append((column.id, column.name, known[column.source]))
+    return tuple(columns)
 
 
-def _filter(plan: Any, below: _Found, ansi: bool) -> RowFilter:
+def _filter(plan: PlanNode, below: _Found, ansi: bool) -> RowFilter:
     if not ansi:
         raise _Other("spark.sql.ansi.enabled is false, and filters compile by ANSI rules")
     visible = [(name, source) for _, name, source in below.columns]
@@ -290,7 +274,7 @@ def _filter(plan: Any, below: _Found, ansi: bool) -> RowFilter:
     if len(set(names)) != len(names):
         raise _Other("two columns share a name below a filter")
     types = arrow_of(below.schema, "path")
-    text = str(plan.condition().sql())
+    text = plan.condition
     try:
         schema = pa.schema([pa.field(name, types.field(source).type) for name, source in visible])
         return RowFilter(compile_filter(text, schema), dict(visible))
@@ -349,15 +333,6 @@ def _cut(source: DataFrame, partitions: Sequence[str], largest: int, session: Sp
 
 def _is_set(session: SparkSession, name: str) -> bool:
     return str(session.conf.get(name, "false")).lower() == "true"
-
-
-def _options(leaf: Any) -> dict[str, str]:
-    """Return the options that the user gave to the source."""
-    if kind_of(leaf) == "StreamingRelationV2":
-        return {str(name): str(value) for name, value in leaf.extraOptions().asCaseSensitiveMap().items()}
-    entries = leaf.dataSource().options().toSeq()
-    pairs = [entries.apply(at) for at in range(entries.size())]
-    return {str(pair._1()): str(pair._2()) for pair in pairs}
 
 
 def _look(folder: str, schema: StructType, case_sensitive: bool) -> _Seen:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
@@ -10,22 +11,24 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from braided.compile.build import build
-from braided.compile.plan import Column, Copied, Made, Plan, Setting
+from braided.compile.plan import Copied, Plan, Setting
+from braided.compile.stream import TimeMarks
 from braided.errors import OptionError
-from braided.ordering.ordering import LATE
-from braided.spark.arrow_types import from_arrow
+from braided.plan.explain import aggregate_notes
+from braided.plan.optimiser import Optimised
+from braided.plan.partials import Partials, with_partials
 from braided.spark.batch import run_batch
 from braided.spark.carried import with_delay
 from braided.spark.conf import is_ansi
 from braided.spark.control import Fixed, find_control
-from braided.spark.dataflow import stateful
+from braided.spark.dataflow import Dataflow, stateful
 from braided.spark.direct import DirectInput, read_directly
+from braided.spark.fields import result_field
 from braided.spark.inputs import check_frames, stream_of
 from braided.spark.registry import register
 from braided.spark.routing import count_workers, make_routing
 from braided.spark.sessions import check_python, check_stateful, keep_watermarks
-from braided.spark.tasks import WrittenResult
-from braided.spark.watermark import MARKS, lengthen_watermark, to_metadata
+from braided.spark.watermark import Lengthened, lengthen_watermarks, to_metadata
 from braided.specs.join import JoinSpec
 from braided.specs.order import OrderSpec
 from braided.specs.spec import Spec
@@ -35,6 +38,8 @@ from braided.typing import Control
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+_log = logging.getLogger("braided")
+
 
 def run(
     spec: Spec,
@@ -43,74 +48,73 @@ def run(
     name: str | None = None,
     control: Control = None,
     redact: bool = False,
-    merged: Callable[[Plan], Plan] | None = None,
-    said: Sequence[str] = (),
+    notes: Sequence[str] = (),
+    names: Mapping[str, str] | None = None,
+    aggregated: bool = False,
+    partials: Partials | None = None,
+    logical: Optimised | None = None,
 ) -> DataFrame:
     """Return the results of a spec over streaming DataFrames, or over batch ones by Spark's own operators.
 
-    `merged` may put more into the operator, such as the first half of an aggregate. `said` is what else to explain.
+    `notes` are what else to explain. `names` are what users call the columns. `aggregated` means that Spark aggregates
+    the result in the same query; with `partials` the first half of that is in the operator. `logical` is the plan that
+    the operator is part of.
 
     Everything is checked before anything happens: the control directory comes last.
     """
     session = check_frames(dict(zip(spec.labels, frames, strict=True)))
     streams = [stream_of(frame, label) for frame, label in zip(frames, spec.labels, strict=True)]
     ansi = is_ansi(session)
-    place = find_control(session, spec, control, frames)
+    place = find_control(session, spec, control, streaming=frames[0].isStreaming)
     plan = build(spec, streams, Setting(adaptive=not isinstance(place, Fixed), filters=True, ansi=ansi))
     if isinstance(spec, JoinSpec) and spec.where is not None:
         _check_where(session, spec.where, frames)
     if not frames[0].isStreaming:
         return run_batch(plan, frames)
-    if merged is not None:
-        plan = merged(plan)
+    lines: list[str] = []
+    if partials is not None:
+        plan = with_partials(plan, partials)
+        lines += aggregate_notes(plan)
+    lines += notes
     check_stateful(frames[0])
     workers = count_workers(session)
     check_python(session)
     keep_watermarks(session, frames)
+    with_delays = [
+        frame if stream.marks_of(time).delay is None else with_delay(frame)
+        for frame, stream, time in zip(frames, streams, plan.times, strict=True)
+    ]
+    lengthened = lengthen_watermarks(with_delays, plan.times, plan.behind)
+    if lengthened.problem is not None:
+        problem = lengthened.problem.describe(names or {})
+        if aggregated:
+            raise OptionError(problem)
+        _log.warning("the result has no watermark: %s", problem)
+        lines.append(f"the result has no watermark: {problem}")
     routing = make_routing(plan, workers, place, name=name, redact=redact)
     inputs: list[DataFrame | DirectInput] = []
-    waits: list[int | None] = []
-    notes = list(said)
-    for frame, stream, time, behind in zip(frames, streams, plan.times, plan.behind, strict=True):
+    for frame, changed, stream in zip(frames, lengthened.frames, streams, strict=True):
         direct = read_directly(frame, ansi)
         if isinstance(direct, DirectInput):
             inputs.append(direct)
-            waits.append(None)
-            notes.append(f"{stream.label}: its files are read by the routers")
+            lines.append(f"{stream.label}: its files are read by the routers")
             continue
         if direct is not None:
-            notes.append(f"{stream.label}: its files are read by Spark: {direct}")
-        marks = stream.marks_of(time)
-        carrying = frame if marks.delay is None else with_delay(frame)
-        lengthened, wait = lengthen_watermark(carrying, time, behind)
-        inputs.append(lengthened)
-        waits.append(wait)
+            lines.append(f"{stream.label}: its files are read by Spark: {direct}")
+        inputs.append(changed)
     operator = plan.columns if plan.residual is None else plan.residual.columns
-    watched, metric = register(session, plan, routing, name, notes)
-    fields = StructType([_field(plan, column, frames, waits) for column in operator])
+    watched, metric = register(session, plan, routing, name, lines, logical)
+    marks = _marks(plan, lengthened)
+    fields = StructType([result_field(column, frames, marks) for column in operator])
 
-    def made(written: WrittenResult | None = None) -> DataFrame:
-        return stateful(
-            plan.operator, inputs, fields, metric=metric, routing=routing, hand_on=plan.hand_on, written=written
-        )
-
-    results = made()
+    dataflow = Dataflow(plan.operator, inputs, fields, metric, routing, plan.hand_on)
+    results = stateful(dataflow)
     if plan.residual is None:
-        watched.rebuild = made
-    if plan.residual is not None:
-        results = _filtered(plan, results, frames, waits)
+        watched.dataflow = dataflow
+    else:
+        results = _filtered(plan, results, frames, marks)
     # Dropped for the user; an operator after this one finds it again below the projection.
     return results.drop(COLUMN) if plan.hand_on is not None else results
-
-
-def run_order(
-    spec: OrderSpec, frames: Sequence[DataFrame], *, name: str | None
-) -> DataFrame | tuple[DataFrame, DataFrame]:
-    """Return streams in order; late rows apart where asked for."""
-    results = run(spec, frames, name=name)
-    if spec.late != "side":
-        return results
-    return results.where(~F.col(LATE)).drop(LATE), results.where(F.col(LATE)).drop(LATE)
 
 
 def _check_where(session: SparkSession, where: str, frames: Sequence[DataFrame]) -> None:
@@ -123,17 +127,11 @@ def _check_where(session: SparkSession, where: str, frames: Sequence[DataFrame])
         raise OptionError(f"where={where!r}: Spark says {said}") from error
 
 
-def _field(plan: Plan, column: Column, frames: Sequence[DataFrame], waits: Sequence[int | None]) -> StructField:
-    """Return a result column as Spark knows it, with the metadata it had and the marks of its times."""
-    if isinstance(column, Made):
-        return StructField(column.name, from_arrow(column.kind), column.nullable)
-    if isinstance(column, Copied):
-        field = frames[column.stream].schema[column.source]
-        metadata = {key: value for key, value in (field.metadata or {}).items() if key not in MARKS}
-        if column.marks is not None:
-            metadata |= to_metadata(column.marks, _wait(plan, column, waits))
-        return StructField(column.name, field.dataType, field.nullable or column.nullable, metadata)
-    return StructField(column.name, StructType([_field(plan, part, frames, waits) for part in column.columns]))
+def _marks(plan: Plan, lengthened: Lengthened) -> Callable[[Copied, TimeMarks], dict[str, int]]:
+    """Return how a time column is marked: with the watermark that its input really has."""
+    return lambda column, marks: to_metadata(
+        marks, _wait(plan, column, lengthened.delays_ms), unmarked=lengthened.unmarked
+    )
 
 
 def _wait(plan: Plan, column: Copied, waits: Sequence[int | None]) -> int | None:
@@ -143,7 +141,12 @@ def _wait(plan: Plan, column: Copied, waits: Sequence[int | None]) -> int | None
     return waits[column.stream]
 
 
-def _filtered(plan: Plan, pairs: DataFrame, frames: Sequence[DataFrame], waits: Sequence[int | None]) -> DataFrame:
+def _filtered(
+    plan: Plan,
+    pairs: DataFrame,
+    frames: Sequence[DataFrame],
+    marks: Callable[[Copied, TimeMarks], dict[str, int]],
+) -> DataFrame:
     """Let Spark evaluate the predicate on whole pairs, then choose the result's columns."""
     assert plan.residual is not None
     whole = plan.residual.columns
@@ -154,7 +157,7 @@ def _filtered(plan: Plan, pairs: DataFrame, frames: Sequence[DataFrame], waits: 
     at = {(column.stream, column.source): column.name for column in whole}
     chosen = [
         F.col(at[column.stream, column.source]).alias(
-            column.name, metadata=_field(plan, column, frames, waits).metadata or {}
+            column.name, metadata=result_field(column, frames, marks).metadata or {}
         )
         for column in plan.columns
         if isinstance(column, Copied)

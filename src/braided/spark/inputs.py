@@ -11,6 +11,7 @@ from pyspark.sql.types import DataType, StringType, StructType
 
 from braided.compile.stream import Stream, TimeMarks
 from braided.errors import OptionError
+from braided.operator.parts import COLUMN as PART
 from braided.spark.arrow_types import to_arrow
 from braided.spark.watermark import marks_of
 from braided.time.hand_on import COLUMN
@@ -26,21 +27,27 @@ def check_frames(frames: Mapping[str, Any]) -> SparkSession:
             raise OptionError(
                 f"{label}: {type(frame).__name__} is not a Spark DataFrame; for Arrow data use braided.local"
             )
-    streaming = [label for label, frame in frames.items() if frame.isStreaming]
-    tables = [label for label in frames if label not in streaming]
-    if streaming and tables:
-        raise OptionError(
-            f"{streaming[0]} is streaming and {tables[0]} is not; give streams or batch DataFrames, not both "
-            "(Spark's own join does a stream with a table)"
-        )
+    check_kinds({label: frame.isStreaming for label, frame in frames.items()})
     session: SparkSession = next(iter(frames.values())).sparkSession
     return session
 
 
+def check_kinds(is_streaming: Mapping[str, bool]) -> None:
+    """Refuse streams mixed with tables."""
+    streams = [label for label, streaming in is_streaming.items() if streaming]
+    tables = [label for label, streaming in is_streaming.items() if not streaming]
+    if streams and tables:
+        raise OptionError(
+            f"{streams[0]} is streaming and {tables[0]} is not; give streams or batch DataFrames, not both "
+            "(Spark's own join does a stream with a table)"
+        )
+
+
 def stream_of(frame: DataFrame, label: str) -> Stream:
     """Return a DataFrame as the compiler sees it."""
-    if COLUMN in [name.lower() for name in frame.columns]:
-        raise OptionError(f"{label}: column {COLUMN!r}: Braided has one of that name; rename it")
+    for name in frame.columns:
+        if name.lower() in (COLUMN, PART):
+            raise OptionError(f"{label}: column {name!r}: Braided has one of that name; rename it")
     marks = {field.name: marks_of(field.metadata or {}) for field in frame.schema.fields}
     collated = {field.name for field in frame.schema.fields if is_collated(field.dataType)}
     return Stream(

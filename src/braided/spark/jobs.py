@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
@@ -16,9 +15,9 @@ from braided.direct.places import check_folder
 from braided.direct.topic import check_place
 from braided.errors import BraidedError, JobError
 from braided.jobs.job import KAFKA, NOW, TOPIC, Job, Source, Step
+from braided.spark.catalyst import JavaError, check_sink_format, java_message, plan_of, scheme_of
 from braided.spark.direct import one_by_one, read_files
 from braided.spark.kafka import WriteRecords, sequenced
-from braided.spark.sessions import file_system
 from braided.spark.sink import start_query, topic_schema, write_files
 from braided.spark.sql import run_sql
 
@@ -57,15 +56,11 @@ def check_sink(frame: DataFrame, job: Job) -> None:
     with named(job, "sink"):
         if sink.format == TOPIC:
             check_place(str(sink.path), topic_schema(frame))
-        elif sink.path is not None and file_system(session, sink.path)[0].getScheme() == "file":
+        elif sink.path is not None and scheme_of(session, sink.path) == "file":
             check_folder(sink.path, "path")
-        jvm, state = session._jvm, session._jsparkSession.sessionState()
-        mode = getattr(jvm.org.apache.spark.sql.streaming.OutputMode, sink.mode.capitalize())()
-        jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming(
-            frame._jdf.queryExecution().analyzed(), mode
-        )
-        if sink.format not in (TOPIC, _MEMORY) and not state.dataSourceManager().dataSourceExists(sink.format):
-            jvm.org.apache.spark.sql.execution.datasources.DataSource.lookupDataSource(sink.format, state.conf())
+        plan_of(frame).check_output_mode(sink.mode)
+        if sink.format not in (TOPIC, _MEMORY):
+            check_sink_format(session, sink.format)
 
 
 def write_sink(frame: DataFrame, job: Job, trigger: str | None) -> StreamingQuery:
@@ -98,8 +93,8 @@ def named(job: Job, key: str, called: str | None = None) -> Iterator[None]:
         raise JobError(job.hide(f"{what}: {error}")) from error
     except PySparkException as error:
         raise JobError(job.hide(f"{what}: {str(error).strip().splitlines()[0]}")) from error
-    except Py4JJavaError as error:  # what PySpark does not translate
-        raise JobError(job.hide(f"{what}: {str(error.java_exception.getMessage()).strip().splitlines()[0]}")) from error
+    except JavaError as error:
+        raise JobError(job.hide(f"{what}: {java_message(error).strip().splitlines()[0]}")) from error
 
 
 def _stream(spark: SparkSession, source: Source, reader: str | None) -> DataFrame:

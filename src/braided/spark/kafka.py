@@ -21,8 +21,9 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from braided.durations import Duration
 from braided.errors import OptionError
 from braided.sequence import HEADER
+from braided.spark.catalyst import PlanNode, has_class, plan_of
 from braided.spark.inputs import check_frames
-from braided.spark.plans import kind_of, quoted
+from braided.spark.names import quoted
 from braided.spark.routing import state_partitions
 from braided.spark.sink import check_trigger, start_query
 
@@ -117,13 +118,9 @@ def sequenced(frame: DataFrame) -> DataFrame | None:
     return frame.select(key.cast("binary").alias("key"), F.col("value").cast("binary").alias("value"))
 
 
-def _is_shuffled(plan: Any) -> bool:
+def _is_shuffled(plan: PlanNode) -> bool:
     """Whether all rows of a stream have passed the shuffle of a stateful operator, into the checkpoint's partitions."""
-    if kind_of(plan).startswith(_SHUFFLED):
-        return True
-    children = plan.children()
-    below = [_is_shuffled(children.apply(number)) for number in range(children.size())]
-    return bool(below) and all(below)
+    return plan.kind.startswith(_SHUFFLED) or (bool(plan.children) and all(map(_is_shuffled, plan.children)))
 
 
 class WriteRecords:
@@ -136,7 +133,7 @@ class WriteRecords:
 
     def __init__(self, stream: DataFrame, options: Mapping[str, str]) -> None:
         self._options = dict(options)
-        self._is_shuffled = _is_shuffled(stream._jdf.queryExecution().analyzed())
+        self._is_shuffled = _is_shuffled(plan_of(stream))
 
     def __call__(self, records: DataFrame, batch: int) -> None:
         self.sequenced(records, batch).write.format("kafka").options(**self._options).save()
@@ -219,8 +216,7 @@ class DropRepeats(StatefulProcessor):  # type: ignore[misc]
 def check_jars(spark: SparkSession, format: str) -> None:
     """Refuse a session that lacks a jar, and say which, before a class is missed in the middle of a batch."""
     needed = {**_CONNECTOR, **(_AVRO if format == "avro" else {})}
-    loads = spark._jvm.org.apache.spark.util.Utils.classIsLoadable
-    lacking = [package.format(spark=spark.version) for name, package in needed.items() if not loads(name)]
+    lacking = [package.format(spark=spark.version) for name, package in needed.items() if not has_class(spark, name)]
     if not lacking:
         return
     first = {**_CONNECTOR, **_AVRO}

@@ -5,21 +5,22 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from braided.aggregates.partial import HORIZON, PANE
 from braided.errors import OptionError
 from braided.operator.contract import Json
 from braided.picture import Box, draw, lay_out
+from braided.spark.catalyst import PlanNode, is_classic, plan_of, running_plan_of
 from braided.spark.dataflow import METRIC
-from braided.spark.plans import kind_of
 from braided.spark.progress import explain_operator, explain_plan
 from braided.spark.registry import Registry, Watched, registry_of
 from braided.spark.sessions import refuse_connect
 from braided.spark.tasks import REPORT
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
 
 # What Spark's operators are called here; others, such as projections that only rename, are not drawn.
 _NAMES = {"Filter": "filter", "Aggregate": "aggregate", "Union": "union", "Join": "join", "Deduplicate": "distinct"}
@@ -35,15 +36,15 @@ def draw_frame(frame: DataFrame) -> str:
 
 def trace_frame(frame: DataFrame) -> Box:
     """Return the query of a DataFrame, from its result back to its sources."""
-    if not hasattr(frame, "_jdf"):
+    if not is_classic(frame):
         raise OptionError(f"df={type(frame).__name__}: give a Spark DataFrame")
-    above = _Walk(registry_of(frame.sparkSession), explain_operator).boxes(frame._jdf.queryExecution().analyzed())
+    above = _Walk(registry_of(frame.sparkSession), explain_operator).boxes(plan_of(frame))
     return Box("result", "spark", [", ".join(frame.columns)], above)
 
 
-def lay_out_query(query: Any, registry: Registry) -> Json:
+def lay_out_query(query: StreamingQuery, session: SparkSession, registry: Registry) -> Json:
     """Return the picture of a running query, laid out; its routing, which may change, is left out."""
-    plan = query._jsq.streamingQuery().logicalPlan()
+    plan = running_plan_of(query, session)
     return lay_out(Box("result", "spark", inputs=_Walk(registry, explain_plan).boxes(plan)))
 
 
@@ -54,37 +55,34 @@ class _Walk:
     registry: Registry
     explain: Callable[[Watched], list[str]]
 
-    def boxes(self, plan: Any) -> list[Box]:
+    def boxes(self, plan: PlanNode) -> list[Box]:
         """Return the boxes from which a plan's rows come: its own, or those below where it is not worth one."""
-        kind = kind_of(plan)
-        below = _children(plan)
-        if kind == "CollectMetrics" and str(plan.name()).startswith(METRIC) and str(plan.name()).endswith(":work"):
+        kind = plan.kind
+        if kind == "CollectMetrics" and plan.metric.startswith(METRIC) and plan.metric.endswith(":work"):
             return [self._operator(plan)]
-        inputs = [box for child in below for box in self.boxes(child)]
-        said = re.sub(r"^\W+|#\d+L?|-T\d+ms", "", str(plan.simpleString(25))) if kind in _NAMES else ""
+        inputs = [box for child in plan.children for box in self.boxes(child)]
+        said = re.sub(r"^\W+|#\d+L?|-T\d+ms", "", plan.line()) if kind in _NAMES else ""
         if kind in _NAMES and not _is_own(said, inputs):
             return [Box(f"Spark: {_NAMES[kind]}", "spark", [said[:_LETTERS]], inputs)]
-        if not below:
-            shown = ", ".join(
-                str(name) for name in (plan.output().apply(at).name() for at in range(plan.output().size()))
-            )
-            return [Box("stream" if plan.isStreaming() else "table", "source", [shown])]
+        if not plan.children:
+            shown = ", ".join(column.name for column in plan.output)
+            return [Box("stream" if plan.is_streaming else "table", "source", [shown])]
         return inputs
 
-    def _operator(self, plan: Any) -> Box:
+    def _operator(self, plan: PlanNode) -> Box:
         """Return the box of one of our operators: its inputs are below its routers."""
-        metric = str(plan.name()).removeprefix(METRIC).removesuffix(":work")
+        metric = plan.metric.removeprefix(METRIC).removesuffix(":work")
         watched = self.registry.find(metric)
         if watched is None:
             raise OptionError("df: has an operator that another process made; draw it there")
-        node = _children(plan)[0]
-        while not (kind_of(node) == "CollectMetrics" and str(node.name()) == f"{METRIC}{metric}:route"):
-            node = _children(node)[0]
-        routers, waiting = [], [_children(node)[0]]
+        node = plan.child
+        while not (node.kind == "CollectMetrics" and node.metric == f"{METRIC}{metric}:route"):
+            node = node.children[0]
+        routers, waiting = [], [node.child]
         while waiting:
             part = waiting.pop(0)
-            if kind_of(part) == "Union":
-                waiting = [*_children(part), *waiting]
+            if part.kind == "Union":
+                waiting = [*part.children, *waiting]
             else:
                 routers.append(part)
         first, *lines = self.explain(watched)
@@ -104,8 +102,3 @@ def _is_own(said: str, inputs: list[Box]) -> bool:
         return False
     merged = any("partial results" in line for line in inputs[0].lines)
     return REPORT in said or (merged and re.search(rf"\b({PANE}|{HORIZON})\b", said) is not None)
-
-
-def _children(plan: Any) -> list[Any]:
-    found = plan.children()
-    return [found.apply(at) for at in range(found.size())]

@@ -16,8 +16,12 @@ from braided.compile.plan import describe
 from braided.errors import ControlError, OptionError
 from braided.operator.contract import Json
 from braided.operator.report import Report, routing_lines
+from braided.plan.explain import explain_plan as explain_logical
+from braided.plan.explain import is_worth_showing, spelled
+from braided.plan.optimiser import Optimised
 from braided.routing.control import ControlDir
 from braided.routing.table import BUCKETS, GRIDS, RoutingTable
+from braided.spark.catalyst import PlanNode, plan_of
 from braided.spark.control import open_control
 from braided.spark.dataflow import METRIC
 from braided.spark.registry import (
@@ -32,6 +36,11 @@ from braided.spark.registry import (
 )
 from braided.spark.sessions import is_connect
 from braided.typing import StreamingQueryLike
+
+_NATIVE = (
+    "    an aggregate of its rows is Spark's: it was written with groupBy; aggregate() of braided.stream, and "
+    "braided.sql, let one begin in the workers of the join"
+)
 
 
 def read_report(query: Any, name: str | None = None, *, full: bool = False) -> Report:
@@ -114,8 +123,35 @@ def explain_frame(frame: DataFrame) -> str:
     """See `braided.explain`."""
     numbers = _numbers(frame)
     registry = registry_of(frame.sparkSession)
-    lines = [line for watched in registry.numbered(numbers) for line in explain_operator(watched)]
+    operators = registry.numbered(numbers)
+    native = set() if is_connect(frame) else _aggregated_by_spark(plan_of(frame))
+    lines: list[str] = []
+    plans: list[Optimised] = []
+    for watched in operators:
+        lines += explain_operator(watched)
+        if watched.number in native and not any(note.startswith("the aggregate after it") for note in watched.notes):
+            lines.append(_NATIVE)
+        if watched.logical is not None and watched.logical not in plans and is_worth_showing(watched.logical):
+            plans.append(watched.logical)
+    lines += [line for optimised in plans for line in explain_logical(optimised)]
     return "\n".join([*(lines or ["no braided join in this DataFrame"]), *registry.notes_of(frame)])
+
+
+def _aggregated_by_spark(plan: PlanNode) -> set[int]:
+    """Return the numbers of the operators whose rows an aggregate of Spark's takes, whatever lies in between."""
+    if plan.kind == "CollectMetrics" and plan.metric.startswith(METRIC):
+        return set()
+    if plan.kind != "Aggregate":
+        return set().union(*map(_aggregated_by_spark, plan.children))
+    numbers: set[int] = set()
+    waiting = list(plan.children)
+    while waiting:
+        node = waiting.pop()
+        if node.kind == "CollectMetrics" and node.metric.startswith(METRIC):
+            numbers.add(int(node.metric.removeprefix(METRIC).partition("-")[0]))
+        else:
+            waiting += node.children
+    return numbers
 
 
 def _numbers(frame: DataFrame) -> list[int]:
@@ -129,7 +165,7 @@ def _numbers(frame: DataFrame) -> list[int]:
             frame.explain(extended=True)
         plan = shown.getvalue()
     else:
-        plan = frame._jdf.queryExecution().analyzed().toString()
+        plan = plan_of(frame).text
     return sorted({int(number) for number in re.findall(rf"{re.escape(METRIC)}(\d+)-[0-9a-f]{{8}}:", plan)})
 
 
@@ -151,7 +187,7 @@ def explain_plan(watched: Watched) -> list[str]:
     lines = [f"{watched.name}: {describe(watched.plan)}", *(f"    {note}" for note in watched.notes)]
     if watched.plan.residual is not None:
         lines.append(f"    where={watched.plan.residual.where!r} runs in Spark: {watched.plan.residual.why}")
-    return lines
+    return lines if watched.logical is None else [spelled(line, watched.logical.names) for line in lines]
 
 
 def _own(watched: Watched) -> Adapting | None:

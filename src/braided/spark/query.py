@@ -1,68 +1,34 @@
-"""A continuous query written step by step: `braided.stream`. It makes the specs that the functions and SQL make."""
+"""A continuous query written step by step: `braided.stream`. Every step adds a node to a logical plan."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property, wraps
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 
+from braided.compile.plan import Copied
 from braided.durations import parse_duration
 from braided.errors import OptionError
-from braided.spark.frontend import run, run_order
-from braided.spark.query_join import PendingJoin, grouped
-from braided.spark.watermark import WATERMARK
+from braided.plan.aggregates import aggregate_node, as_rows, check_kind
+from braided.plan.columns import check_options, find_column
+from braided.plan.nodes import Filter, LogicalPlan, Operator, Project, Union, Watermark, combine, plan_of_source
+from braided.spark.analysis import SparkAnalysis
+from braided.spark.run_plan import run_plan
 from braided.specs.join import JoinSpec
 from braided.specs.multijoin import MultiJoinSpec, check_streams
 from braided.specs.order import OrderSpec
 from braided.specs.row_windows import RowWindowsSpec
-from braided.sqltext.windowed import Windowed, as_rows, check_kind, check_options, find_column
 from braided.typing import Duration, Keys, LatenessOption
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 R = TypeVar("R")
-M = TypeVar("M", bound="Callable[..., Query]")
 _AROUND = ("name", "control", "redact")
-
-
-@dataclass(frozen=True)
-class Step:
-    """How a query was made of others, so that it can be made again of other streams.
-
-    stateful : whether rows are kept for later ones. by_spark : whether Spark may have to close windows for it.
-    """
-
-    name: str
-    inputs: tuple[Query, ...]
-    make: Callable[[Sequence[Query]], Query]
-    stateful: bool
-    by_spark: bool
-
-
-def _recorded(*, stateful: bool) -> Callable[[M], M]:
-    """Let a step of a query remember what it was made of."""
-
-    def recorded(method: M) -> M:
-        @wraps(method)
-        def step(self: Query, *args: Any, **options: Any) -> Query:
-            def make(queries: Sequence[Query]) -> Query:
-                others = iter(queries[1:])
-                given = [next(others) if isinstance(part, Query) else part for part in args]
-                named = {name: next(others) if isinstance(part, Query) else part for name, part in options.items()}
-                return step(queries[0], *given, **named)
-
-            inputs = (self, *(part for part in (*args, *options.values()) if isinstance(part, Query)))
-            by_spark = method.__name__ == "aggregate" and options.get("rows") is None
-            return replace(method(self, *args, **options), step=Step(method.__name__, inputs, make, stateful, by_spark))
-
-        return cast("M", step)
-
-    return recorded
 
 
 @dataclass(frozen=True)
@@ -72,18 +38,23 @@ class Query:
     Made by `braided.stream`. Conditions and expressions are Spark SQL.
     """
 
-    source: DataFrame | PendingJoin
+    plan: LogicalPlan[DataFrame]
     time: str | None
     lateness: LatenessOption | None = None
-    step: Step | None = field(default=None, compare=False, repr=False)
-    """How it was made of other queries; None for a stream as it was given."""
 
     @cached_property
     def df(self) -> DataFrame:
         """The rows as a DataFrame, to be written or used as any other."""
-        return self.source.run() if isinstance(self.source, PendingJoin) else self.source
+        return run_plan(self.plan)
 
-    @_recorded(stateful=False)
+    @cached_property
+    def _analysis(self) -> SparkAnalysis:
+        return SparkAnalysis(self.plan.sources)
+
+    @property
+    def _columns(self) -> list[str]:
+        return self._analysis.columns(self.plan.root)
+
     def where(self, condition: str) -> Query:
         """Keep the rows that satisfy a condition.
 
@@ -92,24 +63,17 @@ class Query:
         """
         if not isinstance(condition, str):
             raise OptionError(f"where: {type(condition).__name__} is no condition; write SQL, such as 'n > 1'")
-        source = self.source
-        if isinstance(source, PendingJoin):
-            moved = _analysed("where", condition, lambda: source.where(condition))
-            if moved is not None:
-                return Query(moved, self.time)
-        return self._with(_analysed("where", condition, lambda: self.df.where(condition)))
+        return self._then("where", condition, lambda root: Filter(root, condition))
 
-    @_recorded(stateful=False)
     def select(self, *columns: str, time: str | None = None) -> Query:
         """Choose and compute columns: names, or expressions with ``AS``. `time` names the event time from now on."""
         if not columns:
             raise OptionError("select: give at least one column")
-        chosen = _analysed("select", ", ".join(map(str, columns)), lambda: self.df.selectExpr(*columns))
+        text = ", ".join(map(str, columns))
+        chosen = self._then("select", text, lambda root: Project(root, tuple(map(str, columns))))
         if time is not None:
-            time = find_column(time, chosen.columns, "time")
-        elif self.time in chosen.columns:
-            time = self.time
-        return Query(chosen, time, self.lateness)
+            return replace(chosen, time=find_column(time, chosen._columns, "time"))
+        return chosen if self.time in chosen._columns else replace(chosen, time=None)
 
     def cases(self, conditions: Mapping[str, str], *, rest: str = "rest") -> dict[str, Query]:
         """Split the rows by the first condition that they satisfy; those that satisfy none are under `rest`.
@@ -127,20 +91,17 @@ class Query:
             before.append(f"NOT {holds}")
         return {**found, rest: self.where(" AND ".join(before))}
 
-    @_recorded(stateful=False)
     def union(self, *others: Query) -> Query:
         """Put the rows of other queries with the same columns beside these."""
-        rows = self.df
         for other in others:
             _check_query(other, "union")
-            for one, two, which in ((rows, other.df, "another"), (other.df, rows, "this")):
-                missing = [name for name in one.columns if name not in two.columns]
+            for one, two, which in ((self, other, "another"), (other, self, "this")):
+                missing = [name for name in one._columns if name not in two._columns]
                 if missing:
                     raise OptionError(f"union: {which} stream has no column {missing[0]!r}; select it in both")
-            rows = rows.unionByName(other.df)
-        return self._with(rows)
+        plan = combine([self.plan, *(other.plan for other in others)], Union)
+        return _checked("union", "", Query(plan, self.time, self.lateness))
 
-    @_recorded(stateful=True)
     def join(self, other: Query, **options: Any) -> Query:
         """Join with another query: see `braided.join` for the options. The times are those of the two queries.
 
@@ -151,10 +112,15 @@ class Query:
         around = {name: options.pop(name) for name in _AROUND if name in options}
         times = self._time_for("join"), other._time_for("join")
         options.setdefault("lateness", _each((self.lateness, other.lateness)))
-        pending = PendingJoin.of(JoinSpec(time=times, **options), (self.df, other.df), around)
-        return Query(pending, pending.time)
+        spec = JoinSpec(time=times, **options)
+        joined = Query(combine([self.plan, other.plan], lambda inputs: Operator(spec, inputs, **around)), None)
+        operator = joined.plan.root
+        assert isinstance(operator, Operator)
+        physical = joined._analysis.physical(operator)
+        columns = [column for column in physical.columns if isinstance(column, Copied)]
+        time = next(column.name for column in columns if (column.stream, column.source) == (0, physical.times[0]))
+        return replace(joined, time=time)
 
-    @_recorded(stateful=True)
     def multijoin(self, *others: Query, **options: Any) -> Query:
         """Join with one or more other queries on a common key: see `braided.multijoin` for the options."""
         every = [self, *others]
@@ -165,10 +131,9 @@ class Query:
         times = tuple(query._time_for("multijoin") for query in every)
         options.setdefault("lateness", _each(tuple(query.lateness for query in every)))
         spec = MultiJoinSpec(streams=check_streams(every), time=times, **options)
-        rows = run(spec, [query.df for query in every], **around)
-        return Query(rows, times[0] if times[0] in rows.columns else None)
+        joined = Query(combine([query.plan for query in every], lambda inputs: Operator(spec, inputs, **around)), None)
+        return replace(joined, time=times[0] if times[0] in joined._columns else None)
 
-    @_recorded(stateful=True)
     def order(self, *, key: Keys = None, **options: Any) -> Query:
         """Put the rows in order of event time: see `braided.order` for the options."""
         check_options(options, {*_options_of(OrderSpec), "key"} - {"control", "redact"}, "order")
@@ -176,11 +141,9 @@ class Query:
             raise OptionError("late='side': a query has one output; write 'flag' and split it with cases()")
         name = options.pop("name", None)
         options.setdefault("lateness", self.lateness)
-        rows = run_order(OrderSpec(time=self._time_for("order"), key=key, **options), [self.df], name=name)
-        assert isinstance(rows, DataFrame)
-        return self._with(rows)
+        spec = OrderSpec(time=self._time_for("order"), key=key, **options)
+        return self._then("order", "", lambda root: Operator(spec, (root,), name=name))
 
-    @_recorded(stateful=True)
     def aggregate(
         self,
         *,
@@ -213,9 +176,8 @@ class Query:
         """
         check_kind(window, rows, forget)
         if rows is not None:
-            column = self._time_for("aggregate") if time is None else time
             spec = RowWindowsSpec(
-                time=column,
+                time=self._time_for("aggregate") if time is None else time,
                 key=by,
                 rows=rows,
                 every=as_rows(every),
@@ -223,22 +185,21 @@ class Query:
                 forget=forget,
                 lateness=self.lateness,
             )
-            return Query(run(spec, [self.df]), None)
-        windowed = Windowed.of(by=by, window=window, every=every, time=time, values=values)
-        text = ", ".join(value.text for value in windowed.values)
-        source = self.source
-        if isinstance(source, PendingJoin):
-            return Query(_analysed("aggregate", text, lambda: source.aggregate(windowed)), None)
-        frame, column = self.df, self._time_for("aggregate")
-        if windowed.time is not None:
-            column = find_column(windowed.time, frame.columns, "time")
-        marked = any(WATERMARK in (field.metadata or {}) for field in frame.schema.fields)
-        if self.lateness is not None and not marked and frame.isStreaming:
-            frame = frame.withWatermark(column, f"{parse_duration(self.lateness, 'lateness')} microseconds")
-        return Query(_analysed("aggregate", text, lambda: grouped(frame, windowed, column)), None)
+            return replace(self._then("aggregate", "", lambda root: Operator(spec, (root,))), time=None, lateness=None)
+        column = self._time_for("aggregate") if time is None else find_column(time, self._columns, "time")
+        plan = self.plan
+        stated = self.lateness is not None and self._analysis.is_streaming(plan.root)
+        if stated and not self._analysis.has_watermark(plan.root):
+            delay = parse_duration(self.lateness, "lateness")
+            plan = plan.then(lambda root: Watermark(root, column, delay))
+        columns = self._columns
+        plan = plan.then(
+            lambda root: aggregate_node(root, columns, by=by, window=window, every=every, time=column, values=values)
+        )
+        return _checked("aggregate", ", ".join(values.values()), Query(plan, None))
 
-    def _with(self, rows: DataFrame) -> Query:
-        return Query(rows, self.time, self.lateness)
+    def _then(self, step: str, text: str, make: Callable[[Any], Any]) -> Query:
+        return _checked(step, text, replace(self, plan=self.plan.then(make)))
 
     def _time_for(self, step: str) -> str:
         if self.time is None:
@@ -247,6 +208,15 @@ class Query:
                 "'window.start AS ts' after an aggregate"
             )
         return self.time
+
+
+def _checked(step: str, text: str, query: Query) -> Query:
+    """Let Spark analyse a query's last step; its error is ours, with the step and the text."""
+    try:
+        _ = query._columns
+    except AnalysisException as error:
+        raise OptionError(f"{step}: {text!r}: {str(error).splitlines()[0]}") from error
+    return query
 
 
 def _options_of(spec: type[JoinSpec] | type[MultiJoinSpec] | type[OrderSpec]) -> Iterable[str]:
@@ -262,14 +232,6 @@ def _check_query(other: object, step: str) -> None:
         raise OptionError(f"{step}: {type(other).__name__} is no query; write braided.stream(df, time='ts')")
 
 
-def _analysed(step: str, text: str, made: Callable[[], R]) -> R:
-    """Let Spark analyse a text; its error is ours, with the step and the text."""
-    try:
-        return made()
-    except AnalysisException as error:
-        raise OptionError(f"{step}: {text!r}: {str(error).splitlines()[0]}") from error
-
-
 def make_query(frame: DataFrame, time: str, lateness: LatenessOption | None) -> Query:
     """See `braided.stream`."""
     if not isinstance(frame, DataFrame):
@@ -280,4 +242,4 @@ def make_query(frame: DataFrame, time: str, lateness: LatenessOption | None) -> 
     kind = frame.schema[column].dataType.simpleString()
     if kind not in ("timestamp", "timestamp_ntz"):
         raise OptionError(f"time={column!r}: is of type {kind}; write a TIMESTAMP, for example with a cast before")
-    return Query(frame, column, lateness)
+    return Query(plan_of_source(frame, frame.columns), column, lateness)

@@ -21,9 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pyspark import SparkContext
 from pyspark.sql.streaming import StreamingQueryListener
-from pyspark.sql.streaming.listener import JStreamingQueryListener, QueryProgressEvent
 
 from braided.balance.controller import Controller
 from braided.balance.observation import observe
@@ -31,10 +29,12 @@ from braided.compile.plan import Plan
 from braided.durations import show_duration
 from braided.operator.contract import Json
 from braided.operator.report import Report
+from braided.plan.optimiser import Optimised
 from braided.routing.control import ControlDir
 from braided.routing.root import ControlRoot
 from braided.routing.table import RoutingTable
-from braided.spark.dataflow import METRIC
+from braided.spark.catalyst import checkpoint_of, java_listener
+from braided.spark.dataflow import METRIC, Dataflow
 from braided.spark.routing import Routing
 from braided.spark.sessions import is_connect, slots_of, what_to_install
 
@@ -74,8 +74,10 @@ class Watched:
     make_controller: ControllerFactory = Controller
     notes: Sequence[str] = ()
     """What to explain of how its inputs are read."""
-    rebuild: Callable[..., DataFrame] | None = None
-    """Makes the operator's DataFrame anew, with workers that write their results into files."""
+    logical: Optimised | None = None
+    """The logical plan that it is part of."""
+    dataflow: Dataflow | None = None
+    """How it runs, where its result is all that leaves it, so that workers could write that into files."""
     adapting: OrderedDict[str, Adapting] = field(default_factory=OrderedDict)
     """By the ids of queries, the last one last."""
     queries: set[str] = field(default_factory=set)
@@ -183,16 +185,6 @@ class Follower(Protocol):
         """Hear of a query that ended."""
 
 
-class _Events(JStreamingQueryListener):  # type: ignore[misc]
-    """Events from the JVM. PySpark asks it for every field of a progress by itself, hundreds of round trips that take
-    0.2 s beside the next batch; as JSON it is one.
-    """
-
-    def onQueryProgress(self, jevent: Any) -> None:
-        progress = json.loads(jevent.progress().json())
-        self.pylistener.onQueryProgress(QueryProgressEvent.fromJson({"progress": progress}))
-
-
 class Registry(StreamingQueryListener):  # type: ignore[misc]
     """The operators of one session, by their metrics. A controller is made by `make_controller`."""
 
@@ -210,7 +202,7 @@ class Registry(StreamingQueryListener):  # type: ignore[misc]
     def _jlistener(self) -> Any:
         """What PySpark registers in the JVM; Spark Connect has no use for it."""
         if not hasattr(self, "_jlistenerobj"):
-            self._jlistenerobj = SparkContext._jvm.PythonStreamingQueryListenerWrapper(_Events(self))
+            self._jlistenerobj = java_listener(self)
         return self._jlistenerobj
 
     def add(self, metric: str, watched: Watched) -> None:
@@ -254,7 +246,9 @@ class Registry(StreamingQueryListener):  # type: ignore[misc]
         with self._lock:
             roots = {root_of(operator) for operator in self._operators.values()} - {None}
         try:
-            checkpoint = checkpoint_of(self._session(), str(event.id)) if roots else None
+            session = self._session()
+            asked = bool(roots) and session is not None and not is_connect(session)
+            checkpoint = checkpoint_of(session, str(event.id)) if asked else None
             if checkpoint is not None:
                 self._checkpoints[str(event.runId)] = checkpoint
                 for location in filter(None, roots):
@@ -336,14 +330,6 @@ def root_of(watched: Watched) -> str | None:
     return control.location if isinstance(control, ControlRoot) else None
 
 
-def checkpoint_of(session: SparkSession | None, query: str) -> str | None:
-    """Return where the checkpoint of a query is. No public API says it, and Spark Connect has no way at all."""
-    if session is None or is_connect(session):
-        return None
-    found = session.streams.get(query)
-    return None if found is None else str(found._jsq.streamingQuery().resolvedCheckpointRoot())
-
-
 _REGISTRIES: weakref.WeakKeyDictionary[SparkSession, Registry] = weakref.WeakKeyDictionary()
 
 
@@ -376,7 +362,12 @@ def registries() -> list[Registry]:
 
 
 def register(
-    session: SparkSession, plan: Plan, routing: Routing, name: str | None, notes: Sequence[str] = ()
+    session: SparkSession,
+    plan: Plan,
+    routing: Routing,
+    name: str | None,
+    notes: Sequence[str] = (),
+    logical: Optimised | None = None,
 ) -> tuple[Watched, str]:
     """Remember an operator of a session; return it, and what its metrics are called."""
     number = next(_numbers)
@@ -384,7 +375,7 @@ def register(
     chosen = name or f"{plan.spec.kind}-{number}"
     metric = f"{number}-{uuid.uuid4().hex[:8]}:{chosen}"
     slots = slots_of(session)
-    watched = Watched(chosen, number, plan, routing, slots, registry.make_controller, notes)
+    watched = Watched(chosen, number, plan, routing, slots, registry.make_controller, notes, logical)
     registry.add(metric, watched)
     return watched, metric
 

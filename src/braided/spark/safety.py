@@ -8,10 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
-
-from braided.spark.plans import kind_of
+from braided.spark.catalyst import ExpressionNode, expressions_of, plan_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -28,52 +25,42 @@ _SAFE = {
 # These do not where they are of doubles.
 _OF_DOUBLES = {"Add", "Subtract", "Multiply", "UnaryMinus", "Abs"}
 _DIVISIONS = {"Remainder", "Pmod"}
+_FAILS = object()
 
 
 def is_safe(frame: DataFrame, text: str) -> bool:
     """Whether an expression over a frame's columns can be computed for each of its rows."""
-    chosen = frame.selectExpr(f"{text} AS x")
-    plan = chosen._jdf.queryExecution().analyzed()
-    if not plan.children().apply(0).sameResult(frame._jdf.queryExecution().analyzed()):
+    plan = plan_of(frame.selectExpr(f"{text} AS x"))
+    if not plan.child.same_result(plan_of(frame)):
         return False  # more than a column, such as a window
-    expressions = plan.expressions()
-    return all(_is_safe(expressions.apply(at), chosen) for at in range(expressions.size()))
+    return all(map(_is_safe, expressions_of(plan)))
 
 
-def _is_safe(node: Any, frame: DataFrame) -> bool:
-    if node.foldable():
-        return _is_computable(node)
-    children = [node.children().apply(at) for at in range(node.children().size())]
-    return _never_fails(node, children, frame) and all(_is_safe(child, frame) for child in children)
+def _is_safe(node: ExpressionNode) -> bool:
+    if node.is_constant:
+        return _value_of(node) is not _FAILS
+    return _never_fails(node) and all(map(_is_safe, node.children))
 
 
-def _never_fails(node: Any, children: list[Any], frame: DataFrame) -> bool:
-    name = kind_of(node)
-    kind = node.dataType().typeName()
-    if name in _OF_DOUBLES or name == "Divide":
-        divides = name != "Divide" or _is_not_zero(children[1])
-        return kind in ("float", "double") and divides
-    if name in _DIVISIONS:
-        return _is_not_zero(children[1])
-    if name == "Cast":
-        jvm = frame.sparkSession._jvm
-        assert jvm is not None
-        cast = jvm.org.apache.spark.sql.catalyst.expressions.Cast
-        return bool(cast.canUpCast(children[0].dataType(), node.dataType()))
-    return name in _SAFE
+def _never_fails(node: ExpressionNode) -> bool:
+    if node.kind in _OF_DOUBLES or node.kind == "Divide":
+        divides = node.kind != "Divide" or _is_not_zero(node.children[1])
+        return node.type_name in ("float", "double") and divides
+    if node.kind in _DIVISIONS:
+        return _is_not_zero(node.children[1])
+    if node.kind == "Cast":
+        return node.is_safe_cast
+    return node.kind in _SAFE
 
 
-def _is_computable(constant: Any) -> bool:
+def _value_of(constant: ExpressionNode) -> Any:
     try:
-        constant.eval(None)
-    except (PySparkException, Py4JError):
-        return False
-    return True
+        return constant.constant()
+    except ValueError:
+        return _FAILS
 
 
-def _is_not_zero(divisor: Any) -> bool:
+def _is_not_zero(divisor: ExpressionNode) -> bool:
     """Whether an operand is a constant that can divide."""
-    if not divisor.foldable() or not _is_computable(divisor):
-        return False
-    value = divisor.eval(None)
+    value = _value_of(divisor) if divisor.is_constant else _FAILS
     return isinstance(value, int | float) and value != 0

@@ -12,6 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from braided.errors import OptionError
+from braided.spark.catalyst import plan_of
 from braided.spark.conf import REUSE
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 MISSING = "No module named 'braided'"
-_STATEFUL = re.compile(r"\b(Aggregate|Deduplicate\w*|Join|TransformWithState\w*|FlatMapGroups\w*) ")
+_STATEFUL = ("Aggregate", "Deduplicate", "Join", "TransformWithState", "FlatMapGroups")
 _ASKED = "import importlib.util as u; print(u.find_spec('braided') is not None)"
 
 
@@ -73,8 +74,8 @@ def keep_watermarks(session: SparkSession, frames: Sequence[DataFrame]) -> None:
 
 def _waits(frame: DataFrame) -> bool:
     """Whether a DataFrame has operators of Spark's own that wait for a watermark."""
-    plan = str(frame._jdf.queryExecution().analyzed().toString())
-    return "EventTimeWatermark" in plan and _STATEFUL.search(plan) is not None
+    kinds = {node.kind for node in plan_of(frame).walk()}
+    return "EventTimeWatermark" in kinds and any(kind.startswith(_STATEFUL) for kind in kinds)
 
 
 def check_python(session: SparkSession) -> None:
@@ -119,9 +120,3 @@ def _has_braided(python: str, path: str) -> bool:
     except (OSError, subprocess.TimeoutExpired):
         return True
     return answer.stdout.strip() != "False"
-
-
-def file_system(session: SparkSession, location: str) -> tuple[Any, Any]:
-    """Return the file system that Spark finds a location on, and its path there."""
-    path = session._jvm.org.apache.hadoop.fs.Path(location)
-    return path.getFileSystem(session._jsparkSession.sessionState().newHadoopConf()), path

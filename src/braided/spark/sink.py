@@ -14,7 +14,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -27,11 +27,11 @@ from braided.direct.writing import DataFile, FileTarget, batch_folder
 from braided.durations import Duration, parse_duration
 from braided.errors import OptionError
 from braided.operator.router import conform
-from braided.spark.dataflow import METRIC
+from braided.spark.catalyst import PlanNode, plan_of, read_text
+from braided.spark.dataflow import METRIC, stateful
 from braided.spark.inputs import arrow_of
-from braided.spark.plans import id_of, kind_of, picked_columns
 from braided.spark.registry import registry_of
-from braided.spark.sessions import file_system, refuse_connect
+from braided.spark.sessions import refuse_connect
 from braided.spark.tasks import FILES_DDL, REPORT, Unpack, WrittenResult, batch_number, file_rows, settle, wire_names
 from braided.spark.watermark import BEHIND, DELAY
 
@@ -183,57 +183,47 @@ class Commit:
         """Return a file of the checkpoint."""
         if not is_remote(self._checkpoint):
             return Path(local_path(self._checkpoint), name).read_text()
-        system, path = file_system(self._session, f"{self._checkpoint}/{name}")
-        stream = system.open(path)
-        try:
-            return str(self._session._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
-        finally:
-            stream.close()
+        return read_text(self._session, f"{self._checkpoint}/{name}")
 
 
 def _by_the_workers(frame: DataFrame, target: FileTarget, schema: pa.Schema) -> DataFrame | None:
     """Return the operator that a DataFrame comes straight from, with workers that write; None if it does not."""
-    found = _result(frame._jdf.queryExecution().analyzed())
+    found = _result(plan_of(frame))
     if found is None:
         return None
     metric, columns = found
     watched = registry_of(frame.sparkSession).find(metric)
-    if watched is None or watched.rebuild is None:
+    if watched is None or watched.dataflow is None:
         return None
-    return watched.rebuild(WrittenResult(target, schema, tuple(columns)))
+    return stateful(watched.dataflow, WrittenResult(target, schema, tuple(columns)))
 
 
-def _result(plan: Any) -> tuple[str, list[int]] | None:
+def _result(plan: PlanNode) -> tuple[str, list[int]] | None:
     """Return an operator's metric and which of its result's columns a plan has, if it is but a choice of columns."""
     metric = _metric_of(plan)
     if metric is not None:
-        return metric, list(range(plan.output().size()))
-    if kind_of(plan) == "SubqueryAlias":
-        return _result(plan.child())
-    picked = picked_columns(plan)
-    below = None if picked is None else _result(plan.child())
-    if picked is None or below is None:
+        return metric, list(range(len(plan.output)))
+    if plan.kind == "SubqueryAlias":
+        return _result(plan.child)
+    below = _result(plan.child) if plan.kind == "Project" else None
+    if below is None:
         return None
     metric, known = below
-    inner = plan.child().output()
-    at = {id_of(inner.apply(number)): known[number] for number in range(inner.size())}
-    return metric, [at[source] for _, _, source in picked]
+    at = {column.id: known[number] for number, column in enumerate(plan.child.output)}
+    sources = [column.source for column in plan.projected]
+    return None if None in sources else (metric, [at[source] for source in sources if source is not None])
 
 
-def _metric_of(plan: Any) -> str | None:
+def _metric_of(plan: PlanNode) -> str | None:
     """Return the metric of the operator whose result leaves here: its reports are dropped, or its blocks unpacked.
 
     Only these very shapes: what a user put on top must not be taken for ours.
     """
-    if kind_of(plan) == "MapInArrow" and f"MapInArrow {Unpack.__name__}(" in str(plan.toString()).splitlines()[0]:
-        plan = plan.child()
-        if kind_of(plan) != "Project":
+    if plan.kind == "MapInArrow" and f"MapInArrow {Unpack.__name__}(" in plan.line():
+        if plan.child.kind != "Project":
             return None
-        plan = plan.child()
-    elif kind_of(plan) == "MapInArrow":
+        plan = plan.child.child
+    if plan.kind != "Filter" or plan.condition != f"({REPORT} IS NULL)":
         return None
-    if kind_of(plan) != "Filter" or str(plan.condition().sql()) != f"({REPORT} IS NULL)":
-        return None
-    plan = plan.child()
-    name = str(plan.name()) if kind_of(plan) == "CollectMetrics" else ""
+    name = plan.child.metric if plan.child.kind == "CollectMetrics" else ""
     return name[len(METRIC) : -len(":work")] if name.startswith(METRIC) and name.endswith(":work") else None

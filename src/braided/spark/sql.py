@@ -6,35 +6,33 @@ import logging
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import sqlglot
-from pyspark.sql import functions as F
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.eliminate_ctes import eliminate_ctes
 from sqlglot.optimizer.qualify import qualify
 from sqlglot.optimizer.scope import Scope, traverse_scope
 
-from braided.aggregates.partial import PANE
 from braided.errors import BraidedError, OptionError
-from braided.spark.conf import is_ansi
-from braided.spark.plans import numbered
+from braided.plan.explain import spelled, why_native
+from braided.plan.nodes import Aggregate, LogicalPlan
+from braided.plan.optimiser import NotApplied
+from braided.predicates.dialect import Braided
+from braided.spark.catalyst import aggregates, plan_of
 from braided.spark.registry import registry_of
-from braided.spark.safety import is_safe
+from braided.spark.run_plan import OptimisedPlan, optimise_plan, run_optimised
 from braided.spark.sessions import refuse_connect
-from braided.spark.sql_aggregates import NOT_ANSI
-from braided.spark.sql_joins import OPTIONS, Joins, bare
+from braided.spark.sql_joins import OPTIONS, JoinPlan, JoinPlanner
 from braided.spark.sql_match import with_matches
 from braided.spark.watermark import WATERMARK
+from braided.sqltext.aggregate import AggregateReader, aggregate_of
 from braided.sqltext.conditions import position
 from braided.sqltext.cut import Cut, LeftToSparkError, Source, cut_select, keep_left, own_columns
-from braided.sqltext.dialect import Braided
 from braided.sqltext.fold import fold
-from braided.sqltext.hoist import hoist
-from braided.sqltext.merge import Merge, Unmerged, find_merge, rewrite
-from braided.sqltext.partials import measure_name
-from braided.sqltext.shape import shape
+from braided.sqltext.shape import shape, without_distinct
 from braided.sqltext.watermarks import take_watermarks
 
 if TYPE_CHECKING:
@@ -66,28 +64,26 @@ def run_sql(
     with _views(session) as views:
         named = {name.lower(): views.add(frame) for name, frame in streams.items()}
         # Spark's names, types and errors are the contract.
-        contract = _analysed(session, _rename(tree, named, text), named)
+        renamed = _rename(tree, named, text)
+        contract = _analysed(session, renamed, named)
         frames = {named[name.lower()]: frame for name, frame in streams.items()}
-        unmerged: str | None = None
+        left_to_spark: str | None = None
         for _ in range(2):
-            query = _Query(session, tree.copy(), views, frames, options, unmerged)
+            query = _Query(session, tree.copy(), views, frames, options, left_to_spark)
             try:
-                query.qualify(contract)
+                query.qualify(renamed)
                 query.fold(contract)
                 query.cut()
                 result = session.sql(query.tree.sql(dialect=Braided))
             except BraidedError:
                 raise
-            except Unmerged as why:  # found out only when the join was built
-                unmerged = str(why)
-                continue
             except Exception as error:
                 raise OptionError(f"{_REFUSED} ({type(error).__name__}: {str(error).splitlines()[0][:200]})") from error
             if [field.dataType for field in result.schema] == [field.dataType for field in contract.schema]:
                 result = result.toDF(*contract.columns)
                 registry_of(session).note(result, query.notes)
                 return result
-            unmerged = "its types would differ"
+            left_to_spark = "its types would differ"
     raise BraidedError(f"sql: the compiled query gives {result.schema}, Spark's own {contract.schema}; report this")
 
 
@@ -204,6 +200,16 @@ def _analysed(session: SparkSession, text: str, named: Mapping[str, str]) -> Dat
         raise OptionError(f"sql: {said.split('JVM stacktrace')[0].strip()}") from error
 
 
+def _is_aggregated(select: exp.Select) -> bool:
+    """Whether Spark groups the rows of a SELECT, there or in a query around it."""
+    around: exp.Select | None = select
+    while around is not None:
+        if around.args.get("group") or around.args.get("distinct"):
+            return True
+        around = around.parent_select
+    return False
+
+
 def _sources(scope: Scope, inputs: Mapping[str, DataFrame]) -> dict[str, Source]:
     """Return what is to be known of the inputs of a SELECT."""
     return {
@@ -228,20 +234,20 @@ class _Query:
         views: _Views,
         frames: Mapping[str, DataFrame],
         options: Mapping[str, Any],
-        unmerged: str | None,
+        left_to_spark: str | None,
     ) -> None:
-        self.unmerged = unmerged
-        self.said: list[str] = []
+        self.left_to_spark = left_to_spark
+        """Why no aggregate may begin in the workers of a join; None where it may."""
         self.notes: list[str] = []
-        """What is not said of a join."""
+        """What there is to explain of the whole query."""
         self.session = session
         self.tree = tree
         self.views = views
         self.frames = dict(frames)
         self.options = dict(options)
 
-    def qualify(self, contract: DataFrame) -> None:
-        """Give every column its table, every result its name; make sure that this changed nothing."""
+    def qualify(self, text: str) -> None:
+        """Give every column its table, every result its name; make sure that Spark reads it as it reads the text."""
         schemas: dict[str, dict[str, str]] = {}
         ctes = {cte.alias.lower() for cte in self.tree.find_all(exp.CTE)}
         for table in self.tree.find_all(exp.Table):
@@ -254,11 +260,11 @@ class _Query:
             keep_left(self.tree)
         # What nothing reads is not built: a match may have been all that did.
         self.tree = eliminate_ctes(self.tree)
-        ours = self.session.sql(self.tree.sql(dialect=Braided))
-        # Not `optimizedPlan`, which refuses streams that do not run.
-        optimizer = self.session._jsparkSession.sessionState().optimizer()
-        plans = [optimizer.execute(frame._jdf.queryExecution().analyzed()) for frame in (contract, ours)]
-        if not plans[0].sameResult(plans[1]) and shape(plans[0].toString()) != shape(plans[1].toString()):
+        (text, count), (ours, found) = map(without_distinct, (text, self.tree.sql(dialect=Braided)))
+        frames = [self.session.sql(each) for each in (text, ours)]
+        one, other = (plan_of(frame).optimised() for frame in frames)
+        same = one.same_result(other) or shape(one.text) == shape(other.text)
+        if not same or count != found:
             raise OptionError(_REFUSED)
 
     def _frame(self, table: exp.Table) -> DataFrame:
@@ -268,7 +274,7 @@ class _Query:
 
     def fold(self, contract: DataFrame) -> None:
         """Let rows wait with the aggregate of their group, where they would be joined with it."""
-        if self.unmerged is None and contract._jdf.queryExecution().analyzed().deterministic():
+        if self.left_to_spark is None and plan_of(contract).is_deterministic:
             self.notes += fold(self.tree, {name for name, frame in self.frames.items() if frame.isStreaming})
 
     def cut(self) -> None:
@@ -276,81 +282,65 @@ class _Query:
         for scope in traverse_scope(self.tree):
             if isinstance(scope.expression, exp.Select):
                 self._cut_select(scope)
+        # Spark's watermark waits for every `withWatermark` of a plan, also for one that nothing reads any more.
+        self.tree = eliminate_ctes(self.tree)
 
     def _cut_select(self, scope: Scope) -> None:
         select = scope.expression
         inputs = {alias: self._input(node, source) for alias, (node, source) in scope.selected_sources.items()}
         sources = _sources(scope, inputs)
         try:
-            if self.unmerged is None and cut_select(select.copy(), sources) is not None:
-                self._hoist(select, inputs)
-                sources = _sources(scope, inputs)
             found = cut_select(select, sources)
         except LeftToSparkError as why:
             self.notes.append(str(why))
             return
         if found is None:
             return
-        self.said = []
-        merge = self._merge(select, found, sources)
-        self.said += found.capped
-        joined, names = Joins(self.session, self.options).build(found, inputs, sources, merge, self.said)
-        view = self.views.add(joined)
+        spelling = {name.lower(): name for frame in self.frames.values() for name in frame.columns}
+        joins = JoinPlanner(self.session, self.options, spelling).plan(found, inputs, sources)
+        grouped = self._with_aggregate(select, found, sources, joins)
+        if isinstance(grouped, str):
+            optimised = optimise_plan(joins.plan, reason=grouped)
+            self._warn_if_unmarked(select, found, sources, spelled(grouped, joins.spelling))
+        else:
+            optimised, reader = grouped
+        result = run_optimised(optimised, notes=joins.notes, names=joins.spelling, aggregated=_is_aggregated(select))
+        view = self.views.add(result)
         select.set("from_" if "from_" in select.args else "from", exp.From(this=exp.to_table(view)))
-        if merge is not None:
-            keys = {key: names[key] for key in merge.keys}
-            rewrite(merge, view, PANE, keys, [measure_name(at) for at in range(len(merge.measures))], select)
-            return
+        if not isinstance(grouped, str):
+            reader.read(view)
         for column in own_columns(select):
-            if (column.table, column.name) in names:
-                column.replace(exp.column(exp.to_identifier(names[column.table, column.name], quoted=True), view))
+            if (column.table, column.name) in joins.names:
+                name = exp.to_identifier(joins.names[column.table, column.name], quoted=True)
+                column.replace(exp.column(name, view))
 
-    def _hoist(self, select: exp.Select, inputs: dict[str, DataFrame]) -> None:
-        """Let streams have what an aggregate computes of one of them as a column, where no row can fail by it."""
-
-        def column_of(alias: str, expression: exp.Expression) -> str | None:
-            frame, text = inputs[alias], bare(expression)
-            if not is_safe(frame, text):
-                return None
-            name = numbered("e", frame.columns)
-            inputs[alias] = frame.withColumn(name, F.expr(text))
-            return name
-
-        hoist(select, [alias for alias, frame in inputs.items() if frame.isStreaming], column_of)
-
-    def _merge(self, select: exp.Select, found: Cut, sources: dict[str, Source]) -> Merge | None:
-        """Return how the aggregate after the joins runs in the workers of the last; None where it stays Spark's."""
+    def _with_aggregate(
+        self, select: exp.Select, found: Cut, sources: dict[str, Source], joins: JoinPlan
+    ) -> tuple[OptimisedPlan, AggregateReader] | str:
+        """Return the aggregate of a SELECT, begun in the workers of its last join; or why it stays Spark's."""
+        if self.left_to_spark is not None:
+            return self.left_to_spark
         try:
-            if self.unmerged is not None:
-                raise Unmerged(self.unmerged)
-            merge = find_merge(select, found, sources, self._is_aggregate)
-            computes = any(isinstance(measure.of, exp.Expression) for measure in merge.measures)
-            if computes and not is_ansi(self.session):
-                raise Unmerged(NOT_ANSI)
-            if merge.time not in {(time.table, time.name) for time in found.steps[-1].times}:
-                raise Unmerged("its window is not over a time by which the streams are joined")
-            if any(sources[alias].marked for alias in found.columns):
-                raise Unmerged("an input has a watermark of its own, and Spark takes one in a query")
-        except Unmerged as why:
-            if select.args.get("group") is not None:
-                self.said = [f"the aggregate after it is Spark's: {why}"]
-                if not any(sources[alias].marked for alias in found.columns):
-                    _log.warning(
-                        "sql: the aggregate after the join of %s is Spark's own: %s. In append mode it needs a "
-                        "watermark, which none of them has: give them one with withWatermark(...)",
-                        " and ".join(found.columns),
-                        why,
-                    )
-            return None
-        self.said = ["the aggregate after it begins in its workers, which hand on partial results"]
-        return merge
+            node, reader = aggregate_of(
+                select, found, sources, joins.names, partial(aggregates, self.session), joins.plan.root
+            )
+        except NotApplied as why:
+            return str(why)
+        optimised = optimise_plan(LogicalPlan(node, joins.plan.sources))
+        after = optimised.optimised.after
+        if isinstance(after, Aggregate) and after.in_workers:
+            return optimised, reader
+        return why_native(optimised.optimised) or "it is not over a join of two streams"
 
-    def _is_aggregate(self, name: str) -> bool | None:
-        """Whether Spark aggregates by a function; None where it is not one of its own."""
-        info = self.session._jsparkSession.sessionState().catalog().lookupBuiltinOrTempFunction(name)
-        if not info.isDefined() or not info.get().getGroup().endswith("_funcs"):
-            return None
-        return str(info.get().getGroup()) in ("agg_funcs", "window_funcs", "generator_funcs")
+    def _warn_if_unmarked(self, select: exp.Select, found: Cut, sources: Mapping[str, Source], why: str) -> None:
+        """Say that Spark's own aggregate needs a watermark, where no input has one."""
+        if select.args.get("group") is not None and not any(sources[alias].marked for alias in found.columns):
+            _log.warning(
+                "sql: the aggregate after the join of %s is Spark's own: %s. In append mode it needs a "
+                "watermark, which none of them has: give them one with withWatermark(...)",
+                " and ".join(found.columns),
+                why,
+            )
 
     def _input(self, node: exp.Expression, source: Any) -> DataFrame:
         """Return an input of a SELECT as a DataFrame; its own joins have been cut already."""

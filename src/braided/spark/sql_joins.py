@@ -1,34 +1,33 @@
-"""The joins of streams that were cut out of a query: each a `braided.join` over columns with names of their own."""
+"""The joins of streams that were cut out of a query, as a plan over columns with names of their own."""
 
 from __future__ import annotations
 
 import datetime
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import functions as F
-from pyspark.sql.types import DayTimeIntervalType, DoubleType, FloatType
+from pyspark.sql.types import DataType, DayTimeIntervalType, DoubleType, FloatType
 from sqlglot import exp
 
 from braided.errors import OptionError
-from braided.spark.frontend import run
-from braided.spark.plans import numbered, quoted
-from braided.spark.sql_aggregates import closing, with_keys
-from braided.spark.sql_many import common_lateness, join_many
+from braided.plan.nodes import Filter, LogicalPlan, Node, Operator, Project, combine, plan_of_source
+from braided.predicates.dialect import Braided
+from braided.spark.names import numbered, quoted
+from braided.spark.sql_many import common_lateness, many_spec
 from braided.specs.join import JoinSpec
+from braided.specs.spec import Spec
 from braided.sqltext.caps import OF_TIMES
 from braided.sqltext.common import find_common
 from braided.sqltext.conditions import Bound, limits, position
 from braided.sqltext.cut import Cut, Source, Step
-from braided.sqltext.dialect import Braided
-from braided.sqltext.merge import Merge
-from braided.sqltext.partials import with_partials
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+_AROUND = ("name", "control", "redact")
 # Options of a join that a query may set, for all of its joins or by a hint for one.
 OPTIONS = ("lateness", "idle", "partition", "memory", "evict", "share", "shed", "name", "control", "redact")
 _DAY_US = 86_400_000_000
@@ -37,60 +36,64 @@ _WALL_US = 26 * 3_600_000_000
 _FIXED_ZONE = re.compile(r"(Etc/)?(UTC|GMT|Z)([+-]\d{1,2}(:\d{2})?)?|[+-]\d{2}:\d{2}")
 
 
-class Joins:
-    """Builds the joins of a query, with the options of the call."""
+@dataclass
+class JoinPlan:
+    """The joins of a SELECT as a plan over its inputs.
 
-    def __init__(self, session: SparkSession, options: Mapping[str, Any]) -> None:
+    names : where the result has each column of the inputs, by alias and column.
+    spelling : what users call each column of the result.
+    """
+
+    plan: LogicalPlan[DataFrame]
+    names: dict[tuple[str, str], str]
+    spelling: dict[str, str]
+    notes: list[str]
+
+
+class JoinPlanner:
+    """Plans the joins of a query, with the options of the call."""
+
+    def __init__(self, session: SparkSession, options: Mapping[str, Any], spelling: Mapping[str, str]) -> None:
+        """`spelling` has the names of the streams' columns as they are written, by their names in lower case."""
         self._session = session
         self._given = dict(options)
+        self._spelling = spelling
 
-    def build(
-        self,
-        found: Cut,
-        inputs: Mapping[str, DataFrame],
-        sources: Mapping[str, Source],
-        merge: Merge | None,
-        said: list[str],
-    ) -> tuple[DataFrame, dict[tuple[str, str], str]]:
-        """Return the streams joined, and what each column is called there."""
+    def plan(self, found: Cut, inputs: Mapping[str, DataFrame], sources: Mapping[str, Source]) -> JoinPlan:
+        """Return the streams of a SELECT joined."""
         names = {
             (alias, column): f"{alias}__{column}" for alias, columns in found.columns.items() for column in columns
         }
         if len(set(names.values())) != len(names):
             names = {key: f"c{number}__{key[1]}" for number, key in enumerate(names)}
-        values = self._constants([each for step in found.steps for each in step.bounds])
-        prepared = {}
-        for alias in found.columns:
-            frame = inputs[alias]
-            for part in found.filters[alias]:
-                frame = frame.where(bare(part))
-            actual = {name.lower(): name for name in frame.columns}
-            prepared[alias] = frame.select(
-                *(F.col(quoted(actual[column])).alias(names[alias, column]) for column in found.columns[alias])
-            )
-        many = None if merge is not None else self._many(found, prepared, sources, names, said)
+        spelling = {name: f"{alias}.{self._spelling.get(column, column)}" for (alias, column), name in names.items()}
+        fields = [(alias, field) for alias in found.columns for field in inputs[alias].schema.fields]
+        types = {(alias, field.name.lower()): field.dataType for alias, field in fields}
+        streams = {alias: _stream(alias, found, inputs[alias], names) for alias in found.columns}
+        many = self._many(found, streams, sources, names, types)
         if many is not None:
-            return many, names
-        joined = prepared[found.first]
+            plan, names, note = many
+            return JoinPlan(plan, names, spelling, [*found.capped, note])
+        values = self._constants([each for step in found.steps for each in step.bounds])
+        joined = streams[found.first]
         for number, step in enumerate(found.steps):
             options = self._options(found, step, number)
-            last = merge if step is found.steps[-1] else None
-            notes = said if step is found.steps[-1] else []
-            joined = self._step(joined, prepared[step.right], step, names, values, sources, options, last, notes)
-        return joined, names
+            spec, right, names = self._step(streams[step.right], step, names, types, values, sources, options)
+            joined = combine([joined, right], partial(_operator, spec, options))
+        return JoinPlan(joined, names, spelling, found.capped)
 
     def _step(
         self,
-        left: DataFrame,
-        right: DataFrame,
+        right: LogicalPlan[DataFrame],
         step: Step,
-        names: Mapping[tuple[str, str], str],
+        names: dict[tuple[str, str], str],
+        types: Mapping[tuple[str, str], DataType],
         values: Mapping[int, int],
         sources: Mapping[str, Source],
         options: dict[str, Any],
-        merge: Merge | None,
-        said: list[str],
-    ) -> DataFrame:
+    ) -> tuple[JoinSpec, LogicalPlan[DataFrame], dict[tuple[str, str], str]]:
+        """Return the spec of one join, its right input, and where its result has the columns of the inputs."""
+
         def name(column: exp.Column) -> str:
             return names[column.table, column.name]
 
@@ -107,18 +110,20 @@ class Joins:
         assert lo is not None
         assert hi is not None
         keys: list[tuple[str, str]] = []
+        # The result has a key once, as on the left. Where the right one may look different, it is copied beside.
+        after = dict(names)
         for a, b in step.keys:
             if name(a) in {key for key, _ in keys} or name(b) in {key for _, key in keys}:
                 rest.append(exp.EQ(this=a.copy(), expression=b.copy()))
-            else:
-                keys.append((name(a), name(b)))
-        # The result has a key once, as on the left. Where the right one may look different, it is carried beside.
-        copies = {}
-        for key, other in keys:
-            same = left.schema[key].dataType == right.schema[other].dataType
-            if not same or isinstance(right.schema[other].dataType, DoubleType | FloatType):
-                copies[other] = numbered(f"{other}__copy", [*left.columns, *right.columns])
-                right = right.withColumn(copies[other], F.col(quoted(other)))
+                continue
+            keys.append((name(a), name(b)))
+            of_a, of_b = types[a.table, a.name], types[b.table, b.name]
+            after[b.table, b.name] = name(a)
+            if of_a != of_b or isinstance(of_b, DoubleType | FloatType):
+                copy = numbered(f"{name(b)}__copy", names.values())
+                after[b.table, b.name] = copy
+                columns = ("*", f"{quoted(name(b))} AS {quoted(copy)}")
+                right = right.then(partial(Project, expressions=columns))
         sides = dict.fromkeys(step.left, "l") | {step.right: "r"}
         where = " AND ".join(f"({_sided(part, sides, names)})" for part in rest) or None
         if not keys and where is None:
@@ -130,36 +135,18 @@ class Joins:
             time=(name(step.times[0]), name(step.times[1])),
             between=(datetime.timedelta(microseconds=lo), datetime.timedelta(microseconds=hi)),
             where=where,
-            **{key: value for key, value in options.items() if key not in ("name", "control", "redact")},
+            **{key: value for key, value in options.items() if key not in _AROUND},
         )
-        # Where the join's result has a key of the right stream: as the left one, or beside it.
-        held = {other: copies.get(other, key) for key, other in keys}
-        result = run(
-            spec,
-            [left, right],
-            name=options.get("name"),
-            control=options.get("control"),
-            redact=options.get("redact", False),
-            merged=None if merge is None else lambda plan: with_partials(plan, merge, names, held, said),
-            said=said,
-        )
-        if merge is not None:
-            return closing(with_keys(result, [names[key] for key in merge.keys], held))
-        for key, other in keys:
-            if other in copies:
-                result = result.withColumnRenamed(copies[other], other)
-            else:
-                result = result.withColumn(other, F.col(quoted(key)))
-        return result
+        return spec, right, after
 
     def _many(
         self,
         found: Cut,
-        prepared: Mapping[str, DataFrame],
+        streams: Mapping[str, LogicalPlan[DataFrame]],
         sources: Mapping[str, Source],
         names: Mapping[tuple[str, str], str],
-        said: Sequence[str],
-    ) -> DataFrame | None:
+        types: Mapping[tuple[str, str], DataType],
+    ) -> tuple[LogicalPlan[DataFrame], dict[tuple[str, str], str], str] | None:
         """Return three and more streams that share a key and a window as one join of many; None where they do not."""
         common = find_common(found, sources)
         if common is None or self._given.get("partition", "auto") not in ("auto", "hash"):
@@ -171,13 +158,17 @@ class Joins:
             return None
         if not all(self._is_exact(each, values[id(each)], sources) for each in common.bounds):
             return None
-        options = {**self._given, "lateness": lateness}
-        joined = join_many(common, span, [prepared[alias] for alias in common.streams], names, options, said)
-        if joined is None:
+        spec = many_spec(common, span, names, types, {**self._given, "lateness": lateness})
+        if spec is None:
             return None
+        after = dict(names)
+        for key in common.keys:
+            for alias, column in zip(common.streams, key, strict=True):
+                after[alias, column] = names[common.streams[0], key[0]]
+        plan = combine([streams[alias] for alias in common.streams], partial(_operator, spec, self._given))
         for part in common.rest:
-            joined = joined.where(_sided(part, {}, names))
-        return joined
+            plan = plan.then(partial(Filter, condition=_sided(part, {}, after)))
+        return plan, after, f"{len(common.streams)} streams share their key and window: one join of many"
 
     def _constants(self, bounds: Sequence[Bound]) -> dict[int, int]:
         """Let Spark evaluate the intervals of bounds; return the sum of each bound's, in microseconds."""
@@ -224,6 +215,20 @@ class Joins:
         if lateness[0] is not None or lateness[1] is not None:
             options["lateness"] = tuple(lateness)
         return options
+
+
+def _stream(alias: str, found: Cut, frame: DataFrame, names: Mapping[tuple[str, str], str]) -> LogicalPlan[DataFrame]:
+    """Return an input with its own conditions, and the columns that are read under the names of the result."""
+    plan = plan_of_source(frame, frame.columns)
+    for part in found.filters[alias]:
+        plan = plan.then(partial(Filter, condition=bare(part)))
+    actual = {name.lower(): name for name in frame.columns}
+    columns = tuple(f"{quoted(actual[column])} AS {quoted(names[alias, column])}" for column in found.columns[alias])
+    return plan.then(partial(Project, expressions=columns))
+
+
+def _operator(spec: Spec, options: Mapping[str, Any], streams: tuple[Node, ...]) -> Operator:
+    return Operator(spec, streams, **{name: options[name] for name in _AROUND if name in options})
 
 
 def _value(name: str, text: str) -> Any:

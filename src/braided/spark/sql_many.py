@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pyspark.sql import functions as F
-from pyspark.sql.types import DoubleType, FloatType
+from pyspark.sql.types import DataType, DoubleType, FloatType
 
-from braided.spark.frontend import run
-from braided.spark.plans import quoted
 from braided.specs.multijoin import MultiJoinSpec
 from braided.sqltext.common import Common
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 _AROUND = ("name", "control", "redact")
 
@@ -32,37 +26,28 @@ def common_lateness(common: Common, hints: Mapping[str, Sequence[str]], given: A
     return tuple(found.values())
 
 
-def join_many(
+def many_spec(
     common: Common,
     span: int,
-    frames: Sequence[DataFrame],
     names: Mapping[tuple[str, str], str],
+    types: Mapping[tuple[str, str], DataType],
     options: Mapping[str, Any],
-    said: Sequence[str],
-) -> DataFrame | None:
-    """Return streams joined within a span of microseconds; None where their keys are not of one type.
+) -> MultiJoinSpec | None:
+    """Return the join of streams within a span of microseconds; None where their keys are not of one type.
 
     The result has every key once. So that it can stand for those of all streams, equal ones must look alike.
     """
-    keys = [tuple(names[alias, name] for alias, name in zip(common.streams, key, strict=True)) for key in common.keys]
-    for key in keys:
-        kinds = [frame.schema[name].dataType for frame, name in zip(frames, key, strict=True)]
+    for key in common.keys:
+        kinds = [types[alias, name] for alias, name in zip(common.streams, key, strict=True)]
         if any(kind != kinds[0] for kind in kinds) or isinstance(kinds[0], DoubleType | FloatType):
             return None
     chosen = {name: value for name, value in options.items() if name not in _AROUND}
     if all(value is None for value in chosen["lateness"]):
         chosen.pop("lateness")
-    spec = MultiJoinSpec(
-        streams=len(frames),
-        on=keys,
+    return MultiJoinSpec(
+        streams=len(common.streams),
+        on=[tuple(names[alias, name] for alias, name in zip(common.streams, key, strict=True)) for key in common.keys],
         time=tuple(names[alias, time] for alias, time in zip(common.streams, common.times, strict=True)),
         within=datetime.timedelta(microseconds=span),
         **chosen,
     )
-    around = {name: value for name, value in options.items() if name in _AROUND}
-    notes = [*said, f"{len(frames)} streams share their key and window: one join of many"]
-    result = run(spec, frames, **around, said=notes)
-    for key in keys:
-        for other in key[1:]:
-            result = result.withColumn(other, F.col(quoted(key[0])))
-    return result

@@ -11,7 +11,7 @@ from pyspark.sql.types import DayTimeIntervalType
 
 from braided.errors import OptionError
 from braided.spark.frontend import run
-from braided.spark.plans import quoted
+from braided.spark.names import quoted
 from braided.specs.match import MatchSpec
 from braided.sqltext.matches import Match, find_match
 from braided.sqltext.recognize import Clause

@@ -10,6 +10,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 
@@ -20,6 +21,8 @@ from braided.errors import BraidedError
 from braided.operator.book import lasting
 from braided.operator.cache import host_cache
 from braided.operator.contract import Json, Operator
+from braided.operator.parts import COLUMN as PART
+from braided.operator.parts import FIELD as PART_FIELD
 from braided.operator.router import Packet, Watch, route_task
 from braided.operator.store import Cache, missing
 from braided.operator.worker import WorkerTask, fingerprint, run_worker
@@ -116,7 +119,10 @@ def _check_version(version: str) -> None:
 
 
 class FileTask:
-    """Names of files become their rows. Where names may repeat, all of a name are in one task, which takes it once."""
+    """Names of files become their rows, and a last column that has another number for each file or part of one.
+
+    Where names may repeat, all of a name are in one task, which takes it once.
+    """
 
     def __init__(self, reader: FileReader, partitions: tuple[str, ...], *, may_repeat: bool = False) -> None:
         self._reader = reader
@@ -124,7 +130,7 @@ class FileTask:
         self._may_repeat = may_repeat
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        taken = set()
+        taken, number = set(), 0
         for batch in batches:
             for at in range(batch.num_rows):
                 path, start, stop, *values = (column[at] for column in batch.columns)
@@ -135,7 +141,9 @@ class FileTask:
                     continue
                 else:
                     taken.add((part.path, part.start))
-                yield from self._reader.read(part)
+                number += 1
+                for rows in self._reader.read(part):
+                    yield rows.append_column(PART_FIELD, pa.array(np.full(rows.num_rows, number)))
 
     def _given(self, values: Sequence[pa.Scalar[Any]]) -> dict[str, pa.Scalar[Any]]:
         return dict(zip(self._partitions, values, strict=True))
@@ -150,13 +158,19 @@ class FileTask:
 
 
 class RouteTask:
-    """ROUTE: rows of one input become packets and a report row."""
+    """ROUTE: rows of one input become packets and a report row.
 
-    def __init__(self, operator: Operator, side: int, routing: Routing, files: FileTask | None = None) -> None:
+    Where `in_parts`, a last column of the rows tells parts of the input apart (`braided.operator.parts`).
+    """
+
+    def __init__(
+        self, operator: Operator, side: int, routing: Routing, files: FileTask | None = None, *, in_parts: bool = False
+    ) -> None:
         self._operator = operator
         self._side = side
         self._routing = routing
         self._files = files
+        self._last = PART if in_parts or files is not None else COLUMN
         self._version = __version__
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -180,8 +194,8 @@ class RouteTask:
         settle()
 
     def _named(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Give the columns their own names again; a last one more is the delay that was handed on."""
-        names = [*self._operator.inputs[self._side].names, COLUMN]
+        """Give the columns their own names again; a last one more tells parts apart, or is a delay handed on."""
+        names = [*self._operator.inputs[self._side].names, self._last]
         for batch in batches:
             yield batch.rename_columns(names[: batch.num_columns])
 

@@ -99,7 +99,7 @@ class TopicReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type:
         return {"slot": slot}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        """See `DataSourceStreamReader`: files are dealt out to tasks, the largest first."""
+        """See `DataSourceStreamReader`: the largest file is dealt out first; a task reads its own in order."""
         files = [file for entry in self._topic.manifests(start["slot"], end["slot"]) for file in entry.files]
         tasks: list[list[str]] = [[] for _ in range(min(self._parallel, len(files)))]
         loads = [0] * len(tasks)
@@ -107,7 +107,8 @@ class TopicReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type:
             lightest = loads.index(min(loads))
             tasks[lightest].append(file.name)
             loads[lightest] += file.bytes
-        return [InputPartition(names) for names in tasks]
+        written = {file.name: at for at, file in enumerate(files)}
+        return [InputPartition(sorted(names, key=written.__getitem__)) for names in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """See `DataSourceStreamReader`."""

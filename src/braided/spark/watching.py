@@ -183,7 +183,7 @@ class Watch:
         try:
             handle = self._queries.get(run) or self._spark.streams.get(query)
             if handle is not None:
-                self._add({"event": "graph", "query": run, **lay_out_query(handle, self._registry)})
+                self._add({"event": "graph", "query": run, **lay_out_query(handle, self._spark, self._registry)})
         except Exception as error:
             _log.info("no picture of query %s: %s", query, error)
 

@@ -3,37 +3,45 @@
 A native operator after a join drops rows older than Spark's watermark, and a result may be older than either
 input's watermark by the width of the window. Spark's own join delays its output watermark for that reason;
 an operator in Python cannot, and a second `withWatermark` is refused. So the delay of the inputs' own
-watermark is lengthened instead, in the query plan. No public API does this; where the plan has a shape we do
-not know, and with Spark Connect, it stays as it is and a warning says which delay to write.
+watermark is lengthened instead, in the query plan. No public API does this. Where it is not possible, and with Spark
+Connect, the result has no watermark: Spark then refuses an aggregate in append mode, which would lose rows.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from braided.compile.stream import TimeMarks
+from braided.durations import show_duration
+from braided.spark.catalyst import PlanNode, plan_of
 from braided.spark.sessions import is_connect
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_log = logging.getLogger("braided")
-
 WATERMARK = "spark.watermarkDelayMs"
 # How far a result's time may be behind the largest of its column, and behind its sources' clocks.
 DELAY = "braided.delayUs"
 BEHIND = "braided.behindUs"
-MARKS = (WATERMARK, DELAY, BEHIND)
+# The sources have a watermark, and the result has none since theirs is too short.
+UNMARKED = "braided.watermarkTooShort"
+MARKS = (WATERMARK, DELAY, BEHIND, UNMARKED)
 
-# Through these a longer delay is harmless: they neither drop nor expire by the watermark.
+# Through these a longer delay is harmless. They do not use the watermark; `Deduplicate` only forgets rows later.
 _TRANSPARENT = {
     "Project", "Filter", "SubqueryAlias", "Union", "Repartition", "RepartitionByExpression", "MapInArrow",
     "MapInPandas", "CollectMetrics", "Generate", "TypedFilter", "MapElements", "MapPartitions",
     "SerializeFromObject", "DeserializeToObject", "View", "ResolvedHint", "UnresolvedHint", "Expand",
-    "AppendColumns", "BatchEvalPython", "ArrowEvalPython", "Sort", "RebalancePartitions", "Join",
+    "AppendColumns", "BatchEvalPython", "ArrowEvalPython", "Sort", "RebalancePartitions", "Join", "Deduplicate",
 }  # fmt: skip
+_NAMES = {
+    "Aggregate": "an aggregate",
+    "DeduplicateWithinWatermark": "dropDuplicatesWithinWatermark",
+    "Join": "a join of Spark's own",
+    "WithCTE": "a common table expression that is not deterministic",
+}
 
 
 def marks_of(metadata: Mapping[str, Any]) -> TimeMarks:
@@ -46,9 +54,11 @@ def marks_of(metadata: Mapping[str, Any]) -> TimeMarks:
     )
 
 
-def to_metadata(marks: TimeMarks, watermark_ms: int | None) -> dict[str, int]:
+def to_metadata(marks: TimeMarks, watermark_ms: int | None, *, unmarked: bool) -> dict[str, int]:
     """Return marks as metadata, with the watermark that the inputs really have."""
     metadata = {BEHIND: marks.behind}
+    if unmarked:
+        metadata[UNMARKED] = 1
     if marks.delay is not None:
         metadata[DELAY] = marks.delay
     if watermark_ms is not None:
@@ -62,62 +72,89 @@ def metadata_of(frame: DataFrame, column: str) -> dict[str, Any]:
     return metadata
 
 
-def lengthen_watermark(frame: DataFrame, column: str, delay_us: int) -> tuple[DataFrame, int | None]:
-    """Return the input with its watermark's delay at least `delay_us`, and that delay in milliseconds.
+@dataclass(frozen=True)
+class TooShort:
+    """A watermark that is shorter than the result needs, and why it stays so."""
 
-    An input that has no watermark stays as it is.
+    column: str
+    current_ms: int
+    needed_ms: int
+    reason: str
+
+    def describe(self, names: Mapping[str, str]) -> str:
+        """Return the problem and what to write, with the names that users know the columns by."""
+        name = names.get(self.column, self.column)
+        current, needed = (show_duration(ms * 1000) for ms in (self.current_ms, self.needed_ms))
+        return (
+            f"{name}: an aggregate of Spark's over this result needs its watermark to be {needed} late instead of "
+            f"{current}, or results are lost, and Braided cannot change it {self.reason}; write withWatermark"
+            f"({name.rpartition('.')[2]!r}, {needed!r}) there, and lateness={current!r} for the join"
+        )
+
+
+@dataclass(frozen=True)
+class Lengthened:
+    """Inputs with watermarks that the result can use, each with its delay in milliseconds; or why there are none."""
+
+    frames: Sequence[DataFrame]
+    delays_ms: Sequence[int | None]
+    problem: TooShort | None = None
+    unmarked: bool = False
+    """Whether an input has lost its watermark before."""
+
+
+def lengthen_watermarks(frames: Sequence[DataFrame], columns: Sequence[str], delays_us: Sequence[int]) -> Lengthened:
+    """Return the inputs with the delay of each watermark at least `delays_us`; inputs without one stay as they are.
+
+    Spark has one watermark in a query, the least of all: one that is too short makes all of them useless.
     """
-    metadata = metadata_of(frame, column)
-    if WATERMARK not in metadata:
-        return frame, None
-    wanted_ms = -(-delay_us // 1000)
-    current_ms = int(metadata[WATERMARK])
-    if current_ms >= wanted_ms:
-        return frame, current_ms
-    plan = None
-    if not is_connect(frame):
-        plan = _lengthened(frame._jdf.queryExecution().analyzed(), wanted_ms, frame.sparkSession._jvm)
+    none = [None] * len(frames)
+    if any(UNMARKED in metadata_of(frame, column) for frame, column in zip(frames, columns, strict=True)):
+        return Lengthened(frames, none, unmarked=True)
+    changed: list[DataFrame] = []
+    delays: list[int | None] = []
+    for frame, column, delay_us in zip(frames, columns, delays_us, strict=True):
+        metadata = metadata_of(frame, column)
+        current = int(metadata[WATERMARK]) if WATERMARK in metadata else None
+        needed = -(-delay_us // 1000)
+        if current is None or current >= needed:
+            changed.append(frame)
+            delays.append(current)
+            continue
+        try:
+            changed.append(_with_delay(frame, needed))
+        except _BlockedError as error:
+            return Lengthened(frames, none, TooShort(column, current, needed, str(error)), unmarked=True)
+        delays.append(needed)
+    return Lengthened(changed, delays)
+
+
+class _BlockedError(Exception):
+    """Why a watermark cannot be changed: what lies between it and the result."""
+
+
+def _with_delay(frame: DataFrame, delay_ms: int) -> DataFrame:
+    if is_connect(frame):
+        raise _BlockedError("with Spark Connect")
+    plan = _lengthened(plan_of(frame).with_inlined_ctes(), delay_ms)
     if plan is None:
-        _log.warning(
-            "time=%r: a native aggregation after this join may drop results as late; "
-            "write withWatermark(%r, '%d milliseconds') and lateness= what it is now",
-            column, column, wanted_ms,
-        )  # fmt: skip
-        return frame, current_ms
-    from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
-
-    session = frame.sparkSession
-    dataset = session._jvm.org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, plan)
-    return ClassicDataFrame(dataset, session), wanted_ms
+        raise _BlockedError("in this plan")
+    return plan.to_frame()
 
 
-def _lengthened(plan: Any, delay_ms: int, jvm: Any) -> Any:
-    """Return the plan with every watermark below lengthened; None where there is none or it may matter."""
-    kind = plan.getClass().getSimpleName()
-    if kind == "EventTimeWatermark":
-        months_days_micros = (0, 0, delay_ms * 1000)
-        delay = jvm.org.apache.spark.unsafe.types.CalendarInterval(*months_days_micros)
-        # An id of its own: in a join of a stream with itself both sides start from one node, with different delays.
-        return plan.copy(jvm.java.util.UUID.randomUUID(), plan.eventTime(), delay, plan.child())
-    if not (kind in _TRANSPARENT or _is_ours(plan, kind)):
+def _lengthened(plan: PlanNode, delay_ms: int) -> PlanNode | None:
+    """Return the plan with every watermark below lengthened, None where there is none; or raise what is in the way."""
+    if plan.kind == "EventTimeWatermark":
+        return plan.with_watermark_delay(delay_ms)
+    changed = [_lengthened(child, delay_ms) if child.is_streaming else None for child in plan.children]
+    if all(child is None for child in changed):
         return None
-    children = plan.children()
-    if kind == "Join" and all(children.apply(i).isStreaming() for i in range(children.size())):
-        return None
-    new, found = [], False
-    for i in range(children.size()):
-        child = children.apply(i)
-        changed = _lengthened(child, delay_ms, jvm) if child.isStreaming() else None
-        found = found or changed is not None
-        new.append(child if changed is None else changed)
-    if not found:
-        return None
-    return plan.withNewChildren(jvm.PythonUtils.toSeq(new))
+    stateful_join = plan.kind == "Join" and all(child.is_streaming for child in plan.children)
+    if stateful_join or not (plan.kind in _TRANSPARENT or _is_ours(plan)):
+        raise _BlockedError(f"below {_NAMES.get(plan.kind, plan.kind)}")
+    return plan.with_children([old if new is None else new for old, new in zip(plan.children, changed, strict=True)])
 
 
-def _is_ours(plan: Any, kind: str) -> bool:
+def _is_ours(plan: PlanNode) -> bool:
     """Whether this is a stateful operator of Braided's runtime, which does not look at the watermark."""
-    if kind != "TransformWithStateInPySpark":
-        return False
-    output = plan.output()
-    return str(output.apply(output.size() - 1).name()) == "__braided_report"
+    return plan.kind == "TransformWithStateInPySpark" and plan.output[-1].name == "__braided_report"

@@ -40,23 +40,6 @@ class Linear:
     constants: list[tuple[int, exp.Expression]] = field(default_factory=list)
 
 
-def conjuncts(condition: exp.Expression | None) -> list[exp.Expression]:
-    """Return the parts of a condition that must all hold; BETWEEN is two of them."""
-    if condition is None:
-        return []
-    if isinstance(condition, exp.Paren):
-        return conjuncts(condition.this)
-    if isinstance(condition, exp.And):
-        return [*conjuncts(condition.left), *conjuncts(condition.right)]
-    if isinstance(condition, exp.Between) and not condition.args.get("symmetric"):
-        this = condition.this
-        return [
-            exp.GTE(this=this.copy(), expression=condition.args["low"].copy()),
-            exp.LTE(this=this.copy(), expression=condition.args["high"].copy()),
-        ]
-    return [condition]
-
-
 def tables_of(condition: exp.Expression) -> set[str]:
     """Return the names of the inputs whose columns a condition reads."""
     return {column.table for column in condition.find_all(exp.Column)}

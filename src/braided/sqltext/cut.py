@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from sqlglot import exp
 
 from braided.errors import OptionError
+from braided.predicates.conjuncts import conjuncts
 from braided.sqltext.caps import Caps, capped, check_caps, take_caps
-from braided.sqltext.conditions import Bound, bound, conjuncts, equality, position, tables_of, ties, two_sided
+from braided.sqltext.conditions import Bound, bound, equality, position, tables_of, ties, two_sided
 
 _INNER = {"", "INNER", "CROSS"}
 _WINDOW = "struct<start:timestamp"

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from braided.sqltext.conditions import conjuncts, equality
+from braided.predicates.conjuncts import conjuncts
+from braided.sqltext.conditions import equality
 from braided.sqltext.cut import own_columns
 
 # Clauses of the aggregate that would let it see other rows than X's, or give others than one a group.

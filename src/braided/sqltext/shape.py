@@ -4,6 +4,30 @@ from __future__ import annotations
 
 import re
 
+from sqlglot.tokens import TokenType
+
+from braided.predicates.dialect import Braided
+
+
+def without_distinct(text: str) -> tuple[str, int]:
+    """Return a query without the DISTINCT of its aggregates, and how many there were.
+
+    Spark rewrites several of them into one operator with a branch for each, whose order differs from one analysis to
+    the next.
+
+    >>> without_distinct("SELECT DISTINCT count(DISTINCT a), sum( distinct b) FROM t WHERE f(distinct) > 1")
+    ('SELECT DISTINCT count( a), sum(  b) FROM t WHERE f(distinct) > 1', 2)
+    """
+    tokens = Braided().tokenize(text)
+    found = [
+        token
+        for before, token, after in zip(tokens, tokens[1:], tokens[2:], strict=False)
+        if token.token_type == TokenType.DISTINCT and before.text == "(" and after.text not in (")", ",")
+    ]
+    for token in reversed(found):
+        text = text[: token.start] + text[token.end + 1 :]
+    return text, len(found)
+
 
 def shape(plan: str) -> str:
     """Return a plan's text without numbers and names of columns' aliases, its conjunctions in one order.

@@ -16,7 +16,7 @@ from sqlglot.errors import SqlglotError
 from sqlglot.tokens import TokenType
 
 from braided.errors import OptionError
-from braided.sqltext.dialect import Braided
+from braided.predicates.dialect import Braided
 
 _UNITS = {"microsecond", "millisecond", "second", "minute", "hour", "day", "week", "month", "year"}
 _BEFORE = {"FROM", "JOIN", ","}

@@ -9,7 +9,7 @@ from sqlglot.errors import SqlglotError
 from sqlglot.tokens import TokenType
 
 from braided.errors import OptionError
-from braided.sqltext.dialect import Braided
+from braided.predicates.dialect import Braided
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
 

@@ -1,10 +1,11 @@
 """A small summary of the delays of one task's rows, from which a worker that knows the clock learns K.
 
-A row's delay is max(C, running maximum) - time, with C the clock committed before the batch. The task that reads
-the rows does not know C, the worker does, so the task keeps two histograms:
+A row's delay is max(C, running maximum) - time, with C the clock committed before the batch. The running maximum is
+that of a part of the task's input, such as a file: only there rows are in order of arrival. The task that reads the
+rows does not know C, the worker does, so the task keeps two histograms:
 
 ```
- within   running maximum of the task - time       rows late by what the task itself has seen
+ within   running maximum of the part - time       rows late by what the task itself has seen
  around   time of the first row - time (signed)    the times themselves, near where C is likely to be
 ```
 
@@ -55,7 +56,7 @@ class Delays:
 
     def __init__(self, *, fine: bool = True) -> None:
         self._fine = fine
-        self._numbers = np.array([0, 0, MIN_TIME, MAX_TIME, 0], np.int64)
+        self._numbers = np.array([0, 0, MIN_TIME, MAX_TIME, 0, MIN_TIME], np.int64)
         self._within = np.zeros(BUCKETS, np.int64)
         self._around = np.zeros(2 * BUCKETS, np.int64)
 
@@ -87,6 +88,10 @@ class Delays:
     def add(self, times: Times) -> None:
         """Add the task's next rows, in order of arrival."""
         _add(np.ascontiguousarray(times, np.int64), self._numbers, self._within, self._around)
+
+    def begin_part(self) -> None:
+        """Begin another part of the input, whose rows may have arrived before those added so far."""
+        self._numbers[_RUNNING] = MIN_TIME
 
     def count_behind(self, clock: int | None) -> Ints:
         """Return the histogram of clock - time, of rows behind the clock before the batch; there is none at first."""
@@ -163,7 +168,7 @@ def _tail(counts: Ints) -> Ints:
     return above
 
 
-_ROWS, _FIRST, _LARGEST, _SMALLEST, _DELAY = range(5)
+_ROWS, _FIRST, _LARGEST, _SMALLEST, _DELAY, _RUNNING = range(6)
 
 
 @compiled
@@ -174,7 +179,8 @@ def _add(times: Times, numbers: Ints, within: Ints, around: Ints) -> None:
         numbers[_ROWS] += 1
         numbers[_LARGEST] = max(numbers[_LARGEST], time)
         numbers[_SMALLEST] = min(numbers[_SMALLEST], time)
-        delay = gap(numbers[_LARGEST], time)
+        numbers[_RUNNING] = max(numbers[_RUNNING], time)
+        delay = gap(numbers[_RUNNING], time)
         numbers[_DELAY] = max(numbers[_DELAY], delay)
         within[bucket_of(delay)] += 1
         first = numbers[_FIRST]

@@ -34,6 +34,8 @@ SEEN = np.dtype(
         ("sets", np.int64),  # how often the clock was set, where to at first and at last
         ("first_set", np.int64),
         ("clock", np.int64),
+        ("part_sets", np.int64),  # the same within the part of the input at hand
+        ("part_clock", np.int64),
         ("oldest", np.int64),  # the smallest time and the largest delay of a row that was measured
         ("most", np.int64),
     ]
@@ -87,6 +89,10 @@ class NextDelays:
         mask = np.ones(len(times), np.bool_) if setting is None else np.ascontiguousarray(setting, np.bool_)
         _add(times, mask, self._state, self._ceiling)
 
+    def begin_part(self) -> None:
+        """Begin another part of the input, whose rows may have arrived before those added so far."""
+        self._state[0]["part_sets"] = 0
+
     def take_into(self, learned: State, clock: int | None) -> int:
         """Add the rows to what is learned, with the clock before the batch; return the largest delay measured."""
         task = self._state[0]
@@ -126,9 +132,9 @@ def _add(times: Times, setting: npt.NDArray[np.bool_], state: State, ceiling: in
     now = state[0]
     for row in range(len(times)):
         time = times[row]
-        started = now.sets > 0
+        started = now.part_sets > 0
         now.largest = max(now.largest, time) if now.seen else time
-        if started and gap(now.clock, time) > ceiling:
+        if started and gap(now.part_clock, time) > ceiling:
             now.beyond += 1
             continue
         add_pending(state, 1, time, time, 0.0, 0.0)
@@ -139,11 +145,14 @@ def _add(times: Times, setting: npt.NDArray[np.bool_], state: State, ceiling: in
         now.sum1 += offset
         now.sum2 += offset * offset
         now.smallest = min(now.smallest, time)
-        if setting[row] and (not started or time > now.clock):
-            if not started:
-                now.first_set = time
+        if setting[row] and (not started or time > now.part_clock):
+            if now.sets == 0:
+                now.first_set = now.clock = time
                 now.oldest = now.pending_smallest
+            now.first_set = min(now.first_set, time)
             now.oldest = min(now.oldest, now.pending_smallest)
             now.most = max(now.most, measure_pending(state, ceiling, time))
-            now.clock = time
+            now.clock = max(now.clock, time)
+            now.part_clock = time
             now.sets += 1
+            now.part_sets += 1

@@ -238,7 +238,7 @@ function fleet(place, model) {
   if (components.length) {
     const figure = (value, show) => (value === undefined ? "-" : show(value));
     place.append(table("Jobs; busy is the time of a batch over its trigger's interval, and above 1 a job falls behind", ["job", "peer", "operator", "epoch", "load", "busy", "rows that wait", "rows/s written", "output"],
-      components.map((job) => [job.name, names.has(job.peer) ? job.peer : job.peer ? `${job.peer}, which does not answer` : "nobody yet", job.operator, job.epoch < 0 ? "-" : job.epoch,
+      components.map((job) => [job.name, job.failed ? "failed" : names.has(job.peer) ? job.peer : job.peer ? `${job.peer}, which does not answer` : "nobody yet", job.operator, job.epoch < 0 ? "-" : job.epoch,
         figure(job.load, (value) => value.toFixed(2)), figure(job.busy, (value) => value.toFixed(2)), figure(job.backlog, count), figure(job.rate, short), job.output])));
   }
   if (happened.length) {

@@ -1,0 +1,55 @@
+"""What the optimiser asks of the local runtime: schemas and physical plans, by the schemas of the sources."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from braided.compile.build import build
+from braided.compile.plan import Plan, Setting
+from braided.compile.stream import Stream
+from braided.plan.nodes import Node, Operator, Source
+
+
+class LocalAnalysis:
+    """Answers about plans of operators over Arrow data."""
+
+    is_ansi = True
+    needs_time_zone = False
+
+    def __init__(self, schemas: Sequence[pa.Schema]) -> None:
+        self._schemas = schemas
+
+    def columns(self, node: Node) -> list[str]:
+        """See `Analysis`."""
+        names: list[str] = self.schema(node).names
+        return names
+
+    def is_streaming(self, node: Node) -> bool:
+        """See `Analysis`."""
+        return True
+
+    def has_watermark(self, node: Node) -> bool:
+        """See `Analysis`."""
+        return False
+
+    def reads_alike(self, node: Node, condition: str, again: str) -> bool:
+        """See `Analysis`: there is one reader of conditions here."""
+        return True
+
+    def is_safe(self, node: Node, expression: str) -> bool:
+        """See `Analysis`: nothing is computed before a join here."""
+        return False
+
+    def physical(self, node: Operator) -> Plan:
+        """See `Analysis`."""
+        streams = [Stream(label, self.schema(side)) for side, label in zip(node.inputs, node.spec.labels, strict=True)]
+        return build(node.spec, streams, Setting())
+
+    def schema(self, node: Node) -> pa.Schema:
+        """Return the schema of a node's rows."""
+        if isinstance(node, Source):
+            return self._schemas[node.number]
+        assert isinstance(node, Operator)
+        return self.physical(node).as_stream("input").schema

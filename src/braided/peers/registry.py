@@ -1,0 +1,80 @@
+"""The names of peers: which peer has which, decided by storage. Two that start at the same time cannot have the same.
+
+```
+ peers/NAME/000000000003.json   the third peer with this name, and how it is reached
+```
+
+A name is free again when the last peer that had it does not answer any more.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+from braided.errors import PeerError
+from braided.peers.agent import Agent
+from braided.peers.fields import plain, read
+from braided.peers.messages import Contact
+from braided.peers.requests import WhichStorage
+from braided.routing.files import Files
+
+_FOLDER = "peers"
+_ASKED = 2  # times, since a message may be lost
+
+
+class PeerNames:
+    """The name of one peer, whose agent asks others whether they are there."""
+
+    def __init__(self, agent: Agent, files: Files) -> None:
+        self._agent = agent
+        self._files = files
+
+    async def claim(self) -> None:
+        """Take the name of this peer; `PeerError` with the address of the one that has it."""
+        while True:
+            number = await self.check() + 1
+            content = json.dumps(plain(self._agent.contact)).encode()
+            name = self._file(number)
+            if await self._agent.machine.blocking(lambda: self._files.create(name, content)):  # noqa: B023
+                return
+
+    async def check(self) -> int:
+        """Refuse the name if a peer that answers has it; return how many peers have had it."""
+        me = self._agent.contact
+        files = await self._agent.machine.blocking(lambda: self._files.names(f"{_FOLDER}/{me.name}"))
+        number = max((int(file[:12]) for file in files if file.endswith(".json")), default=0)
+        if number:
+            holder = await self._agent.machine.blocking(lambda: self._read(self._file(number)))
+            if holder.node != me.node and await self._is_there(holder):
+                raise PeerError(f"name={me.name!r}: the peer at {holder.address} has this name; choose another")
+        return number
+
+    async def _is_there(self, holder: Contact) -> bool:
+        # A question of users: whoever asks it is not remembered as a peer, which it may never become.
+        for _ in range(_ASKED):
+            if await self._agent.ask(holder, WhichStorage()) is not None:
+                return True
+        return False
+
+    def _read(self, name: str) -> Contact:
+        try:
+            return read(Contact, json.loads(self._files.read(name) or b"null"))
+        except (ValueError, PeerError) as error:
+            raise PeerError(f"{name}: is damaged ({error}); delete it if no peer has this name") from error
+
+    def _file(self, number: int) -> str:
+        return f"{_FOLDER}/{self._agent.contact.name}/{number:012d}.json"
+
+
+def find_peer(name: str, contacts: Iterable[Contact]) -> Contact:
+    """Return the peer with a name; `PeerError` if there is none or more than one."""
+    known = list(contacts)
+    matches = [contact for contact in known if contact.name == name]
+    if not matches:
+        names = ", ".join(sorted({contact.name for contact in known}))
+        raise PeerError(f"peer={name!r}: does not answer; there are {names}")
+    if len(matches) > 1:
+        addresses = " and ".join(sorted(contact.address for contact in matches))
+        raise PeerError(f"peer={name!r}: the peers at {addresses} have this name; stop all but one of them")
+    return matches[0]

@@ -1,0 +1,60 @@
+"""What a plan does, in lines for people: its tree before and after the rules, and what each rule did."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from braided.aggregates.partial import PartialAggregate
+from braided.compile.plan import Plan
+from braided.plan.nodes import Node, Source
+from braided.plan.optimiser import Optimised
+from braided.plan.rules.hoist import HoistExpressions
+from braided.plan.rules.partial_aggregate import PartialAggregation
+
+
+def explain_plan(optimised: Optimised) -> list[str]:
+    """Return a plan, the rules that applied or did not, and the plan after them where it differs."""
+    lines = ["logical plan:", *_indented(str(optimised.before))]
+    if optimised.firings:
+        lines += ["rules:", *(f"    {firing}" for firing in optimised.firings)]
+    if optimised.after != optimised.before:
+        lines += ["optimised plan:", *_indented(str(optimised.after))]
+    return [spelled(line, optimised.names) for line in lines]
+
+
+def why_native(optimised: Optimised) -> str | None:
+    """Return why an aggregate after a join is all Spark's; None where no rule met one."""
+    return optimised.reason_of(HoistExpressions.name) or optimised.reason_of(PartialAggregation.name)
+
+
+def is_worth_showing(optimised: Optimised) -> bool:
+    """Whether a plan says more than the one operator in it."""
+    return bool(optimised.firings) or any(not isinstance(node, Source) for node in _below(optimised.after))
+
+
+def _below(node: Node) -> list[Node]:
+    return [child for side in node.inputs for child in side.walk()]
+
+
+def spelled(text: str, names: Mapping[str, str]) -> str:
+    """Return a text with columns as users call them.
+
+    >>> spelled("max(`c__n`) by c__name", {"c__n": "c.N", "c__name": "c.Name"})
+    'max(c.N) by c.Name'
+    """
+    for name in sorted(names, key=len, reverse=True):
+        text = text.replace(f"`{name}`", names[name]).replace(name, names[name])
+    return text
+
+
+def aggregate_notes(plan: Plan) -> list[str]:
+    """Return what there is to say of an aggregate that begins in the workers of a join."""
+    assert isinstance(plan.operator, PartialAggregate)
+    notes = ["the aggregate after it begins in its workers, which hand on partial results"]
+    if plan.operator.layout is not None:
+        notes.append("they count and sum over ranges of matches, and make no pairs where that is less work")
+    return notes
+
+
+def _indented(text: str) -> list[str]:
+    return [f"    {line}" for line in text.splitlines()]

@@ -1,0 +1,117 @@
+"""The one optimiser: rules over the nodes of a plan, from the sources up, until none applies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from braided.compile.plan import Plan
+from braided.errors import BraidedError
+from braided.plan.nodes import LogicalPlan, Node, Operator, S
+
+MOST_PASSES = 50
+
+
+class NotApplied(Exception):
+    """Why a rule whose shape fits a node does not apply to it."""
+
+
+class Analysis(Protocol):
+    """What rules ask of the engine that will run a plan."""
+
+    @property
+    def is_ansi(self) -> bool:
+        """Whether arithmetic that overflows fails, as it does in workers."""
+
+    @property
+    def needs_time_zone(self) -> bool:
+        """Whether windows are closed by a watermark of Spark's, which is on times with a zone."""
+
+    def columns(self, node: Node) -> list[str]:
+        """Return the names of the columns of a node's rows."""
+
+    def is_streaming(self, node: Node) -> bool:
+        """Whether a node's rows are a stream."""
+
+    def has_watermark(self, node: Node) -> bool:
+        """Whether a column of a node's rows has a watermark of Spark's."""
+
+    def physical(self, node: Operator) -> Plan:
+        """Return the physical plan of an operator over its inputs."""
+
+    def reads_alike(self, node: Node, condition: str, again: str) -> bool:
+        """Whether two conditions over a node's rows are one and the same."""
+
+    def is_safe(self, node: Node, expression: str) -> bool:
+        """Whether an expression can be computed for each row of a node: it never fails, and is always the same."""
+
+
+class Rule(Protocol):
+    """Rewrites one shape of nodes."""
+
+    name: str
+
+    def apply(self, node: Node, analysis: Analysis) -> Node | None:
+        """Return what replaces a node; None where the node has another shape.
+
+        Raises `NotApplied` where the shape fits and something else does not.
+        """
+
+
+@dataclass(frozen=True)
+class Firing:
+    """What a rule did to a node: the reason is None where it applied."""
+
+    rule: str
+    node: str
+    reason: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.rule}: {self.node}" + ("" if self.reason is None else f": not applied, {self.reason}")
+
+
+@dataclass(frozen=True)
+class Optimised:
+    """A plan before and after the rules, and what each rule did."""
+
+    before: Node
+    after: Node
+    firings: tuple[Firing, ...]
+    names: Mapping[str, str] = field(default_factory=dict)
+    """What users call columns, by their names in the plan, where those differ."""
+
+    def reason_of(self, rule: str) -> str | None:
+        """Return why a rule did not apply; None where it did, or met no node of its shape."""
+        return next((firing.reason for firing in self.firings if firing.rule == rule and firing.reason), None)
+
+
+def optimise(plan: LogicalPlan[S], rules: Sequence[Rule], analysis: Analysis) -> Optimised:
+    """Apply rules to a plan until none does any more."""
+    firings: list[Firing] = []
+    return Optimised(plan.root, _optimise(plan.root, rules, analysis, firings), tuple(dict.fromkeys(firings)))
+
+
+def _optimise(node: Node, rules: Sequence[Rule], analysis: Analysis, firings: list[Firing]) -> Node:
+    for _ in range(MOST_PASSES):
+        inputs = [_optimise(child, rules, analysis, firings) for child in node.inputs]
+        if any(new is not old for new, old in zip(inputs, node.inputs, strict=True)):
+            node = node.with_inputs(inputs)
+        changed = _apply(node, rules, analysis, firings)
+        if changed is None:
+            return node
+        node = changed
+    raise BraidedError(f"the rules never end on this plan; report it:\n{node}")
+
+
+def _apply(node: Node, rules: Sequence[Rule], analysis: Analysis, firings: list[Firing]) -> Node | None:
+    for rule in rules:
+        try:
+            changed = rule.apply(node, analysis)
+        except NotApplied as why:
+            firings.append(Firing(rule.name, node.describe(), str(why)))
+            continue
+        if changed is not None:
+            firings.append(Firing(rule.name, node.describe()))
+            return changed
+    return None

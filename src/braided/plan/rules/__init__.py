@@ -1,0 +1,1 @@
+"""One rule of the optimiser per file."""

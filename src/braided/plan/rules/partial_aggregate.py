@@ -1,0 +1,44 @@
+"""A windowed aggregate after a join begins in the join's workers: pairs never leave them (StreamCloud III).
+
+Holds for inner joins: the partial results of a pair are its own, wherever it was made.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from braided.plan.nodes import Aggregate, Filter, Node, Operator, Project
+from braided.plan.optimiser import Analysis, NotApplied
+from braided.plan.partials import plan_partials
+from braided.specs.join import JoinSpec
+
+NOT_ANSI = "spark.sql.ansi.enabled is off, and workers compute as with it"
+
+
+class PartialAggregation:
+    """Aggregate over Join -> Aggregate that begins in the workers."""
+
+    name = "aggregate in the workers of the join"
+
+    def apply(self, node: Node, analysis: Analysis) -> Node | None:
+        """See `Rule`."""
+        if not isinstance(node, Aggregate) or node.in_workers:
+            return None
+        join = node.input
+        while isinstance(join, Filter | Project):
+            join = join.input
+        if not isinstance(join, Operator) or not isinstance(join.spec, JoinSpec) or join.spec.how != "inner":
+            return None
+        if join is not node.input:
+            raise NotApplied("tables or conditions of Spark's lie between join and aggregate")
+        if not analysis.is_streaming(join):
+            raise NotApplied("the inputs are no streams")
+        if any(analysis.has_watermark(side) for side in join.inputs):
+            raise NotApplied("an input has a watermark of its own, and Spark takes one in a query")
+        plan = analysis.physical(join)
+        partials = plan_partials(node, plan)
+        if partials.computes and not analysis.is_ansi:
+            raise NotApplied(NOT_ANSI)
+        if analysis.needs_time_zone and plan.operator.output.field(node.time).type.tz is None:
+            raise NotApplied(f"{node.time} has no time zone, which Spark's watermark needs: cast it to timestamp")
+        return replace(node, in_workers=True)

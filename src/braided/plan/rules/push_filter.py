@@ -1,0 +1,78 @@
+"""A condition after a join moves into it: before the join where it reads one stream, else into its predicate.
+
+Holds for inner joins. (Below an outer join a condition on the result would no longer drop rows that matched nothing.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from braided.compile.plan import Copied
+from braided.plan.columns import find_column
+from braided.plan.nodes import Filter, Node, Operator
+from braided.plan.optimiser import Analysis, NotApplied
+from braided.predicates.conjuncts import conjuncts
+from braided.predicates.dialect import Braided
+from braided.specs.join import JoinSpec
+
+
+class PushFilter:
+    """Filter over Join -> Join with the condition inside."""
+
+    name = "condition into the join"
+
+    def apply(self, node: Node, analysis: Analysis) -> Node | None:
+        """See `Rule`."""
+        if not isinstance(node, Filter) or not isinstance(node.input, Operator):
+            return None
+        join, spec = node.input, node.input.spec
+        if not isinstance(spec, JoinSpec) or spec.how != "inner":
+            return None
+        try:
+            parts = conjuncts(sqlglot.parse_one(node.condition, dialect=Braided))
+        except SqlglotError as error:
+            raise NotApplied("the condition does not parse here") from error
+        if not all(_is_plain(part) for part in parts):
+            raise NotApplied("the condition is more than comparisons of columns")
+        again = " AND ".join(f"({part.sql(dialect=Braided)})" for part in parts)
+        if not analysis.reads_alike(join, f"({node.condition})", again):
+            raise NotApplied("Spark reads the condition in another way")
+        columns = {column.name: column for column in analysis.physical(join).columns if isinstance(column, Copied)}
+        inputs, both = list(join.inputs), [] if spec.where is None else [f"({spec.where})"]
+        for part in parts:
+            sides = {column.stream for column in columns_of(part, columns)}
+            if len(sides) == 1:
+                [side] = sides
+                inputs[side] = Filter(inputs[side], over_inputs(part, columns, ("", "")))
+            else:
+                both.append(f"({over_inputs(part, columns, ('l', 'r'))})")
+        joined = spec if not both else replace(spec, where=" AND ".join(both))
+        return replace(join, spec=joined, streams=tuple(inputs))
+
+
+def columns_of(part: exp.Expression, columns: dict[str, Copied]) -> list[Copied]:
+    """Return the columns of a join that an expression reads."""
+    return [columns[find_column(column.name, list(columns), "where")] for column in part.find_all(exp.Column)]
+
+
+def over_inputs(part: exp.Expression, columns: dict[str, Copied], letters: tuple[str, str]) -> str:
+    """Return an expression over a join's result as one over its inputs' columns, each with the letter of its side."""
+
+    def own(node: exp.Expression) -> exp.Expression:
+        if not isinstance(node, exp.Column):
+            return node
+        [column] = columns_of(node, columns)
+        return exp.column(exp.to_identifier(column.source, quoted=True), letters[column.stream] or None)
+
+    return str(part.copy().transform(own).sql(dialect=Braided))
+
+
+def _is_plain(part: exp.Expression) -> bool:
+    """Whether a condition reads columns, and is the same however often and where it is evaluated."""
+    strange = (exp.Query, exp.Anonymous, exp.Rand, exp.Randn, exp.AggFunc, exp.Window, exp.Lambda)
+    columns = list(part.find_all(exp.Column))
+    return bool(columns) and not any(c.table for c in columns) and not any(part.find_all(*strange))

@@ -1,0 +1,112 @@
+"""What the optimiser asks of Spark: names, types and meanings of a plan's nodes, found on frames without rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql.types import StructType
+
+from braided.compile.build import build
+from braided.compile.plan import Plan, Setting
+from braided.plan.nodes import Aggregate, Filter, Node, Operator, Project, Source, Union, Watermark
+from braided.spark.conf import is_ansi
+from braided.spark.control import Fixed, find_control
+from braided.spark.fields import planned_field
+from braided.spark.inputs import check_kinds, stream_of
+from braided.spark.safety import is_safe
+from braided.spark.watermark import WATERMARK
+from braided.spark.windows import native_windows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class SparkAnalysis:
+    """Answers about the nodes of one plan; each is analysed once."""
+
+    needs_time_zone = True
+
+    def __init__(self, sources: Sequence[DataFrame]) -> None:
+        self._sources = sources
+        self._frames: dict[int, tuple[Node, DataFrame]] = {}
+        self._plans: dict[int, tuple[Operator, Plan]] = {}
+
+    @property
+    def session(self) -> SparkSession:
+        """The session of all sources."""
+        session: SparkSession = self._sources[0].sparkSession
+        return session
+
+    @property
+    def is_ansi(self) -> bool:
+        """See `Analysis`."""
+        return is_ansi(self.session)
+
+    def columns(self, node: Node) -> list[str]:
+        """See `Analysis`."""
+        return list(self.frame(node).columns)
+
+    def is_streaming(self, node: Node) -> bool:
+        """See `Analysis`."""
+        return any(self._sources[leaf.number].isStreaming for leaf in node.walk() if isinstance(leaf, Source))
+
+    def has_watermark(self, node: Node) -> bool:
+        """See `Analysis`."""
+        return any(WATERMARK in (field.metadata or {}) for field in self.frame(node).schema.fields)
+
+    def reads_alike(self, node: Node, condition: str, again: str) -> bool:
+        """See `Analysis`."""
+        frame = self.frame(node)
+        return bool(frame.where(condition).sameSemantics(frame.where(again)))
+
+    def is_safe(self, node: Node, expression: str) -> bool:
+        """See `Analysis`."""
+        return is_safe(self.frame(node), expression)
+
+    def physical(self, node: Operator) -> Plan:
+        """See `Analysis`."""
+        known = self._plans.get(id(node))
+        if known is None:
+            labels = node.spec.labels
+            streaming = {label: self.is_streaming(side) for label, side in zip(labels, node.inputs, strict=True)}
+            check_kinds(streaming)
+            streams = [stream_of(self.frame(side), label) for side, label in zip(node.inputs, labels, strict=True)]
+            place = find_control(self.session, node.spec, node.control, streaming=all(streaming.values()))
+            setting = Setting(adaptive=not isinstance(place, Fixed), filters=True, ansi=self.is_ansi)
+            known = self._plans[id(node)] = node, build(node.spec, streams, setting)
+        return known[1]
+
+    def frame(self, node: Node) -> DataFrame:
+        """Return a batch frame without rows that has the columns of a node, for Spark to analyse expressions over."""
+        known = self._frames.get(id(node))
+        if known is None:
+            known = self._frames[id(node)] = node, self._frame(node)
+        return known[1]
+
+    def _frame(self, node: Node) -> DataFrame:
+        if isinstance(node, Source):
+            return self._empty(self._sources[node.number].schema)
+        if isinstance(node, Operator):
+            inputs = [self.frame(side) for side in node.inputs]
+            plan = self.physical(node)
+            return self._empty(StructType([planned_field(column, inputs) for column in plan.columns]))
+        if isinstance(node, Union):
+            frames = [self.frame(child) for child in node.inputs]
+            result = frames[0]
+            for other in frames[1:]:
+                result = result.unionByName(other)
+            return result
+        [child] = node.inputs
+        below = self.frame(child)
+        if isinstance(node, Filter):
+            return below.where(node.condition)
+        if isinstance(node, Project):
+            return below.selectExpr(*node.expressions)
+        if isinstance(node, Watermark):
+            return below.withWatermark(node.column, f"{node.delay} microseconds")
+        assert isinstance(node, Aggregate)
+        return native_windows(below, node)
+
+    def _empty(self, schema: StructType) -> DataFrame:
+        return self.session.createDataFrame([], schema)

@@ -1,0 +1,415 @@
+"""The one module that looks into Spark's plans and its JVM: all others ask it for plain values.
+
+Spark has no public API for what is here. Each function names the internal class it uses, so that a new version of Spark
+needs one file looked at. A plan is wrapped in `PlanNode`, which is immutable as Spark's own trees are.
+
+Precondition: a classic session. Callers ask `is_connect` first, since a client of Spark Connect has no JVM.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark import SparkContext
+from pyspark.errors import PySparkException
+from pyspark.sql.streaming.listener import JStreamingQueryListener, QueryProgressEvent
+from pyspark.sql.types import StructType
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery, StreamingQueryListener
+
+JavaError = Py4JJavaError
+"""An exception of the JVM that PySpark does not translate."""
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """A column of a plan's output: the number by which Spark tells columns of one name apart, and its name."""
+
+    id: int
+    name: str
+
+
+@dataclass(frozen=True)
+class ProjectedColumn:
+    """A column of a projection: where it only picks or renames one from below, that one's number; else None."""
+
+    id: int
+    name: str
+    source: int | None
+    sql: str
+
+
+@dataclass(frozen=True)
+class StreamSource:
+    """A leaf that reads a stream: the name of its format, the options it was given, and the schema of its rows."""
+
+    format: str
+    options: Mapping[str, str]
+    schema: StructType | None
+
+
+class PlanNode:
+    """A node of a logical plan.
+
+    Two wrappers of one node are not equal: compare with `same_result`.
+    """
+
+    def __init__(self, java: Any, session: SparkSession) -> None:
+        self._java = java
+        self._session = session
+
+    @cached_property
+    def kind(self) -> str:
+        """The name of Spark's class, such as ``"Project"``."""
+        return str(self._java.getClass().getSimpleName())
+
+    @cached_property
+    def children(self) -> tuple[PlanNode, ...]:
+        """The inputs."""
+        return tuple(PlanNode(child, self._session) for child in _items(self._java.children()))
+
+    @property
+    def child(self) -> PlanNode:
+        """The only input."""
+        [child] = self.children
+        return child
+
+    @property
+    def output(self) -> list[Attribute]:
+        """The columns of the rows that leave."""
+        return [Attribute(_id_of(column), str(column.name())) for column in _items(self._java.output())]
+
+    @property
+    def is_streaming(self) -> bool:
+        """Whether a stream is below."""
+        return bool(self._java.isStreaming())
+
+    @property
+    def is_deterministic(self) -> bool:
+        """Whether the same input gives the same rows every time."""
+        return bool(self._java.deterministic())
+
+    @property
+    def text(self) -> str:
+        """The tree as Spark prints it."""
+        return str(self._java.toString())
+
+    def line(self, fields: int = 25) -> str:
+        """Return this node alone as Spark prints it, with at most so many fields."""
+        return str(self._java.simpleString(fields))
+
+    @property
+    def metric(self) -> str:
+        """The name of the metrics that a `CollectMetrics` node observes."""
+        return str(self._java.name())
+
+    @property
+    def condition(self) -> str:
+        """The condition of a `Filter`, as SQL."""
+        return str(self._java.condition().sql())
+
+    @property
+    def projected(self) -> list[ProjectedColumn]:
+        """The columns of a `Project`."""
+        found = []
+        for column in _items(self._java.projectList()):
+            inner = column.child() if _kind_of(column) == "Alias" else column
+            source = _id_of(inner) if _kind_of(inner) == "AttributeReference" else None
+            found.append(ProjectedColumn(_id_of(column), str(column.name()), source, str(inner.sql())))
+        return found
+
+    @property
+    def stream_source(self) -> StreamSource | None:
+        """What a leaf reads; None for other nodes."""
+        if self.kind == "StreamingRelation":
+            source = self._java.dataSource()
+            options = {str(pair._1()): str(pair._2()) for pair in _items(source.options().toSeq())}
+            return StreamSource(str(source.className()), options, _schema_of(source.userSpecifiedSchema()))
+        if self.kind == "StreamingRelationV2":
+            given = self._java.extraOptions().asCaseSensitiveMap().items()
+            options = {str(name): str(value) for name, value in given}
+            schema = StructType.fromJson(json.loads(self._java.schema().json()))
+            return StreamSource(str(self._java.sourceName()), options, schema)
+        return None
+
+    @property
+    def has_python_functions(self) -> bool:
+        """Whether a Python function runs anywhere in the plan."""
+        pattern = _jvm(self._session).org.apache.spark.sql.catalyst.trees.TreePattern.PYTHON_UDF()
+        return bool(self._java.containsPattern(pattern))
+
+    def walk(self) -> Iterator[PlanNode]:
+        """Yield this node and all below it."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+    def same_result(self, other: PlanNode) -> bool:
+        """Whether Spark knows that two plans give the same rows."""
+        return bool(self._java.sameResult(other._java))
+
+    def optimised(self) -> PlanNode:
+        """Return the plan after Spark's optimiser. (`optimizedPlan` refuses streams that do not run.)"""
+        return PlanNode(_state(self._session).optimizer().execute(self._java), self._session)
+
+    def with_inlined_ctes(self) -> PlanNode:
+        """Return the plan with common table expressions in place of their names, where the optimiser does it too."""
+        # Versions of Spark differ in how many flags the rule has; all are off.
+        rule = "org.apache.spark.sql.catalyst.optimizer.InlineCTE"
+        jvm = _jvm(self._session)
+        count = jvm.java.lang.Class.forName(rule).getConstructors()[0].getParameterCount()
+        inline = jvm.org.apache.spark.sql.catalyst.optimizer.InlineCTE(*[False] * count)
+        return PlanNode(inline.apply(self._java), self._session)
+
+    def with_children(self, children: Sequence[PlanNode]) -> PlanNode:
+        """Return the node over other inputs."""
+        listed = _jvm(self._session).PythonUtils.toSeq([child._java for child in children])
+        return PlanNode(self._java.withNewChildren(listed), self._session)
+
+    def with_columns(self, columns: Sequence[int], child: PlanNode) -> PlanNode:
+        """Return a `Project` over another input, with columns of that input's, by their numbers, after its own."""
+        own = list(_items(self._java.projectList()))
+        below = {_id_of(column): column for column in _items(child._java.output())}
+        listed = _jvm(self._session).PythonUtils.toSeq([*own, *(below[number] for number in columns)])
+        return PlanNode(self._java.copy(listed, child._java), self._session)
+
+    def with_watermark_delay(self, milliseconds: int) -> PlanNode:
+        """Return an `EventTimeWatermark` node with another delay.
+
+        It has an id of its own: where a stream is joined with itself, both sides start from one node, with different
+        delays.
+        """
+        jvm, java = _jvm(self._session), self._java
+        months_days_micros = (0, 0, milliseconds * 1000)
+        delay = jvm.org.apache.spark.unsafe.types.CalendarInterval(*months_days_micros)
+        changed = java.copy(jvm.java.util.UUID.randomUUID(), java.eventTime(), delay, java.child())
+        return PlanNode(changed, self._session)
+
+    def to_frame(self) -> DataFrame:
+        """Return the plan as a DataFrame."""
+        from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
+
+        session = self._session
+        dataset = _jvm(session).org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, self._java)
+        return ClassicDataFrame(dataset, session)
+
+    def check_output_mode(self, mode: str) -> None:
+        """Raise Spark's error if a stream with this plan cannot be written in an output mode."""
+        jvm = _jvm(self._session)
+        java_mode = getattr(jvm.org.apache.spark.sql.streaming.OutputMode, mode.capitalize())()
+        checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
+        checker.checkForStreaming(self._java, java_mode)
+
+
+@dataclass(frozen=True)
+class ExpressionNode:
+    """A node of an analysed expression."""
+
+    java: Any
+    session: SparkSession
+
+    @property
+    def kind(self) -> str:
+        """The name of Spark's class, such as ``"EqualTo"``."""
+        return _kind_of(self.java)
+
+    @property
+    def type_name(self) -> str:
+        """The name of its type, such as ``"double"``."""
+        return str(self.java.dataType().typeName())
+
+    @cached_property
+    def children(self) -> tuple[ExpressionNode, ...]:
+        """The operands."""
+        return tuple(ExpressionNode(child, self.session) for child in _items(self.java.children()))
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether it is the same for every row."""
+        return bool(self.java.foldable())
+
+    def constant(self) -> Any:
+        """Return the value of a constant; raise `ValueError` where computing it fails."""
+        try:
+            return self.java.eval(None)
+        except (PySparkException, Py4JError) as error:
+            raise ValueError(str(error)) from error
+
+    @property
+    def is_safe_cast(self) -> bool:
+        """Whether a `Cast` fails for no value."""
+        cast = _jvm(self.session).org.apache.spark.sql.catalyst.expressions.Cast
+        return bool(cast.canUpCast(self.children[0].java.dataType(), self.java.dataType()))
+
+
+def plan_of(frame: DataFrame) -> PlanNode:
+    """Return the analysed plan of a DataFrame."""
+    return PlanNode(frame._jdf.queryExecution().analyzed(), frame.sparkSession)
+
+
+def running_plan_of(query: StreamingQuery, session: SparkSession) -> PlanNode:
+    """Return the plan of a query that has started."""
+    return PlanNode(query._jsq.streamingQuery().logicalPlan(), session)
+
+
+def expressions_of(node: PlanNode) -> list[ExpressionNode]:
+    """Return the expressions of a node."""
+    return [ExpressionNode(each, node._session) for each in _items(node._java.expressions())]
+
+
+def is_classic(of_spark: object) -> bool:
+    """Whether something is a classic session or DataFrame, with a JVM behind it."""
+    return hasattr(of_spark, "_jsparkSession") or hasattr(of_spark, "_jdf")
+
+
+def aggregates(session: SparkSession, function: str) -> bool | None:
+    """Whether Spark aggregates by a function, or makes rows by it; None where it is not one of Spark's own."""
+    info = _state(session).catalog().lookupBuiltinOrTempFunction(function)
+    if not info.isDefined() or not info.get().getGroup().endswith("_funcs"):
+        return None
+    return str(info.get().getGroup()) in ("agg_funcs", "window_funcs", "generator_funcs")
+
+
+def has_class(session: SparkSession, name: str) -> bool:
+    """Whether the JVM finds a class."""
+    return bool(_jvm(session).org.apache.spark.util.Utils.classIsLoadable(name))
+
+
+def check_sink_format(session: SparkSession, name: str) -> None:
+    """Raise Spark's error if it knows no data source of that name."""
+    state = _state(session)
+    if not state.dataSourceManager().dataSourceExists(name):
+        source = _jvm(session).org.apache.spark.sql.execution.datasources.DataSource
+        source.lookupDataSource(name, state.conf())
+
+
+def scheme_of(session: SparkSession, location: str) -> str:
+    """Return the scheme of the file system that Spark finds a location on."""
+    return str(_file_system(session, location)[0].getScheme())
+
+
+def read_text(session: SparkSession, location: str) -> str:
+    """Return a file's content by way of Spark's own file systems."""
+    system, path = _file_system(session, location)
+    stream = system.open(path)
+    try:
+        return str(_jvm(session).org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+    finally:
+        stream.close()
+
+
+def checkpoint_of(session: SparkSession | None, query_id: str) -> str | None:
+    """Return where the checkpoint of a running query is; None if neither session nor query runs."""
+    query = None if session is None else session.streams.get(query_id)
+    return None if query is None else str(query._jsq.streamingQuery().resolvedCheckpointRoot())
+
+
+def causes_of(query: StreamingQuery, depth: int = 20) -> list[str]:
+    """Return the exceptions that ended a query, each followed by its cause; none if it has not failed."""
+    raised = query._jsq.exception()
+    texts: list[str] = []
+    throwable = raised.get() if raised.isDefined() else None
+    while throwable is not None and len(texts) < depth:
+        texts.append(str(throwable.toString()))
+        throwable = throwable.getCause()
+    return texts
+
+
+def java_message(error: Py4JJavaError) -> str:
+    """Return the message of an exception of the JVM."""
+    return str(error.java_exception.getMessage())
+
+
+class _JsonEvents(JStreamingQueryListener):  # type: ignore[misc]
+    """Events from the JVM. PySpark asks it for every field of a progress by itself, hundreds of round trips that take
+    0.2 s beside the next batch; as JSON it is one.
+    """
+
+    def onQueryProgress(self, jevent: Any) -> None:
+        progress = json.loads(jevent.progress().json())
+        self.pylistener.onQueryProgress(QueryProgressEvent.fromJson({"progress": progress}))
+
+
+def java_listener(listener: StreamingQueryListener) -> Any:
+    """Return what PySpark registers in the JVM for a listener of ours."""
+    jvm = SparkContext._jvm
+    assert jvm is not None
+    return jvm.PythonStreamingQueryListenerWrapper(_JsonEvents(listener))
+
+
+class StageTimes:
+    """What Spark knows of the jobs of one query: their stages, and how long tasks have run."""
+
+    def __init__(self, session: SparkSession, run_id: str) -> None:
+        context, jvm = session._jsc.sc(), _jvm(session)
+        self._tracker, self._store = context.statusTracker(), context.statusStore()
+        self._text_of = getattr(jvm, "java.util.Arrays").toString
+        status = getattr(jvm, "org.apache.spark.status.api.v1.TaskStatus")
+        self._running = getattr(jvm, "java.util.Collections").singletonList(status.RUNNING)
+        self._by_id = getattr(jvm, "org.apache.spark.status.api.v1.TaskSorting").ID
+        self._run_id = run_id
+
+    def jobs(self) -> list[int]:
+        """Return the numbers of the query's jobs that Spark keeps."""
+        numbers: list[int] = json.loads(self._text_of(self._tracker.getJobIdsForGroup(self._run_id)))
+        return numbers
+
+    def job(self, number: int) -> tuple[bool, list[int]]:
+        """Return whether a job is running, and the numbers of its stages."""
+        job = self._store.job(number)
+        stages = [int(stage) for stage in str(job.stageIds().mkString(" ")).split()]
+        return job.status().toString() == "RUNNING", stages
+
+    def task_times(self, stage: int, most: int) -> tuple[float, list[float]] | None:
+        """Return the seconds of a stage's finished tasks, and when each running one began (at most so many).
+
+        None for a stage that was skipped, or that Spark no longer keeps.
+        """
+        try:
+            attempt = self._store.lastStageAttempt(stage)
+            seconds = float(attempt.executorRunTime() / 1000)
+            if attempt.status().toString() != "ACTIVE":
+                return seconds, []
+            tasks = self._store.taskList(attempt.stageId(), attempt.attemptId(), 0, most, self._by_id, self._running)
+            return seconds, [task.launchTime().getTime() / 1000 for task in _items(tasks)]
+        except Py4JJavaError:
+            return None
+
+
+def _jvm(session: SparkSession) -> Any:
+    jvm = session._jvm
+    assert jvm is not None
+    return jvm
+
+
+def _state(session: SparkSession) -> Any:
+    return session._jsparkSession.sessionState()
+
+
+def _file_system(session: SparkSession, location: str) -> tuple[Any, Any]:
+    path = _jvm(session).org.apache.hadoop.fs.Path(location)
+    return path.getFileSystem(_state(session).newHadoopConf()), path
+
+
+def _items(listed: Any) -> Iterator[Any]:
+    """Yield the items of a Scala sequence."""
+    return (listed.apply(at) for at in range(listed.size()))
+
+
+def _kind_of(node: Any) -> str:
+    return str(node.getClass().getSimpleName())
+
+
+def _id_of(attribute: Any) -> int:
+    return int(attribute.exprId().id())
+
+
+def _schema_of(option: Any) -> StructType | None:
+    return StructType.fromJson(json.loads(option.get().json())) if option.isDefined() else None

@@ -1,0 +1,40 @@
+"""The columns of an operator's result as Spark knows them: types, and metadata with the marks of their times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql.types import StructField, StructType
+
+from braided.compile.plan import Column, Copied, Made
+from braided.compile.stream import TimeMarks
+from braided.spark.arrow_types import from_arrow
+from braided.spark.watermark import MARKS, to_metadata
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_Marks = Callable[[Copied, TimeMarks], dict[str, int]]
+
+
+def result_field(column: Column, frames: Sequence[DataFrame], marks: _Marks) -> StructField:
+    """Return a result column with the metadata it had and, of a time, the marks that `marks` gives it."""
+    if isinstance(column, Made):
+        return StructField(column.name, from_arrow(column.kind), column.nullable)
+    if isinstance(column, Copied):
+        field = frames[column.stream].schema[column.source]
+        metadata = {key: value for key, value in (field.metadata or {}).items() if key not in MARKS}
+        if column.marks is not None:
+            metadata |= marks(column, column.marks)
+        return StructField(column.name, field.dataType, field.nullable or column.nullable, metadata)
+    return StructField(column.name, StructType([result_field(part, frames, marks) for part in column.columns]))
+
+
+def planned_field(column: Column, frames: Sequence[DataFrame]) -> StructField:
+    """Return a result column as it will be where every watermark can be lengthened."""
+
+    def marks(_: Copied, found: TimeMarks) -> dict[str, int]:
+        return to_metadata(found, None if found.watermark is None else found.watermark // 1000, unmarked=False)
+
+    return result_field(column, frames, marks)

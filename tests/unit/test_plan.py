@@ -1,0 +1,272 @@
+"""Logical plans: nodes that compare and print, rules that apply or record why not, and how a plan is cut into stages."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from braided.errors import OptionError
+from braided.local.analysis import LocalAnalysis
+from braided.plan.aggregates import aggregate_node
+from braided.plan.nodes import (
+    Aggregate,
+    Filter,
+    LogicalPlan,
+    Node,
+    Operator,
+    Project,
+    Source,
+    Union,
+    combine,
+    plan_of_source,
+)
+from braided.plan.optimiser import NotApplied, optimise
+from braided.plan.rules.hoist import HoistExpressions
+from braided.plan.rules.partial_aggregate import NOT_ANSI, PartialAggregation
+from braided.plan.rules.push_filter import PushFilter
+from braided.plan.stages import Stage, split
+from braided.specs.join import JoinSpec
+from braided.specs.order import OrderSpec
+
+TIME = pa.timestamp("us", tz="UTC")
+SCHEMA = pa.schema([("phone", pa.string()), ("ts", TIME), ("n", pa.int64()), ("cell", pa.string())])
+SOURCES = [Source(0, tuple(SCHEMA.names)), Source(1, tuple(SCHEMA.names))]
+SPEC = JoinSpec(on="phone", time="ts", within="2 seconds")
+JOIN = Operator(SPEC, (SOURCES[0], SOURCES[1]))
+
+
+class Analysis(LocalAnalysis):
+    """The local analysis, which answers of Spark's questions what a test says."""
+
+    def __init__(self) -> None:
+        super().__init__([SCHEMA, SCHEMA])
+        self.watermarks: list[Node] = []
+        self.unsafe: list[str] = []
+
+    def has_watermark(self, node: Node) -> bool:
+        return node in self.watermarks
+
+    def is_safe(self, node: Node, expression: str) -> bool:
+        return expression not in self.unsafe
+
+    def schema(self, node: Node) -> pa.Schema:
+        if isinstance(node, Filter):
+            return self.schema(node.input)
+        if isinstance(node, Project):
+            star, text = node.expressions
+            assert star == "*"
+            kind = pa.string() if "upper" in text.lower() else pa.int64()
+            return self.schema(node.input).append(pa.field(text.rpartition(" AS ")[2], kind))
+        return super().schema(node)
+
+
+def _aggregate(input: Node, **values: str) -> Aggregate:
+    columns = ["phone", "ts", "n", "cell", "ts_right", "n_right", "cell_right"]
+    return aggregate_node(input, columns, by="cell", window="1 minute", every=None, time="ts", values=values)
+
+
+def test_plans_that_were_written_alike_are_equal_and_json() -> None:
+    calls, alerts = object(), object()
+    plans = [plan_of_source(data, SCHEMA.names) for data in (calls, alerts)]
+    one, other = (combine(plans, lambda streams: Operator(SPEC, streams)) for _ in range(2))
+    assert one == other
+    assert one.root == JOIN
+    assert one.sources == (calls, alerts)
+    assert one.then(lambda root: Filter(root, "n > 1")) != one.then(lambda root: Filter(root, "n > 2"))
+    content = json.loads(json.dumps(_aggregate(Filter(JOIN, "n > 1"), x="count(*)").to_json()))
+    assert content["inputs"][0]["inputs"][0]["on"] == "phone"
+    assert str(Filter(JOIN, "n > 1")).splitlines() == [
+        "Filter n > 1",
+        "+- Join on='phone', time='ts', within='2 seconds'",
+        "   +- Source 0: phone, ts, n, cell",
+        "   +- Source 1: phone, ts, n, cell",
+    ]
+
+
+def test_a_source_that_is_read_twice_stays_one() -> None:
+    calls = object()
+    plan = plan_of_source(calls, SCHEMA.names)
+    joined = combine([plan, plan], lambda streams: Operator(SPEC, streams))
+    assert len(joined.sources) == 1
+    assert joined.root.inputs == (SOURCES[0], SOURCES[0])
+    again = combine([plan_of_source(object(), SCHEMA.names), joined], Union)
+    assert [node.number for node in again.root.walk() if isinstance(node, Source)] == [0, 1, 1]
+
+
+def test_a_condition_moves_before_the_join_or_into_its_predicate() -> None:
+    moved = optimise(
+        LogicalPlan(Filter(JOIN, "n > 1 AND n_right < n AND cell_right = 'x'")), [PushFilter()], Analysis()
+    )
+    after = moved.after
+    assert isinstance(after, Operator)
+    assert after.spec == replace(SPEC, where="(r.`n` < l.`n`)")
+    assert after.inputs == (Filter(SOURCES[0], "`n` > 1"), Filter(SOURCES[1], "`cell` = 'x'"))
+    assert [firing.reason for firing in moved.firings] == [None]
+
+
+@pytest.mark.parametrize("condition", ["rand() > n", "my_function(n) = 1", "1 = 1", "n IN (SELECT 1)"])
+def test_a_condition_that_may_differ_elsewhere_stays(condition: str) -> None:
+    plan = Filter(JOIN, condition)
+    found = optimise(LogicalPlan(plan), [PushFilter()], Analysis())
+    assert found.after == plan
+    assert found.reason_of(PushFilter.name) == "the condition is more than comparisons of columns"
+
+
+def test_rules_that_hold_for_inner_joins_alone_leave_others() -> None:
+    outer = replace(JOIN, spec=_outer())
+    for node in (Filter(outer, "n > 1"), _aggregate(outer, x="count(*)"), _aggregate(outer, x="sum(n * 2)")):
+        assert (
+            optimise(LogicalPlan(node), [PushFilter(), HoistExpressions(), PartialAggregation()], Analysis()).after
+            == node
+        )
+
+
+def _outer() -> JoinSpec:
+    spec = replace(SPEC)
+    object.__setattr__(spec, "how", "left")
+    return spec
+
+
+def test_an_aggregate_begins_in_the_workers_and_its_expressions_move_below() -> None:
+    node = _aggregate(JOIN, total="sum(n * 2)", both="max(n - n_right)", some="count(*) FILTER (WHERE n_right > 3)")
+    found = optimise(LogicalPlan(node), [HoistExpressions(), PartialAggregation()], Analysis())
+    after = found.after
+    assert isinstance(after, Aggregate)
+    assert after.in_workers
+    assert dict(after.values) == {"total": "SUM(e0)", "both": "max(n - n_right)", "some": "COUNT(e1)"}
+    assert after.input.inputs == (
+        Project(SOURCES[0], ("*", "`n` * 2 AS e0")),
+        Project(SOURCES[1], ("*", "CASE WHEN `n` > 3 THEN 1 END AS e1")),
+    )
+    assert [firing.rule for firing in found.firings] == [HoistExpressions.name, PartialAggregation.name]
+
+
+def test_equal_expressions_become_one_column() -> None:
+    node = _aggregate(JOIN, low="min(n + 1)", high="max(n + 1)", other="max(n_right + 1)")
+    after = optimise(LogicalPlan(node), [HoistExpressions(), PartialAggregation()], Analysis()).after
+    assert isinstance(after, Aggregate)
+    assert dict(after.values) == {"low": "MIN(e0)", "high": "MAX(e0)", "other": "MAX(e1)"}
+
+
+@pytest.mark.parametrize("text", ["first(n * 2) FILTER (WHERE n > 1)", "count(DISTINCT n + 1)", "stddev(n + 1)"])
+def test_expressions_of_what_cannot_begin_in_workers_stay(text: str) -> None:
+    node = _aggregate(JOIN, x=text, y="sum(n * 2)")
+    assert optimise(LogicalPlan(node), [HoistExpressions(), PartialAggregation()], Analysis()).after == node
+
+
+def test_a_group_by_an_expression_moves_below() -> None:
+    node = replace(_aggregate(JOIN, x="count(*)"), by=(("city", "upper(cell_right)"),))
+    found = optimise(LogicalPlan(node), [HoistExpressions(), PartialAggregation()], Analysis())
+    assert isinstance(found.after, Aggregate)
+    assert found.after.by == (("city", "e0"),)
+    assert found.after.in_workers
+    analysis = Analysis()
+    analysis.unsafe.append("UPPER(`cell`)")
+    left = optimise(LogicalPlan(node), [HoistExpressions(), PartialAggregation()], analysis)
+    assert left.after == node
+    assert left.reason_of(PartialAggregation.name) == "it groups by upper(cell_right), which is more than a column"
+
+
+@pytest.mark.parametrize(
+    ("node", "reason"),
+    [
+        (_aggregate(JOIN, x="stddev(n)"), "partials of stddev(n) do not merge"),
+        (_aggregate(JOIN, x="count(DISTINCT n)"), "partials of count(DISTINCT n) do not merge"),
+        (_aggregate(JOIN, x="max(cell)"), "max of string is left to Spark"),
+        (
+            _aggregate(Filter(JOIN, "rand() > 1"), x="count(*)"),
+            "tables or conditions of Spark's lie between join and aggregate",
+        ),
+        (replace(_aggregate(JOIN, x="count(*)"), time="n"), "n is not a time by which the streams are joined"),
+    ],
+)
+def test_an_aggregate_that_stays_says_why(node: Aggregate, reason: str) -> None:
+    found = optimise(LogicalPlan(node), [HoistExpressions(), PartialAggregation()], Analysis())
+    assert found.after == node
+    assert found.reason_of(PartialAggregation.name) == reason
+
+
+def test_a_watermark_and_arithmetic_that_wraps_keep_an_aggregate_sparks() -> None:
+    analysis = Analysis()
+    analysis.watermarks.append(SOURCES[1])
+    node = _aggregate(JOIN, x="sum(n - n_right)")
+    found = optimise(LogicalPlan(node), [HoistExpressions(), PartialAggregation()], analysis)
+    assert (
+        found.reason_of(PartialAggregation.name)
+        == "an input has a watermark of its own, and Spark takes one in a query"
+    )
+    analysis = Analysis()
+    analysis.is_ansi = False  # type: ignore[misc]
+    with pytest.raises(NotApplied, match=NOT_ANSI):
+        PartialAggregation().apply(node, analysis)
+
+
+ORDER = OrderSpec(time="ts")
+
+
+def _where(node: Node) -> Node:
+    return Filter(node, "n > 1")
+
+
+def _join(one: Node, other: Node) -> Node:
+    return Operator(SPEC, (one, other))
+
+
+def _shown(stages: list[Stage]) -> list[str]:
+    """Return each stage as what it makes of the streams before it."""
+
+    def text(node: Node) -> str:
+        if isinstance(node, Source):
+            return node.columns[0] if node.number >= 2 else "source"
+        name = {"filter": "where", "project": "select"}.get(node.kind, node.kind)
+        return f"{name}({', '.join(map(text, node.inputs))})"
+
+    return [text(stage.root) for stage in stages]
+
+
+def _split(node: Node, strategy: str, *, learned: bool = False) -> list[Stage]:
+    return split(node, 2, strategy, lambda join: learned)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def chain() -> Node:
+    """where -> join -> where -> join -> aggregate -> select; the aggregate begins in the second join."""
+    first = _join(_where(SOURCES[0]), SOURCES[1])
+    return Project(_aggregate(_join(_where(first), SOURCES[1]), x="count(*)"), ("x",))
+
+
+def test_each_strategy_cuts_where_it_should(chain: Node) -> None:
+    assert _shown(_split(chain, "query")) == ["select(aggregate(join(where(join(where(source), source)), source)))"]
+    assert _shown(_split(chain, "operator")) == [
+        "where(source)", "join(1-where, source)", "where(2-join)", "join(3-where, source)", "aggregate(4-join)",
+        "select(5-aggregate)",
+    ]  # fmt: skip
+    assert _shown(_split(chain, "subquery")) == [
+        "where(source)", "where(join(1-where, source))", "select(aggregate(join(2-join-where, source)))",
+    ]  # fmt: skip
+    with pytest.raises(OptionError, match="strategy='tree': write 'query', 'operator', 'subquery'"):
+        _split(chain, "tree")
+
+
+def test_an_aggregate_that_is_sparks_is_a_subquery_of_its_own() -> None:
+    node = _aggregate(_where(Operator(ORDER, (SOURCES[0],))), x="count(*)")
+    assert [stage.name for stage in _split(node, "subquery")] == ["1-order-where", "2-aggregate"]
+
+
+def test_what_is_read_twice_is_made_once_and_a_union_keeps_its_inputs_apart() -> None:
+    cleaned = _where(SOURCES[0])
+    twice = _join(cleaned, cleaned)
+    assert _shown(_split(twice, "subquery")) == ["where(source)", "join(1-where, 1-where)"]
+    both = Union((twice, Project(SOURCES[1], ("*",))))
+    assert _shown(_split(both, "subquery")) == [
+        "where(source)", "join(1-where, 1-where)", "union(2-join, select(source))",
+    ]  # fmt: skip
+
+
+def test_windows_are_not_closed_by_a_topic_whose_lateness_was_learned(chain: Node) -> None:
+    with pytest.raises(OptionError, match="needs to know how late the join's rows may be; give the join a lateness="):
+        _split(chain, "operator", learned=True)
+    assert len(_split(chain, "subquery", learned=True)) == 3

@@ -1,0 +1,71 @@
+"""The aggregate of a SELECT as a node over its join, and the SELECT as it reads that node's columns."""
+
+from __future__ import annotations
+
+import pytest
+import sqlglot
+from sqlglot import exp
+
+from braided.plan.nodes import Aggregate
+from braided.plan.nodes import Source as SourceNode
+from braided.plan.optimiser import NotApplied
+from braided.predicates.dialect import Braided
+from braided.sqltext.aggregate import aggregate_of
+from braided.sqltext.cut import Cut, Source
+
+TYPES = {"k": "bigint", "ts": "timestamp", "x": "int", "g": "string"}
+GROUP = "FROM a GROUP BY window(a.ts, '1 minute', '10 seconds')"
+
+
+def _read(text: str) -> tuple[Aggregate, str]:
+    """Return the aggregate of a SELECT over the streams a and b, and what is left of the text."""
+    select = sqlglot.parse_one(text, dialect=Braided)
+    assert isinstance(select, exp.Select)
+    sources = {alias: Source(alias, exp.to_table(alias), TYPES, True) for alias in "ab"}
+    cut = Cut("a", [], {}, {alias: list(TYPES) for alias in "ab"})
+    names = {(alias, name): f"{alias}__{name}" for alias in "ab" for name in TYPES}
+    known = {"my_total": True, "upper": False}
+    node, reader = aggregate_of(select, cut, sources, names, known.get, SourceNode(0, ()))
+    reader.read("v")
+    return node, select.sql(dialect=Braided).replace("`", "")
+
+
+def test_aggregates_windows_and_groups_become_columns() -> None:
+    node, text = _read(
+        f"SELECT window(a.ts, '1 minute', '10 seconds').start AS s, UPPER(b.g) AS g, SUM(a.x) + COUNT(*) AS n {GROUP}, UPPER(b.g) HAVING COUNT(*) > 1"
+    )
+    assert node.by == (("k0", "UPPER(`b__g`)"),)
+    assert (node.time, node.size, node.slide, node.offset) == ("a__ts", 60_000_000, 10_000_000, 0)
+    assert node.values == (("a0", "SUM(`a__x`)"), ("a1", "COUNT(*)"))
+    assert text == "SELECT v.window.start AS s, v.k0 AS g, v.a0 + v.a1 AS n FROM a WHERE v.a1 > 1"
+
+
+def test_a_filter_belongs_to_its_aggregate_and_equal_ones_are_one() -> None:
+    node, text = _read(f"SELECT SUM(a.x) FILTER (WHERE b.x > 3) AS s, SUM(a.x) AS t, SUM(a.x) AS u, a.k {GROUP}, a.k")
+    name = {text: name for name, text in node.values}
+    plain, some = name["SUM(`a__x`)"], name["SUM(`a__x`) FILTER(WHERE `b__x` > 3)"]
+    assert len(name) == 2
+    assert node.by == (("k0", "a__k"),)
+    assert text == f"SELECT v.{some} AS s, v.{plain} AS t, v.{plain} AS u, v.k0 FROM a"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("SELECT a.x FROM a", "it has no aggregate"),
+        ("SELECT COUNT(*) FROM a GROUP BY a.k", "it does not group by one window"),
+        (f"SELECT DISTINCT COUNT(*) {GROUP}", "its groups are not plain"),
+        (f"SELECT COUNT(*) {GROUP}, t.k", "it groups by more than columns of streams"),
+        (f"SELECT a.x, COUNT(*) {GROUP}", "a.x is neither grouped nor aggregated"),
+        (f"SELECT a.k {GROUP}, a.k", "it has no aggregate function"),
+        (f"SELECT COUNT(*), my_total(a.x) {GROUP}", "MY_TOTAL(a.x) is not known to merge"),
+        (f"SELECT SUM(a.x) OVER (PARTITION BY a.k) {GROUP}", "SUM(a.x) OVER (PARTITION BY a.k) is no plain aggregate"),
+        (f"SELECT window(b.ts, '1 minute').start, COUNT(*) {GROUP}", "it has several windows"),
+        ("SELECT COUNT(*) FROM a GROUP BY window(a.ts, '1 month')", "month"),
+        ("SELECT COUNT(*) FROM a WHERE a.x > 1 GROUP BY window(a.ts, '1 minute')", "lie between join and aggregate"),
+    ],
+)
+def test_what_is_more_than_the_node_can_say_stays_sparks(text: str, reason: str) -> None:
+    with pytest.raises(NotApplied) as raised:
+        _read(text)
+    assert reason in str(raised.value)
