@@ -9,9 +9,11 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import pytest
 from crashes import expected, write_streams
 
-CLIENT = Path(__file__).parents[1] / "connect_query.py"
+TESTS = Path(__file__).parents[1]
+CLIENT = TESTS / "connect_query.py"
 
 
 def test_joins_work_on_spark_connect(tmp_path: Path) -> None:
@@ -43,3 +45,18 @@ def test_joins_work_on_spark_connect(tmp_path: Path) -> None:
         in answers["said"]
     )
     assert [text.partition(":")[0] for text in answers["refused"]] == ["braided.sql", "braided.write_files"]
+
+
+@pytest.mark.skipif(importlib.metadata.version("pyspark").startswith("4.0."), reason="has no operators with state")
+@pytest.mark.parametrize("what", ["built", "ended", "running"])
+def test_a_client_exits_by_itself(tmp_path: Path, what: str) -> None:
+    write_streams(tmp_path, files=2, rows=100, seed=32)
+    command = [sys.executable, str(TESTS / "connect_exit.py"), str(tmp_path), what]
+    log = tmp_path / "stderr.txt"
+    with log.open("w") as stderr, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True) as client:
+        try:
+            assert client.stdout is not None
+            assert "last line\n" in iter(client.stdout.readline, ""), log.read_text()
+            assert client.wait(timeout=40) == 0, log.read_text()
+        finally:
+            client.kill()

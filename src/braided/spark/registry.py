@@ -338,8 +338,22 @@ def registry_of(session: SparkSession) -> Registry:
     registry = _REGISTRIES.get(session)
     if registry is None:
         registry = _REGISTRIES[session] = Registry(session)
-        session.streams.addListener(registry)
+        _listen(session, registry)
     return registry
+
+
+def _listen(session: SparkSession, registry: Registry) -> None:
+    """Let a registry hear of the queries of a session, and the process exit all the same.
+
+    For the events of a server PySpark starts a thread that waits for them as long as the session lives, and a process
+    does not exit before its threads, unless they are daemons. A thread is one where the thread that starts it is.
+    """
+    if not is_connect(session):
+        session.streams.addListener(registry)
+        return
+    starting = threading.Thread(target=session.streams.addListener, args=(registry,), daemon=True)
+    starting.start()
+    starting.join()
 
 
 def registries() -> list[Registry]:
