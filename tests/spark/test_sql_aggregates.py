@@ -13,7 +13,7 @@ import pytest
 from profiles import some
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from streams import write_batch, write_closing
+from streams import file_stream, read_rows, run_to_end, write_batch, write_closing
 
 import braided
 from braided.operators.aggregate.partial import PartialAggregate
@@ -229,3 +229,49 @@ def test_windows_close_also_where_no_pair_comes_any_more(spark: SparkSession, tm
     frame = braided.sql(spark, text, streams, lateness="1 second")
     found = [row[1:] for row in _run(frame, tmp_path)]
     assert sorted(found) == [(1, "x", 5), (1, "x", 5), (2, "x", 5), (2, "x", 5)]
+
+
+def _hours(root: Path, name: str, columns: tuple[str, str], hours: list[float], files: int) -> None:
+    """Write rows at these hours of a day, in so many files, a batch each."""
+    times = pa.array([1_714_521_600_000_000 + round(hour * 3_600_000_000) for hour in hours], pa.timestamp("us", "UTC"))
+    table = pa.table([np.arange(len(hours)), times], list(columns))
+    for number in range(files):
+        write_batch(root / name, number, table.slice(number * len(hours) // files, len(hours) // files))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("files", [1, 6])
+def test_six_rows_hours_apart_give_the_windows_that_spark_gives(
+    spark: SparkSession, tmp_path: Path, files: int
+) -> None:
+    """The example of Spark's guide, grouped by windows after the join, by Spark, as SQL and step by step."""
+    _hours(tmp_path, "impressions", ("ad", "shown"), [10, 12, 14.5, 16, 18, 21], files)
+    _hours(tmp_path, "clicks", ("clicked_ad", "clicked"), [10.2, 12.5, 14.6, 16.9, 18.3, 21.5], files)
+    impressions = file_stream(spark, tmp_path / "impressions", "ad long, shown timestamp")
+    clicks = file_stream(spark, tmp_path / "clicks", "clicked_ad long, clicked timestamp")
+    condition = "ad = clicked_ad AND clicked >= shown AND clicked <= shown + INTERVAL 1 HOUR"
+    native = (
+        impressions.withWatermark("shown", "2 hours")
+        .join(clicks.withWatermark("clicked", "3 hours"), F.expr(condition))
+        .groupBy(F.window("shown", "1 hour"))
+        .agg(F.count("*").alias("n"))
+    )
+    text = f"""SELECT /*+ BRAIDED('i', 'lateness=2 hours'), BRAIDED('c', 'lateness=3 hours') */ window, count(*) AS n
+               FROM impressions i JOIN clicks c ON {condition} GROUP BY window(shown, '1 hour')"""
+    steps = (
+        braided.stream(impressions, time="shown", lateness="2 hours")
+        .join(
+            braided.stream(clicks, time="clicked", lateness="3 hours"),
+            on=[("ad", "clicked_ad")],
+            between=("0 seconds", "1 hour"),
+        )
+        .aggregate(window="1 hour", n="count(*)")
+    )
+    found = []
+    for number, frame in enumerate(
+        (native, braided.sql(spark, text, {"impressions": impressions, "clicks": clicks}), steps.df)
+    ):
+        run_to_end(frame.selectExpr("window.start AS s", "n"), tmp_path / f"c{number}", tmp_path / f"{number}")
+        found.append(read_rows(spark, tmp_path / f"{number}"))
+    assert len(found[0]) == 4
+    assert found[1] == found[2] == found[0]

@@ -21,7 +21,7 @@ from braided.balance.controller import Controller, Decision
 from braided.balance.loads import LoadAverages
 from braided.balance.observation import Observation
 from braided.balance.scale import ScaleRule
-from braided.balance.shapes import Rates, cheapest_grid, level_weights, ssp_grid
+from braided.balance.shapes import Rates, cheapest_grid, expected_loads, level_weights, ssp_grid
 from braided.local.runtime import LocalRuntime
 from braided.operators.join.window_join import WindowJoin
 from braided.routing.edit import TableEdit
@@ -465,6 +465,74 @@ def test_the_shape_of_a_grid_follows_the_rates(where: str | None) -> None:
     reshaped = [decision.batch for decision in done.decisions if decision.action == "reshape"]
     assert 10 <= reshaped[0] < 16
     np.testing.assert_array_equal(done.pairs, streams.oracle())
+
+
+def _shares(table: RoutingTable, rates: Rates) -> npt.NDArray[np.float64]:
+    """What the weights give each worker, of all rows and results."""
+    work = expected_loads(table.grids[int(table.live[0, 0])], rates, table.workers)
+    return work / work.sum()
+
+
+@pytest.mark.parametrize("scheme", ["ssp", "grid"])
+def test_one_grid_gives_a_worker_less_that_stays_hot(scheme: str) -> None:
+    """One worker at a load of 0.99 and three at 0.01."""
+    controller = Controller(first_table(scheme, 4, keyed=True, version=1), seconds(-1, 1), slots=4)
+    decisions = []
+    for batch in range(30):
+        decisions += controller.step(_observed(batch, controller.table, [990, 10, 10, 10]))
+    weights = [decision for decision in decisions if decision.action == "weights"]
+    assert weights
+    assert weights[0].reason.startswith("worker 0: load 0.990 and 0.990 over 5 batches, above")
+    shares = _shares(controller.table, Rates(0, 0, 0, 0, 100))
+    assert shares[0] < 0.05
+    assert shares[1:].min() > 0.25
+
+
+@pytest.mark.parametrize("scheme", ["ssp", "grid"])
+@pytest.mark.parametrize("workers", [2, 5, 12])
+def test_weights_level_what_a_slow_worker_costs_and_come_back(scheme: str, workers: int) -> None:
+    """A worker costs four times as much for 40 batches; noise is 3%. One decision or two, then none until it recovers."""
+    rates = Rates(1000, 10, 0, 0, 500) if scheme == "ssp" else Rates(100, 100, 0, 0, 10_000)
+    controller = Controller(first_table(scheme, workers, keyed=True, version=1), seconds(-1, 1), slots=workers)
+    rng = np.random.default_rng(workers)
+    decided, loads = [], []
+    for batch in range(80):
+        cost = np.ones(workers)
+        cost[1] = 4.0 if batch < 40 else 1.0
+        table = controller.table
+        cpu = 400 * cost * _shares(table, rates) * rng.normal(1, 0.03, workers).clip(0.9, 1.1)
+        loads.append(cpu)
+        seen = _observed(batch, table, cpu.tolist())
+        seen.rows, seen.results = (int(rates.left), int(rates.right)), int(rates.results)
+        decided += [d.batch for d in controller.step(seen) if d.action == "weights"]
+    assert decided[0] < 12
+    assert len([batch for batch in decided if batch < 40]) <= 3
+    assert len(decided) <= 6
+    for last in (loads[30:40], loads[70:80]):
+        mean = np.mean(last, axis=0)
+        assert mean.max() <= 1.25 * mean.mean()
+
+
+def test_weights_that_follow_loads_give_the_same_rows() -> None:
+    """A controller to which another worker seems hot every few batches."""
+
+    class Restless(Controller):
+        def _loads(self, seen: Observation) -> npt.NDArray[np.float64]:
+            return np.where(np.arange(4) == seen.batch // 8 % 4, 0.9, 0.1)
+
+    rng = np.random.default_rng(12)
+    for scheme in ("ssp", "grid"):
+        streams = Streams(seconds(-2, 2), [(uniform(rng, 200, 300), uniform(rng, 150, 300)) for _ in range(40)])
+        table = first_table(scheme, 4, keyed=True, version=1)
+        runtime = LocalRuntime(streams.operator(), 4, controller=Restless(table, streams.window, measure="work"))
+        runtime.table = table
+        pairs = [
+            piece["id"].to_numpy() * (1 << 32) + piece["id_r"].to_numpy()
+            for both in streams.rows()
+            for piece in runtime.run_batch([(side, [rows]) for side, rows in enumerate(both)])
+        ]
+        assert len([decision for decision in runtime.decisions if decision.action == "weights"]) >= 3
+        np.testing.assert_array_equal(np.sort(np.concatenate(pairs)), streams.oracle())
 
 
 # Scale.

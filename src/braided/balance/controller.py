@@ -22,6 +22,7 @@ from braided.balance.observation import Loads, Observation
 from braided.balance.reshape import SAMPLES, ReshapeRule, Windows
 from braided.balance.scale import ScaleRule
 from braided.balance.shapes import Rates, expected_loads, key_grid, level_weights
+from braided.balance.weights import weigh_by_load
 from braided.routing.deaths import Deaths
 from braided.routing.edit import TableEdit
 from braided.routing.grid import Grid
@@ -36,6 +37,8 @@ _RELAY = 0.67
 # Weights change when the busiest worker of a grid exceeds the mean by a tenth, and then not for a few batches.
 _UNEVEN = 1.1
 _WEIGHTS_REST = 3
+# Weights by measured loads wait until all batches of the longer average ran with the last ones.
+_LOADS_REST = 5
 # A bucket's load is averaged over the batches that make a hot spot: the largest of one batch are large by chance.
 _BUCKET_SAMPLES = 3
 # CPU time of the first batches is that of starting processes and of compiling.
@@ -133,8 +136,10 @@ class Controller:
             yield from self._weigh(seen, edit)
             yield from self._move(seen, edit)
         elif self.table.scheme in ("ssp", "grid"):
-            yield from self._reshape(seen, edit)
-            yield from self._weigh(seen, edit)
+            reshaped = list(self._reshape(seen, edit))
+            yield from reshaped
+            if not reshaped:
+                yield from self._weigh_by_load(seen, edit)
 
     def _decision(self, seen: Observation, action: str, reason: str, **detail: Any) -> Decision:
         return Decision(action, reason, seen.batch, self.table.version + 1, detail)
@@ -283,8 +288,6 @@ class Controller:
         loads = {n: self._grid_load(seen, n) for n in newest if n in seen.grids}
         buckets = self._bucket_work(seen)
         buckets[list(set(range(workers)) - set(self.table.in_use))] = 0.0
-        if self.table.scheme != "auto":
-            buckets[:] = 0.0
         for number in sorted(loads, key=lambda n: -float(loads[n].sum())):
             grid = self.table.grids[number]
             others = buckets + sum((loads[n] for n in loads if n != number), np.zeros(workers))
@@ -303,6 +306,27 @@ class Controller:
                 grid=grid.shape,
             )  # fmt: skip
             return
+
+    def _weigh_by_load(self, seen: Observation, edit: TableEdit) -> Iterator[Decision]:
+        """Give a hot worker of the one grid less: its rows and results are even, so what they cost differs."""
+        self._batches += 1
+        table = self.table
+        if seen.version < table.version or (table.live[:, 1] >= 0).any():
+            # Loads that were measured while old places were still probed say nothing of the weights.
+            self._hot_spots, self._rest = HotSpotRule(), _LOADS_REST
+            return
+        self._rest = max(0, self._rest - 1)
+        number = int(table.live[0, 0])
+        grid = table.grids[number]
+        hot = self._hot_spots.judge(self._averages, grid.workers)
+        if hot is None or self._rest or (self._measure == "cpu" and self._batches <= _WARMING):
+            return
+        rates = Rates(float(seen.rows[0]), float(seen.rows[1]), 0.0, 0.0, float(seen.results))
+        weighed = weigh_by_load(grid, rates, self._averages.over(5))
+        if weighed is not None:
+            edit.set_weights(number, weighed)
+            self._rest = _LOADS_REST
+            yield self._decision(seen, "weights", hot.reason, grid=grid.shape)
 
     def _grid_load(self, seen: Observation, number: int) -> Loads:
         grid = self.table.grids[number]

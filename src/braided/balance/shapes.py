@@ -125,8 +125,15 @@ def level_weights(grid: Grid, other: npt.NDArray[np.float64], load: float) -> Gr
     room = np.maximum(level - other[members], 0.05 * load / len(members))
     if not room.sum() > 0:
         return grid
-    scaled = np.zeros(len(other))
-    scaled[members] = room * len(members) / room.sum()
+    rooms = np.zeros(len(other))
+    rooms[members] = room
+    return weighted(grid, rooms)
+
+
+def weighted(grid: Grid, room: npt.NDArray[np.float64]) -> Grid:
+    """Return a grid with weights in proportion to the room of each worker; some worker has room."""
+    members = np.array(grid.workers)
+    scaled = room * len(members) / room[members].sum()
     rows = tuple(tuple(max(1, round(_WEIGHTS * float(scaled[w]))) for w in column) for column in grid.columns)
     columns = tuple(max(1, round(_WEIGHTS * float(sum(scaled[w] for w in column)))) for column in grid.columns)
     return Grid(grid.columns, rows, columns)

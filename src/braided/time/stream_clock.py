@@ -10,12 +10,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from braided.time.clocks import MIN_TIME, clamp
+from braided.time.gaps import SPARSE, Gaps
 from braided.time.lateness import Lateness
 from braided.time.learning.delays import Delays
 from braided.time.learning.learner import Learner
 from braided.time.learning.next_delays import NextDelays
 from braided.time.quarantine import Gone
-from braided.time.trust import JUMP, Cluster, Trust
+from braided.time.trust import JUMP, QUORUM, Cluster, Trust
 
 # So many changes of K are remembered for the report.
 _HISTORY = 32
@@ -70,6 +71,7 @@ class StreamClock:
         self._reach, self._idle_after = reach, idle
         self.jump = jump_of(lateness)
         self.trust = Trust()
+        self.gaps = Gaps()
         self.silent = 0
         self._heard: int | None = None
         self._history: list[list[int | None]] = []
@@ -118,15 +120,20 @@ class StreamClock:
         return self.trust.limit(self.jump)
 
     def update(
-        self, seen: StreamTime, moment: int | None = None, others: int | None = None, missed: int | None = None
+        self,
+        seen: StreamTime,
+        moment: int | None = None,
+        others: int | None = None,
+        missed: int | None = None,
+        wide: int | None = None,
     ) -> None:
         """Take what a batch showed; `moment` is when it ran, where that is known.
 
-        `others` is the largest clock beside it that counts, and `missed` is how many of its rows came too late, where
-        one worker sees all.
+        `others` is the largest clock beside it that counts, `wide` how far ahead a row may be in a sparse stream, and
+        `missed` how many of its rows came too late, where one worker sees all.
         """
         before = self.clock
-        self.trust.update(seen.clusters, self.jump, others)
+        self.trust.update(seen.clusters, self.jump, others, wide)
         if seen.last is not None:
             # Rows that set no clock are stored too: an assignment lives as long as they can match.
             self.trust.top = seen.last if self.trust.top is None else max(self.trust.top, seen.last)
@@ -151,6 +158,7 @@ class StreamClock:
     def restore(self, state: dict[str, Any]) -> None:
         """Take the state as `to_json` left it."""
         self.trust = Trust.from_json(state["trust"])
+        self.gaps = Gaps(state.get("gaps", ()))
         self._heard, self.silent, self._history = state["heard"], state["silent"], state["history"]
         if self._learner is not None:
             self._learner = Learner.from_json(state["learner"], self._learner.spec, self._reach)
@@ -159,6 +167,7 @@ class StreamClock:
         """Return the state, a few kilobytes at most, as plain JSON."""
         return {
             "trust": self.trust.to_json(),
+            "gaps": self.gaps.recent,
             "heard": self._heard,
             "silent": self.silent,
             "history": self._history,
@@ -182,14 +191,30 @@ def update_all(
     moment: int | None,
     missed: Sequence[int] | None = None,
 ) -> None:
-    """Update the clocks of streams that stand beside each other; each sees where the others were before."""
+    """Update the clocks of streams that stand beside each other; each sees where the others were before.
+
+    If one of them is not sparse, it vouches for the others, and no gap is usual.
+    """
     before = [clock.counted for clock in clocks]
+    for clock, stream in zip(clocks, seen, strict=True):
+        clock.gaps.take(stream.clusters, clock.jump)
+    usual = min((gap for clock in clocks if (gap := clock.gaps.usual()) is not None), default=0)
     for at, (clock, stream) in enumerate(zip(clocks, seen, strict=True)):
         others = [other for i, other in enumerate(before) if i != at and other is not None]
-        clock.update(stream, moment, max(others, default=None), None if missed is None else missed[at])
+        late = None if missed is None else missed[at]
+        clock.update(stream, moment, max(others, default=None), late, SPARSE * usual)
+    _settle_together(clocks, SPARSE * usual)
     furthest = max((clock.counted for clock in clocks if clock.counted is not None), default=None)
     for clock in clocks:
         clock.trust.settle(clock.jump, furthest)
+
+
+def _settle_together(clocks: Sequence[StreamClock], wide: int) -> None:
+    """Let clocks count that are near each other, once enough rows of all of them have been there."""
+    known = [(clock.clock, clock) for clock in clocks if clock.clock is not None]
+    for at, clock in known:
+        near = max(clock.jump, wide)
+        clock.trust.settled |= sum(other.trust.near for time, other in known if abs(time - at) <= near) >= QUORUM
 
 
 def all_safe(clocks: Sequence[StreamClock]) -> int:

@@ -10,8 +10,12 @@ are there, as after an outage. If the clock itself has started with a wrong row,
 condition. The clock then *leaps* to where the middle one of those rows is: of rows that are hours apart, as a sparse
 stream has them, no single one decides.
 
-A clock *counts*, is settled, once as many rows have been near it as may decide a vote, or another clock that counts has
-got there. Until then nothing expires by it and nothing leaves: the first row of a stream may be the wrong one.
+A sparse stream may be silent for longer than a jump: rows are near its clock as far as its usual gaps reach
+(`braided.time.gaps`).
+
+A clock *counts*, is settled, once as many rows of all streams have been near it as may decide a vote, or another clock
+that counts has got there. Until then nothing expires by it and nothing leaves: the first row of a stream may be the
+wrong one.
 """
 
 from __future__ import annotations
@@ -31,8 +35,8 @@ Times = npt.NDArray[np.int64]
 JUMP = 3_600_000_000
 """An hour: delays and gaps within a live stream are shorter, and broken clocks are mostly off by more."""
 _MOST_CLUSTERS = 32
-# So few rows do not decide.
-_QUORUM = 8
+QUORUM = 8
+"""Fewer rows do not decide."""
 # What is left of a row's vote when it is forgotten.
 _FORGOTTEN = 1 / 64
 
@@ -132,20 +136,30 @@ class Trust:
     behind: list[Cluster] = field(default_factory=list)
     """The votes of the last rows, as they were when they arrived."""
 
-    def update(self, clusters: list[Cluster], jump: int, others: int | None = None) -> None:
+    def update(self, clusters: list[Cluster], jump: int, others: int | None = None, wide: int | None = None) -> None:
         """Take the clusters of a batch and move the clock. `others` is the largest clock beside it that counts.
 
-        A sparse stream may have longer gaps than a jump: alone in a batch, a time that the others have reached counts.
+        A sparse stream may have longer gaps than a jump: alone in a batch, a time that the others have reached counts,
+        and `wide` is how far ahead a row may be and still be near the clock, where that is more than a jump.
         """
         if clusters:
             self.top = clusters[-1].last if self.top is None else max(self.top, clusters[-1].last)
+            if wide is not None and wide > jump:
+                clusters = merge_clusters(clusters, wide)
+                self._reach(wide)
             self._start(clusters, jump, others)
-            self._move(clusters, jump, others)
+            self._move(clusters, jump if wide is None else max(jump, wide), jump, others)
         self.settle(jump, others)
+
+    def _reach(self, wide: int) -> None:
+        """Move the clock on to rows that were doubted while longer gaps were not known to be usual."""
+        while self.clock is not None and self.ahead and self.ahead[0].first - self.clock <= wide:
+            vote = self.ahead.pop(0)
+            self.clock, self.near = max(self.clock, vote.last), self.near + vote.rows
 
     def settle(self, jump: int, others: int | None) -> None:
         """Let the clock count once enough rows, or `others`, have been there."""
-        if self.clock is not None and (self.near >= _QUORUM or (others is not None and self.clock - others <= jump)):
+        if self.clock is not None and (self.near >= QUORUM or (others is not None and self.clock - others <= jump)):
             self.settled = True
 
     def _start(self, clusters: list[Cluster], jump: int, others: int | None) -> None:
@@ -156,7 +170,8 @@ class Trust:
             self.clock = largest(reached or clusters).last
             self.near, self.ahead, self.behind = 0, [], []
 
-    def _move(self, clusters: list[Cluster], jump: int, others: int | None) -> None:
+    def _move(self, clusters: list[Cluster], jump: int, reached: int, others: int | None) -> None:
+        """Let clusters vote; those `reached` beyond the clock of others are vouched for."""
         assert self.clock is not None
         clock, settled = self.clock, self.settled
         self._fade(jump)
@@ -165,14 +180,14 @@ class Trust:
         near = [cluster for cluster in clusters if cluster not in ahead and cluster not in behind]
         vouched = []
         if others is not None and not near:
-            vouched = [cluster for cluster in ahead if cluster.first - others <= jump]
+            vouched = [cluster for cluster in ahead if cluster.first - others <= reached]
             ahead = ahead[len(vouched) :]
         self.near += _weight([*near, *vouched])
         self.ahead = merge_clusters([*self.ahead, *ahead], jump)
         self.behind = merge_clusters([*self.behind, *behind], jump)
         for new, votes in ((ahead, self.ahead), (behind, self.behind)):
             weight = _weight(votes)
-            if new and weight >= _QUORUM and 2 * weight > self.near + _weight(self.ahead) + _weight(self.behind):
+            if new and weight >= QUORUM and 2 * weight > self.near + _weight(self.ahead) + _weight(self.behind):
                 self._leap(votes)
                 return
         self.clock = max([clock, *(cluster.last for cluster in (*near, *vouched))])

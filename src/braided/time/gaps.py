@@ -1,0 +1,83 @@
+"""Which gaps are usual between the rows of a stream: they tell a sparse stream from a wrong clock.
+
+```
+ [#]---2 h---[#]--1 h--[#]---2 h---[#]-----3 h-----[#]--------------- 1 year ---------------[#]
+```
+
+Most rows of a sparse stream are hours apart. That one more is hours ahead says nothing against it; a year does. So a
+sparse stream may be silent for `SPARSE` of its usual gaps, the middle one of the last rows' gaps.
+
+*Why a few wrong clocks do not matter.* A gap between two groups of rows weighs as much as the smaller of them has rows,
+one within a group weighs 1. So n wrong rows far away add gaps of weight n at most. Where all gaps weigh at least 2 n,
+half of that is the stream's own, which are shorter, and the middle gap, the lower one of two, is one of those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, pairwise
+from typing import NamedTuple
+
+from braided.time.trust import Cluster
+
+SPARSE = 8
+"""Of rows that come at random, one gap in 256 is longer than eight times the middle one."""
+# So many last rows count. Gaps of less weight together say nothing: two wrong rows are to make no difference.
+_ROWS = 16
+_LEAST = 4
+# What is left of a group of rows when it is forgotten.
+_FORGOTTEN = 0.25
+
+
+class Group(NamedTuple):
+    """Rows close together: the first and the last time, how many rows, and what the gaps between them weigh."""
+
+    first: int
+    last: int
+    rows: float
+    inner: float
+
+
+class Gaps:
+    """The times of a stream's last rows, in groups.
+
+    >>> hour = 3_600_000_000
+    >>> gaps = Gaps()
+    >>> gaps.take([Cluster(at * hour, at * hour, 1) for at in (0, 2, 3, 5, 8, 8760)], hour - 1)
+    >>> gaps.usual() // hour
+    2
+    """
+
+    def __init__(self, recent: Iterable[Sequence[float]] = ()) -> None:
+        self.recent = [Group(int(first), int(last), rows, inner) for first, last, rows, inner in recent]
+
+    def take(self, clusters: Sequence[Cluster], jump: int) -> None:
+        """Take the clusters of a batch: what is less than a jump apart is one group."""
+        groups: list[Group] = []
+        for new in sorted([*self.recent, *(Group(*cluster, cluster.rows - 1) for cluster in clusters)]):
+            if not groups or new.first - groups[-1].last > jump:
+                groups.append(new)
+                continue
+            old = groups[-1]
+            link = min(1.0, old.rows, new.rows)
+            last = max(old.last, new.last)
+            groups[-1] = Group(old.first, last, old.rows + new.rows, old.inner + new.inner + link)
+        fade = min(1.0, _ROWS / max(1.0, sum(group.rows for group in groups)))
+        self.recent = [_faded(group, fade) for group in groups if group.rows * fade >= _FORGOTTEN]
+
+    def usual(self) -> int | None:
+        """Return the middle gap, the lower one of two; None where gaps are too few."""
+        groups = self.recent
+        gaps = [(int((g.last - g.first) / g.inner), g.inner) for g in groups if g.inner > 0]
+        gaps += [(b.first - a.last, min(a.rows, b.rows)) for a, b in pairwise(groups)]
+        gaps.sort()
+        up_to = list(accumulate(weight for _, weight in gaps))
+        if not gaps or up_to[-1] < _LEAST:
+            return None
+        return next(gap for (gap, _), weight in zip(gaps, up_to, strict=True) if 2 * weight >= up_to[-1])
+
+
+def _faded(group: Group, fade: float) -> Group:
+    """Return fewer rows, the last ones, as far apart as before."""
+    first = group.last - int((group.last - group.first) * fade)
+    return Group(first, group.last, group.rows * fade, group.inner * fade)
