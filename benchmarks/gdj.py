@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from gdj_charts import draw, table
-from gdj_figures import FIGURES, Setting
+from gdj_figures import FIGURES, EngineFeatures
 from gdj_sets import compare_sets, kernel_speed, sets_table
 
 HERE = Path(__file__).resolve().parent
@@ -50,7 +50,7 @@ def main() -> int:
         def tell(what: str, place: str = place) -> None:
             print(f"\r\033[K{place}: {what} ({time.monotonic() - started:.0f} s)", end="", file=sys.stderr, flush=True)
 
-        setting = Setting(where, options.quick, tell)
+        setting = EngineFeatures(where, options.quick, tell)
         line, text = _make(name, setting, options.out)
         print(
             json.dumps({"benchmark": "gdj", "quick": options.quick, "real_data": where is not None, **line}), flush=True
@@ -62,7 +62,7 @@ def main() -> int:
     return 0
 
 
-def _make(name: str, setting: Setting, out: Path | None) -> tuple[dict[str, Any], str]:
+def _make(name: str, setting: EngineFeatures, out: Path | None) -> tuple[dict[str, Any], str]:
     if name in NOT_MADE:
         return {"figure": name, "not_made": NOT_MADE[name]}, f"## Figure {name}: not made\n\n{NOT_MADE[name]}.\n"
     if name == "sets":

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from gdj_charts import Figure, Panel
 from gdj_data import SECOND, hashed
-from gdj_figures import SHARE, Setting
+from gdj_figures import SHARE, EngineFeatures
 
 from braided.eviction.buffer import Buffer, Events
 from braided.eviction.group_buffer import GroupBuffer, GroupEvents, GroupWindow
@@ -24,7 +24,7 @@ POLICIES: dict[str, Policy] = {"GDJ": GDJ(initial=0.2), "PROB": PROB(), "FIFO": 
 _ROOM = 1 << 20
 
 
-def several_attributes(setting: Setting) -> Figure:
+def several_attributes(setting: EngineFeatures) -> Figure:
     """Figure 7, right: one to four attributes, of rising skew in one stream and even in the other."""
     numbers = [1.0, 2.0, 3.0, 4.0]
     series: dict[str, list[float]] = {name: [] for name in POLICIES}
@@ -40,7 +40,7 @@ def several_attributes(setting: Setting) -> Figure:
     return Figure("7b", "7_attributes", "several attributes", [panel], [note])
 
 
-def two_attributes(setting: Setting) -> Figure:
+def two_attributes(setting: EngineFeatures) -> Figure:
     """Figure 8: the first attribute even, the second of a skew that varies in each stream."""
     alphas = setting.some([0.1, 0.5, 0.75, 1.0, 1.25, 1.5])
     rows = setting.rows // 4

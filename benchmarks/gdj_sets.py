@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from gdj_data import Data, events_of, synthetic, trades, weather
-from gdj_figures import SHARE, Setting
+from gdj_figures import SHARE, EngineFeatures
 from gdj_measure import MORE, exact, limit, recall
 
 from braided.eviction.policies.auto import AUTO
@@ -22,7 +22,7 @@ PERCENTILES = (0.0, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9, 0.99)
 OF_THE_PAPER = ("GDJ, best percentile", "PROB", "AGE, learned", "FIFO", "RAND")
 
 
-def data_sets(setting: Setting) -> list[Data]:
+def data_sets(setting: EngineFeatures) -> list[Data]:
     """Return all data sets."""
     made = [
         synthetic(rows=setting.rows, domain=domain, pareto=pareto, seed=seed)
@@ -34,7 +34,7 @@ def data_sets(setting: Setting) -> list[Data]:
     return [*([d.first(60_000) for d in real] if setting.quick else real), *made]
 
 
-def compare_sets(setting: Setting) -> list[dict[str, Any]]:
+def compare_sets(setting: EngineFeatures) -> list[dict[str, Any]]:
     """Return, per data set, the recall of every policy, the limit, and the ratios that have a bar."""
     out = []
     for data in data_sets(setting):
@@ -89,7 +89,7 @@ def sets_table(rows: list[dict[str, Any]]) -> str:
     return "\n".join([*parts, ""])
 
 
-def kernel_speed(setting: Setting) -> dict[str, Any]:
+def kernel_speed(setting: EngineFeatures) -> dict[str, Any]:
     """Return rows a second of processor time, the best of three.
 
     1,000 keys, alpha 0.75, a 20,000-row buffer, 100,000-row windows, results counted.

@@ -29,7 +29,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, LongType, StructField, StructType
 
 import braided
-from braided.operators.order.operator import Ordering
+from braided.operators.order.operator import OrderOperator
 from braided.operators.order.spec import OrderSpec
 from braided.operators.registry import build
 from braided.runtime.blocks import Blocks
@@ -44,7 +44,7 @@ LATE_US = 2_000_000
 
 
 @dataclass(frozen=True)
-class PassThrough(Ordering):
+class PassThrough(OrderOperator):
     """The same routers and packets; the worker sends its rows on as they come."""
 
     def process(self, work: Work, state: Json | None, blocks: Blocks) -> Generator[pa.RecordBatch, None, Outcome]:

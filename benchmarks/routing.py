@@ -35,7 +35,7 @@ from braided.local.runtime import LocalRuntime
 from braided.operators.join.spec import JoinSpec
 from braided.operators.registry import build
 from braided.operators.stream import Stream
-from braided.routing.deaths import Deaths
+from braided.routing.assignment_expiry import AssignmentExpiry
 from braided.routing.edit import TableEdit
 from braided.routing.start import first_table
 from braided.routing.table import BUCKETS
@@ -199,7 +199,7 @@ def move(rows: int) -> dict[str, Any]:
     within = 2 * SECOND
     window = Window(-within, within, (SECOND, SECOND))
     made = runtime("hash", window, adapts=False)
-    deaths = Deaths(window)
+    deaths = AssignmentExpiry(window)
     batches = [batch_of(n, (rows, rows), lambda _side, rng: rng.integers(0, 20_000, rows)) for n in range(16)]
     extra, of_bucket, bucket, died = [], [], 17, None
     for number, (left, right) in enumerate(batches):

@@ -92,7 +92,7 @@ MUTATIONS = (
     ),
     Mutation(
         "an assignment declared dead one window early",
-        "routing/deaths.py",
+        "routing/assignment_expiry.py",
         "end.top < self.window.horizon(side, now)",
         "end.top < self.window.horizon(side, now) + self.window.hi - self.window.lo",
         _APART,

@@ -13,9 +13,9 @@ from braided.operators.join.spec import JoinSpec
 from braided.operators.join.window_join import WindowJoin
 from braided.operators.multijoin.multijoin import MultiJoin
 from braided.operators.multijoin.spec import MultiJoinSpec
-from braided.operators.order.operator import Ordering
+from braided.operators.order.operator import OrderOperator
 from braided.operators.order.spec import OrderSpec
-from braided.operators.physical import Setting
+from braided.operators.physical import EngineFeatures
 from braided.operators.registry import build
 from braided.operators.stream import Stream
 from braided.time.clocks import Span, Window
@@ -63,7 +63,7 @@ def multijoin_operator(schema: pa.Schema, streams: int, window: Span, *, adaptiv
         within=micros(window.within),
         lateness=tuple(map(micros, window.lateness)),
     )
-    operator = build(spec, _streams(spec, [schema] * streams), Setting(adaptive=adaptive)).operator
+    operator = build(spec, _streams(spec, [schema] * streams), EngineFeatures(adaptive=adaptive)).operator
     assert isinstance(operator, MultiJoin)
     return operator
 
@@ -87,17 +87,17 @@ def group_operator(
         evict=evict,
         lateness=dict(zip(streams, map(micros, lateness), strict=True)),
     )
-    plan = build(spec, _streams(spec, [schema] * len(streams)), Setting(adaptive=adaptive))
+    plan = build(spec, _streams(spec, [schema] * len(streams)), EngineFeatures(adaptive=adaptive))
     assert isinstance(plan.operator, JoinGroup)
     return plan.operator
 
 
 def ordering_operator(
     schemas: Sequence[pa.Schema], time: str, key: Any, lateness: Any, late: Any = "flag", idle: Any = None
-) -> Ordering:
+) -> OrderOperator:
     """Streams of one schema in order."""
     given = micros(lateness) if isinstance(lateness, int) else lateness
     spec = OrderSpec(inputs=len(schemas), time=time, key=key, lateness=given, late=late, idle=idle)
     operator = build(spec, _streams(spec, schemas)).operator
-    assert isinstance(operator, Ordering)
+    assert isinstance(operator, OrderOperator)
     return operator

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from braided.routing.deaths import Deaths
+from braided.routing.assignment_expiry import AssignmentExpiry
 from braided.routing.edit import Full, TableEdit
 from braided.routing.grid import Grid
 from braided.routing.keys import KeyHasher
@@ -43,7 +43,9 @@ def grids(draw: st.DrawFn, workers: int) -> Grid:
     return Grid(columns, weights, tuple(draw(st.integers(1, 5)) for _ in columns))
 
 
-def apply(table: RoutingTable, wanted: list[dict[str, Any]], hashes: list[int], deaths: Deaths) -> RoutingTable:
+def apply(
+    table: RoutingTable, wanted: list[dict[str, Any]], hashes: list[int], deaths: AssignmentExpiry
+) -> RoutingTable:
     """Make the changes that have room, and return the next table."""
     edit = TableEdit(table)
     for change in wanted:
@@ -98,7 +100,7 @@ class RandomController:
     def __init__(self, table: RoutingTable, window: Any, *, slots: int, most_columns: int | None = None) -> None:
         self.table = table
         self.labels: dict[int, str] = {}
-        self._deaths = Deaths(window)
+        self._deaths = AssignmentExpiry(window)
 
     def loads(self) -> list[dict[str, Any]]:
         """Return what reports show of the workers: nothing here."""

@@ -22,7 +22,7 @@ from braided.operators.detect.arranging import subscriptions
 from braided.operators.detect.detector import Detector
 from braided.operators.detect.events import times_of
 from braided.operators.detect.hierarchy import Hierarchy
-from braided.operators.detect.operator import Detecting
+from braided.operators.detect.operator import DetectOperator
 from braided.operators.detect.spec import DetectSpec
 from braided.operators.registry import build
 from braided.operators.stream import Stream
@@ -108,7 +108,7 @@ class _Check:
 
     spec: DetectSpec
     tables: dict[str, pa.Table]
-    operator: Detecting
+    operator: DetectOperator
     moments: list[int]
 
     @classmethod
@@ -126,7 +126,7 @@ class _Check:
             streams=types, detectors=[detector], time=time, key=key, lateness="0 us", types=detector.publishes
         )
         plan = build(spec, [Stream(label, tables[name].schema) for name, label in zip(types, spec.labels, strict=True)])
-        assert isinstance(plan.operator, Detecting)
+        assert isinstance(plan.operator, DetectOperator)
         times = [rows[time].cast(pa.int64()).to_numpy() for rows in tables.values()]
         return cls(spec, tables, plan.operator, np.unique(np.concatenate(times)).tolist())
 

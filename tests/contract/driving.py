@@ -23,14 +23,14 @@ from routing_cases import RandomController
 import braided
 from braided.local import runtime as local
 from braided.local.runtime import LocalRuntime
-from braided.operators.physical import Plan, Setting
+from braided.operators.physical import EngineFeatures, Plan
 from braided.operators.registry import build
 from braided.operators.spec import Spec
 from braided.operators.stream import Stream
 from braided.routing.grid import Grid
 from braided.routing.start import first_table
 from braided.routing.table import RoutingTable
-from braided.runtime.book import read_book
+from braided.runtime.bookkeeping import read_bookkeeping
 from braided.runtime.cache import FileCache
 from braided.runtime.store import MemoryStore
 from braided.runtime.worker import run_worker
@@ -43,7 +43,7 @@ LIMIT = re.compile(r"_?(NEW_RUN|RUN|MERGE|BLOCK|HELD|PIECE)_(BYTES|ROWS)|_?ROOM"
 
 def plan_of(spec: Spec, *, adaptive: bool = False, schema: pa.Schema = SCHEMA) -> Plan:
     """Build a spec over streams of one schema."""
-    return build(spec, [Stream(label, schema) for label in spec.labels], Setting(adaptive=adaptive))
+    return build(spec, [Stream(label, schema) for label in spec.labels], EngineFeatures(adaptive=adaptive))
 
 
 def can_adapt(plan: Plan) -> bool:
@@ -233,7 +233,7 @@ def traced(runtime: LocalRuntime, tasks: Tasks, *, final: bool, moment: int | No
 
 def state_of(store: MemoryStore) -> tuple[str, dict[int, bytes]]:
     """Return a worker's state as it is stored, but for what its report shows of CPU time and of the cache."""
-    book = {} if store.book is None else read_book(store.book)
+    book = {} if store.book is None else read_bookkeeping(store.book)
     for name in ("cpu_ms", "cached_reads"):
         book.get("counts", {}).pop(name, None)
     return json.dumps(book), dict(store.blocks)

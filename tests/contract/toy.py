@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kinds import Case, Change, Kind
 
 from braided.errors import StateError
-from braided.operators.physical import Copied, Plan
+from braided.operators.physical import InputColumn, Plan
 from braided.operators.spec import Spec, option
 from braided.routing.content import row_hashes
 from braided.routing.routes import route
@@ -149,7 +149,7 @@ def make_builder(fault: str) -> Any:
 
     def build_echo(spec: Any, streams: Any, setting: Any) -> Plan:
         schema = streams[0].schema
-        columns = tuple(Copied(name, 0, name) for name in schema.names)
+        columns = tuple(InputColumn(name, 0, name) for name in schema.names)
         operator = Echo(schema, spec.time, fault)
         return Plan(spec, streams, operator, (spec.time,), (0,), columns, fixed="it never adapts", waits=True)
 

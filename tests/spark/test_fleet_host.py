@@ -20,7 +20,7 @@ from braided.fleet.checkpoints import Checkpoints
 from braided.fleet.definition import component_of
 from braided.fleet.hosting import component, rehearsal, staging, warmup
 from braided.fleet.hosting.host import SparkHost
-from braided.fleet.hosting.setting import Setting
+from braided.fleet.hosting.job_environment import JobEnvironment
 from braided.fleet.hosting.tasks import TaskTime
 from braided.fleet.leases import Position
 from braided.spark.jobs import build_job, start_job
@@ -264,7 +264,7 @@ def test_a_warm_up_joins_a_few_rows_and_leaves_nothing(
 
     monkeypatch.setattr(warmup, "start_job", start)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    warmup.warm_up(Setting(spark, cores=1, modules=(), environment={}))
+    warmup.warm_up(JobEnvironment(spark, cores=1, modules=(), environment={}))
     [query] = started
     assert not query.isActive
     assert query.exception() is None

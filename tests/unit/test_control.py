@@ -23,8 +23,8 @@ from profiles import examples
 from routing_cases import apply, changes
 
 from braided.errors import BraidedError, ControlError
+from braided.routing.assignment_expiry import AssignmentExpiry
 from braided.routing.control import ControlDir
-from braided.routing.deaths import Deaths
 from braided.routing.edit import TableEdit
 from braided.routing.files import RemoteFiles, files_at
 from braided.routing.grid import even_grid
@@ -641,7 +641,7 @@ def tables(draw: st.DrawFn) -> RoutingTable:
     workers = draw(st.integers(1, 6))
     table = first_table(draw(st.sampled_from(["auto", "hash", "ssp", "grid"])), workers, keyed=True, version=1)
     hashes = [draw(st.integers(0, (1 << 64) - 1)) for _ in range(4)]
-    deaths = Deaths(Window(-3, 3, (1, 1)))
+    deaths = AssignmentExpiry(Window(-3, 3, (1, 1)))
     for batch in range(draw(st.integers(0, 6))):
         table = apply(table, draw(changes(workers, len(hashes))), hashes, deaths)
         deaths.observe(batch, table.version, (4 * batch, 4 * batch))

@@ -219,7 +219,7 @@ def test_a_job_that_has_failed_says_why_and_is_retried_by_hand_or_submitted_agai
     peers: Peers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("braided.fleet.leases.FAILURES", 2)
-    monkeypatch.setattr("braided.fleet.holding.FAILURES", 2)
+    monkeypatch.setattr("braided.fleet.lease_holder.FAILURES", 2)
     job = _write(tmp_path, JOB.replace('"one"', '"failing"'))
     address = ["--peer", peers.address, "--token-file", str(peers.token)]
     with braided.Fleet(peers.address, token_file=peers.token) as fleet:

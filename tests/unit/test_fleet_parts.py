@@ -26,8 +26,8 @@ from braided.fleet.hosting import meter, process
 from braided.fleet.hosting.component import Component, Progress
 from braided.fleet.hosting.cpu import tree_seconds
 from braided.fleet.hosting.gate import Gate
+from braided.fleet.hosting.job_environment import JobEnvironment
 from braided.fleet.hosting.process import PeerOptions, run_peer
-from braided.fleet.hosting.setting import Setting
 from braided.fleet.identity import new_token
 from braided.fleet.leases import Position
 from braided.fleet.machine import RealMachine
@@ -222,7 +222,7 @@ def test_old_checkpoints_go_also_where_batches_leave_by_a_sink_of_sparks_own(tmp
     checkpoints = Checkpoints(str(tmp_path))
     for epoch in range(4):
         checkpoints.open(epoch)
-    setting = Setting(None, cores=1, modules=(), environment={})  # type: ignore[arg-type]
+    setting = JobEnvironment(None, cores=1, modules=(), environment={})  # type: ignore[arg-type]
     component: Any = Component(setting, Job("rows", "sql", checkpoint=str(tmp_path)), 3)
     last = SimpleNamespace(batchId=19, durationMs={"triggerExecution": 500})
     component._query = SimpleNamespace(lastProgress=last)
@@ -258,7 +258,7 @@ def test_the_gate_does_not_wait_for_ever() -> None:
 
 def test_a_peer_runs_only_what_it_may_and_can(tmp_path: Path) -> None:
     session: Any = None
-    setting = Setting(session, cores=2, modules=("fraud", "osx"), environment={"LOGIN": ""})
+    setting = JobEnvironment(session, cores=2, modules=("fraud", "osx"), environment={"LOGIN": ""})
     python = JOB.replace('sql = "SELECT * FROM calls"', 'python = "os.path:join"\ninputs = ["calls"]')
     python = python.replace("options = { control", "# options = { control")
     assert setting.job(component_of(python.replace("os.path", "fraud.scores"), "x"), tmp_path).steps

@@ -15,10 +15,10 @@ from routing_cases import apply
 import braided
 from braided.local.runtime import LocalRuntime
 from braided.operators.bounded.group_spec import GroupSpec
-from braided.operators.physical import Setting
+from braided.operators.physical import EngineFeatures
 from braided.operators.registry import build
 from braided.operators.stream import Stream
-from braided.routing.deaths import Deaths
+from braided.routing.assignment_expiry import AssignmentExpiry
 from braided.routing.grid import Grid
 
 SCHEMA = pa.schema([("k1", pa.int64()), ("k2", pa.string()), ("t", pa.timestamp("us")), ("id", pa.int64())])
@@ -34,7 +34,7 @@ def run(case: dict[str, Any], memory: int, evict: str, *, rerouted: bool = False
     count = len(case["streams"])
     operator = group_operator(joins, STREAMS[:count], SCHEMA, case["lateness"], memory, evict, adaptive=rerouted)
     runtime = LocalRuntime(operator, case["workers"])
-    deaths = Deaths(operator.window)
+    deaths = AssignmentExpiry(operator.window)
     hashes = operator.members[0].join.hasher.hash([pa.array(range(3))], 3).tolist() if rerouted else []
     found: dict[str, Counter[Any]] = {join.name: Counter() for join in joins}
     for number, tasks in enumerate([*batches(case, SCHEMA), None]):
@@ -171,7 +171,7 @@ def test_groups_that_cannot_be_laid_over_workers_in_other_ways_are_refused() -> 
     def why_fixed(*joins: tuple[str, str, str]) -> str | None:
         wanted = [braided.Join(f"{a}{b}", left=a, right=b, on=key, within="1 second") for a, b, key in joins]
         spec = GroupSpec(streams=STREAMS, joins=wanted, time="t", memory=10)
-        plan = build(spec, [Stream(label, SCHEMA) for label in spec.labels], Setting(adaptive=True))
+        plan = build(spec, [Stream(label, SCHEMA) for label in spec.labels], EngineFeatures(adaptive=True))
         assert plan.operator.adapts == (plan.fixed is None)
         return plan.fixed
 

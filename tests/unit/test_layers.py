@@ -106,6 +106,14 @@ def test_every_package_is_in_a_layer_and_none_has_the_name_of_a_public_function(
     assert importlib.import_module("braided.operators.join.runs").Run is not None
 
 
+def test_the_guide_lists_every_package_in_order_of_imports() -> None:
+    table = (ROOT.parents[1] / "CONTRIBUTING.md").read_text().partition("| folder | content |")[2]
+    listed = re.findall(r"^\| `(\w+)/` \|", table, re.MULTILINE)
+    packages = {path.name for path in ROOT.iterdir() if path.is_dir() and (path / "__init__.py").exists()}
+    assert set(listed) == packages
+    assert [LEVEL[name] for name in listed] == sorted(LEVEL[name] for name in listed)
+
+
 def test_the_processor_loads_nothing_that_a_query_does_not_need_to_start() -> None:
     """Spark starts a Python process for each operator of a query, to ask for its state variables."""
     code = "import sys, braided.spark.processor; print([m for m in ('numba', 'numpy', 'pandas', 'pyarrow') if m in sys.modules])"

@@ -20,7 +20,7 @@ from braided import local
 from braided.errors import BraidedError, OptionError
 from braided.operators.aggregate.partial import PartialAggregate
 from braided.operators.join.spec import JoinSpec
-from braided.operators.physical import Copied
+from braided.operators.physical import InputColumn
 from braided.operators.registry import build
 from braided.operators.stream import Stream
 from braided.plan.aggregates import aggregate_node
@@ -231,7 +231,7 @@ def test_partials_know_which_time_is_windowed_and_how_far_results_may_lag(
     schema = _stream(1, 1, 1).schema.set(0, pa.field("k", pa.string()))
     spec = JoinSpec(on="k", time="ts", between=("-2 seconds", "3 seconds"), lateness="0 seconds")
     plan = build(spec, [Stream("left", schema), Stream("right", schema)])
-    columns = [column.name for column in plan.columns if isinstance(column, Copied)]
+    columns = [column.name for column in plan.columns if isinstance(column, InputColumn)]
     join = Operator(spec, (Source(0, ()), Source(1, ())))
     node = aggregate_node(
         join, columns, by="k", window="6 seconds", every="4 seconds", time=time or "ts", values={"n": "count(*)"}

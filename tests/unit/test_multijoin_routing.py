@@ -19,7 +19,7 @@ from braided.balance.controller import Controller
 from braided.errors import BraidedError
 from braided.local.runtime import LocalRuntime
 from braided.operators.bounded.budget import limit_multijoin
-from braided.routing.deaths import Deaths
+from braided.routing.assignment_expiry import AssignmentExpiry
 from braided.routing.grid import Grid, even_grid
 from braided.routing.start import first_table
 from braided.routing.table import RoutingTable
@@ -43,7 +43,7 @@ def rerouted(draw: st.DrawFn) -> dict[str, Any]:
 def run_rerouted(case: dict[str, Any], **budget: Any) -> tuple[Counter[tuple[int, ...]], LocalRuntime]:
     operator = operator_of(case, adaptive=True)
     runtime = LocalRuntime(limit_multijoin(operator, shed=None, **budget) if budget else operator, case["workers"])
-    deaths = Deaths(case["window"])
+    deaths = AssignmentExpiry(case["window"])
     hashes = operator.hasher.hash([pa.array(range(case["keys"]))], case["keys"]).tolist()
     found: Counter[tuple[int, ...]] = Counter()
     for number, (tasks, wanted) in enumerate(zip(batches(case), case["changes"], strict=True)):

@@ -16,7 +16,7 @@ from profiles import examples, size
 
 import braided
 from braided.local.runtime import LocalRuntime
-from braided.runtime.book import read_book
+from braided.runtime.bookkeeping import read_bookkeeping
 from braided.runtime.parts import COLUMN as PART
 from braided.time.learning.learner import Learner
 
@@ -165,7 +165,9 @@ def test_a_target_is_learned_from_what_came_too_late() -> None:
                 late += sum(piece["late"].to_pylist())
             found.append(runtime.report().streams[0]["lateness"])
         mean[key] = float(np.mean(found[50:]))
-        states = [read_book(store.load() or b"")["state"]["stage"]["clocks"][0]["learner"] for store in runtime.stores]
+        states = [
+            read_bookkeeping(store.load() or b"")["state"]["stage"]["clocks"][0]["learner"] for store in runtime.stores
+        ]
         learner = Learner.from_json(states[0], spec)
         if key is None:
             assert learner.achieved == 1 - late / len(times) < 1

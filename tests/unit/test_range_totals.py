@@ -18,7 +18,7 @@ from braided.local.runtime import LocalRuntime
 from braided.operators.aggregate import ranges
 from braided.operators.aggregate.measures import Measure
 from braided.operators.aggregate.partial import PANE, TICK, Panes, PartialAggregate
-from braided.routing.deaths import Deaths
+from braided.routing.assignment_expiry import AssignmentExpiry
 from braided.routing.keys import KeyHasher
 from braided.routing.table import RoutingTable
 from braided.time.clocks import Window
@@ -103,7 +103,7 @@ def _run(case: dict[str, Any], *, pairs: bool) -> tuple[dict[Any, list[Any]], li
     if pairs:
         object.__setattr__(operator, "layout", None)
     runtime = LocalRuntime(operator, case["workers"])
-    table, deaths = RoutingTable.hashed(case["workers"]), Deaths(case["window"])
+    table, deaths = RoutingTable.hashed(case["workers"]), AssignmentExpiry(case["window"])
     hashes = KeyHasher((pa.int64(),)).hash([pa.array(range(4))], 4).tolist()
     found: dict[Any, list[Any]] = {}
     counted = []

@@ -18,7 +18,7 @@ from two_streams import SCHEMA, expected, histories, rows_of
 
 from braided.local.runtime import LocalRuntime
 from braided.operators.join.window_join import WindowJoin
-from braided.routing.deaths import Deaths
+from braided.routing.assignment_expiry import AssignmentExpiry
 from braided.routing.grid import Grid, even_grid
 from braided.routing.table import RoutingTable
 from braided.runtime.contract import Operator
@@ -46,7 +46,7 @@ def run_rerouted(
     join = join_operator(SCHEMA, case["window"])
     operator = around(join)
     runtime = LocalRuntime(operator, case["workers"])
-    deaths = Deaths(case["window"])
+    deaths = AssignmentExpiry(case["window"])
     hashes = join.hasher.hash([pa.array(range(case["keys"]))], case["keys"]).tolist()
     found: Counter[tuple[int, int]] = Counter()
     at = [0, 0]
@@ -73,7 +73,7 @@ def run_rerouted(
             runtime = LocalRuntime(operator, stores=pickle.loads(pickle.dumps(runtime.stores)))
             runtime.table = table
             if case["shuffle"] % 2:
-                deaths = Deaths(case["window"])
+                deaths = AssignmentExpiry(case["window"])
     for piece in runtime.run_batch([(0, [])], final=True):
         found.update(zip(piece["id"].to_pylist(), piece["id_r"].to_pylist(), strict=True))
     return found

@@ -24,14 +24,14 @@ from braided.operators.join.spec import JoinSpec
 from braided.operators.join.window_join import WindowJoin
 from braided.operators.multijoin.spec import MultiJoinSpec
 from braided.operators.order.spec import OrderSpec
-from braided.operators.physical import Setting
+from braided.operators.physical import EngineFeatures
 from braided.operators.registry import build
 from braided.operators.stream import Stream
 from braided.routing.edit import TableEdit
 from braided.routing.grid import Grid
 from braided.routing.table import BUCKETS, RoutingTable
 from braided.runtime.contract import Operator
-from braided.time.quarantine import VOTERS, Gone
+from braided.time.quarantine import VOTERS, StreamProgress
 from braided.time.trust import JUMP, Cluster, Trust
 
 MUCH = 100_000
@@ -39,7 +39,7 @@ MUCH = 100_000
 
 
 def operator_of(spec: Any, *, adaptive: bool = False) -> Operator:
-    return build(spec, [Stream(label, SCHEMA) for label in spec.labels], Setting(adaptive=adaptive)).operator
+    return build(spec, [Stream(label, SCHEMA) for label in spec.labels], EngineFeatures(adaptive=adaptive)).operator
 
 
 def lateness_of(story: Story) -> str | tuple[str, ...]:
@@ -272,7 +272,7 @@ def test_one_wrong_row_of_a_sparse_stream_takes_its_clock_nowhere() -> None:
     trust.update([Cluster(YEAR, YEAR, 1)], JUMP)
     assert trust.clock == 8 * HOUR
     assert trust.settled
-    assert trust.gone == Gone(leaps=1)
+    assert trust.gone == StreamProgress(leaps=1)
 
 
 def test_a_clock_counts_once_enough_rows_or_another_clock_have_been_there() -> None:

@@ -19,7 +19,7 @@ from braided.operators.join.spec import JoinSpec
 from braided.operators.match.spec import MatchSpec
 from braided.operators.multijoin.spec import MultiJoinSpec
 from braided.operators.order.spec import OrderSpec
-from braided.operators.physical import Copied, Nested, Setting, describe
+from braided.operators.physical import EngineFeatures, InputColumn, Nested, describe
 from braided.operators.registry import build
 from braided.operators.row_windows.spec import RowWindowsSpec
 from braided.operators.shared_options import RUNTIME
@@ -164,7 +164,7 @@ def test_the_joins_of_a_group_mark_their_times() -> None:
     spec = GroupSpec(streams=("x", "y"), joins=joins, time="t", memory=10, lateness="5 seconds")
     nested = build(spec, streams(spec)).columns[1]
     assert isinstance(nested, Nested)
-    marks = {column.name: column.marks for column in nested.columns if isinstance(column, Copied)}
+    marks = {column.name: column.marks for column in nested.columns if isinstance(column, InputColumn)}
     assert marks["t"] == marks["t_right"] == TimeMarks(delay=25_000_000, behind=15_000_000)
     assert marks["k"] is None
 
@@ -201,7 +201,7 @@ def test_a_predicate_that_no_kernel_covers_is_left_to_a_runtime_that_can_filter(
     spec = JoinSpec(on="k", time="t", within="1 second", where="soundex(l.v) = soundex(r.v)")
     with pytest.raises(braided.BraidedError, match="soundex"):
         build(spec, streams(spec))
-    plan = build(spec, streams(spec), Setting(filters=True))
+    plan = build(spec, streams(spec), EngineFeatures(filters=True))
     assert plan.residual is not None
     assert plan.operator.output.names == ["l0", "l1", "l2", "r0", "r1", "r2"]
     assert [column.name for column in plan.columns] == ["k", "t", "v", "t_right", "v_right"]

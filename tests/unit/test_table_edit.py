@@ -18,8 +18,8 @@ from profiles import examples
 from routing_cases import apply, changes
 
 from braided.local.runtime import LocalRuntime
+from braided.routing.assignment_expiry import AssignmentExpiry, Clocks
 from braided.routing.content import content_hashes, row_hashes
-from braided.routing.deaths import Clocks, Deaths
 from braided.routing.edit import Full, TableEdit
 from braided.routing.grid import Grid, even_grid
 from braided.routing.routes import Routes, route
@@ -220,13 +220,13 @@ def test_weights_change_and_workers_do_not() -> None:
 WINDOW = Window(-3, 5, (1, 2))  # a left row at t matches right rows of t-3 to t+5
 
 
-def dead_places(deaths: Deaths, table: RoutingTable, group: int = 17) -> list[int]:
+def dead_places(deaths: AssignmentExpiry, table: RoutingTable, group: int = 17) -> list[int]:
     return np.flatnonzero(deaths.dead(table)[group]).tolist()
 
 
 def test_death_is_judged_by_the_clocks_before_the_first_batch_of_the_new_version() -> None:
     table = edited(START, move(17, 3))
-    deaths = Deaths(WINDOW)
+    deaths = AssignmentExpiry(WINDOW)
     deaths.observe(0, 0, (100, 100))
     deaths.observe(1, 1, (150, 90))
     # Rows stored before are at most at 100. The left ones can match until 100 + 5 < clock_right - 2, the right
@@ -239,7 +239,7 @@ def test_death_is_judged_by_the_clocks_before_the_first_batch_of_the_new_version
 def test_each_side_holds_an_assignment_alive() -> None:
     table = edited(START, move(17, 3))
     for clocks, found in (((105, 108), [1]), ((104, 108), []), ((105, 107), []), ((None, 108), []), ((105, None), [])):
-        deaths = Deaths(WINDOW)
+        deaths = AssignmentExpiry(WINDOW)
         deaths.observe(0, 0, (100, 100))
         deaths.observe(1, 1, clocks)
         assert dead_places(deaths, table) == found
@@ -247,7 +247,7 @@ def test_each_side_holds_an_assignment_alive() -> None:
 
 def test_a_side_without_rows_holds_nothing_alive() -> None:
     table = edited(START, move(17, 3))
-    deaths = Deaths(WINDOW)
+    deaths = AssignmentExpiry(WINDOW)
     deaths.observe(0, 0, (None, 100))
     deaths.observe(1, 1, (105, 100))
     assert dead_places(deaths, table) == [1]
@@ -255,7 +255,7 @@ def test_a_side_without_rows_holds_nothing_alive() -> None:
 
 def test_a_version_that_has_not_run_yet_replaces_nothing() -> None:
     table = edited(START, move(17, 3))
-    deaths = Deaths(WINDOW)
+    deaths = AssignmentExpiry(WINDOW)
     assert not deaths.dead(table).any()
     deaths.observe(0, 0, (100, 100))
     deaths.observe(1, 0, (9000, 9000))
@@ -263,21 +263,21 @@ def test_a_version_that_has_not_run_yet_replaces_nothing() -> None:
 
 
 def test_a_missing_batch_only_lengthens_life() -> None:
-    """Whatever batches are not observed, and wherever a new `Deaths` begins, nothing dies earlier."""
+    """Whatever batches are not observed, and wherever a new `AssignmentExpiry` begins, nothing dies earlier."""
     table = edited(START, move(17, 3), move(17, 2))
     rng = np.random.default_rng(3)
     later = 0
     for _ in range(300):
         clocks = np.cumsum(rng.integers(0, 6, (12, 2)), axis=0).tolist()
         versions = np.sort(rng.integers(0, 3, 12)).tolist()
-        full, partial = Deaths(WINDOW), Deaths(WINDOW)
+        full, partial = AssignmentExpiry(WINDOW), AssignmentExpiry(WINDOW)
         dead = np.zeros(table.live.shape, np.bool_)
         for batch, (version, (left, right)) in enumerate(zip(versions, clocks, strict=True)):
             full.observe(batch, version, (left, right))
             dead |= full.dead(table)  # it is told once: whoever asks drops what is dead
             if rng.random() < 0.6:
                 if rng.random() < 0.2:
-                    partial = Deaths(WINDOW)
+                    partial = AssignmentExpiry(WINDOW)
                 partial.observe(batch, version, (left, right))
                 known = partial.dead(table)
                 assert not (known & ~dead).any()
@@ -321,7 +321,7 @@ def _could_match(window: Window, side: int, time: int, clocks: Clocks) -> bool:
 @settings(max_examples=examples(300), deadline=None)
 @given(stories())
 def test_nothing_is_declared_dead_while_a_stored_row_could_match(story: dict[str, Any]) -> None:
-    window, table, deaths = story["window"], START, Deaths(story["window"])
+    window, table, deaths = story["window"], START, AssignmentExpiry(story["window"])
     stored: dict[int, list[tuple[int, int]]] = {}
     for number, batch in enumerate(story["batches"]):
         if batch["move"] is not None and TableEdit(table).has_room(np.array([17])).all():
@@ -350,7 +350,7 @@ def test_what_can_match_no_more_is_dead_when_every_batch_is_seen() -> None:
     table = edited(START, move(17, 3))
     for lo, hi, left, right in product((-4, 0, 2), (2, 5), (0, 3), (0, 2)):
         window = Window(lo, hi, (left, right))
-        deaths = Deaths(window)
+        deaths = AssignmentExpiry(window)
         deaths.observe(0, 0, (50, 53))
         for batch in range(1, 25):
             clocks = (50 + batch, 53 + batch)
@@ -367,7 +367,7 @@ def routed(draw: st.DrawFn) -> tuple[RoutingTable, int, list[int]]:
     """A random table and rows of a few keys."""
     workers = draw(st.integers(1, 5))
     hashes = [KEY, OTHER, 5, (1 << 63) + 5]
-    table, deaths = RoutingTable.hashed(workers), Deaths(WINDOW)
+    table, deaths = RoutingTable.hashed(workers), AssignmentExpiry(WINDOW)
     for batch in range(draw(st.integers(0, 4))):
         table = apply(table, draw(changes(workers, len(hashes))), hashes, deaths)
         deaths.observe(batch, table.version, (batch, batch))
@@ -446,7 +446,7 @@ def test_while_one_bucket_moves_only_its_rows_are_copied_and_only_until_the_old_
     operator = join_operator(SCHEMA, window)
     hashes = operator.hasher.hash([pa.array(range(500))], 500)
     bucket = int(hashes[0]) & (BUCKETS - 1)
-    runtime, deaths = LocalRuntime(operator, WORKERS), Deaths(window)
+    runtime, deaths = LocalRuntime(operator, WORKERS), AssignmentExpiry(window)
     rng = np.random.default_rng(8)
     extra_until = None
     for number in range(14):

@@ -19,7 +19,7 @@ from two_streams import SCHEMA, histories, rows_of
 
 import braided
 from braided.local.runtime import LocalRuntime
-from braided.routing.deaths import Deaths
+from braided.routing.assignment_expiry import AssignmentExpiry
 from braided.routing.edit import TableEdit
 from braided.routing.start import first_table
 from braided.routing.table import BUCKETS
@@ -39,7 +39,7 @@ def test_every_grid_and_change_of_grid_is_exact(case: dict[str, Any], where: str
     operator = join_operator(SCHEMA, window, on=None, where=where)
     runtime = LocalRuntime(operator, workers)
     runtime.table = first_table("auto", workers, keyed=False, version=1)
-    deaths = Deaths(window)
+    deaths = AssignmentExpiry(window)
     found: Counter[tuple[int, int]] = Counter()
     at = [0, 0]
     for number, (start, stop) in enumerate(zip(case["cuts"], case["cuts"][1:], strict=False)):

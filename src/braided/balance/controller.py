@@ -23,7 +23,7 @@ from braided.balance.reshape import SAMPLES, ReshapeRule, Windows
 from braided.balance.scale import ScaleRule
 from braided.balance.shapes import Rates, expected_loads, key_grid, level_weights
 from braided.balance.weights import weigh_by_load
-from braided.routing.deaths import Deaths
+from braided.routing.assignment_expiry import AssignmentExpiry
 from braided.routing.edit import TableEdit
 from braided.routing.grid import Grid
 from braided.routing.table import BUCKETS, GRIDS, RoutingTable
@@ -84,7 +84,7 @@ class Controller:
         self.table = table
         self.labels: dict[int, str] = {}
         self._window = window
-        self._deaths = Deaths(window)
+        self._deaths = AssignmentExpiry(window)
         self._slots = slots or table.workers
         self._measure = measure
         self._most_columns = most_columns

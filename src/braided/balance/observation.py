@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from braided.routing.deaths import Ahead, Clocks
+from braided.routing.assignment_expiry import Ahead, Clocks
 from braided.routing.tally import unpack
 from braided.time.clocks import MIN_TIME
-from braided.time.quarantine import Gone
+from braided.time.quarantine import StreamProgress
 
 Loads = npt.NDArray[np.float64]
 
@@ -85,7 +85,7 @@ def observe(
     streams = first["streams"]
     clocks = [stream["clock"] if stream["trust"]["settled"] else None for stream in streams]
     trusts = [stream["trust"] for stream in streams]
-    ahead = [Ahead(t["top"], t["limit"] if t["settled"] else MIN_TIME, Gone(*t["gone"])) for t in trusts]
+    ahead = [Ahead(t["top"], t["limit"] if t["settled"] else MIN_TIME, StreamProgress(*t["gone"])) for t in trusts]
     return Observation(
         batch, first["table"][0], batch_ms, tuple(clocks), tuple(s["lateness"] for s in streams), cpu, done,
         (rows[0], rows[1]), (sizes[0] / max(1, rows[0]), sizes[1] / max(1, rows[1])), results, buckets,

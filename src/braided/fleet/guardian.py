@@ -8,8 +8,8 @@ from braided.errors import BraidedError, PeerError
 from braided.fleet.agent import Agent
 from braided.fleet.buckets import key_of
 from braided.fleet.discovery import Discovery
-from braided.fleet.holding import Holding
 from braided.fleet.host import Job
+from braided.fleet.lease_holder import LeaseHolder
 from braided.fleet.leases import Lease, Observer
 from braided.fleet.loads import LEVELS
 from braided.fleet.messages import Contact, Done, Message, message
@@ -51,7 +51,7 @@ class Guardian:
     can create the next epoch.
     """
 
-    def __init__(self, agent: Agent, discovery: Discovery, watch: Watch, holding: Holding, survey: Survey) -> None:
+    def __init__(self, agent: Agent, discovery: Discovery, watch: Watch, holding: LeaseHolder, survey: Survey) -> None:
         self._agent = agent
         self._discovery = discovery
         self._watch = watch

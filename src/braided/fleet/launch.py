@@ -8,8 +8,8 @@ from braided.errors import PeerError
 from braided.fleet.agent import Agent
 from braided.fleet.composition import Application, Candidate, Composition, Placed, Running, compose
 from braided.fleet.guardian import Revive
-from braided.fleet.holding import Holding
 from braided.fleet.host import Job
+from braided.fleet.lease_holder import LeaseHolder
 from braided.fleet.messages import Contact, Done
 from braided.fleet.migration import START
 from braided.fleet.survey import Survey
@@ -22,7 +22,9 @@ class Launcher:
     patience : seconds that a peer may take to start one: what reads its topic is started after it.
     """
 
-    def __init__(self, agent: Agent, holding: Holding, survey: Survey, root: str, *, patience: float = START) -> None:
+    def __init__(
+        self, agent: Agent, holding: LeaseHolder, survey: Survey, root: str, *, patience: float = START
+    ) -> None:
         self._agent = agent
         self._holding = holding
         self._survey = survey

@@ -10,8 +10,8 @@ from braided.errors import BraidedError, PeerError
 from braided.fleet.agent import Agent
 from braided.fleet.buckets import key_of
 from braided.fleet.discovery import Discovery
-from braided.fleet.holding import Holding
 from braided.fleet.host import Job
+from braided.fleet.lease_holder import LeaseHolder
 from braided.fleet.loads import FLOOR
 from braided.fleet.messages import Contact
 from braided.fleet.migration import Migrator
@@ -43,7 +43,7 @@ class Master:
         self,
         agent: Agent,
         discovery: Discovery,
-        holding: Holding,
+        holding: LeaseHolder,
         survey: Survey,
         migrator: Migrator,
         *,

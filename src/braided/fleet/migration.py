@@ -26,8 +26,8 @@ from typing import Any
 
 from braided.errors import BraidedError, PeerError
 from braided.fleet.agent import Agent
-from braided.fleet.holding import Holding
 from braided.fleet.host import Job
+from braided.fleet.lease_holder import LeaseHolder
 from braided.fleet.leases import Lease, Position
 from braided.fleet.messages import Contact, Done, Message, Ping, expect, message
 from braided.fleet.watch import Move
@@ -104,7 +104,9 @@ class Migrator:
     rehearsal, start : seconds that a target may take for either.
     """
 
-    def __init__(self, agent: Agent, holding: Holding, *, rehearsal: float = REHEARSAL, start: float = START) -> None:
+    def __init__(
+        self, agent: Agent, holding: LeaseHolder, *, rehearsal: float = REHEARSAL, start: float = START
+    ) -> None:
         self._agent = agent
         self._holding = holding
         self._rehearsal = rehearsal

@@ -9,9 +9,9 @@ from braided.errors import PeerError
 from braided.fleet.agent import Agent
 from braided.fleet.discovery import Discovery
 from braided.fleet.guardian import Guardian
-from braided.fleet.holding import Holding
 from braided.fleet.host import Host, Job, Jobs
 from braided.fleet.launch import Launcher
+from braided.fleet.lease_holder import LeaseHolder
 from braided.fleet.leases import SPAN, Leases
 from braided.fleet.loads import PERIOD, LoadReporter
 from braided.fleet.machine import Machine
@@ -71,7 +71,7 @@ class Peer:
         self.agent = Agent(contact, machine)
         self.names = PeerNames(self.agent, files)
         self.discovery = Discovery(self.agent, ttl=settings.ttl)
-        self.holding = Holding(self.agent, host, Leases(files), Jobs(files), span=settings.span)
+        self.holding = LeaseHolder(self.agent, host, Leases(files), Jobs(files), span=settings.span)
         self.migrator = Migrator(self.agent, self.holding, rehearsal=settings.rehearsal, start=settings.start)
         self.watch = Watch(self.discovery, self.migrator.order, period=settings.period)
         self.reporter = LoadReporter(self.discovery, host.measure, period=settings.period)

@@ -11,9 +11,9 @@ from braided.fleet.applications import ApplicationFile
 from braided.fleet.definition import component_of
 from braided.fleet.discovery import Discovery
 from braided.fleet.guardian import Guardian
-from braided.fleet.holding import Holding
 from braided.fleet.host import Job
 from braided.fleet.launch import Launcher
+from braided.fleet.lease_holder import LeaseHolder
 from braided.fleet.leases import Lease
 from braided.fleet.messages import Contact, Done, Message, Ping, expect
 from braided.fleet.migration import Migrator
@@ -65,7 +65,7 @@ class Service:
         self,
         agent: Agent,
         discovery: Discovery,
-        holding: Holding,
+        holding: LeaseHolder,
         survey: Survey,
         migrator: Migrator,
         launcher: Launcher,

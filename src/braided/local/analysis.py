@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from braided.operators.physical import Plan, Setting
+from braided.operators.physical import EngineFeatures, Plan
 from braided.operators.registry import build
 from braided.operators.stream import Stream
 from braided.plan.nodes import Node, Operator, Source
@@ -45,7 +45,7 @@ class LocalAnalysis:
     def physical(self, node: Operator) -> Plan:
         """See `Analysis`."""
         streams = [Stream(label, self.schema(side)) for side, label in zip(node.inputs, node.spec.labels, strict=True)]
-        return build(node.spec, streams, Setting())
+        return build(node.spec, streams, EngineFeatures())
 
     def schema(self, node: Node) -> pa.Schema:
         """Return the schema of a node's rows."""

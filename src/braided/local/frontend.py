@@ -23,7 +23,7 @@ from braided.local.runtime import LocalRuntime
 from braided.operators.detect.spec import DetectSpec
 from braided.operators.match.spec import MatchSpec
 from braided.operators.order.spec import OrderSpec
-from braided.operators.physical import Plan, Setting
+from braided.operators.physical import EngineFeatures, Plan
 from braided.operators.registry import build
 from braided.operators.row_windows.spec import RowWindowsSpec
 from braided.operators.spec import Spec
@@ -56,7 +56,7 @@ def run(
     streams = [Stream(label, table.schema) for label, table in zip(spec.labels, tables, strict=True)]
     # With a budget the result depends on who keeps which rows; without one, only the speed does.
     adaptive = workers > 1 and getattr(spec, "memory", None) is None
-    plan = build(spec, streams, Setting(adaptive=adaptive))
+    plan = build(spec, streams, EngineFeatures(adaptive=adaptive))
     if partials is not None:
         plan = with_partials(plan, partials)
     runtime = _runtime(plan, workers, adaptive=adaptive)

@@ -17,7 +17,7 @@ from braided.operators.aggregate.final import windows_of
 from braided.operators.aggregate.measures import VALUE
 from braided.operators.aggregate.partial import TICK, PartialAggregate
 from braided.operators.join.spec import JoinSpec
-from braided.operators.physical import Copied, Plan
+from braided.operators.physical import InputColumn, Plan
 from braided.operators.row_windows.spec import RowWindowsSpec
 from braided.plan.aggregates import WINDOW, aggregate_node, as_rows, check_kind
 from braided.plan.columns import check_options, find_column
@@ -120,7 +120,7 @@ class LocalJoin:
         plan = combine(sources, lambda streams: Operator(self.spec, streams))
         assert isinstance(plan.root, Operator)
         physical = analysis.physical(plan.root)
-        columns = [column for column in physical.columns if isinstance(column, Copied)]
+        columns = [column for column in physical.columns if isinstance(column, InputColumn)]
         left = next(column.name for column in columns if (column.stream, column.source) == (0, physical.times[0]))
         names = [column.name for column in columns]
         plan = plan.then(lambda root: aggregate_node(root, names, time=time or left, values=values, **options))

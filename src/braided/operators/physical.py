@@ -11,12 +11,12 @@ from braided.operators.spec import Spec
 from braided.operators.stream import Stream, TimeMarks
 from braided.runtime.contract import Operator
 from braided.time.clocks import GroupSpan, Span, Window
-from braided.time.hand_on import HandOn
+from braided.time.propagated_delay import PropagatedDelay
 from braided.typing import Keys
 
 
 @dataclass(frozen=True)
-class Setting:
+class EngineFeatures:
     """What the runtime that will run a plan can do.
 
     adaptive : the routing may change while it runs.
@@ -30,7 +30,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Copied:
+class InputColumn:
     """A result column that is a stream's, with the marks of its times."""
 
     name: str
@@ -42,7 +42,7 @@ class Copied:
 
 
 @dataclass(frozen=True)
-class Made:
+class ComputedColumn:
     """A result column that the operator makes."""
 
     name: str
@@ -55,10 +55,10 @@ class Nested:
     """A result column that holds the columns of one join of a group."""
 
     name: str
-    columns: tuple[Copied, ...]
+    columns: tuple[InputColumn, ...]
 
 
-Column = Copied | Made | Nested
+Column = InputColumn | ComputedColumn | Nested
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Residual:
 
     where: str
     why: str
-    columns: tuple[Copied, ...]
+    columns: tuple[InputColumn, ...]
     """The operator's own result: every column of both streams."""
 
 
@@ -107,7 +107,7 @@ class Plan:
     """Whether rows wait to be put in order, so that the end must let them go."""
     words: str | None = None
     """What it does, as people would say it, where it is neither a join nor an order."""
-    hand_on: HandOn | None = None
+    propagated_delay: PropagatedDelay | None = None
     residual: Residual | None = None
 
     @property
@@ -123,10 +123,10 @@ class Plan:
 
     def as_stream(self, label: str) -> Stream:
         """Return the result as the input of a further spec: what is handed on travels with it."""
-        plain = [column for column in self.columns if isinstance(column, Copied)]
+        plain = [column for column in self.columns if isinstance(column, InputColumn)]
         marks = {column.name: column.marks for column in plain if column.marks is not None}
         kinds = {column.name: self.streams[column.stream].schema.field(column.source).type for column in plain} | {
-            column.name: column.kind for column in self.columns if isinstance(column, Made)
+            column.name: column.kind for column in self.columns if isinstance(column, ComputedColumn)
         }
         fields = [
             pa.field(column.name, pa.struct(list(self.operator.output.field(column.name).type)))

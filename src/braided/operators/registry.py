@@ -16,7 +16,7 @@ from braided.operators.multijoin.build import build_multijoin
 from braided.operators.multijoin.spec import MultiJoinSpec
 from braided.operators.order.build import build_order
 from braided.operators.order.spec import OrderSpec
-from braided.operators.physical import Plan, Setting
+from braided.operators.physical import EngineFeatures, Plan
 from braided.operators.row_windows.build import build_row_windows
 from braided.operators.row_windows.spec import RowWindowsSpec
 from braided.operators.spec import Spec
@@ -33,7 +33,7 @@ _BUILDERS = {
 }
 
 
-def build(spec: Spec, streams: Sequence[Stream], setting: Setting | None = None) -> Plan:
+def build(spec: Spec, streams: Sequence[Stream], setting: EngineFeatures | None = None) -> Plan:
     """Return the plan of a spec over its streams.
 
     >>> import pyarrow as pa
@@ -45,5 +45,5 @@ def build(spec: Spec, streams: Sequence[Stream], setting: Setting | None = None)
     >>> order.operator.lateness[0].floor  # what the join hands on
     '12 seconds'
     """
-    plan: Plan = _BUILDERS[type(spec)](spec, tuple(streams), setting or Setting())  # type: ignore[operator]
+    plan: Plan = _BUILDERS[type(spec)](spec, tuple(streams), setting or EngineFeatures())  # type: ignore[operator]
     return plan

@@ -25,7 +25,7 @@ from braided.expressions.parse import Uncompilable
 from braided.operators.aggregate.measures import VALUE, Kind, Measure, timed_type
 from braided.operators.aggregate.partial import HORIZON, PANE, TICK, Panes, PartialAggregate
 from braided.operators.join.window_join import WindowJoin
-from braided.operators.physical import Column, Copied, Made, Plan
+from braided.operators.physical import Column, ComputedColumn, InputColumn, Plan
 from braided.plan.columns import find_column
 from braided.plan.nodes import Aggregate
 from braided.plan.optimiser import NotApplied
@@ -101,7 +101,7 @@ def plan_partials(aggregate: Aggregate, plan: Plan) -> Partials:
     """Return how an aggregate over a join runs in its workers; raise `NotApplied` where it cannot."""
     if plan.residual is not None:
         raise NotApplied(f"only Spark can evaluate {plan.residual.where}")
-    known = {column.name: column for column in plan.columns if isinstance(column, Copied)}
+    known = {column.name: column for column in plan.columns if isinstance(column, InputColumn)}
     names = list(known)
     time = known[aggregate.time]
     if time.source != plan.times[time.stream]:
@@ -127,7 +127,7 @@ def plan_partials(aggregate: Aggregate, plan: Plan) -> Partials:
     return Partials(aggregate.time, width, aggregate.offset, tuple(keys), tuple(wanted), tuple(uses))
 
 
-def _parts(value: Value, names: Sequence[str], known: dict[str, Copied], plan: Plan) -> tuple[str, list[Wanted]]:
+def _parts(value: Value, names: Sequence[str], known: dict[str, InputColumn], plan: Plan) -> tuple[str, list[Wanted]]:
     """Return how a value is made of partial results, and of which."""
     if value.kind is None:
         raise NotApplied(f"partials of {value.text} do not merge")
@@ -215,7 +215,7 @@ def with_partials(plan: Plan, partials: Partials) -> Plan:
     # Results with the same group are the same rows, however often it is named.
     keys = tuple(dict.fromkeys(partials.keys))
     time = partials.time
-    known = {column.name: column for column in plan.columns if isinstance(column, Copied)}
+    known = {column.name: column for column in plan.columns if isinstance(column, InputColumn)}
     side = known[time].stream
     reach = join.window.hi if side == 0 else -join.window.lo
     panes = Panes(partials.width, partials.offset, side, reach, plan.waits)
@@ -241,11 +241,11 @@ def with_partials(plan: Plan, partials: Partials) -> Plan:
         inner = replace(inner, columns=tuple(column for column in inner.columns if column.name in read))
     operator = PartialAggregate(inner, time, keys, tuple(measures), panes, tuple(computed.items()))
     kind = operator.output.field(PANE).type
-    columns: list[Column] = [Made(PANE, kind, True)]
+    columns: list[Column] = [ComputedColumn(PANE, kind, True)]
     columns += [replace(known[key], marks=None) for key in keys]
-    columns += [Made(measure.name, measure.type, True) for measure in measures]
-    columns += [Made(TICK, pa.bool_(), True), Made(HORIZON, kind, True)]
-    return replace(plan, operator=operator, columns=tuple(columns), hand_on=None)
+    columns += [ComputedColumn(measure.name, measure.type, True) for measure in measures]
+    columns += [ComputedColumn(TICK, pa.bool_(), True), ComputedColumn(HORIZON, kind, True)]
+    return replace(plan, operator=operator, columns=tuple(columns), propagated_delay=None)
 
 
 def _unused(name: str, taken: Sequence[str]) -> str:

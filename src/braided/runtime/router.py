@@ -24,10 +24,10 @@ from braided.routing.table import RoutingTable
 from braided.runtime.contract import Admitted, Json, Operator
 from braided.runtime.parts import Parts
 from braided.time.clocks import MIN_TIME, late_in_task
-from braided.time.hand_on import Handed
 from braided.time.learning.delays import Delays
 from braided.time.learning.learner import new_summary
 from braided.time.learning.next_delays import NextDelays
+from braided.time.propagated_delay import Handed
 from braided.time.stream_clock import jump_of
 from braided.time.trust import Cluster, clusters_of, in_largest, largest, merge_clusters
 from braided.version import __version__

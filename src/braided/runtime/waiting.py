@@ -21,11 +21,11 @@ import pyarrow as pa
 
 from braided.runtime.blocks import BLOCK_BYTES, Blocks
 from braided.runtime.rows import Rows, Times, in_order, together
-from braided.time.quarantine import Gone
+from braided.time.quarantine import StreamProgress
 
 # So many runs of one size class (a factor of eight) are merged into one.
 _FANOUT = 8
-_NOT_DOUBTED = Gone()
+_NOT_DOUBTED = StreamProgress()
 
 
 @dataclass
@@ -42,7 +42,7 @@ class WaitingRun:
     first: int
     last: int
     marked: bool
-    since: Gone
+    since: StreamProgress
 
     @property
     def waiting(self) -> int:
@@ -55,7 +55,7 @@ class Waiting:
 
     def __init__(self, blocks: Blocks, schema: pa.Schema, time: str, state: Sequence[Sequence[Any]]) -> None:
         self._blocks, self._schema, self._time = blocks, schema, time
-        self.runs = [WaitingRun(*run[:-1], since=Gone(*run[-1])) for run in state]  # type: ignore[misc]
+        self.runs = [WaitingRun(*run[:-1], since=StreamProgress(*run[-1])) for run in state]  # type: ignore[misc]
 
     def __len__(self) -> int:
         return sum(run.waiting for run in self.runs)
@@ -88,7 +88,7 @@ class Waiting:
                 run.last = int(times[stop - 1]) if stop else run.first
         return tails
 
-    def store(self, rows: Rows, since: Gone = _NOT_DOUBTED) -> None:
+    def store(self, rows: Rows, since: StreamProgress = _NOT_DOUBTED) -> None:
         """Write rows that are in order as runs."""
         for part, content in rows.pieces():
             times, marked = part.times(self._time), part.marks is not None
@@ -102,7 +102,7 @@ class Waiting:
         self._delete(run)
         return rows
 
-    def tidy(self, same: Callable[[Gone], bool] = lambda _: True) -> None:
+    def tidy(self, same: Callable[[StreamProgress], bool] = lambda _: True) -> None:
         """Delete runs that have left, and merge the newest, so that few are here however many batches wait.
 
         Only rows that were put apart at the `same` mark are merged, under the latest.
@@ -115,7 +115,7 @@ class Waiting:
             rows = together([self.take(run) for run in runs], self._schema)
             self.store(in_order(rows, rows.times(self._time))[0], max(run.since for run in runs))
 
-    def _to_merge(self, same: Callable[[Gone], bool]) -> int | None:
+    def _to_merge(self, same: Callable[[StreamProgress], bool]) -> int | None:
         """Return the first of the runs to merge into one: so many are of the largest class from there on."""
         largest = count = size = 0
         for at in reversed(range(len(self.runs))):

@@ -18,12 +18,12 @@ import pyarrow as pa
 from braided.errors import BraidedError, StateError
 from braided.routing.routes import split_tags, tagged_schema
 from braided.runtime.blocks import Blocks
-from braided.runtime.book import check_options, read_book, write_book
+from braided.runtime.bookkeeping import check_options, read_bookkeeping, write_bookkeeping
 from braided.runtime.contract import Block, Json, Operator, StreamTime, Work
 from braided.runtime.router import FORMAT, PROBE, TAGGED, Packet, read_header
 from braided.runtime.store import RESTORE, Store
-from braided.time.hand_on import HandOn, append_delay
 from braided.time.learning.learner import read_summary
+from braided.time.propagated_delay import PropagatedDelay, append_delay
 from braided.time.stream_clock import jump_of
 from braided.time.trust import Cluster, merge_clusters
 from braided.version import __version__
@@ -41,7 +41,7 @@ class WorkerTask:
 
     Where `watched`, a controller wants to know the load in detail. Where `final`, no batch comes after this one.
     `moment` is when the batch ran, in microseconds, the same for all workers and for every re-run; None where it is
-    not known. Where `hand_on` is given, results carry their delay. `control` is where the routing tables are.
+    not known. Where `propagated_delay` is given, results carry their delay. `control` is where the routing tables are.
     """
 
     worker: int
@@ -50,7 +50,7 @@ class WorkerTask:
     watched: bool = False
     final: bool = False
     moment: int | None = None
-    hand_on: HandOn | None = None
+    propagated_delay: PropagatedDelay | None = None
     control: str | None = None
 
 
@@ -61,15 +61,15 @@ def run_worker(
     started = time.process_time()
     headers, blocks = _sort_packets(operator, packets)
     table = _check_headers(headers, task)
-    book = _load_book(store, operator, task)
+    book = _load_bookkeeping(store, operator, task)
     _check_table(book, table, task.control)
     streams = _sum_streams(headers, operator)
     stored = Blocks(store, task.worker, book["blocks"])
     work = Work(task.worker, blocks, streams, task.watched, task.final, task.moment)
     results = operator.process(work, book["state"], stored)
-    if task.hand_on is not None:
+    if task.propagated_delay is not None:
         known = book.get("lateness")
-        results = append_delay(results, None if known is None else task.hand_on.delay(known))
+        results = append_delay(results, None if known is None else task.propagated_delay.delay(known))
     outcome = yield from results
     counts = {
         "rows": sum(block.rows.num_rows for block in blocks),
@@ -83,13 +83,13 @@ def run_worker(
     if task.control is not None:
         book["control"] = [task.control, socket.gethostname()]
     book["batches"] += 1
-    if task.hand_on is not None:
+    if task.propagated_delay is not None:
         book["lateness"] = [stream["lateness"] for stream in outcome.streams]
     book["counts"] = {name: book["counts"].get(name, 0) + count for name, count in counts.items()}
     for total, stream in zip(book["streams"], streams, strict=True):
         for name in ("rows", "null_times", "null_keys", "shed"):
             total[name] = total.get(name, 0) + getattr(stream, name)
-    store.save(write_book(book))
+    store.save(write_bookkeeping(book))
     report: Json = {
         "worker": task.worker,
         "workers": task.workers,
@@ -170,7 +170,7 @@ def _bring(before: list[str] | None, now: str | None) -> str:
     return f"{where}; copy it to {now!r}" if now != location else f"{where}; it is not there, or older: restore it"
 
 
-def _load_book(store: Store, operator: Operator, task: WorkerTask) -> Json:
+def _load_bookkeeping(store: Store, operator: Operator, task: WorkerTask) -> Json:
     content = store.load()
     if content is None:
         return {
@@ -184,7 +184,7 @@ def _load_book(store: Store, operator: Operator, task: WorkerTask) -> Json:
             "blocks": {},
             "state": None,
         }
-    book = read_book(content)
+    book = read_bookkeeping(content)
     if book["workers"] != task.workers:
         raise StateError(
             f"the checkpoint was written with {book['workers']} workers, this query has {task.workers}; set "

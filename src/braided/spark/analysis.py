@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructType
 
-from braided.operators.physical import Plan, Setting
+from braided.operators.physical import EngineFeatures, Plan
 from braided.operators.registry import build
 from braided.plan.nodes import Aggregate, Filter, Node, Operator, Project, Source, Union, Watermark
 from braided.spark.conf import is_ansi
@@ -73,7 +73,7 @@ class SparkAnalysis:
             check_kinds(streaming)
             streams = [stream_of(self.frame(side), label) for side, label in zip(node.inputs, labels, strict=True)]
             place = find_control(self.session, node.spec, node.control, streaming=all(streaming.values()))
-            setting = Setting(adaptive=not isinstance(place, Fixed), filters=True, ansi=self.is_ansi)
+            setting = EngineFeatures(adaptive=not isinstance(place, Fixed), filters=True, ansi=self.is_ansi)
             known = self._plans[id(node)] = node, build(node.spec, streams, setting)
         return known[1]
 

@@ -13,13 +13,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from braided.errors import OptionError
-from braided.operators.detect.operator import Detecting
+from braided.operators.detect.operator import DetectOperator
 from braided.operators.join.spec import JoinSpec
 from braided.operators.join.window_join import WindowJoin
-from braided.operators.match.operator import Matching
+from braided.operators.match.operator import MatchOperator
 from braided.operators.multijoin.multijoin import MultiJoin
-from braided.operators.order.operator import LATE, SEQ, Ordering
-from braided.operators.physical import Copied, Made, Plan
+from braided.operators.order.operator import LATE, SEQ, OrderOperator
+from braided.operators.physical import ComputedColumn, InputColumn, Plan
 from braided.runtime.router import conform
 from braided.spark.arrow_types import from_arrow
 from braided.spark.names import quoted
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
 
 def run_batch(plan: Plan, frames: Sequence[DataFrame]) -> DataFrame:
     """Return what a spec means for rows that are all there."""
-    if isinstance(plan.operator, Ordering):
+    if isinstance(plan.operator, OrderOperator):
         return _ordered(plan.operator, frames)
     if isinstance(plan.joined, WindowJoin):
         assert isinstance(plan.spec, JoinSpec)
         return _join(plan, plan.joined, frames, plan.spec.where)
     if isinstance(plan.joined, MultiJoin):
         return _multijoin(plan, plan.joined, frames)
-    if isinstance(plan.operator, Matching):
+    if isinstance(plan.operator, MatchOperator):
         return _matched(plan, plan.operator, frames[0])
-    if isinstance(plan.operator, Detecting):
+    if isinstance(plan.operator, DetectOperator):
         return _detected(plan, plan.operator, frames)
     raise OptionError("streams: batch DataFrames need no budget; write one braided.join each")
 
@@ -82,7 +82,7 @@ def _multijoin(plan: Plan, join: MultiJoin, frames: Sequence[DataFrame]) -> Data
     return _chosen(plan, joined.where(times[0].isNotNull()), letters)
 
 
-def _ordered(operator: Ordering, frames: Sequence[DataFrame]) -> DataFrame:
+def _ordered(operator: OrderOperator, frames: Sequence[DataFrame]) -> DataFrame:
     """Let Spark sort; ties break by input and the columns' values."""
     number = "__braided_input"
     while number in [name.lower() for name in operator.schema.names]:
@@ -99,7 +99,7 @@ def _ordered(operator: Ordering, frames: Sequence[DataFrame]) -> DataFrame:
     return ordered.withColumn(LATE, F.lit(False)) if operator.flagged else ordered
 
 
-def _matched(plan: Plan, operator: Matching, frame: DataFrame) -> DataFrame:
+def _matched(plan: Plan, operator: MatchOperator, frame: DataFrame) -> DataFrame:
     """Let Spark bring the rows of each key together; the same search finds the matches."""
     names = wire_names(len(frame.columns))
     at = dict(zip(operator.schema.names, names, strict=True))
@@ -115,14 +115,14 @@ def _matched(plan: Plan, operator: Matching, frame: DataFrame) -> DataFrame:
 def _wire(plan: Plan, frame: DataFrame) -> StructType:
     """Return the result's columns under plain names."""
     kinds = [
-        frame.schema[column.source].dataType if isinstance(column, Copied) else from_arrow(column.kind)
+        frame.schema[column.source].dataType if isinstance(column, InputColumn) else from_arrow(column.kind)
         for column in plan.columns
-        if isinstance(column, Copied | Made)
+        if isinstance(column, InputColumn | ComputedColumn)
     ]
     return StructType([StructField(name, kind, True) for name, kind in zip(wire_names(len(kinds)), kinds, strict=True)])
 
 
-def _detected(plan: Plan, operator: Detecting, frames: Sequence[DataFrame]) -> DataFrame:
+def _detected(plan: Plan, operator: DetectOperator, frames: Sequence[DataFrame]) -> DataFrame:
     """Let Spark bring the rows of each key together, a struct for each stream; the same detectors see them."""
     names = wire_names(len(operator.keys.key) + len(frames))
     keys, sides = names[: len(operator.keys.key)], names[len(operator.keys.key) :]
@@ -147,7 +147,7 @@ def _detected(plan: Plan, operator: Detecting, frames: Sequence[DataFrame]) -> D
 class FindAll:
     """Finds the matches of a partition's rows, in which those of a key come one after the other."""
 
-    def __init__(self, operator: Matching) -> None:
+    def __init__(self, operator: MatchOperator) -> None:
         self._operator = operator
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -160,7 +160,7 @@ class FindAll:
 class DetectAll:
     """Runs detectors over a partition's rows, in which those of a key come one after the other, a struct a stream."""
 
-    def __init__(self, operator: Detecting) -> None:
+    def __init__(self, operator: DetectOperator) -> None:
         self._operator = operator
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -179,7 +179,7 @@ class DetectAll:
 
 def _chosen(plan: Plan, joined: DataFrame, letters: Sequence[str]) -> DataFrame:
     """Return the result's columns."""
-    columns = [column for column in plan.columns if isinstance(column, Copied)]
+    columns = [column for column in plan.columns if isinstance(column, InputColumn)]
     return joined.select(*(_column(letters[column.stream], column.source).alias(column.name) for column in columns))
 
 

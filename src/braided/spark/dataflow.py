@@ -44,7 +44,7 @@ from braided.spark.tasks import (
     WrittenResult,
     wire_names,
 )
-from braided.time.hand_on import COLUMN, FIELD, HandOn
+from braided.time.propagated_delay import COLUMN, FIELD, PropagatedDelay
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -56,8 +56,8 @@ METRIC = "braided:"
 class Dataflow:
     """An operator over streaming inputs, and all that Spark must know to run it.
 
-    With `hand_on`, the last column of the result is the delay of its rows, for an operator after this one. A column
-    that nobody reads costs eight bytes per row in Arrow, and Spark never looks at it.
+    With `propagated_delay`, the last column of the result is the delay of its rows, for an operator after this one. A
+    column that nobody reads costs eight bytes per row in Arrow, and Spark never looks at it.
     """
 
     operator: Operator
@@ -65,7 +65,7 @@ class Dataflow:
     output: StructType
     metric: str
     routing: Routing
-    hand_on: HandOn | None = None
+    propagated_delay: PropagatedDelay | None = None
 
 
 def stateful(dataflow: Dataflow, written: WrittenResult | None = None) -> DataFrame:
@@ -74,7 +74,7 @@ def stateful(dataflow: Dataflow, written: WrittenResult | None = None) -> DataFr
     With `written`, workers write their results into files, and what is returned names them.
     """
     operator, inputs, output = dataflow.operator, dataflow.inputs, dataflow.output
-    metric, routing, hand_on = dataflow.metric, dataflow.routing, dataflow.hand_on
+    metric, routing, propagated_delay = dataflow.metric, dataflow.routing, dataflow.propagated_delay
     routed = None
     for side, input_ in enumerate(inputs):
         files, in_parts = None, False
@@ -89,7 +89,7 @@ def stateful(dataflow: Dataflow, written: WrittenResult | None = None) -> DataFr
     assert routed is not None
     flat = all(not pa.types.is_nested(field.type) for field in operator.output)
     results_schema = operator.output
-    if hand_on is not None:
+    if propagated_delay is not None:
         results_schema = results_schema.append(FIELD)
         output = StructType([*output.fields, StructField(COLUMN, LongType())])
     # Report rows have no values, so every column must admit nulls on the way.
@@ -109,7 +109,7 @@ def stateful(dataflow: Dataflow, written: WrittenResult | None = None) -> DataFr
         .withColumn(MOMENT, moment)
         .groupBy("worker")
         .transformWithStateInPandas(
-            Processor(Worker(operator, routing, flat, hand_on, written)),
+            Processor(Worker(operator, routing, flat, propagated_delay, written)),
             wire,
             "Append",
             "None",

@@ -38,7 +38,7 @@ from braided.spark.names import quoted
 from braided.spark.sessions import is_connect, slots_of
 from braided.spark.topic_source import NAME as TOPIC
 from braided.spark.topic_source import TopicSource
-from braided.storage.places import is_remote, local_path, looks_odd
+from braided.storage.places import has_glob_characters, is_remote, local_path
 from braided.storage.reading import Bound, FileReader
 from braided.storage.topic import Topic, check_reader, is_topic
 
@@ -83,7 +83,7 @@ class DirectInput:
     reader: FileReader
     partitions: tuple[str, ...]
     may_repeat: bool = False
-    """Whether a name may come more than once: Spark repeats all of a batch that has an odd one (`looks_odd`)."""
+    """Whether a name may come more than once: Spark repeats a batch that has one with glob characters."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class _Seen:
     odd: str | None
 
 
-class _Other(Exception):
+class _ReadBySpark(Exception):
     """The plan has another shape; the text says which."""
 
 
@@ -154,7 +154,7 @@ def _schema_of(session: SparkSession, path: str, format: str, options: Mapping[s
 
 def _check_literal(path: str) -> None:
     """Refuse a path that is there as it is written, but that Spark takes for a pattern of others."""
-    if is_remote(path) or not looks_odd(path):
+    if is_remote(path) or not has_glob_characters(path):
         return
     if "\\" in path or os.path.exists(local_path(path)):
         raise OptionError(
@@ -229,7 +229,7 @@ def read_directly(frame: DataFrame, ansi: bool) -> DirectInput | str | None:
     try:
         found = _walk(plan, session, ansi)
         return _input(session, found, case_sensitive)
-    except _Other as why:
+    except _ReadBySpark as why:
         return f"{why}; a file a batch, since some have odd names" if _ALONE in options else str(why)
 
 
@@ -243,13 +243,13 @@ def _walk(plan: PlanNode, session: SparkSession, ansi: bool) -> _Found:
     source = plan.stream_source
     if source is not None:
         if source.format not in ("parquet", TOPIC):
-            raise _Other(f"only Parquet is read directly, not {source.format}")
+            raise _ReadBySpark(f"only Parquet is read directly, not {source.format}")
         columns = [(column.id, column.name, column.name) for column in plan.output]
         assert source.schema is not None
         return _Found(source.format, source.options, source.schema, tuple(columns), ())
     if plan.kind not in ("Project", "Filter", "SubqueryAlias"):
         shown = "a watermark, which Spark takes from rows" if plan.kind == "EventTimeWatermark" else plan.kind
-        raise _Other(f"between files and operator is {shown}")
+        raise _ReadBySpark(f"between files and operator is {shown}")
     below = _walk(plan.child, session, ansi)
     if plan.kind == "Project":
         return replace(below, columns=_projected(plan, below))
@@ -261,25 +261,25 @@ def _projected(plan: PlanNode, below: _Found) -> tuple[tuple[int, str, str], ...
     columns = []
     for column in plan.projected:
         if column.source is None:
-            raise _Other(f"column {column.name} is computed: {column.sql}")
+            raise _ReadBySpark(f"column {column.name} is computed: {column.sql}")
         columns.append((column.id, column.name, known[column.source]))
     return tuple(columns)
 
 
 def _filter(plan: PlanNode, below: _Found, ansi: bool) -> RowFilter:
     if not ansi:
-        raise _Other("spark.sql.ansi.enabled is false, and filters compile by ANSI rules")
+        raise _ReadBySpark("spark.sql.ansi.enabled is false, and filters compile by ANSI rules")
     visible = [(name, source) for _, name, source in below.columns]
     names = [name.lower() for name, _ in visible]
     if len(set(names)) != len(names):
-        raise _Other("two columns share a name below a filter")
+        raise _ReadBySpark("two columns share a name below a filter")
     types = arrow_of(below.schema, "path")
     text = plan.condition
     try:
         schema = pa.schema([pa.field(name, types.field(source).type) for name, source in visible])
         return RowFilter(compile_filter(text, schema), dict(visible))
     except BraidedError as error:
-        raise _Other(f"the filter {text} does not compile: {error}") from error
+        raise _ReadBySpark(f"the filter {text} does not compile: {error}") from error
 
 
 def _input(session: SparkSession, found: _Found, case_sensitive: bool) -> DirectInput:
@@ -303,9 +303,9 @@ def _input(session: SparkSession, found: _Found, case_sensitive: bool) -> Direct
         return DirectInput(session.readStream.format(TOPIC).options(**options, names="true").load(), reader, ())
     path = options.pop("path")
     if is_remote(path):
-        raise _Other("the files are on another file system, whose credentials Spark has")
+        raise _ReadBySpark("the files are on another file system, whose credentials Spark has")
     if any(mark in path for mark in "*?[{"):
-        raise _Other("its path is a pattern")
+        raise _ReadBySpark("its path is a pattern")
     seen = _look(local_path(path), found.schema, case_sensitive)
     partitions = seen.partitions
     given = [f"{quoted(name)} {found.schema[name].dataType.simpleString()}" for name in partitions]
@@ -348,7 +348,7 @@ def _look(folder: str, schema: StructType, case_sensitive: bool) -> _Seen:
             parts = [part.split("=", 1)[0] for part in os.path.relpath(place, folder).split(os.sep) if "=" in part]
             keys = [part if case_sensitive else part.lower() for part in parts]
             partitions = tuple(named[key] for key in keys if key in named)
-        odd = odd or next((name for name in (place, *shown) if looks_odd(name)), None)
+        odd = odd or next((name for name in (place, *shown) if has_glob_characters(name)), None)
         if looked <= _LOOKED_AT:
             largest = max([largest, *(_size(os.path.join(place, name)) for name in shown)])
         looked += len(shown)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructField, StructType
 
-from braided.operators.physical import Column, Copied, Made
+from braided.operators.physical import Column, ComputedColumn, InputColumn
 from braided.operators.stream import TimeMarks
 from braided.spark.arrow_types import from_arrow
 from braided.spark.watermark import MARKS, to_metadata
@@ -15,14 +15,14 @@ from braided.spark.watermark import MARKS, to_metadata
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_Marks = Callable[[Copied, TimeMarks], dict[str, int]]
+_Marks = Callable[[InputColumn, TimeMarks], dict[str, int]]
 
 
 def result_field(column: Column, frames: Sequence[DataFrame], marks: _Marks) -> StructField:
     """Return a result column with the metadata it had and, of a time, the marks that `marks` gives it."""
-    if isinstance(column, Made):
+    if isinstance(column, ComputedColumn):
         return StructField(column.name, from_arrow(column.kind), column.nullable)
-    if isinstance(column, Copied):
+    if isinstance(column, InputColumn):
         field = frames[column.stream].schema[column.source]
         metadata = {key: value for key, value in (field.metadata or {}).items() if key not in MARKS}
         if column.marks is not None:
@@ -34,7 +34,7 @@ def result_field(column: Column, frames: Sequence[DataFrame], marks: _Marks) -> 
 def planned_field(column: Column, frames: Sequence[DataFrame]) -> StructField:
     """Return a result column as it will be where every watermark can be lengthened."""
 
-    def marks(_: Copied, found: TimeMarks) -> dict[str, int]:
+    def marks(_: InputColumn, found: TimeMarks) -> dict[str, int]:
         return to_metadata(found, None if found.watermark is None else found.watermark // 1000, unmarked=False)
 
     return result_field(column, frames, marks)

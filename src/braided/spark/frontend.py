@@ -13,7 +13,7 @@ from pyspark.sql.types import StructField, StructType
 from braided.errors import OptionError
 from braided.operators.join.spec import JoinSpec
 from braided.operators.order.spec import OrderSpec
-from braided.operators.physical import Copied, Plan, Setting
+from braided.operators.physical import EngineFeatures, InputColumn, Plan
 from braided.operators.registry import build
 from braided.operators.spec import Spec
 from braided.operators.stream import TimeMarks
@@ -21,10 +21,10 @@ from braided.plan.explain import aggregate_notes
 from braided.plan.optimiser import Optimised
 from braided.plan.partials import Partials, with_partials
 from braided.spark.batch import run_batch
-from braided.spark.carried import with_delay
 from braided.spark.conf import is_ansi
 from braided.spark.control import Fixed, find_control
 from braided.spark.dataflow import Dataflow, stateful
+from braided.spark.delay_column import with_delay
 from braided.spark.direct import DirectInput, read_directly
 from braided.spark.fields import result_field
 from braided.spark.inputs import check_frames, stream_of
@@ -32,7 +32,7 @@ from braided.spark.registry import register
 from braided.spark.routing import count_workers, make_routing
 from braided.spark.sessions import check_python, check_stateful, keep_watermarks
 from braided.spark.watermark import Lengthened, lengthen_watermarks, to_metadata
-from braided.time.hand_on import COLUMN
+from braided.time.propagated_delay import COLUMN
 from braided.typing import Control
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def run(
     streams = [stream_of(frame, label) for frame, label in zip(frames, spec.labels, strict=True)]
     ansi = is_ansi(session)
     place = find_control(session, spec, control, streaming=frames[0].isStreaming)
-    plan = build(spec, streams, Setting(adaptive=not isinstance(place, Fixed), filters=True, ansi=ansi))
+    plan = build(spec, streams, EngineFeatures(adaptive=not isinstance(place, Fixed), filters=True, ansi=ansi))
     if isinstance(spec, JoinSpec) and spec.where is not None:
         _check_where(session, spec.where, frames)
     if not frames[0].isStreaming:
@@ -107,14 +107,14 @@ def run(
     marks = _marks(plan, lengthened)
     fields = StructType([result_field(column, frames, marks) for column in operator])
 
-    dataflow = Dataflow(plan.operator, inputs, fields, metric, routing, plan.hand_on)
+    dataflow = Dataflow(plan.operator, inputs, fields, metric, routing, plan.propagated_delay)
     results = stateful(dataflow)
     if plan.residual is None:
         watched.dataflow = dataflow
     else:
         results = _filtered(plan, results, frames, marks)
     # Dropped for the user; an operator after this one finds it again below the projection.
-    return results.drop(COLUMN) if plan.hand_on is not None else results
+    return results.drop(COLUMN) if plan.propagated_delay is not None else results
 
 
 def _check_where(session: SparkSession, where: str, frames: Sequence[DataFrame]) -> None:
@@ -127,14 +127,14 @@ def _check_where(session: SparkSession, where: str, frames: Sequence[DataFrame])
         raise OptionError(f"where={where!r}: Spark says {said}") from error
 
 
-def _marks(plan: Plan, lengthened: Lengthened) -> Callable[[Copied, TimeMarks], dict[str, int]]:
+def _marks(plan: Plan, lengthened: Lengthened) -> Callable[[InputColumn, TimeMarks], dict[str, int]]:
     """Return how a time column is marked: with the watermark that its input really has."""
     return lambda column, marks: to_metadata(
         marks, _wait(plan, column, lengthened.delays_ms), unmarked=lengthened.unmarked
     )
 
 
-def _wait(plan: Plan, column: Copied, waits: Sequence[int | None]) -> int | None:
+def _wait(plan: Plan, column: InputColumn, waits: Sequence[int | None]) -> int | None:
     """Return the delay of a time column's watermark; where all inputs make one column, the shortest."""
     if isinstance(plan.spec, OrderSpec):
         return min((wait for wait in waits if wait is not None), default=None)
@@ -145,7 +145,7 @@ def _filtered(
     plan: Plan,
     pairs: DataFrame,
     frames: Sequence[DataFrame],
-    marks: Callable[[Copied, TimeMarks], dict[str, int]],
+    marks: Callable[[InputColumn, TimeMarks], dict[str, int]],
 ) -> DataFrame:
     """Let Spark evaluate the predicate on whole pairs, then choose the result's columns."""
     assert plan.residual is not None
@@ -160,7 +160,7 @@ def _filtered(
             column.name, metadata=result_field(column, frames, marks).metadata or {}
         )
         for column in plan.columns
-        if isinstance(column, Copied)
+        if isinstance(column, InputColumn)
     ]
-    carried = [F.col(COLUMN)] if plan.hand_on is not None else []
+    carried = [F.col(COLUMN)] if plan.propagated_delay is not None else []
     return pairs.select("*", *sides).where(F.expr(plan.residual.where)).select(*chosen, *carried)

@@ -14,7 +14,7 @@ from braided.operators.stream import Stream, TimeMarks
 from braided.runtime.parts import COLUMN as PART
 from braided.spark.arrow_types import to_arrow
 from braided.spark.watermark import marks_of
-from braided.time.hand_on import COLUMN
+from braided.time.propagated_delay import COLUMN
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

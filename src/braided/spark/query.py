@@ -15,7 +15,7 @@ from braided.errors import OptionError
 from braided.operators.join.spec import JoinSpec
 from braided.operators.multijoin.spec import MultiJoinSpec, check_streams
 from braided.operators.order.spec import OrderSpec
-from braided.operators.physical import Copied
+from braided.operators.physical import InputColumn
 from braided.operators.row_windows.spec import RowWindowsSpec
 from braided.plan.aggregates import aggregate_node, as_rows, check_kind
 from braided.plan.columns import check_options, find_column
@@ -117,7 +117,7 @@ class Query:
         operator = joined.plan.root
         assert isinstance(operator, Operator)
         physical = joined._analysis.physical(operator)
-        columns = [column for column in physical.columns if isinstance(column, Copied)]
+        columns = [column for column in physical.columns if isinstance(column, InputColumn)]
         time = next(column.name for column in columns if (column.stream, column.source) == (0, physical.times[0]))
         return replace(joined, time=time)
 

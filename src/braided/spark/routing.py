@@ -14,7 +14,7 @@ from braided.routing.control import ControlDir
 from braided.routing.root import ControlRoot
 from braided.routing.start import first_table
 from braided.routing.table import RoutingTable
-from braided.runtime.book import lasting
+from braided.runtime.bookkeeping import lasting
 from braided.runtime.worker import fingerprint
 from braided.spark.conf import PROVIDER, ROCKSDB
 from braided.spark.control import Fixed, warn_if_fixed

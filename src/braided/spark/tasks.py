@@ -17,7 +17,7 @@ from pyspark import TaskContext
 from braided.errors import BraidedError
 from braided.routing.root import ControlRoot
 from braided.routing.table import RoutingTable, worker_ids
-from braided.runtime.book import lasting
+from braided.runtime.bookkeeping import lasting
 from braided.runtime.cache import host_cache
 from braided.runtime.contract import Json, Operator
 from braided.runtime.parts import COLUMN as PART
@@ -26,10 +26,10 @@ from braided.runtime.router import Packet, Watch, route_task
 from braided.runtime.store import Cache, missing
 from braided.runtime.worker import WorkerTask, fingerprint, run_worker
 from braided.spark.routing import Routing, workers_of_task
-from braided.storage.places import local_path, looks_odd
+from braided.storage.places import has_glob_characters, local_path
 from braided.storage.reading import FileReader, Part
 from braided.storage.writing import DataFile, FileTarget, batch_folder
-from braided.time.hand_on import COLUMN, HandOn
+from braided.time.propagated_delay import COLUMN, PropagatedDelay
 from braided.version import __version__
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ class FileTask:
 
     def _check(self, part: Part) -> None:
         """Refuse a name that was not there when the query was built, and of which Spark makes others come again."""
-        if looks_odd(part.path) and not self._reader.committed:
+        if has_glob_characters(part.path) and not self._reader.committed:
             raise BraidedError(
                 f"{part.path}: start the query again. Where a name has {{}}, [], * or ?, Spark hands on all files of a "
                 "batch several times (SPARK-58518); a query that starts with such files there takes each once"
@@ -236,12 +236,12 @@ class Worker:
         operator: Operator,
         routing: Routing,
         flat: bool,
-        hand_on: HandOn | None = None,
+        propagated_delay: PropagatedDelay | None = None,
         written: WrittenResult | None = None,
     ) -> None:
         self._operator = operator
         self._written = written
-        self._hand_on = hand_on
+        self._propagated_delay = propagated_delay
         self._routing = routing
         self._flat = flat
         self._version = __version__
@@ -264,7 +264,13 @@ class Worker:
         options = fingerprint(self._operator.options)
         watched = self._routing.control is not None
         task = WorkerTask(
-            worker, workers, options, watched, moment=moment, hand_on=self._hand_on, control=self._location()
+            worker,
+            workers,
+            options,
+            watched,
+            moment=moment,
+            propagated_delay=self._propagated_delay,
+            control=self._location(),
         )
         results = run_worker(self._operator, task, packets, SparkStore(book, blocks))
         del packets
@@ -277,7 +283,11 @@ class Worker:
                 piece = next(results)
             except StopIteration as end:
                 report = json.dumps(end.value, separators=(",", ":"))
-                names = wire_names(len(self._operator.output) + (self._hand_on is not None)) if self._flat else [BLOCK]
+                names = (
+                    wire_names(len(self._operator.output) + (self._propagated_delay is not None))
+                    if self._flat
+                    else [BLOCK]
+                )
                 yield pd.DataFrame({**{name: [None] for name in names}, REPORT: [report]})
                 settle()
                 return

@@ -26,7 +26,7 @@ def local_path(location: str) -> str:
     return location
 
 
-def looks_odd(name: str) -> bool:
+def has_glob_characters(name: str) -> bool:
     """Whether Spark takes a name for a pattern. Of a batch with a file of such a name it reads others again.
 
     SPARK-58518: where one of the files that a stream found looks like a pattern, the whole list is taken once more.

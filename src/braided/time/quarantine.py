@@ -36,13 +36,13 @@ _PARTS = 8
 Verdict = Literal["believed", "doubted", "given up"]
 
 
-class Gone(NamedTuple):
+class StreamProgress(NamedTuple):
     """How far a stream has gone on row by row since its clock last leapt: in microseconds and in rows.
 
-    >>> now = Gone(leaps=2, moved=50, rows=100)
-    >>> now.on_for(Gone(leaps=2, moved=10, rows=30), 39), now.on_for(Gone(leaps=2, moved=10, rows=30), 40)
+    >>> now, before = StreamProgress(leaps=2, moved=50, rows=100), StreamProgress(leaps=2, moved=10, rows=30)
+    >>> now.on_for(before, 39), now.on_for(before, 40)
     (True, False)
-    >>> now.on_for(Gone(leaps=1, moved=900, rows=900), 49), now.on_for(Gone(leaps=1, moved=0, rows=0), 50)
+    >>> now.on_for(StreamProgress(leaps=1, moved=900, rows=900), 49), now.on_for(StreamProgress(leaps=1), 50)
     (True, False)
     """
 
@@ -50,15 +50,15 @@ class Gone(NamedTuple):
     moved: int = 0
     rows: int = 0
 
-    def further(self, moved: int, rows: int) -> Gone:
+    def further(self, moved: int, rows: int) -> StreamProgress:
         """Return where a stream is after rows near its clock have moved it."""
-        return Gone(self.leaps, self.moved + moved, self.rows + rows)
+        return StreamProgress(self.leaps, self.moved + moved, self.rows + rows)
 
-    def leapt(self) -> Gone:
+    def leapt(self) -> StreamProgress:
         """Return where a stream is after a leap: every wait begins anew."""
-        return Gone(self.leaps + 1)
+        return StreamProgress(self.leaps + 1)
 
-    def on_for(self, since: Gone, patience: int) -> bool:
+    def on_for(self, since: StreamProgress, patience: int) -> bool:
         """Whether the stream has gone on for longer than `patience`, and by as many rows as vote."""
         moved, rows = (since.moved, since.rows) if since.leaps == self.leaps else (0, 0)
         return self.moved - moved > max(0, patience) and self.rows - rows >= VOTERS
@@ -73,17 +73,17 @@ class Quarantine:
         """The last time that is not doubted."""
         self._gone = [clock.gone for clock in clocks]
 
-    def since(self, side: int) -> Gone:
+    def since(self, side: int) -> StreamProgress:
         """Return the mark of rows of a stream that are put apart now."""
         return self._gone[side]
 
-    def judge(self, side: int, first: int, since: Gone, patience: int) -> Verdict:
+    def judge(self, side: int, first: int, since: StreamProgress, patience: int) -> Verdict:
         """Say what becomes of rows put apart earlier, by their first time; believed are those up to the limit."""
         if first <= self.limit:
             return "believed"
         return "given up" if self._gone[side].on_for(since, patience) else "doubted"
 
-    def same(self, side: int, since: Gone, patience: int) -> bool:
+    def same(self, side: int, since: StreamProgress, patience: int) -> bool:
         """Whether rows put apart at that mark and rows put apart now may be kept together, under the later mark."""
         now, width = self._gone[side], max(1, patience // _PARTS)
         return since.leaps == now.leaps and since.moved // width == now.moved // width

@@ -15,7 +15,7 @@ from braided.time.lateness import Lateness
 from braided.time.learning.delays import Delays
 from braided.time.learning.learner import Learner
 from braided.time.learning.next_delays import NextDelays
-from braided.time.quarantine import Gone
+from braided.time.quarantine import StreamProgress
 from braided.time.trust import JUMP, QUORUM, Cluster, Trust
 
 # So many changes of K are remembered for the report.
@@ -92,7 +92,7 @@ class StreamClock:
         return self.trust.clock if self.trust.settled else None
 
     @property
-    def gone(self) -> Gone:
+    def gone(self) -> StreamProgress:
         """How far the stream has gone on row by row."""
         return self.trust.gone
 

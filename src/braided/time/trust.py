@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from braided.time.clocks import clamp
-from braided.time.quarantine import VOTERS, Gone
+from braided.time.quarantine import VOTERS, StreamProgress
 
 Times = npt.NDArray[np.int64]
 
@@ -130,7 +130,7 @@ class Trust:
     """Whether the clock counts."""
     top: int | None = None
     """The largest time seen, whether it is to be trusted or not."""
-    gone: Gone = field(default_factory=Gone)
+    gone: StreamProgress = field(default_factory=StreamProgress)
     near: float = 0
     ahead: list[Cluster] = field(default_factory=list)
     behind: list[Cluster] = field(default_factory=list)
@@ -226,7 +226,7 @@ class Trust:
     def from_json(cls, state: dict[str, Any]) -> Trust:
         """Read what `to_json` gave."""
         votes = {name: [Cluster(*vote) for vote in state[name]] for name in ("ahead", "behind")}
-        return cls(**{**state, **votes, "gone": Gone(*state["gone"])})
+        return cls(**{**state, **votes, "gone": StreamProgress(*state["gone"])})
 
 
 def in_largest(times: Times, clusters: list[Cluster]) -> npt.NDArray[np.bool_] | slice:

@@ -21,7 +21,7 @@ from braided.fleet.checkpoints import Checkpoints, position_of
 from braided.fleet.host import Job
 from braided.fleet.hosting.causes import describe_failure
 from braided.fleet.hosting.gate import Gate
-from braided.fleet.hosting.setting import Setting
+from braided.fleet.hosting.job_environment import JobEnvironment
 from braided.fleet.hosting.staging import Staged
 from braided.fleet.hosting.tasks import TaskTime
 from braided.fleet.leases import Position
@@ -61,7 +61,7 @@ class Progress:
 class Component:
     """The query of a component at one epoch, from its start to its end."""
 
-    def __init__(self, setting: Setting, component: Job, epoch: int, staged: Staged | None = None) -> None:
+    def __init__(self, setting: JobEnvironment, component: Job, epoch: int, staged: Staged | None = None) -> None:
         self.component = component
         self.epoch = epoch
         self.is_stopping = False

@@ -23,9 +23,9 @@ from braided.errors import BraidedError, PeerError
 from braided.fleet.host import HostError, Job
 from braided.fleet.hosting.causes import find_cause
 from braided.fleet.hosting.component import BATCH, Component
+from braided.fleet.hosting.job_environment import JobEnvironment, first_line
 from braided.fleet.hosting.meter import Meter
 from braided.fleet.hosting.rehearsal import rehearse
-from braided.fleet.hosting.setting import Setting, first_line
 from braided.fleet.hosting.staging import Staged
 from braided.fleet.hosting.warmup import warm_up
 from braided.fleet.leases import SPAN, Position
@@ -70,7 +70,7 @@ class SparkHost:
         self.lost: Callable[[str, str], None] = lambda name, why: None
         self.died: Callable[[str], None] = lambda why: None
         """Called once the Spark application is gone for good, with why."""
-        self._setting = Setting(spark, cores=cores, modules=modules, environment=environment)
+        self._setting = JobEnvironment(spark, cores=cores, modules=modules, environment=environment)
         self._offers = tuple(check_pattern(pattern) for pattern in offers)
         self._loop = asyncio.get_running_loop()
         self._threads = ThreadPoolExecutor(_THREADS, "braided-spark")

@@ -16,7 +16,7 @@ from braided.fleet import host
 from braided.fleet.checkpoints import Checkpoints, go_back
 from braided.fleet.hosting.causes import describe_failure
 from braided.fleet.hosting.gate import Gate
-from braided.fleet.hosting.setting import Setting
+from braided.fleet.hosting.job_environment import JobEnvironment
 from braided.fleet.hosting.staging import Staged
 from braided.jobs.job import TOPIC, Job
 from braided.spark.jobs import build_job, check_sink
@@ -35,7 +35,7 @@ _STATE = {
 }
 
 
-def rehearse(setting: Setting, component: host.Job, seconds: float) -> Staged | None:
+def rehearse(setting: JobEnvironment, component: host.Job, seconds: float) -> Staged | None:
     """Build a component's query and run its last committed batch once more; one that has none is only built.
 
     Returns the query to start; None for one that has no batch, and where storage has no links.

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from braided.fleet.checkpoints import Checkpoints, lead
 from braided.fleet.host import Job
-from braided.fleet.hosting.setting import Setting
+from braided.fleet.hosting.job_environment import JobEnvironment
 from braided.fleet.migration import START
 from braided.spark.jobs import build_job
 
@@ -32,7 +32,7 @@ _FRESH = 2 * START
 class Staged:
     """A component's query in a session of its own, not started. Precondition: `folder` is a clone that has run."""
 
-    def __init__(self, setting: Setting, component: Job, folder: Path) -> None:
+    def __init__(self, setting: JobEnvironment, component: Job, folder: Path) -> None:
         self.component = component
         self._made = time.monotonic()
         self._link = Checkpoints(component.checkpoint).stage(folder)

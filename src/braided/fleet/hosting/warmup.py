@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from braided.fleet.hosting.setting import Setting
+from braided.fleet.hosting.job_environment import JobEnvironment
 from braided.jobs.reading import parse_job
 from braided.spark.jobs import start_job
 
@@ -41,7 +41,7 @@ path = {pairs}
 """
 
 
-def warm_up(setting: Setting) -> None:
+def warm_up(setting: JobEnvironment) -> None:
     """Join a few rows from files to a topic, in a session of its own, and leave nothing behind."""
     with tempfile.TemporaryDirectory(prefix="braided-warm-up-", ignore_cleanup_errors=True) as folder:
         paths = {name: Path(folder, name) for name in ("a", "b", "pairs", "checkpoint")}

@@ -15,7 +15,7 @@ from braided.operators.bounded.group_spec import GroupSpec, each_stream
 from braided.operators.bounded.join_group import JoinGroup, Member
 from braided.operators.join.build import marked, stream_rules, window_join
 from braided.operators.names import check_zones, find_names
-from braided.operators.physical import Copied, Made, Nested, Plan, Setting
+from braided.operators.physical import ComputedColumn, EngineFeatures, InputColumn, Nested, Plan
 from braided.operators.stream import Stream
 from braided.time.clocks import Window
 from braided.time.lateness import Lateness
@@ -23,7 +23,7 @@ from braided.time.resolve import least, resolve_idle, resolve_rules
 from braided.typing import JOIN
 
 
-def build_group(spec: GroupSpec, streams: tuple[Stream, ...], setting: Setting) -> Plan:
+def build_group(spec: GroupSpec, streams: tuple[Stream, ...], setting: EngineFeatures) -> Plan:
     """Return the plan of several joins."""
     wanted = each_stream(spec.time, "time", spec.streams)
     times = tuple(stream.time_column(wanted[name]) for stream, name in zip(streams, spec.streams, strict=True))
@@ -39,7 +39,7 @@ def build_group(spec: GroupSpec, streams: tuple[Stream, ...], setting: Setting) 
         member = window_join(names, pair, window, join.suffixes)
         members.append(Member(join.name, at, member))
         columns, waits = marked(member.columns, pair, names.times, window)
-        nested.append(Nested(join.name, tuple(Copied(c.name, at[c.stream], c.source, c.marks) for c in columns)))
+        nested.append(Nested(join.name, tuple(InputColumn(c.name, at[c.stream], c.source, c.marks) for c in columns)))
         for side, wait in zip(at, waits, strict=True):
             behind[side] = max(behind[side], wait)
     operator = _assemble(spec, streams, times, rules, tuple(members), adaptive=setting.adaptive)
@@ -49,7 +49,7 @@ def build_group(spec: GroupSpec, streams: tuple[Stream, ...], setting: Setting) 
         operator,
         times,
         tuple(behind),
-        (Made(JOIN, pa.string(), nullable=True), *nested),
+        (ComputedColumn(JOIN, pa.string(), nullable=True), *nested),
         joined=operator,
         scheme="auto" if operator.one_key else "hash",
         fixed=_fixed(operator),

@@ -17,14 +17,22 @@ from braided.operators.detect.delays import LEARNED
 from braided.operators.detect.detector import Declared, Detector, KeyedDetector
 from braided.operators.detect.events import AT, GROUP, RESERVED, TYPE, Keys
 from braided.operators.detect.node import Node, Tactic
-from braided.operators.detect.operator import Detecting
+from braided.operators.detect.operator import DetectOperator
 from braided.operators.detect.patterns import InPattern
 from braided.operators.detect.spec import DetectSpec, Pattern
 from braided.operators.match.build import matcher_of, meaning_of
 from braided.operators.match.expressions import Source
-from braided.operators.match.operator import Matching
+from braided.operators.match.operator import MatchOperator
 from braided.operators.names import check_zones
-from braided.operators.physical import Column, Copied, Made, Plan, Setting, per_key, watermark_after
+from braided.operators.physical import (
+    Column,
+    ComputedColumn,
+    EngineFeatures,
+    InputColumn,
+    Plan,
+    per_key,
+    watermark_after,
+)
 from braided.operators.stream import Stream, TimeMarks
 from braided.routing.keys import KeyHasher, common_key_type
 from braided.time.lateness import Lateness
@@ -34,7 +42,7 @@ from braided.typing import AnyDetector
 Types = dict[str, pa.Schema]
 
 
-def build_detect(spec: DetectSpec, streams: tuple[Stream, ...], setting: Setting) -> Plan:
+def build_detect(spec: DetectSpec, streams: tuple[Stream, ...], setting: EngineFeatures) -> Plan:
     """Return the plan of detectors over streams."""
     keys = _keys(spec, streams)
     rules = _rules(spec, streams, keys.time)
@@ -62,7 +70,7 @@ def build_detect(spec: DetectSpec, streams: tuple[Stream, ...], setting: Setting
     chosen = spec.chosen()
     flat = isinstance(spec.types, str)
     _check_result(chosen, keys, flat=flat)
-    operator = Detecting(
+    operator = DetectOperator(
         spec.streams,
         tuple(stream.schema for stream in streams),
         keys,
@@ -217,7 +225,7 @@ def _pattern(
             raise OptionError(f"Pattern({one.publishes!r}): measure {name!r}: events have one of that name; rename it")
     schema = pa.schema([field.with_nullable(True) for field in output])
     schema = schema if AT in schema.names else schema.append(pa.field(AT, moment))
-    matching = Matching(given, keys.time, keys.hasher, 0, matcher, {})
+    matching = MatchOperator(given, keys.time, keys.hasher, 0, matcher, {})
     return schema, InPattern(matching), matcher.within or 0
 
 
@@ -271,10 +279,10 @@ def _earliest(spec: DetectSpec, nodes: Sequence[Node], chosen: Sequence[str]) ->
 
 def _column(field: pa.Field, keys: Keys, marks: TimeMarks) -> Column:
     if field.name == keys.time:
-        return Copied(field.name, 0, field.name, marks, nullable=True)
+        return InputColumn(field.name, 0, field.name, marks, nullable=True)
     if field.name in keys.key:
-        return Copied(field.name, 0, field.name, nullable=True)
-    return Made(field.name, field.type, nullable=True)
+        return InputColumn(field.name, 0, field.name, nullable=True)
+    return ComputedColumn(field.name, field.type, nullable=True)
 
 
 def _shown(schema: pa.Schema) -> str:

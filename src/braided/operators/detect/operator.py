@@ -37,7 +37,7 @@ _ENOUGH_ROWS = 1 << 18
 
 
 @dataclass(frozen=True)
-class Detecting:
+class DetectOperator:
     """Runs detectors over the rows of each key, in order of time.
 
     Cost: a sort of each batch's rows by time, and of what each detector sees by key; the detectors themselves. State:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from braided.operators.detect.events import AT, times_of
 from braided.operators.detect.node import Memory, Node, Turn
 from braided.operators.match.open_rows import OpenRows
-from braided.operators.match.operator import Matching
+from braided.operators.match.operator import MatchOperator
 from braided.runtime.blocks import Blocks
 from braided.runtime.contract import Json
 from braided.time.clocks import clamp
@@ -26,7 +26,7 @@ class InPattern:
     nothing needs to be learned.
     """
 
-    matching: Matching
+    matching: MatchOperator
 
     def open(self, node: Node, blocks: Blocks, state: list[Json] | None) -> Memory:
         """See `Tactic`."""

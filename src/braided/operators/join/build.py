@@ -10,19 +10,19 @@ from braided.operators.join.arrivals import OutputColumn
 from braided.operators.join.spec import JoinSpec
 from braided.operators.join.window_join import WindowJoin
 from braided.operators.names import Names, find_names, result_columns
-from braided.operators.physical import Copied, Plan, Residual, Setting, watermark_after
+from braided.operators.physical import EngineFeatures, InputColumn, Plan, Residual, watermark_after
 from braided.operators.stream import Stream, TimeMarks
 from braided.routing.keys import KeyHasher, common_key_type
 from braided.runtime.contract import Operator
 from braided.time.clocks import Span, Window
-from braided.time.hand_on import HandOn
 from braided.time.lateness import Lateness
+from braided.time.propagated_delay import PropagatedDelay
 from braided.time.resolve import how_learned, least, resolve_idle, resolve_rules
 
 _log = logging.getLogger("braided")
 
 
-def build_join(spec: JoinSpec, streams: tuple[Stream, ...], setting: Setting) -> Plan:
+def build_join(spec: JoinSpec, streams: tuple[Stream, ...], setting: EngineFeatures) -> Plan:
     """Return the plan of a join of two streams."""
     names = find_names(streams, spec.on, spec.time)
     given = resolve_rules(spec.lateness, 2)
@@ -59,7 +59,7 @@ def build_join(spec: JoinSpec, streams: tuple[Stream, ...], setting: Setting) ->
         scheme=spec.partition,
         keyed=bool(names.keys[0]),
         waits=spec.memory is not None,
-        hand_on=handed_on(window, rules) if spec.memory is None else None,
+        propagated_delay=handed_on(window, rules) if spec.memory is None else None,
         residual=residual,
     )
 
@@ -71,14 +71,14 @@ def stream_rules(
     return tuple(stream.marks_of(time).lateness(rule) for stream, time, rule in zip(streams, times, given, strict=True))
 
 
-def handed_on(window: Window | Span, rules: tuple[int | Lateness, ...]) -> HandOn | None:
+def handed_on(window: Window | Span, rules: tuple[int | Lateness, ...]) -> PropagatedDelay | None:
     """Return what results hand on; None where every lateness is fixed, so that the plan says it all."""
-    return HandOn(window) if any(not isinstance(rule, int) for rule in rules) else None
+    return PropagatedDelay(window) if any(not isinstance(rule, int) for rule in rules) else None
 
 
 def marked(
     columns: tuple[OutputColumn, ...], streams: tuple[Stream, ...], times: tuple[str, ...], window: Window | Span
-) -> tuple[tuple[Copied, ...], tuple[int, ...]]:
+) -> tuple[tuple[InputColumn, ...], tuple[int, ...]]:
     """Return result columns with the marks of their times, and how long each input's watermark must wait."""
     # A source row is at most K behind its clock. A result of another join brings its distance from its inputs'
     # clocks; where it was given a watermark of its own, its K, the distance from its own largest time, counts.
@@ -92,7 +92,7 @@ def marked(
         if column.source == times[side]:
             watermark = watermark_after(streams[side].marks_of(times[side]), behind[side])
             marks = TimeMarks(window.result_delay(side), behind[side], watermark)
-        out.append(Copied(column.name, side, column.source, marks))
+        out.append(InputColumn(column.name, side, column.source, marks))
     return tuple(out), behind
 
 
@@ -142,7 +142,7 @@ def _limited(join: WindowJoin, spec: JoinSpec, *, adapts: bool) -> Operator:
     return limit(join, spec.memory, spec.evict, spec.share, spec.shed, adapts=adapts)
 
 
-def _predicate(where: str | None, streams: tuple[Stream, ...], setting: Setting) -> tuple[Predicate | None, str]:
+def _predicate(where: str | None, streams: tuple[Stream, ...], setting: EngineFeatures) -> tuple[Predicate | None, str]:
     """Return the predicate as kernels; or None, and why only the runtime can evaluate it."""
     if where is None:
         return None, ""

@@ -21,7 +21,7 @@ from braided.runtime.blocks import Blocks
 from braided.runtime.contract import Json, Work, stream_labels
 from braided.time.clocks import MAX_TIME, MIN_TIME
 from braided.time.lateness import Lateness
-from braided.time.quarantine import Gone, Quarantine
+from braided.time.quarantine import Quarantine, StreamProgress
 from braided.time.stream_clock import StreamClock, update_all
 
 # A slice is a sixth of the time a row stays, so that at most about a sixth of what is kept can be
@@ -100,7 +100,7 @@ class JoinState:
         span = join.window.span
         self.streams = [StreamClock(lateness, span, join.idle) for lateness in join.lateness]
         self.sides: list[list[Sequence_]] = [[] for _ in join.inputs]
-        self.apart: list[list[tuple[Gone, Sequence_]]] = [[] for _ in join.inputs]
+        self.apart: list[list[tuple[StreamProgress, Sequence_]]] = [[] for _ in join.inputs]
         """Doubted runs, each group with how far its stream had gone on when it came."""
         self._quarantine = Quarantine(self.streams)
         self._given_up = [0 for _ in join.inputs]
@@ -113,7 +113,7 @@ class JoinState:
             for stream, known in zip(self.streams, state["streams"], strict=True):
                 stream.restore(known)
             self.sides = [[_infos(sequence) for sequence in side] for side in state["sides"]]
-            self.apart = [[(Gone(*since), _infos(infos)) for since, infos in side] for side in state["apart"]]
+            self.apart = [[(StreamProgress(*since), _infos(infos)) for since, infos in side] for side in state["apart"]]
         return self
 
     def to_json(self) -> Json:
@@ -207,8 +207,8 @@ class JoinState:
         if not self.apart[side] and not doubted:
             return new
         now, patience = rule.since(side), self.window.patience(side)
-        kept: list[tuple[Gone, Sequence_]] = []
-        opened: dict[Gone, list[Run]] = {now: new}
+        kept: list[tuple[StreamProgress, Sequence_]] = []
+        opened: dict[StreamProgress, list[Run]] = {now: new}
         for since, infos in self.apart[side]:
             verdict = rule.judge(side, min(info.first_time for info in infos), since, patience)
             grows = doubted and rule.same(side, since, patience)

@@ -10,16 +10,24 @@ from braided.operators.match.conditions import prepare
 from braided.operators.match.expressions import Register, Source, Symbols, compile_define, compile_measure
 from braided.operators.match.matcher import Matcher
 from braided.operators.match.measures import Measures
-from braided.operators.match.operator import Matching
+from braided.operators.match.operator import MatchOperator
 from braided.operators.match.pattern import parse_pattern
 from braided.operators.match.spec import MatchSpec
-from braided.operators.physical import Column, Copied, Made, Plan, Setting, per_key, watermark_after
+from braided.operators.physical import (
+    Column,
+    ComputedColumn,
+    EngineFeatures,
+    InputColumn,
+    Plan,
+    per_key,
+    watermark_after,
+)
 from braided.operators.stream import Stream, TimeMarks
 from braided.routing.keys import KeyHasher, common_key_type
 from braided.time.resolve import least, resolve_rule
 
 
-def build_match(spec: MatchSpec, streams: tuple[Stream, ...], setting: Setting) -> Plan:
+def build_match(spec: MatchSpec, streams: tuple[Stream, ...], setting: EngineFeatures) -> Plan:
     """Return the plan of a pattern over a stream."""
     (stream,) = streams
     time = stream.time_column(spec.time)
@@ -36,7 +44,7 @@ def build_match(spec: MatchSpec, streams: tuple[Stream, ...], setting: Setting) 
         given = resolve_rule("auto", 0)
     rule = marks.lateness(given)
     kinds = tuple(common_key_type(stream.schema.field(n).type, stream.schema.field(n).type, (n, n)) for n in keys)
-    operator = Matching(stream.schema, time, KeyHasher(kinds), rule, matcher, meaning_of(spec))
+    operator = MatchOperator(stream.schema, time, KeyHasher(kinds), rule, matcher, meaning_of(spec))
     # A match leaves before the horizon passes the time of its first row and `within`.
     longest = matcher.within or 0
     behind = max(marks.behind, least(rule)) + longest
@@ -100,12 +108,12 @@ def meaning_of(spec: MatchSpec) -> dict[str, object]:
 
 def _columns(matcher: Matcher, stream: Stream, time: str, marks: TimeMarks) -> tuple[Column, ...]:
     names = stream.schema.names if matcher.measures.every else matcher.key
-    columns: list[Column] = [Copied(name, 0, name, marks if name == time else None) for name in names]
+    columns: list[Column] = [InputColumn(name, 0, name, marks if name == time else None) for name in names]
     for measure, field in zip(matcher.measures.measures, matcher.measures.fields, strict=True):
         if measure.copied:
             assert isinstance(measure.root, Expression)
             source = measure.root.name
-            columns.append(Copied(measure.name, 0, source, marks if source == time else None, nullable=True))
+            columns.append(InputColumn(measure.name, 0, source, marks if source == time else None, nullable=True))
         else:
-            columns.append(Made(measure.name, field.type, nullable=True))
+            columns.append(ComputedColumn(measure.name, field.type, nullable=True))
     return tuple(columns)

@@ -40,7 +40,7 @@ _ENOUGH_ROWS = 1 << 18
 
 
 @dataclass(frozen=True)
-class Matching:
+class MatchOperator:
     """Finds the matches of a pattern, or what else a `Finder` looks for, among the rows of each key, in order of time.
 
     Cost: a sort of each batch's rows by time and by key, and a search over the rows of keys that have new ones. State:

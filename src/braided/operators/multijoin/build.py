@@ -10,7 +10,7 @@ from braided.operators.join.build import handed_on, marked, stream_rules
 from braided.operators.multijoin.multijoin import MultiJoin
 from braided.operators.multijoin.spec import MultiJoinSpec
 from braided.operators.names import Names, find_names, result_columns
-from braided.operators.physical import Plan, Setting
+from braided.operators.physical import EngineFeatures, Plan
 from braided.operators.stream import Stream
 from braided.routing.keys import KeyHasher, common_key_type
 from braided.runtime.contract import Operator
@@ -19,7 +19,7 @@ from braided.time.lateness import Lateness
 from braided.time.resolve import how_learned, least, resolve_idle, resolve_rules
 
 
-def build_multijoin(spec: MultiJoinSpec, streams: tuple[Stream, ...], setting: Setting) -> Plan:
+def build_multijoin(spec: MultiJoinSpec, streams: tuple[Stream, ...], setting: EngineFeatures) -> Plan:
     """Return the plan of a join of many streams."""
     names = find_names(streams, spec.on, spec.time)
     rules = stream_rules(streams, names.times, resolve_rules(spec.lateness, len(streams)))
@@ -38,7 +38,7 @@ def build_multijoin(spec: MultiJoinSpec, streams: tuple[Stream, ...], setting: S
         joined=join,
         scheme=spec.partition,
         waits=spec.memory is not None,
-        hand_on=handed_on(window, rules) if spec.memory is None else None,
+        propagated_delay=handed_on(window, rules) if spec.memory is None else None,
     )
 
 

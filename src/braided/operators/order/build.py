@@ -7,16 +7,16 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from braided.errors import OptionError
-from braided.operators.order.operator import LATE, SEQ, Ordering
+from braided.operators.order.operator import LATE, SEQ, OrderOperator
 from braided.operators.order.spec import OrderSpec
-from braided.operators.physical import Column, Copied, Made, Plan, Setting, watermark_after
+from braided.operators.physical import Column, ComputedColumn, EngineFeatures, InputColumn, Plan, watermark_after
 from braided.operators.stream import Stream, TimeMarks
 from braided.routing.keys import KeyHasher, common_key_type
 from braided.time.lateness import Lateness
 from braided.time.resolve import least, resolve_idle, resolve_rule, resolve_rules
 
 
-def build_order(spec: OrderSpec, streams: tuple[Stream, ...], setting: Setting) -> Plan:
+def build_order(spec: OrderSpec, streams: tuple[Stream, ...], setting: EngineFeatures) -> Plan:
     """Return the plan of one or several streams in order."""
     schema = streams[0].schema
     for number, stream in enumerate(streams[1:], 1):
@@ -31,15 +31,15 @@ def build_order(spec: OrderSpec, streams: tuple[Stream, ...], setting: Setting) 
     given = resolve_rules(spec.lateness, len(streams), floor=0)
     rules = tuple(_of_stream(stream.marks_of(time), rule) for stream, rule in zip(streams, given, strict=True))
     operator = ordering(schema, len(streams), time, keys, rules, flagged=spec.late != "drop", idle=spec.idle)
-    made = [Made(SEQ, pa.int64())] if not keys else []
-    made += [Made(LATE, pa.bool_())] if operator.flagged else []
+    made = [ComputedColumn(SEQ, pa.int64())] if not keys else []
+    made += [ComputedColumn(LATE, pa.bool_())] if operator.flagged else []
     for column in made:
         if column.name in [name.lower() for name in schema.names]:
             raise OptionError(f"column {column.name!r}: the result has one of that name; rename it")
     behind = tuple(max(stream.marks_of(time).behind, least(rule)) for stream, rule in zip(streams, rules, strict=True))
     marks = TimeMarks(None, max(behind), watermark_after(streams[0].marks_of(time), max(behind)))
     columns: tuple[Column, ...] = (
-        *(Copied(name, 0, name, marks if name == time else None) for name in schema.names),
+        *(InputColumn(name, 0, name, marks if name == time else None) for name in schema.names),
         *made,
     )
     return Plan(
@@ -63,13 +63,15 @@ def ordering(
     *,
     flagged: bool = True,
     idle: object = None,
-) -> Ordering:
+) -> OrderOperator:
     """Assemble the operator."""
     for name in keys:
         if pa.types.is_nested(schema.field(name).type):
             raise OptionError(f"key={name!r}: a column of type {schema.field(name).type} cannot be a key")
     kinds = tuple(common_key_type(schema.field(n).type, schema.field(n).type, (n, n)) for n in keys)
-    return Ordering(schema, streams, time, tuple(keys), KeyHasher(kinds), tuple(rules), flagged, resolve_idle(idle))
+    return OrderOperator(
+        schema, streams, time, tuple(keys), KeyHasher(kinds), tuple(rules), flagged, resolve_idle(idle)
+    )
 
 
 def _of_stream(marks: TimeMarks, given: int | Lateness | None) -> int | Lateness:

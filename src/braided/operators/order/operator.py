@@ -37,7 +37,7 @@ _PIECE_BYTES = 8 << 20
 
 
 @dataclass(frozen=True)
-class Ordering:
+class OrderOperator:
     """Puts rows of one or several inputs of one schema in order of event time, per key or as a whole.
 
     Without a key all rows go to one worker and get a gap-free number. Cost: a sort of each batch's rows, one write
@@ -144,7 +144,7 @@ class Ordering:
 class _Numbering:
     """Turns kept rows into results."""
 
-    def __init__(self, ordering: Ordering, next_: int) -> None:
+    def __init__(self, ordering: OrderOperator, next_: int) -> None:
         self._ordering = ordering
         self.next = next_
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 
 from braided.errors import OptionError
-from braided.operators.match.operator import Matching
-from braided.operators.physical import Column, Copied, Made, Plan, Setting, per_key
+from braided.operators.match.operator import MatchOperator
+from braided.operators.physical import Column, ComputedColumn, EngineFeatures, InputColumn, Plan, per_key
 from braided.operators.row_windows.row_windows import RowValue, RowWindows
 from braided.operators.row_windows.spec import RowWindowsSpec
 from braided.operators.stream import Stream
@@ -15,7 +15,7 @@ from braided.runtime.contract import Json
 from braided.time.resolve import least, resolve_rule
 
 
-def build_row_windows(spec: RowWindowsSpec, streams: tuple[Stream, ...], setting: Setting) -> Plan:
+def build_row_windows(spec: RowWindowsSpec, streams: tuple[Stream, ...], setting: EngineFeatures) -> Plan:
     """Return the plan of windows of a number of rows over a stream."""
     (stream,) = streams
     time = stream.time_column(spec.time)
@@ -38,12 +38,12 @@ def build_row_windows(spec: RowWindowsSpec, streams: tuple[Stream, ...], setting
     windows = RowWindows(stream.schema, time, keys, spec.rows, spec.slide, values, spec.forget_us())
     meaning: Json = {"rows": spec.rows, "every": spec.slide, "forget": spec.forget_us()}
     # A window's first row may be of any age: its time has no marks that another operator could rely on.
-    columns: list[Column] = [Copied(name, 0, name) for name in (*keys, time)]
-    columns += [Made(value.name, value.type, nullable=True) for value in values]
+    columns: list[Column] = [InputColumn(name, 0, name) for name in (*keys, time)]
+    columns += [ComputedColumn(value.name, value.type, nullable=True) for value in values]
     return Plan(
         spec,
         streams,
-        Matching(stream.schema, time, KeyHasher(kinds), rule, windows, meaning),
+        MatchOperator(stream.schema, time, KeyHasher(kinds), rule, windows, meaning),
         (time,),
         (max(marks.behind, least(rule)),),
         tuple(columns),

@@ -25,7 +25,7 @@ from sqlglot.errors import SqlglotError
 
 from braided.expressions.dialect import Braided
 from braided.operators.join.spec import JoinSpec
-from braided.operators.physical import Copied
+from braided.operators.physical import InputColumn
 from braided.plan.nodes import Aggregate, Node, Operator, Project
 from braided.plan.optimiser import Analysis
 from braided.plan.rules.partial_aggregate import PartialAggregation
@@ -47,7 +47,7 @@ class HoistExpressions:
         join = node.input
         if not isinstance(join.spec, JoinSpec) or join.spec.how != "inner" or not analysis.is_streaming(join):
             return None
-        columns = {column.name: column for column in analysis.physical(join).columns if isinstance(column, Copied)}
+        columns = {column.name: column for column in analysis.physical(join).columns if isinstance(column, InputColumn)}
         names = {name.lower() for side in join.inputs for name in analysis.columns(side)} | set(columns)
         inputs = list(join.inputs)
         known: dict[tuple[int, str], str] = {}
@@ -90,7 +90,7 @@ def _hoisted_value(name: str, text: str, column_of: _ColumnOf) -> str:
     return str(call(this=exp.column(column)).sql(dialect=Braided))
 
 
-def _hoisted_key(text: str, columns: dict[str, Copied], column_of: _ColumnOf) -> str:
+def _hoisted_key(text: str, columns: dict[str, InputColumn], column_of: _ColumnOf) -> str:
     if text in columns:
         return text
     try:

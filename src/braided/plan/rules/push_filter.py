@@ -14,7 +14,7 @@ from sqlglot.errors import SqlglotError
 from braided.expressions.conjuncts import conjuncts
 from braided.expressions.dialect import Braided
 from braided.operators.join.spec import JoinSpec
-from braided.operators.physical import Copied
+from braided.operators.physical import InputColumn
 from braided.plan.columns import find_column
 from braided.plan.nodes import Filter, Node, Operator
 from braided.plan.optimiser import Analysis, NotApplied
@@ -41,7 +41,7 @@ class PushFilter:
         again = " AND ".join(f"({part.sql(dialect=Braided)})" for part in parts)
         if not analysis.reads_alike(join, f"({node.condition})", again):
             raise NotApplied("Spark reads the condition in another way")
-        columns = {column.name: column for column in analysis.physical(join).columns if isinstance(column, Copied)}
+        columns = {column.name: column for column in analysis.physical(join).columns if isinstance(column, InputColumn)}
         inputs, both = list(join.inputs), [] if spec.where is None else [f"({spec.where})"]
         for part in parts:
             sides = {column.stream for column in columns_of(part, columns)}
@@ -54,12 +54,12 @@ class PushFilter:
         return replace(join, spec=joined, streams=tuple(inputs))
 
 
-def columns_of(part: exp.Expression, columns: dict[str, Copied]) -> list[Copied]:
+def columns_of(part: exp.Expression, columns: dict[str, InputColumn]) -> list[InputColumn]:
     """Return the columns of a join that an expression reads."""
     return [columns[find_column(column.name, list(columns), "where")] for column in part.find_all(exp.Column)]
 
 
-def over_inputs(part: exp.Expression, columns: dict[str, Copied], letters: tuple[str, str]) -> str:
+def over_inputs(part: exp.Expression, columns: dict[str, InputColumn], letters: tuple[str, str]) -> str:
     """Return an expression over a join's result as one over its inputs' columns, each with the letter of its side."""
 
     def own(node: exp.Expression) -> exp.Expression:

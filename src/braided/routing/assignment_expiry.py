@@ -58,7 +58,7 @@ class _End:
     gone: Progress | None = None
 
 
-class Deaths:
+class AssignmentExpiry:
     """Follows versions and clocks from batch to batch.
 
     It may miss batches, as a controller does that restarts: then an assignment only lives longer.

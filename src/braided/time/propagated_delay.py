@@ -21,10 +21,10 @@ FIELD = pa.field(COLUMN, pa.int64())
 
 
 @dataclass(frozen=True)
-class HandOn:
+class PropagatedDelay:
     """The delay of a join's results, from its window.
 
-    >>> HandOn(Window(-1, 1, (0, 0))).delay([5, 60])
+    >>> PropagatedDelay(Window(-1, 1, (0, 0))).delay([5, 60])
     62
     """
 

@@ -27,13 +27,13 @@ _WORDS = {"adaptive": "adaptive (control=)"}
 _DURATIONS = ("lateness", "between", "within")
 
 
-def write_book(book: Json) -> bytes:
+def write_bookkeeping(book: Json) -> bytes:
     """Return the bookkeeping as it is stored: a line with the format and a digest, then JSON."""
     body = json.dumps(book, separators=(",", ":")).encode()
     return b"braided %d %s\n%s" % (FORMAT, _digest(FORMAT, body), body)
 
 
-def read_book(content: bytes) -> Json:
+def read_bookkeeping(content: bytes) -> Json:
     """Return the bookkeeping of a worker, if it is whole and of this version's format."""
     head = _HEAD.match(content)
     body = content[head.end() :] if head else b""

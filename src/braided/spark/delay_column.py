@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from braided.spark.catalyst import PlanNode, plan_of
 from braided.spark.sessions import is_connect
-from braided.time.hand_on import COLUMN
+from braided.time.propagated_delay import COLUMN
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

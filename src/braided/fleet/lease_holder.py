@@ -49,7 +49,7 @@ class Held:
     writing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
-class Holding:
+class LeaseHolder:
     """Everything that this peer owns. Only what storage says is believed."""
 
     def __init__(self, agent: Agent, host: Host, leases: Leases, jobs: Jobs, *, span: float = SPAN) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class Setting:
+class JobEnvironment:
     """A peer's session, its cores, and the Python modules that steps may come from, each with all below it."""
 
     def __init__(
