@@ -23,7 +23,7 @@ DDL = "k long, ts timestamp, id long"
 
 def main(root: Path) -> None:
     """Answer into the file `answers.json`."""
-    from pyspark.sql import SparkSession
+    from pyspark.sql import SparkSession, functions
     from routing_cases import RandomController
 
     from braided.spark.registry import registry_of
@@ -66,7 +66,14 @@ def main(root: Path) -> None:
     query.trigger(availableNow=True).start(str(root / "ordered")).awaitTermination()
     answers["ordered"] = spark.read.parquet(str(root / "ordered")).where("not late").count()
     marked = left.withWatermark("ts", "5 seconds")
-    answers["columns"] = braided.join(marked, right, on="k", time="ts", within="10 seconds").columns
+    joined = braided.join(marked, right.withWatermark("ts", "5 seconds"), on="k", time="ts", within="10 seconds")
+    answers["columns"] = joined.columns
+    counted = joined.groupBy(functions.window("ts", "10 seconds")).count()
+    try:
+        counted.writeStream.format("memory").queryName("counted").trigger(availableNow=True).start().awaitTermination()
+        answers["append"] = "accepted"
+    except Exception as error:
+        answers["append"] = str(error)
     answers["refused"] = []
     attempts: list[Callable[[], Any]] = [
         lambda: braided.sql(spark, "SELECT 1", {"left": left}),
