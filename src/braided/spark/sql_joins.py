@@ -18,6 +18,7 @@ from braided.predicates.dialect import Braided
 from braided.spark.names import numbered, quoted
 from braided.spark.sql_many import common_lateness, many_spec
 from braided.specs.join import JoinSpec
+from braided.specs.shared import no_pair
 from braided.specs.spec import Spec
 from braided.sqltext.caps import OF_TIMES
 from braided.sqltext.common import find_common
@@ -126,10 +127,8 @@ class JoinPlanner:
                 right = right.then(partial(Project, expressions=columns))
         sides = dict.fromkeys(step.left, "l") | {step.right: "r"}
         where = " AND ".join(f"({_sided(part, sides, names)})" for part in rest) or None
-        if not keys and where is None:
-            where = f"l.{quoted(name(step.times[0]))} IS NOT NULL"
         if lo > hi:
-            raise OptionError(f"sql: {position(step.times[1])}: the bounds on the times exclude every pair")
+            raise OptionError(f"sql: {position(step.times[1])}: {no_pair(lo, hi)}")
         spec = JoinSpec(
             on=keys or None,
             time=(name(step.times[0]), name(step.times[1])),
