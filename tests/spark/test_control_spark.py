@@ -233,8 +233,6 @@ def test_what_does_not_fit_stops_the_query_with_a_clear_error(spark: SparkSessio
         run_to_end(result, tmp_path / "check2", tmp_path / "out2")
     with pytest.raises(braided.BraidedError, match=r"partition='ssp': .* was made for 'auto'; give another directory"):
         adaptive(spark, tmp_path, partition="ssp")
-    with pytest.raises(braided.BraidedError, match="a join without keys needs where="):
-        adaptive(spark, tmp_path, on=None)
     with pytest.raises(braided.BraidedError, match="has nothing to hash"):
         adaptive(spark, tmp_path, on=None, where="l.k < r.k", partition="hash", name="never")
     with pytest.raises(braided.BraidedError, match=r"partition='round': write 'auto', 'hash', 'ssp' or 'grid'"):

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+import braided
+from braided import BraidedError, errors
+
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "braided"
 PAGES = [*ROOT.glob("*.md"), *sorted((ROOT / "docs").glob("*.md"))]
@@ -36,6 +39,14 @@ def test_the_walk_names_what_is_in_its_files() -> None:
         last = name.split(".")[-1]
         if found is None or not re.search(rf"^\s*(?:def|class) {last}\b|^{last} = ", found.read_text(), re.MULTILINE):
             missing.append((name, path))
+    assert missing == []
+
+
+def test_errors_that_pages_name_are_exported() -> None:
+    named = {name for page in PAGES for name in re.findall(r"\b(?:braided\.)?([A-Z]\w+Error)\b", page.read_text())}
+    ours = {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, BraidedError)}
+    assert len(named & ours) > 7
+    missing = [name for name in sorted(ours) if name not in braided.__all__ or not hasattr(braided, name)]
     assert missing == []
 
 

@@ -32,7 +32,7 @@ BAD = [
     ({"between": ("1 second", "2 seconds")}, "give within= or between=, exactly one of them; for example within='10 seconds'"),
     (
         {"within": None, "between": ("5 seconds", "-5 seconds")},
-        "between=('5 seconds', '-5 seconds'): the lower bound 5 seconds is above the upper bound -5 seconds; swap them",
+        "between=('5 seconds', '-5 seconds'): the lower bound 5 seconds is above the upper bound -5 seconds, so no pair can match",
     ),
     ({"within": None, "between": "5 seconds"}, "between='5 seconds': write a pair, ('5 seconds', '10 seconds')"),
     ({"lateness": "-1 second"}, "lateness='-1 second': negative; write '0 seconds' or more"),

@@ -24,7 +24,8 @@ from braided.routing.edit import TableEdit
 from braided.routing.start import first_table
 from braided.routing.table import BUCKETS
 
-PREDICATES = {
+PREDICATES: dict[str | None, Any] = {
+    None: lambda _a, _b: True,
     "l.k < r.k": lambda a, b: a["k"] < b["k"],
     "abs(l.id - r.id) <= 2": lambda a, b: abs(a["id"] - b["id"]) <= 2,
     "l.k = r.k OR l.id = 3": lambda a, b: (a["k"] is not None and a["k"] == b["k"]) or a["id"] == 3,
@@ -33,8 +34,10 @@ PREDICATES = {
 
 
 @settings(max_examples=examples(400, quick=30), deadline=None)
-@given(histories(), st.sampled_from(sorted(PREDICATES)), st.integers(1, 7), st.data())
-def test_every_grid_and_change_of_grid_is_exact(case: dict[str, Any], where: str, workers: int, data: Any) -> None:
+@given(histories(), st.sampled_from(sorted(PREDICATES, key=str)), st.integers(1, 7), st.data())
+def test_every_grid_and_change_of_grid_is_exact(
+    case: dict[str, Any], where: str | None, workers: int, data: Any
+) -> None:
     window = case["window"]
     operator = join_operator(SCHEMA, window, on=None, where=where)
     runtime = LocalRuntime(operator, workers)
@@ -60,7 +63,7 @@ def test_every_grid_and_change_of_grid_is_exact(case: dict[str, Any], where: str
             deaths.observe(number, runtime.table.version, (clocks[0], clocks[1]))
 
     def accept(a: dict[str, Any], b: dict[str, Any]) -> bool:
-        if "k" in where and "OR" not in where and (a["k"] is None or b["k"] is None):
+        if where is not None and "k" in where and "OR" not in where and (a["k"] is None or b["k"] is None):
             return False
         return bool(PREDICATES[where](a, b))
 
@@ -68,8 +71,10 @@ def test_every_grid_and_change_of_grid_is_exact(case: dict[str, Any], where: str
 
 
 @pytest.mark.parametrize("workers", some([7, 1, 4], 2))
-@pytest.mark.parametrize("where", ["l.p < r.p - 900 AND l.q > r.q", "abs(l.p - r.p) <= 2", "l.s = r.s AND l.p > r.p"])
-def test_local_join_without_keys_equals_duckdb(where: str, workers: int) -> None:
+@pytest.mark.parametrize(
+    "where", [None, "l.p < r.p - 900 AND l.q > r.q", "abs(l.p - r.p) <= 2", "l.s = r.s AND l.p > r.p"]
+)
+def test_local_join_without_keys_equals_duckdb(where: str | None, workers: int) -> None:
     rng = np.random.default_rng(1)
     left, right = (
         pa.table(
@@ -90,14 +95,15 @@ def test_local_join_without_keys_equals_duckdb(where: str, workers: int) -> None
         db.register("l", left)
         db.register("r", right)
         expected = db.execute(
-            f"select l.id, r.id from l join r on abs(epoch_us(l.ts) - epoch_us(r.ts)) <= 5000000 and {where}"
+            f"select l.id, r.id from l join r on abs(epoch_us(l.ts) - epoch_us(r.ts)) <= 5000000 and {where or 'true'}"
         ).fetchall()
     found = Counter(zip(result["id"].to_pylist(), result["id_right"].to_pylist(), strict=True))
     assert len(expected) > 100
     assert found == Counter(expected)
 
 
-def test_a_join_of_everything_with_everything_is_refused() -> None:
-    table = pa.table({"ts": pa.array([1], pa.timestamp("us"))})
-    with pytest.raises(braided.BraidedError, match="on=None: a join without keys needs where="):
-        braided.local.join(table, table, time="ts", within="1 second")
+def test_a_join_by_time_alone_warns_that_a_key_may_be_missing(caplog: pytest.LogCaptureFixture) -> None:
+    table = pa.table({"ts": pa.array([1, None, 5_000_000], pa.timestamp("us"))})
+    found = braided.local.join(table, table, time="ts", within="1 second").table
+    assert found.to_pydict() == {"ts": table["ts"].to_pylist()[::2], "ts_right": table["ts"].to_pylist()[::2]}
+    assert "join by time alone: every pair within the window is a result; give a key" in caplog.text

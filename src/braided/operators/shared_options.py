@@ -120,8 +120,10 @@ def resolve_bounds(within: object, between: object) -> tuple[int, int]:
         raise OptionError(f"between={between!r}: write a pair, ('5 seconds', '10 seconds')")
     lo, hi = (parse_duration(part, "between") for part in between)
     if lo > hi:
-        raise OptionError(
-            f"between={between!r}: the lower bound {format_duration(lo)} is above the upper bound "
-            f"{format_duration(hi)}; swap them"
-        )
+        raise OptionError(f"between={between!r}: {no_pair(lo, hi)}")
     return lo, hi
+
+
+def no_pair(lo: int, hi: int) -> str:
+    """Return why a window has no pair in it."""
+    return f"the lower bound {format_duration(lo)} is above the upper bound {format_duration(hi)}, so no pair can match"

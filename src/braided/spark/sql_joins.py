@@ -15,6 +15,7 @@ from sqlglot import exp
 from braided.errors import OptionError
 from braided.expressions.dialect import Braided
 from braided.operators.join.spec import JoinSpec
+from braided.operators.shared_options import no_pair
 from braided.operators.spec import Spec
 from braided.plan.nodes import Filter, LogicalPlan, Node, Operator, Project, combine, plan_of_source
 from braided.spark.names import numbered, quoted
@@ -126,10 +127,8 @@ class JoinPlanner:
                 right = right.then(partial(Project, expressions=columns))
         sides = dict.fromkeys(step.left, "l") | {step.right: "r"}
         where = " AND ".join(f"({_sided(part, sides, names)})" for part in rest) or None
-        if not keys and where is None:
-            where = f"l.{quoted(name(step.times[0]))} IS NOT NULL"
         if lo > hi:
-            raise OptionError(f"sql: {position(step.times[1])}: the bounds on the times exclude every pair")
+            raise OptionError(f"sql: {position(step.times[1])}: {no_pair(lo, hi)}")
         spec = JoinSpec(
             on=keys or None,
             time=(name(step.times[0]), name(step.times[1])),

@@ -30,6 +30,8 @@ def build_join(spec: JoinSpec, streams: tuple[Stream, ...], setting: EngineFeatu
     window = Window(*spec.bounds, tuple(map(least, rules)))
     join = window_join(names, streams, window, spec.suffixes, rules=rules, idle=resolve_idle(spec.idle))
     predicate, why = _predicate(spec.where, streams, setting)
+    if not names.keys[0] and spec.where is None:
+        _log.warning("join by time alone: every pair within the window is a result; give a key if that is not meant")
     columns, behind = marked(join.columns, streams, names.times, window)
     residual = None
     wide = join

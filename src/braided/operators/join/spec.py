@@ -24,7 +24,7 @@ class JoinSpec(WithLateness, WithBudget):
 
     on: On = option(
         '``"phone"``, ``["a", "b"]`` or ``[("caller", "phone"), ...]`` (left name, right name). None: a theta join, by '
-        "`where` alone.",
+        "`where` alone, or by time alone: then every pair within the window is a result.",
         default=None,
     )
     time: Times = option("The event-time column, or a pair of them. TIMESTAMP, or TIMESTAMP_NTZ on both sides.")
@@ -67,8 +67,6 @@ class JoinSpec(WithLateness, WithBudget):
         """Refuse what no input could make right."""
         if self.how != "inner":
             raise OptionError(f"how={self.how!r}: only 'inner' is supported for now")
-        if self.on is None and self.where is None:
-            raise OptionError("on=None: a join without keys needs where=, such as where='l.price < r.price'")
         if self.where is not None and (not isinstance(self.where, str) or not self.where.strip()):
             raise OptionError(f"where={self.where!r}: write a SQL predicate over l. and r. columns")
         if self.where is not None:

@@ -71,7 +71,8 @@ class WindowJoin(KeyedInputs):
     def describe(self) -> str:
         """Return the join as people would say it."""
         on = ", ".join(a if a == b else f"{a} = {b}" for a, b in zip(*self.keys, strict=True))
-        how = f"on {on}" if on else f"by {self.where_text}" + (f" ({self.theta.kind})" if self.theta else "")
+        kind = f" ({self.theta.kind})" if self.theta else ""
+        how = f"on {on}" if on else f"by {self.where_text or 'time alone'}{kind}"
         lo, hi = format_duration(self.window.lo), format_duration(self.window.hi)
         also = f", where {self.where_text}" if on and self.where_text else ""
         return f"joins {how}, {lo} <= r.t - l.t <= {hi}{also}"
