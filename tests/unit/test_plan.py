@@ -41,8 +41,8 @@ JOIN = Operator(SPEC, (SOURCES[0], SOURCES[1]))
 class Analysis(LocalAnalysis):
     """The local analysis, which answers of Spark's questions what a test says."""
 
-    def __init__(self) -> None:
-        super().__init__([SCHEMA, SCHEMA])
+    def __init__(self, sources: int = 2) -> None:
+        super().__init__([SCHEMA] * sources)
         self.watermarks: list[Node] = []
         self.unsafe: list[str] = []
 
@@ -94,6 +94,20 @@ def test_a_source_that_is_read_twice_stays_one() -> None:
     assert joined.root.inputs == (SOURCES[0], SOURCES[0])
     again = combine([plan_of_source(object(), SCHEMA.names), joined], Union)
     assert [node.number for node in again.root.walk() if isinstance(node, Source)] == [0, 1, 1]
+
+
+def test_a_node_that_is_read_twice_stays_one_and_equal_ones_stay_two() -> None:
+    plan = combine([plan_of_source(object(), SCHEMA.names) for _ in range(2)], lambda streams: Operator(SPEC, streams))
+    filtered = plan.then(lambda root: Filter(root, "n > 1"))
+    other = plan_of_source(object(), SCHEMA.names)
+    shared = combine([other, filtered, filtered], Union)
+    _, one, two = optimise(shared, [PushFilter()], Analysis(3)).after.inputs
+    assert isinstance(one, Operator)
+    assert one is two
+    again = plan.then(lambda root: Filter(root, "n > 1"))
+    _, one, two = optimise(combine([other, filtered, again], Union), [PushFilter()], Analysis(3)).after.inputs
+    assert one == two
+    assert one is not two
 
 
 def test_a_condition_moves_before_the_join_or_into_its_predicate() -> None:

@@ -278,6 +278,7 @@ def combine(plans: Sequence[LogicalPlan[S]], make: Callable[[tuple[Node, ...]], 
     """Return one plan over several: sources that are the same object stay one."""
     sources: list[S] = []
     roots = []
+    known: dict[tuple[int, tuple[int, ...]], Node] = {}
     for plan in plans:
         numbers = []
         for data in plan.sources:
@@ -286,17 +287,22 @@ def combine(plans: Sequence[LogicalPlan[S]], make: Callable[[tuple[Node, ...]], 
                 sources.append(data)
                 at = len(sources) - 1
             numbers.append(at)
-        roots.append(renumber(plan.root, numbers))
+        roots.append(_renumber(plan.root, tuple(numbers), known))
     return LogicalPlan(make(tuple(roots)), tuple(sources))
 
 
-def renumber(node: Node, numbers: Sequence[int]) -> Node:
-    """Return a tree whose sources have other numbers."""
-    if isinstance(node, Source):
-        number = numbers[node.number]
-        return node if number == node.number else dataclasses.replace(node, number=number)
-    inputs = [renumber(child, numbers) for child in node.inputs]
-    return node if all(new is old for new, old in zip(inputs, node.inputs, strict=True)) else node.with_inputs(inputs)
+def _renumber(node: Node, numbers: tuple[int, ...], known: dict[tuple[int, tuple[int, ...]], Node]) -> Node:
+    """Return a tree whose sources have other numbers; a node that is read twice stays one."""
+    key = id(node), numbers
+    if key not in known:
+        if isinstance(node, Source):
+            number = numbers[node.number]
+            known[key] = node if number == node.number else dataclasses.replace(node, number=number)
+        else:
+            inputs = [_renumber(child, numbers, known) for child in node.inputs]
+            same = all(new is old for new, old in zip(inputs, node.inputs, strict=True))
+            known[key] = node if same else node.with_inputs(inputs)
+    return known[key]
 
 
 def _lines(node: Node, first: str, others: str) -> list[str]:

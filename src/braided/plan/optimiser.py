@@ -88,30 +88,47 @@ class Optimised:
 
 def optimise(plan: LogicalPlan[S], rules: Sequence[Rule], analysis: Analysis) -> Optimised:
     """Apply rules to a plan until none does any more."""
-    firings: list[Firing] = []
-    return Optimised(plan.root, _optimise(plan.root, rules, analysis, firings), tuple(dict.fromkeys(firings)))
+    run = _Run(rules, analysis)
+    after = run.optimise(plan.root)
+    return Optimised(plan.root, after, tuple(dict.fromkeys(run.firings)))
 
 
-def _optimise(node: Node, rules: Sequence[Rule], analysis: Analysis, firings: list[Firing]) -> Node:
-    for _ in range(MOST_PASSES):
-        inputs = [_optimise(child, rules, analysis, firings) for child in node.inputs]
-        if any(new is not old for new, old in zip(inputs, node.inputs, strict=True)):
-            node = node.with_inputs(inputs)
-        changed = _apply(node, rules, analysis, firings)
-        if changed is None:
-            return node
-        node = changed
-    raise BraidedError(f"the rules never end on this plan; report it:\n{node}")
+class _Run:
+    """One run over a plan: a node that is read twice is optimised once, and stays one."""
 
+    def __init__(self, rules: Sequence[Rule], analysis: Analysis) -> None:
+        self._rules = rules
+        self._analysis = analysis
+        self._known: dict[int, tuple[Node, Node]] = {}
+        self.firings: list[Firing] = []
 
-def _apply(node: Node, rules: Sequence[Rule], analysis: Analysis, firings: list[Firing]) -> Node | None:
-    for rule in rules:
-        try:
-            changed = rule.apply(node, analysis)
-        except NotApplied as why:
-            firings.append(Firing(rule.name, node.describe(), str(why)))
-            continue
-        if changed is not None:
-            firings.append(Firing(rule.name, node.describe()))
-            return changed
-    return None
+    def optimise(self, node: Node) -> Node:
+        """Return a node after all rules."""
+        known = self._known.get(id(node))
+        if known is None:
+            # With the node itself, so that its id stays its own.
+            known = self._known[id(node)] = node, self._optimise(node)
+        return known[1]
+
+    def _optimise(self, node: Node) -> Node:
+        for _ in range(MOST_PASSES):
+            inputs = [self.optimise(child) for child in node.inputs]
+            if any(new is not old for new, old in zip(inputs, node.inputs, strict=True)):
+                node = node.with_inputs(inputs)
+            changed = self._apply(node)
+            if changed is None:
+                return node
+            node = changed
+        raise BraidedError(f"the rules never end on this plan; report it:\n{node}")
+
+    def _apply(self, node: Node) -> Node | None:
+        for rule in self._rules:
+            try:
+                changed = rule.apply(node, self._analysis)
+            except NotApplied as why:
+                self.firings.append(Firing(rule.name, node.describe(), str(why)))
+                continue
+            if changed is not None:
+                self.firings.append(Firing(rule.name, node.describe()))
+                return changed
+        return None

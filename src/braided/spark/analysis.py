@@ -78,7 +78,7 @@ class SparkAnalysis:
         return known[1]
 
     def frame(self, node: Node) -> DataFrame:
-        """Return a batch frame without rows that has the columns of a node, for Spark to analyse expressions over."""
+        """Return a frame with the columns of a node, to analyse expressions over; that of an operator has no rows."""
         known = self._frames.get(id(node))
         if known is None:
             known = self._frames[id(node)] = node, self._frame(node)
@@ -86,7 +86,7 @@ class SparkAnalysis:
 
     def _frame(self, node: Node) -> DataFrame:
         if isinstance(node, Source):
-            return self._empty(self._sources[node.number].schema)
+            return self._sources[node.number]
         if isinstance(node, Operator):
             inputs = [self.frame(side) for side in node.inputs]
             plan = self.physical(node)

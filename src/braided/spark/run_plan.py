@@ -113,19 +113,17 @@ class _Runner:
         self._aggregated = aggregated
         self._optimised = plan.optimised
         self._analysis = plan.analysis
-        self._frames: list[tuple[Node, DataFrame]] = []
+        self._frames: dict[int, DataFrame] = {}
 
     def frame(self) -> DataFrame:
         """Return the rows of the plan."""
         return self._frame(self._optimised.after)
 
     def _frame(self, node: Node) -> DataFrame:
-        """Return a node's rows; what is read twice is made once."""
-        known = next((frame for other, frame in self._frames if other == node), None)
-        if known is None:
-            known = self._made(node)
-            self._frames.append((node, known))
-        return known
+        """Return a node's rows. One node that is read twice is made once; two that are equal are two operators."""
+        if id(node) not in self._frames:
+            self._frames[id(node)] = self._made(node)
+        return self._frames[id(node)]
 
     def _made(self, node: Node) -> DataFrame:
         if isinstance(node, Source):
