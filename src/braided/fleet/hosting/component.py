@@ -26,6 +26,7 @@ from braided.fleet.hosting.staging import Staged
 from braided.fleet.hosting.tasks import TaskTime
 from braided.fleet.leases import Position
 from braided.jobs.job import KAFKA, TOPIC
+from braided.spark.catalyst import StageTimes
 from braided.spark.jobs import build_job, named, write_sink
 from braided.spark.kafka import WriteRecords, sequenced
 from braided.spark.sink import make_topic, run_files, start_files, start_query
@@ -102,7 +103,7 @@ class Component:
         self._check_held()
         with named(self._job, "sink"):
             self._query = self._started_query(frame)
-        self._tasks = TaskTime(self._session, str(self._query.runId))
+        self._tasks = TaskTime(StageTimes(self._session, str(self._query.runId)))
 
     def _check_held(self) -> None:
         if self.is_stopping:

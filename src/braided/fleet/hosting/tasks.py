@@ -7,17 +7,26 @@ all the time, whichever of them the tasks are of.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
-
-from braided.spark.catalyst import StageTimes
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from collections.abc import Callable
+from typing import Protocol
 
 _MOST = 50
 """Jobs that are looked at in one go, and tasks of a stage; the oldest of more jobs are left out."""
 _KEPT = 500
 """Stages of which is known what has been counted."""
+
+
+class JobTimes(Protocol):
+    """What Spark knows of the jobs of a query: see `StageTimes`."""
+
+    def jobs(self) -> list[int]:
+        """Return the numbers of the jobs that are kept."""
+
+    def job(self, number: int) -> tuple[bool, list[int]]:
+        """Return whether a job is running, and the numbers of its stages."""
+
+    def task_times(self, stage: int, most: int) -> tuple[float, list[float]] | None:
+        """Return the seconds of finished tasks, and when each running one began; None for a stage that is not kept."""
 
 
 class TaskTime:
@@ -27,8 +36,9 @@ class TaskTime:
     query already is what keeps the peer busy.
     """
 
-    def __init__(self, session: SparkSession, run: str) -> None:
-        self._times = StageTimes(session, run)
+    def __init__(self, times: JobTimes, clock: Callable[[], float] = time.time) -> None:
+        self._times = times
+        self._clock = clock
         self._job = -1
         self._running: set[int] = set()
         self._counted: dict[int, float] = {}
@@ -53,5 +63,5 @@ class TaskTime:
         if times is None:
             return 0.0
         seconds, launched = times
-        now = time.time()
+        now = self._clock()
         return seconds + sum(max(0.0, now - at) for at in launched)
