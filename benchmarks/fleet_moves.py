@@ -31,7 +31,7 @@ import psutil
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from fleet_peer import SCRIPT
-from fleet_processes import JOIN, SparkPeers, Streams, commits_of, until
+from support.fleet_processes import JOIN, SparkPeers, Streams, commits_of, until
 
 from braided.fleet.client import Fleet
 

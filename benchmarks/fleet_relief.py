@@ -36,8 +36,8 @@ import pyarrow.parquet as pq
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from fleet_peer import SCRIPT
-from fleet_processes import SparkPeers, commits_of, until
-from streams import SECOND, UTC
+from support.fleet_processes import SparkPeers, commits_of, until
+from support.streams import SECOND, UTC
 
 from braided.fleet.client import Fleet
 from braided.fleet.hosting.cpu import tree_seconds

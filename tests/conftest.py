@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from support.jvm import JAVA_OPTIONS
+from support.profiles import is_slow  # registers the hypothesis profiles before any test asks for its examples
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -16,7 +18,6 @@ if TYPE_CHECKING:
     from xdist.scheduler import LoadScopeScheduling
 
 TESTS = Path(__file__).parent
-sys.path.insert(0, str(TESTS))
 
 # What takes longest starts first, so that both processes end at about the same time.
 LONG = (
@@ -31,9 +32,6 @@ LONG = (
 )
 # Nothing is made for all tests of these.
 SPLIT = ("test_contract.py", "test_many_kills.py")
-
-from jvm import JAVA_OPTIONS  # noqa: E402
-from profiles import is_slow  # noqa: E402  (registers the hypothesis profiles before any test asks for its examples)
 
 
 @pytest.hookimpl(tryfirst=True)

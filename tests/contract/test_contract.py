@@ -12,8 +12,10 @@ from typing import Any
 
 import pyarrow.compute as pc
 import pytest
-from cases import KINDS
-from checks import (
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.contract.cases import KINDS
+from support.contract.checks import (
     check_again,
     check_bounded_state,
     check_change,
@@ -27,12 +29,10 @@ from checks import (
     lateness_of,
     trace_of,
 )
-from driving import can_adapt, limits, plan_of, small_limits
-from histories import History, Way, histories, sample, ways
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from kinds import Case, fixed
-from profiles import examples, size, some
+from support.contract.driving import can_adapt, limits, plan_of, small_limits
+from support.contract.histories import History, Way, histories, sample, ways
+from support.contract.kinds import Case, fixed
+from support.profiles import examples, size, some
 
 from braided.operators.join.spec import JoinSpec
 from braided.time.lateness import Lateness

@@ -12,16 +12,16 @@ from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import case_detect
-import detect_reference
 import pyarrow as pa
 import pytest
-from cases import KINDS
-from checks import kind_of, lateness_of
-from driving import drive
-from histories import SCHEMA, History, Way, batches, sample
-from profiles import some
-from streams import UTC, file_stream, run_to_end, write_batch
+from support import detect_reference
+from support.contract import case_detect
+from support.contract.cases import KINDS
+from support.contract.checks import kind_of, lateness_of
+from support.contract.driving import drive
+from support.contract.histories import SCHEMA, History, Way, batches, sample
+from support.profiles import some
+from support.streams import UTC, file_stream, run_to_end, write_batch
 
 from braided.operators.spec import Spec
 

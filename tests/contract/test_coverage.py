@@ -9,25 +9,20 @@ import pkgutil
 from typing import Any
 
 import pytest
-from cases import KINDS
-from driving import plan_of
 from hypothesis import Phase, find, settings
 from hypothesis.errors import NoSuchExample
+from support.contract.cases import KINDS, without_case
+from support.contract.driving import plan_of
 
 import braided
 from braided.operators.aggregate.partial import PartialAggregate
-from braided.operators.spec import Spec, spec_kinds
+from braided.operators.spec import Spec
 
 WITH_SPARK = ("braided.spark", "braided.cli", "braided.api")
 
 
-def without_case() -> list[str]:
-    """Return the kinds of specs that the suite does not know."""
-    return [kind for kind, spec in spec_kinds().items() if spec not in KINDS]
-
-
 def test_every_kind_of_spec_has_a_case() -> None:
-    assert not without_case(), "write its Kind in tests/contract/cases.py"
+    assert not without_case(), "write its Kind in tests/support/contract/cases.py"
     assert all(kind.cases and type(case.example) is spec for spec, kind in KINDS.items() for case in kind.cases)
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterator
 
-import checks
 import pyarrow as pa
 import pytest
-from cases import KINDS
-from histories import Way, sample
-from kinds import Case
-from test_coverage import without_case
-from toy import FAULTS, make_builder, make_kind, make_spec
+from support.contract import checks
+from support.contract.cases import KINDS, without_case
+from support.contract.histories import Way, sample
+from support.contract.kinds import Case
+from support.contract.toy import FAULTS, make_builder, make_kind, make_spec
 
 from braided.operators import registry
 from braided.operators.spec import spec_kinds

@@ -10,10 +10,10 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from crashes import expected, write_streams
+from support.crashes import expected, write_streams
 
-TESTS = Path(__file__).parents[1]
-CLIENT = TESTS / "connect_query.py"
+SUPPORT = Path(__file__).parents[1] / "support"
+CLIENT = SUPPORT / "connect_query.py"
 
 
 def test_joins_work_on_spark_connect(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_joins_work_on_spark_connect(tmp_path: Path) -> None:
 @pytest.mark.parametrize("what", ["built", "ended", "running"])
 def test_a_client_exits_by_itself(tmp_path: Path, what: str) -> None:
     write_streams(tmp_path, files=2, rows=100, seed=32)
-    command = [sys.executable, str(TESTS / "connect_exit.py"), str(tmp_path), what]
+    command = [sys.executable, str(SUPPORT / "connect_exit.py"), str(tmp_path), what]
     log = tmp_path / "stderr.txt"
     with log.open("w") as stderr, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True) as client:
         try:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from control_roots import hide, joined, root, run_and_hear
-from crashes import committed, expected, write_streams
-from streams import read_rows, run_to_end
+from support.control_roots import hide, joined, root, run_and_hear
+from support.crashes import committed, expected, write_streams
+from support.streams import read_rows, run_to_end
 
 import braided
 from braided.routing.root import ControlRoot

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from dashboards import HOT, join_calls, run_events, write_calls
+from support.dashboards import HOT, join_calls, run_events, write_calls
 
 import braided
 from braided.ui.history import History

@@ -9,7 +9,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from demos import start_demo
+from support.demos import start_demo
 
 from braided.cli import demo
 

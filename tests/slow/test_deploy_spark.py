@@ -10,7 +10,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
-from streams import file_stream, write_closing
+from support.streams import file_stream, write_closing
 
 import braided
 from braided.errors import OptionError

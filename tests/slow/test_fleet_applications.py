@@ -10,7 +10,7 @@ from typing import Any
 
 import duckdb
 import pytest
-from fleet_processes import JOIN, SparkPeers, Streams, rows_of, two_peers, until
+from support.fleet_processes import JOIN, SparkPeers, Streams, rows_of, two_peers, until
 
 from braided.cli import main
 from braided.fleet.leases import Leases

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from fleet_processes import SparkPeers, two_peers, until
-from kafka_topics import CONNECTOR, Broker, Topics, fetch
+from support.fleet_processes import SparkPeers, two_peers, until
+from support.kafka_topics import CONNECTOR, Broker, Topics, fetch
 
 import braided
 from braided.fleet.leases import Leases

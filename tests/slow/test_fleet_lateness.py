@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import numpy as np
 import pyarrow as pa
-from fleet_processes import JOIN
-from streams import SECOND, UTC, write_batch
+from support.fleet_processes import JOIN
+from support.streams import SECOND, UTC, write_batch
 
 import braided
 from braided.fleet.definition import component_of

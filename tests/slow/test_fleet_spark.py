@@ -11,7 +11,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from fleet_processes import COUNTS, JOIN, SparkPeers, Streams, commits_of, rows_of, until
+from support.fleet_processes import COUNTS, JOIN, SparkPeers, Streams, commits_of, rows_of, until
 
 from braided.errors import PeerError
 from braided.fleet.leases import Leases

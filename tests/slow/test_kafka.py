@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from kafka_topics import AVRO, CONNECTOR, Broker, Record, Topics, fetch
-from oracle import nested_loop
-from streams import SECOND
+from support.kafka_topics import AVRO, CONNECTOR, Broker, Record, Topics, fetch
+from support.oracle import nested_loop
+from support.streams import SECOND
 
 import braided
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from crashes import expected, run_with_kills, write_streams
+from support.crashes import expected, run_with_kills, write_streams
 
 import braided
 

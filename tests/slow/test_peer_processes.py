@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from fleet_model import covered
+from support.fleet_model import covered
 
 from braided.fleet.host import Job, Jobs
 from braided.fleet.leases import Leases
@@ -23,7 +23,7 @@ pytest.importorskip("cryptography", reason="braided[peers] is not installed")
 
 from braided.fleet.identity import new_token
 
-SCRIPT = Path(__file__).parents[1] / "peer_process.py"
+SCRIPT = Path(__file__).parents[1] / "support" / "peer_process.py"
 
 
 class Fleet:

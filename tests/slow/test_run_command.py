@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dashboards import write_calls
+from support.dashboards import write_calls
 
 JOB = """
 name = "hits"

@@ -21,9 +21,9 @@ from typing import Any
 
 import pyspark
 import pytest
-from chaos import Driver
-from crashes import expected, write_streams
-from kafka_topics import JarsMissing, Package, fetch
+from support.chaos import Driver
+from support.crashes import expected, write_streams
+from support.kafka_topics import JarsMissing, Package, fetch
 
 from braided.routing.files import files_at
 from braided.spark.control import open_control

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from streams import SECOND, UTC, file_stream, read_rows, run_to_end, write_batch
+from support.streams import SECOND, UTC, file_stream, read_rows, run_to_end, write_batch
 
 import braided
 import braided.local

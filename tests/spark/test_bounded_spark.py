@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
-from crashes import SCHEMA, committed, expected, write_streams
-from routing_cases import RandomController
-from streams import file_stream, run_to_end
+from support.crashes import SCHEMA, committed, expected, write_streams
+from support.routing_cases import RandomController
+from support.streams import file_stream, run_to_end
 from test_restart import fail_first_attempt
 
 import braided

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from control_roots import hide, joined, root, run_and_hear
-from crashes import committed, expected, write_streams
-from streams import run_to_end
+from support.control_roots import hide, joined, root, run_and_hear
+from support.crashes import committed, expected, write_streams
+from support.streams import run_to_end
 
 import braided
 from braided.routing.control import ControlDir

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import pyarrow as pa
 import pytest
-from crashes import committed, expected, write_streams
-from profiles import some
-from routing_cases import RandomController
-from streams import SECOND, UTC, file_stream, read_rows, run_to_end, write_batch
+from support.crashes import committed, expected, write_streams
+from support.profiles import some
+from support.routing_cases import RandomController
+from support.streams import SECOND, UTC, file_stream, read_rows, run_to_end, write_batch
 from test_restart import count_executions, fail_first_attempt, lose_shuffle_files_once
 
 import braided

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from dashboards import HOT, join_calls, write_calls
 from pyspark.sql.streaming.listener import StreamingQueryProgress
+from support.dashboards import HOT, join_calls, write_calls
 
 import braided
 from braided.errors import OptionError

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 import pytest
-from demos import start_demo
+from support.demos import start_demo
 
 from braided.cli import demo, main
 from braided.spark.control import CONTROL

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from streams import file_stream, write_first_screen
+from support.streams import file_stream, write_first_screen
 
 import braided
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import pyarrow as pa
 import pytest
-from streams import file_stream, write_batch
+from support.streams import file_stream, write_batch
 
 from braided.errors import PeerError
 from braided.fleet.checkpoints import Checkpoints

@@ -12,10 +12,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from profiles import some
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from streams import UTC, file_stream, read_rows, run_to_end, write_batch
+from support.profiles import some
+from support.streams import UTC, file_stream, read_rows, run_to_end, write_batch
 
 import braided
 from braided import api

@@ -10,7 +10,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from streams import write_batch
+from support.streams import write_batch
 
 import braided
 from braided.errors import JobError

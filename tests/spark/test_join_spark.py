@@ -15,8 +15,8 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
-from profiles import some
-from streams import SECOND, UTC, batches_of, file_stream, read_rows, run_to_end, write_batch
+from support.profiles import some
+from support.streams import SECOND, UTC, batches_of, file_stream, read_rows, run_to_end, write_batch
 
 import braided
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from streams import UTC, file_stream, read_rows, run_to_end, write_batch
+from support.streams import UTC, file_stream, read_rows, run_to_end, write_batch
 
 import braided
 from braided.spark import kafka

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import pyarrow as pa
 import pytest
-from routing_cases import RandomController
-from streams import SECOND, batches_of, file_stream, read_rows, run_to_end, write_batch
+from support.routing_cases import RandomController
+from support.streams import SECOND, batches_of, file_stream, read_rows, run_to_end, write_batch
 from test_join_spark import DDL, SCHEMA, make_rows, oracle_pairs
 
 import braided

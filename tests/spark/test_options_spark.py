@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from profiles import some
-from streams import UTC, file_stream, run_to_end, write_batch
+from support.profiles import some
+from support.streams import UTC, file_stream, run_to_end, write_batch
 
 import braided
 from braided import BraidedError

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from streams import UTC, file_stream, run_to_end, write_batch
+from support.streams import UTC, file_stream, run_to_end, write_batch
 
 import braided
 from braided.spark import direct

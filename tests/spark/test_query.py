@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from streams import write_closing
+from support.streams import write_closing
 
 import braided
 from braided.errors import OptionError

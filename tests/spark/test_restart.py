@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from crashes import committed, expected, write_streams
-from streams import file_stream, run_to_end
+from support.crashes import committed, expected, write_streams
+from support.streams import file_stream, run_to_end
 
 import braided
 

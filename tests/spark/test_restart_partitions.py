@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from crashes import committed, expected, write_streams
-from routing_cases import RandomController
-from streams import file_stream, run_to_end
+from support.crashes import committed, expected, write_streams
+from support.routing_cases import RandomController
+from support.streams import file_stream, run_to_end
 
 import braided
 from braided.spark.control import CONTROL

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyspark
 import pytest
-from profiles import some
 from pyspark.sql import DataFrame, SparkSession
+from support.profiles import some
 
 import braided
 from braided.errors import OptionError

@@ -10,10 +10,10 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
-from profiles import some
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from streams import file_stream, read_rows, run_to_end, write_batch, write_closing
+from support.profiles import some
+from support.streams import file_stream, read_rows, run_to_end, write_batch, write_closing
 
 import braided
 from braided.operators.aggregate.partial import PartialAggregate

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import pyarrow.parquet as pq
 import pytest
-from crashes import write_streams
-from streams import file_stream, run_to_end
+from support.crashes import write_streams
+from support.streams import file_stream, run_to_end
 
 import braided
 

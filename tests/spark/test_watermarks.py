@@ -11,7 +11,7 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from streams import SECOND, UTC, file_stream, write_batch
+from support.streams import SECOND, UTC, file_stream, write_batch
 
 import braided
 

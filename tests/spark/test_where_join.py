@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from streams import batches_of, file_stream, read_rows, run_to_end, write_batch
+from support.streams import batches_of, file_stream, read_rows, run_to_end, write_batch
 from test_join_spark import DDL, SCHEMA, make_rows
 
 import braided

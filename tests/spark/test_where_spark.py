@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
-from profiles import examples
-from where_cases import compile_unless_simplified, predicates
-from where_reference import SCHEMA, Predicate, columns, pairs
+from support.profiles import examples
+from support.where_cases import compile_unless_simplified, predicates
+from support.where_reference import SCHEMA, Predicate, columns, pairs
 
 from braided.errors import BraidedError
 from braided.expressions.compile import Uncompilable, compile_where

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from profiles import examples
+from support.profiles import examples
 
 from braided.balance.hot_spots import HotSpot, HotSpotRule
 from braided.balance.levels import OverlappingLevels

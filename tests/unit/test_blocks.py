@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from operators import group_operator, join_operator, multijoin_operator, ordering_operator
+from support.operators import group_operator, join_operator, multijoin_operator, ordering_operator
 
 import braided
 from braided.errors import StateError

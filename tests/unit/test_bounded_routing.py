@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from operators import join_operator
-from profiles import examples
+from support.operators import join_operator
+from support.profiles import examples
+from support.two_streams import SCHEMA, expected
 from test_routing_exact import rerouted, run_rerouted
-from two_streams import SCHEMA, expected
 
 import braided
 from braided.balance.controller import Controller

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from profiles import examples
+from support.profiles import examples
 
 from braided.eviction.buffer import Buffer, Events
 from braided.eviction.policies.fifo import FIFO

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from profiles import examples
+from support.profiles import examples
 
 from braided.eviction.order import order_add, order_remove, order_settle
 from braided.eviction.policies.percentiles import select

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from profiles import examples
+from support.profiles import examples
 
 import braided
 from braided.eviction.buffer import Buffer, Events, sorted_events

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from detect_reference import PAIRS, ManyThirds, Nexts, Texts, Thirds, micros
+from support.detect_reference import PAIRS, ManyThirds, Nexts, Texts, Thirds, micros
 
 import braided
 from braided.testing import check_detector

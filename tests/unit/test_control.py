@@ -19,8 +19,8 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from profiles import examples
-from routing_cases import apply, changes
+from support.profiles import examples
+from support.routing_cases import apply, changes
 
 from braided.errors import BraidedError, ControlError
 from braided.routing.assignment_expiry import AssignmentExpiry

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pytest
-from operators import join_operator
-from profiles import some
+from support.operators import join_operator
+from support.profiles import some
 
 from braided.balance.controller import Controller, Decision
 from braided.balance.loads import LoadAverages

@@ -20,9 +20,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from braided.dashboard import history as histories
-from braided.dashboard import saved
-from dashboards import EVIL, HOT_HASH, batch_event, run_events, worker_report
+from support.dashboards import EVIL, HOT_HASH, batch_event, run_events, worker_report
 
 from braided.cli import main
 from braided.cli.arguments import make_parser
@@ -40,6 +38,8 @@ from braided.routing.edit import TableEdit
 from braided.routing.grid import Grid
 from braided.routing.table import RoutingTable
 from braided.runtime.report import Report
+from braided.ui import history as histories
+from braided.ui import saved
 from braided.ui.events import check_event, columns_of, report_of, rows_of
 from braided.ui.history import History
 from braided.ui.page import SCRIPTS, asset, whole_page

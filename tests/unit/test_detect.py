@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from detect_reference import Nexts, Thirds, evaluate, nexts, thirds
-from profiles import some
+from support.detect_reference import Nexts, Thirds, evaluate, nexts, thirds
+from support.profiles import some
 
 import braided
 from braided.errors import DetectorError, OptionError

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fleet_model import ModelHost, covered
+from support.fleet_model import ModelHost, covered
 
 from braided.errors import JobError, PeerError
 from braided.fleet.definition import job_of

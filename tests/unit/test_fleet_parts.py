@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from fleet_model import ModelHost
+from support.fleet_model import ModelHost
 
 from braided.cli.peer import read_setting
 from braided.errors import JobError, PeerError

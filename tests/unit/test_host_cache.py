@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from operators import join_operator, ordering_operator
+from support.operators import join_operator, ordering_operator
 
 from braided.local.runtime import LocalRuntime
 from braided.runtime.cache import FileCache

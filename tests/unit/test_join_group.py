@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from multi_cases import batches, restarted
-from operators import group_operator
-from routing_cases import apply
+from support.multi_cases import batches, restarted
+from support.operators import group_operator
+from support.routing_cases import apply
 
 import braided
 from braided.local.runtime import LocalRuntime

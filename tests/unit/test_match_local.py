@@ -15,7 +15,8 @@ import braided
 import braided.local
 from braided.errors import BraidedError
 from braided.local.runtime import LocalRuntime
-from braided.operators.match import matcher, matching, open_rows
+from braided.operators.match import matcher, open_rows
+from braided.operators.match import operator as match_operator
 from braided.operators.match.keys import by_key
 from braided.operators.match.open_rows import Leaf, OpenRows
 from braided.operators.match.spec import MatchSpec
@@ -374,7 +375,7 @@ def test_rows_that_are_all_there_are_cut_between_keys(monkeypatch: pytest.Monkey
         braided.local.match(data, **{name: getattr(spec, name) for name in spec.words()}).table.to_pylist(),
         key=lambda row: (row["k"], row["a"]),
     )
-    monkeypatch.setattr(matching, "_ENOUGH_ROWS", 50)
+    monkeypatch.setattr(match_operator, "_ENOUGH_ROWS", 50)
     cut = pa.Table.from_batches(operator.find_all(data.to_batches(11)), operator.output)
     assert cut.sort_by([("k", "ascending"), ("a", "ascending")]).equals(
         whole.sort_by([("k", "ascending"), ("a", "ascending")])

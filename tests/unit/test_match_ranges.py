@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from profiles import examples
+from support.profiles import examples
 
 from braided.operators.join.kernels import match_ranges
 from braided.operators.join.runs import Run, all_meet, sorted_run

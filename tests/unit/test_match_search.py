@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from match_cases import EARLIER, PLAIN, SCHEMA, cases
-from match_reference import Query, matches
-from profiles import examples
+from support.match_cases import EARLIER, PLAIN, SCHEMA, cases
+from support.match_reference import Query, matches
+from support.profiles import examples
 
 from braided.errors import OptionError
 from braided.local.runtime import LocalRuntime

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from multi_cases import ids, operator_of, rows_of
+from support.multi_cases import ids, operator_of, rows_of
 
 import braided
 from braided.local.runtime import LocalRuntime

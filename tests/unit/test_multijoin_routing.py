@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from multi_cases import SCHEMA, batches, histories, ids, nested_loop, operator_of, restarted, rows_of
-from profiles import examples
-from routing_cases import apply, changes
+from support.multi_cases import SCHEMA, batches, histories, ids, nested_loop, operator_of, restarted, rows_of
+from support.profiles import examples
+from support.routing_cases import apply, changes
 
 import braided
 from braided.balance.controller import Controller

@@ -81,7 +81,7 @@ def test_a_key_that_cannot_be_compared() -> None:
 
 
 def test_versions_of_driver_and_executors_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    from operators import join_operator
+    from support.operators import join_operator
 
     from braided.local.runtime import LocalRuntime
     from braided.runtime import router

@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from operators import ordering_operator
-from profiles import examples, size
+from support.operators import ordering_operator
+from support.profiles import examples, size
 
 import braided
 from braided.local.runtime import LocalRuntime

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from operators import join_operator
-from profiles import examples
+from support.operators import join_operator
+from support.profiles import examples
 
 from braided.local.runtime import LocalRuntime
 from braided.operators.aggregate import partial

@@ -8,10 +8,10 @@ import json
 from typing import Any
 
 import pytest
-from fleets import agent, contact
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from profiles import examples
+from support.fleets import agent, contact
+from support.profiles import examples
 
 from braided.errors import PeerError
 from braided.fleet.messages import LIMIT, Contact, Done, Envelope, Ping, decode, encode, kinds

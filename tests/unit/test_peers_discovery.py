@@ -7,8 +7,8 @@ import math
 import random
 
 import pytest
-from fleets import agent, contact
-from profiles import size
+from support.fleets import agent, contact
+from support.profiles import size
 
 from braided.errors import PeerError
 from braided.fleet.buckets import Buckets, key_of

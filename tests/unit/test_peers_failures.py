@@ -9,8 +9,8 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from fleet_model import ModelFleet, covered
-from fleets import contact
+from support.fleet_model import ModelFleet, covered
+from support.fleets import contact
 
 from braided.fleet.leases import FAILURES, Beat, Lease
 from braided.fleet.loads import ComponentLoad

@@ -8,7 +8,7 @@ import struct
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from profiles import examples
+from support.profiles import examples
 
 from braided.errors import PeerError
 from braided.fleet.framing import Frames, frame

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from fleets import agent, contact
+from support.fleets import agent, contact
 
 from braided.errors import PeerError
 from braided.fleet.buckets import key_of

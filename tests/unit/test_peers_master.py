@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fleet_model import SETTINGS, ModelFleet, covered
-from fleets import contact
+from support.fleet_model import SETTINGS, ModelFleet, covered
+from support.fleets import contact
 
 from braided.errors import PeerError
 from braided.fleet.buckets import key_of

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fleet_model import ModelFleet, covered
-from fleets import contact
-from profiles import size
+from support.fleet_model import ModelFleet, covered
+from support.fleets import contact
+from support.profiles import size
 
 from braided.errors import PeerError, TopicError
 from braided.fleet.host import Job, Jobs

@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from profiles import size
+from support.profiles import size
 
 from braided.errors import PeerError
 from braided.fleet.placement.cuckoo import Cuckoos, search

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fleets import contact
+from support.fleets import contact
 
 from braided.errors import PeerError
 from braided.fleet.agent import Agent

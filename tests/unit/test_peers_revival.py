@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fleet_model import ModelFleet, covered
-from fleets import contact
+from support.fleet_model import ModelFleet, covered
+from support.fleets import contact
 
 from braided.fleet.buckets import key_of
 from braided.fleet.host import Job

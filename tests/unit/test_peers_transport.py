@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fleet_model import ModelHost, covered
+from support.fleet_model import ModelHost, covered
 
 from braided.errors import PeerError
 from braided.fleet.agent import Agent

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from profiles import examples
+from support.profiles import examples
 
 from braided.picture import Box, draw
 

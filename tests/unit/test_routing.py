@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from operators import join_operator
+from support.operators import join_operator
 
 from braided.errors import ControlError
 from braided.routing.control import ControlDir

@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from operators import join_operator
-from profiles import examples
-from routing_cases import apply, changes
-from two_streams import SCHEMA, expected, histories, rows_of
+from support.operators import join_operator
+from support.profiles import examples
+from support.routing_cases import apply, changes
+from support.two_streams import SCHEMA, expected, histories, rows_of
 
 from braided.local.runtime import LocalRuntime
 from braided.operators.join.window_join import WindowJoin

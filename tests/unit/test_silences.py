@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from operators import micros
-from profiles import examples
-from routing_cases import RandomController
-from silences import HOUR, NOW, SCHEMA, SECOND, YEAR, Story, stories
+from support.operators import micros
+from support.profiles import examples
+from support.routing_cases import RandomController
+from support.silences import HOUR, NOW, SCHEMA, SECOND, YEAR, Story, stories
 
 import braided
 from braided.balance.controller import Controller

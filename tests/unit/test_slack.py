@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from order_reference import LargestDelay, order
-from profiles import examples
+from support.order_reference import LargestDelay, order
+from support.profiles import examples
 
 from braided.time.lateness import Lateness
 from braided.time.learning import rules

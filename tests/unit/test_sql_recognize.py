@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from match_cases import EARLIER, PLAIN, cases
-from profiles import examples
+from support.match_cases import EARLIER, PLAIN, cases
+from support.profiles import examples
 
 from braided.errors import OptionError
 from braided.operators.match.spec import MatchSpec

@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from profiles import examples
+from support.profiles import examples
 
 from braided.sqltext.shape import shape
 

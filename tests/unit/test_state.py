@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from operators import join_operator
-from oracle import nested_loop
-from profiles import size
+from support.operators import join_operator
+from support.oracle import nested_loop
+from support.profiles import size
 
 from braided.errors import BraidedError, StateError
 from braided.local.runtime import LocalRuntime

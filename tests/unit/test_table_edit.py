@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from operators import join_operator
-from profiles import examples
-from routing_cases import apply, changes
+from support.operators import join_operator
+from support.profiles import examples
+from support.routing_cases import apply, changes
 
 from braided.local.runtime import LocalRuntime
 from braided.routing.assignment_expiry import AssignmentExpiry, Clocks

@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from operators import join_operator
-from oracle import nested_loop
-from profiles import examples, some
-from routing_cases import grids
-from two_streams import SCHEMA, histories, rows_of
+from support.operators import join_operator
+from support.oracle import nested_loop
+from support.profiles import examples, some
+from support.routing_cases import grids
+from support.two_streams import SCHEMA, histories, rows_of
 
 import braided
 from braided.local.runtime import LocalRuntime

@@ -13,10 +13,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from profiles import examples, some
-from where_cases import compile_unless_simplified, predicates
-from where_reference import SCHEMA, columns, pairs
-from where_reference import Predicate as Meaning
+from support.profiles import examples, some
+from support.where_cases import compile_unless_simplified, predicates
+from support.where_reference import SCHEMA, columns, pairs
+from support.where_reference import Predicate as Meaning
 
 from braided.errors import BraidedError
 from braided.expressions.compile import Predicate, compile_where

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from chaos import QUICK, Driver, below, is_executor, is_python_worker
-from crashes import expected, write_streams
+from support.chaos import QUICK, Driver, below, is_executor, is_python_worker
+from support.crashes import expected, write_streams
 
 import braided
 from braided.cli.cluster import LocalCluster

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from chaos import Driver, SmallDisk, can_mount, is_python_worker
-from crashes import expected, write_streams
+from support.chaos import Driver, SmallDisk, can_mount, is_python_worker
+from support.crashes import expected, write_streams
 
 FILES, ROWS = 14, 300
 

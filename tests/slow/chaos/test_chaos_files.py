@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from chaos import SmallDisk, can_mount
-from crashes import expected, write_streams
-from routing_cases import RandomController
+from support.chaos import SmallDisk, can_mount
+from support.crashes import expected, write_streams
+from support.routing_cases import RandomController
 
 import braided
 from braided.spark.registry import registry_of

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from streams import UTC as ZONED
-from streams import file_stream, write_batch
+from support.streams import UTC as ZONED
+from support.streams import file_stream, write_batch
 
 import braided
 

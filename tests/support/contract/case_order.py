@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from histories import Row
 from hypothesis import strategies as st
-from kinds import Bag, Case, Change, Kind, Streams, fixed, learned, micros, names_of, us
 
 from braided.operators.order.spec import OrderSpec
 from braided.time.lateness import Lateness
+from support.contract.histories import Row
+from support.contract.kinds import Bag, Case, Change, Kind, Streams, fixed, learned, micros, names_of, us
 
 
 def wanted(spec: OrderSpec, streams: Streams) -> Bag:

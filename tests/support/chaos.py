@@ -17,7 +17,8 @@ from types import TracebackType
 from typing import Any
 
 import psutil
-from jvm import JAVA_OPTIONS
+
+from support.jvm import JAVA_OPTIONS
 
 QUICK = {"SPARK_SUBMIT_OPTS": JAVA_OPTIONS}
 # Nothing here takes a tenth of that; a driver that hangs must not stop the whole run.

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from jvm import JAVA_OPTIONS
+from support.jvm import JAVA_OPTIONS
 
 
 def start_demo(tmp_path: Path, *words: str) -> subprocess.Popen[str]:

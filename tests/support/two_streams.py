@@ -7,9 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 from hypothesis import strategies as st
-from oracle import nested_loop
 
 from braided.time.clocks import Window
+from support.oracle import nested_loop
 
 SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.timestamp("us")), ("id", pa.int64())])
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from case_match import ordered
-from histories import Row
 from hypothesis import strategies as st
-from kinds import Bag, Case, Change, Kind, Streams, fixed, learned, micros, names_of, us
 
 from braided.operators.row_windows.spec import RowWindowsSpec
 from braided.time.lateness import Lateness
+from support.contract.case_match import ordered
+from support.contract.histories import Row
+from support.contract.kinds import Bag, Case, Change, Kind, Streams, fixed, learned, micros, names_of, us
 
 VALUES = {
     "n": "count(*)",

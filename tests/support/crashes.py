@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import numpy as np
 import pyarrow as pa
-from jvm import JAVA_OPTIONS
-from streams import SECOND, UTC, write_batch
+
+from support.jvm import JAVA_OPTIONS
+from support.streams import SECOND, UTC, write_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

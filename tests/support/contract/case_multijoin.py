@@ -8,7 +8,10 @@ from itertools import product
 from typing import Any
 
 from hypothesis import strategies as st
-from kinds import (
+
+from braided.operators.multijoin.spec import MultiJoinSpec
+from braided.time.lateness import Lateness
+from support.contract.kinds import (
     Bag,
     Case,
     Change,
@@ -27,9 +30,6 @@ from kinds import (
     shares,
     us,
 )
-
-from braided.operators.multijoin.spec import MultiJoinSpec
-from braided.time.lateness import Lateness
 
 
 def wanted(spec: MultiJoinSpec, streams: Streams) -> Bag:

@@ -8,10 +8,10 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import assume
 from hypothesis import strategies as st
-from match_reference import Query, text_of
 
 from braided.errors import OptionError
 from braided.operators.match.spec import MatchSpec
+from support.match_reference import Query, text_of
 
 SCHEMA = pa.schema([("t", pa.timestamp("us")), ("x", pa.int64()), ("p", pa.float64()), ("s", pa.string())])
 

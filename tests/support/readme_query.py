@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 import braided
 from braided.spark.conf import PROVIDER
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def main(folder: str, settings: str) -> None:

@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from cases import KINDS
-from driving import FINAL, Host, Ran, drive, plan_of, reloaded, rows_of, steps, stored_bytes, traced
-from histories import SCHEMA, History, Row, Tasks, Way, batches, record_batch, sample
-from kinds import Bag, Change, Kind, fixed
 
 from braided.errors import StateError
 from braided.local.runtime import LocalRuntime
 from braided.operators.spec import Spec
 from braided.runtime.store import MemoryStore
 from braided.time.resolve import least
+from support.contract.cases import KINDS
+from support.contract.driving import FINAL, Host, Ran, drive, plan_of, reloaded, rows_of, steps, stored_bytes, traced
+from support.contract.histories import SCHEMA, History, Row, Tasks, Way, batches, record_batch, sample
+from support.contract.kinds import Bag, Change, Kind, fixed
 
 YEARS = 3 * 365 * 86_400_000_000
 MOST_ROWS = 1 << 18

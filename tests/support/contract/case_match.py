@@ -7,14 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
-from histories import SCHEMA, Row
 from hypothesis import strategies as st
-from kinds import Bag, Case, Change, Kind, Streams, fixed, learned, micros, names_of, us
-from match_reference import Path, Query, matches
 
 from braided.operators.match.spec import MatchSpec
 from braided.routing.content import row_hashes
 from braided.time.lateness import Lateness
+from support.contract.histories import SCHEMA, Row
+from support.contract.kinds import Bag, Case, Change, Kind, Streams, fixed, learned, micros, names_of, us
+from support.match_reference import Path, Query, matches
 
 A, B, C = (("symbol", name) for name in "ABC")
 IS_A = ("s = 'a'", lambda seen: seen.row["s"] == "a")

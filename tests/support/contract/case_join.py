@@ -8,9 +8,13 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from histories import Row
 from hypothesis import strategies as st
-from kinds import (
+
+from braided.operators.join.spec import JoinSpec
+from braided.operators.spec import Spec
+from braided.time.lateness import Lateness
+from support.contract.histories import Row
+from support.contract.kinds import (
     Bag,
     Case,
     Change,
@@ -31,10 +35,6 @@ from kinds import (
     us,
     windows,
 )
-
-from braided.operators.join.spec import JoinSpec
-from braided.operators.spec import Spec
-from braided.time.lateness import Lateness
 
 # Predicates as SQL has them: a null is no.
 WHERE: dict[str, Callable[[Row, Row], bool]] = {

@@ -17,8 +17,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from histories import SCHEMA, History, Row, Tasks, Way, batches
-from routing_cases import RandomController
 
 import braided
 from braided.local import runtime as local
@@ -34,6 +32,8 @@ from braided.runtime.bookkeeping import read_bookkeeping
 from braided.runtime.cache import FileCache
 from braided.runtime.store import MemoryStore
 from braided.runtime.worker import run_worker
+from support.contract.histories import SCHEMA, History, Row, Tasks, Way, batches
+from support.routing_cases import RandomController
 
 FINAL: Tasks = [(0, [])]
 SECOND = 1_000_000

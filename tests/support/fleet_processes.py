@@ -16,14 +16,14 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pyarrow as pa
-from jvm import JAVA_OPTIONS
-from streams import SECOND, UTC, write_batch
 
 from braided.errors import BraidedError
 from braided.fleet.client import Fleet
 from braided.storage.topic import Topic
+from support.jvm import JAVA_OPTIONS
+from support.streams import SECOND, UTC, write_batch
 
-TESTS = Path(__file__).parent
+TESTS = Path(__file__).parents[1]
 JOIN = """
 name = "hits"
 operator = "join.window.phone"

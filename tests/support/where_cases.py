@@ -10,7 +10,10 @@ from typing import Any
 import numpy as np
 from hypothesis import reject
 from hypothesis import strategies as st
-from where_reference import (
+
+from braided.expressions.compile import Predicate as Compiled
+from braided.expressions.compile import Uncompilable, compile_where
+from support.where_reference import (
     ARROW,
     DAY,
     DECIMALS,
@@ -34,9 +37,6 @@ from where_reference import (
     negated,
     real,
 )
-
-from braided.expressions.compile import Predicate as Compiled
-from braided.expressions.compile import Uncompilable, compile_where
 
 
 def _column(name: str) -> st.SearchStrategy[Value]:

@@ -6,10 +6,14 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
-from case_join import pairs
-from histories import Row
 from hypothesis import strategies as st
-from kinds import (
+
+import braided
+from braided.operators.bounded.group_spec import GroupSpec, Join
+from braided.time.lateness import Lateness
+from support.contract.case_join import pairs
+from support.contract.histories import Row
+from support.contract.kinds import (
     Bag,
     Case,
     Change,
@@ -25,10 +29,6 @@ from kinds import (
     us,
     windows,
 )
-
-import braided
-from braided.operators.bounded.group_spec import GroupSpec, Join
-from braided.time.lateness import Lateness
 
 
 def wanted(spec: GroupSpec, streams: Streams) -> Bag:

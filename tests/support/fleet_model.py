@@ -11,8 +11,6 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from fleets import contact
-
 from braided.errors import BraidedError, PeerError
 from braided.fleet.checkpoints import Checkpoints
 from braided.fleet.host import Job
@@ -23,6 +21,7 @@ from braided.fleet.virtual import VirtualMachine, VirtualNetwork
 from braided.routing.files import LocalFiles
 from braided.storage.topic import Topic, create_topic, digest
 from braided.storage.writing import DataFile
+from support.fleets import contact
 
 RATE = 7.0  # numbers a second
 SETTINGS = Settings(period=2.0, ttl=15.0, span=6.0, rehearsal=12.0, start=4.0, evaluations=2000)

@@ -84,9 +84,8 @@ def main(root: Path) -> None:
     spark.sparkContext.setLogLevel("OFF")
     spark.streams.addListener(_Batches())
     if control:
-        from routing_cases import RandomController
-
         from braided.spark.registry import registry_of
+        from support.routing_cases import RandomController
 
         registry_of(spark).make_controller = RandomController  # type: ignore[assignment]
     if given.get("ahead"):
@@ -154,4 +153,5 @@ def _save(root: Path, pairs: list[tuple[int, int]]) -> None:
 
 
 if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[1]))  # a process of its own finds the package of this file
     main(Path(sys.argv[1]))

@@ -10,14 +10,13 @@ import sys
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from fleet_model import ModelHost
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from braided.fleet.identity import Identity, Token
 from braided.fleet.machine import RealMachine
 from braided.fleet.peer import Peer, Settings
 from braided.fleet.transport import Transport
+from support.fleet_model import ModelHost
 
 SETTINGS = Settings(period=0.3, ttl=4.0, span=2.0, rehearsal=10.0, start=5.0)
 RATE = 200

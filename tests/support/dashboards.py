@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-from streams import SECOND, UTC, file_stream, write_batch
 
 import braided
 from braided.routing.grid import Grid
@@ -15,6 +14,7 @@ from braided.routing.table import RoutingTable
 from braided.runtime.report import Report
 from braided.ui.events import columns_of
 from braided.ui.tables import describe_table
+from support.streams import SECOND, UTC, file_stream, write_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

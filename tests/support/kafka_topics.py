@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "examples" / "kafka"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "kafka"))
 
 from broker import Broker
 from jars import AVRO, CONNECTOR, JarsMissing, Package, fetch

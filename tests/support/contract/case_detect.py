@@ -6,16 +6,16 @@ from collections import Counter
 from typing import Any
 
 import pyarrow as pa
-from detect_reference import PAIRS, ManyThirds, Nexts, Texts, Thirds, evaluate, nexts, pairs, texts, thirds
-from histories import SCHEMA, Row
 from hypothesis import strategies as st
-from kinds import Bag, Case, Change, Kind, Streams, fixed, learned, micros, names_of, us
 
 import braided
 from braided.operators.detect.spec import DetectSpec
 from braided.operators.registry import build
 from braided.operators.stream import Stream
 from braided.time.lateness import Lateness
+from support.contract.histories import SCHEMA, Row
+from support.contract.kinds import Bag, Case, Change, Kind, Streams, fixed, learned, micros, names_of, us
+from support.detect_reference import PAIRS, ManyThirds, Nexts, Texts, Thirds, evaluate, nexts, pairs, texts, thirds
 
 MEANINGS = {"third": thirds, "text": texts, "next": nexts, "pair": pairs}
 

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from routing_cases import RandomController
-from streams import file_stream, run_to_end
 
 import braided
 from braided.spark.control import CONTROL
 from braided.spark.registry import registry_of
+from support.routing_cases import RandomController
+from support.streams import file_stream, run_to_end
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
-from operators import multijoin_operator
 
 from braided.local.runtime import LocalRuntime
 from braided.operators.multijoin.multijoin import MultiJoin
 from braided.time.clocks import Span
+from support.operators import multijoin_operator
 
 SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.timestamp("us")), ("id", pa.int64())])
 SPARSE = {2: 25, 3: 16, 4: 10, 5: 7}

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
 import pyarrow.compute as pc
-from histories import SCHEMA, History, Row
 from hypothesis import strategies as st
 
 import braided
 from braided.operators.spec import Spec
 from braided.time.lateness import Lateness
 from braided.typing import PolicyName
+from support.contract.histories import SCHEMA, History, Row
 
 Streams = Sequence[Sequence[Row]]
 Bag = Counter[tuple[Any, ...]]

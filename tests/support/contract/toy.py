@@ -9,9 +9,7 @@ from collections.abc import Generator, Iterator
 from typing import Any, ClassVar
 
 import pyarrow as pa
-from histories import SCHEMA
 from hypothesis import strategies as st
-from kinds import Case, Change, Kind
 
 from braided.errors import StateError
 from braided.operators.physical import InputColumn, Plan
@@ -21,6 +19,8 @@ from braided.routing.routes import route
 from braided.routing.table import RoutingTable
 from braided.runtime.blocks import Blocks
 from braided.runtime.contract import Admitted, Json, Outcome, Work
+from support.contract.histories import SCHEMA
+from support.contract.kinds import Case, Change, Kind
 
 PIECE = 50_000
 FAULTS = {

@@ -24,9 +24,9 @@ DDL = "k long, ts timestamp, id long"
 def main(root: Path) -> None:
     """Answer into the file `answers.json`."""
     from pyspark.sql import SparkSession, functions
-    from routing_cases import RandomController
 
     from braided.spark.registry import registry_of
+    from support.routing_cases import RandomController
 
     said = io.StringIO()
     logging.basicConfig(stream=said, level=logging.WARNING)
@@ -90,6 +90,7 @@ def main(root: Path) -> None:
 
 
 if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[1]))  # a process of its own finds the package of this file
     status = 1
     try:
         main(Path(sys.argv[1]))

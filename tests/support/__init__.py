@@ -1,0 +1,1 @@
+"""What tests share: streams, oracles, cases, and processes that they start."""

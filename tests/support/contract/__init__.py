@@ -1,0 +1,1 @@
+"""The contract that every operator is held to: cases, histories, checks."""
