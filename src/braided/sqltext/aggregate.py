@@ -58,7 +58,7 @@ def aggregate_of(
     """
     group = select.args.get("group")
     if group is None:
-        raise NotApplied("it has no aggregate")
+        raise NotApplied("it is in another SELECT than the join")
     if select.args.get("joins") or select.args.get("where"):
         raise NotApplied("tables or conditions of Spark's lie between join and aggregate")
     if select.args.get("distinct") or any(group.args.get(kind) for kind in _PLAIN_GROUPS):
