@@ -158,6 +158,13 @@ def test_an_aggregate_begins_in_the_workers_and_its_expressions_move_below() -> 
     assert [firing.rule for firing in found.firings] == [HoistExpressions.name, PartialAggregation.name]
 
 
+def test_a_group_of_the_windows_own_name_is_refused() -> None:
+    with pytest.raises(OptionError, match="by='window': the result has a column of that name already"):
+        aggregate_node(
+            JOIN, ["ts", "Window"], by=["Window"], window="1 minute", every=None, time="ts", values={"n": "count(*)"}
+        )
+
+
 def test_equal_expressions_become_one_column() -> None:
     node = _aggregate(JOIN, low="min(n + 1)", high="max(n + 1)", other="max(n_right + 1)")
     after = optimise(LogicalPlan(node), [HoistExpressions(), PartialAggregation()], Analysis()).after

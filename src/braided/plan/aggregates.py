@@ -48,6 +48,8 @@ def aggregate_node(
     for at, key in enumerate(keys):
         if str(key).lower() in [str(other).lower() for other in keys[:at]]:
             raise OptionError(f"by={key!r}: names a column twice; name it once")
+    if WINDOW in [str(key).lower() for key in keys]:
+        raise OptionError("by='window': the result has a column of that name already, the window; rename yours before")
     taken = {WINDOW, *(key.lower() for key in keys)}
     for name in values:
         if name.lower() in taken:
