@@ -325,3 +325,9 @@ def test_a_text_with_several_distinct_aggregates_is_accepted_every_time(
     for _ in range(8):
         for calls in (batch, streams["calls"]):
             braided.sql(spark, text, {"calls": calls, "alerts": calls})
+
+
+def test_errors_of_joins_name_the_columns_of_the_text(spark: SparkSession, streams: dict[str, DataFrame]) -> None:
+    text = "SELECT c.n FROM calls c JOIN alerts a ON c.phone = a.n AND a.ts BETWEEN c.ts AND c.ts + INTERVAL 1 SECOND"
+    with pytest.raises(OptionError, match=r"on=\('c\.phone', 'a\.n'\): key types do not match"):
+        braided.sql(spark, text, streams)

@@ -40,6 +40,12 @@ def test_aggregates_windows_and_groups_become_columns() -> None:
     assert text == "SELECT v.window.start AS s, v.k0 AS g, v.a0 + v.a1 AS n FROM a WHERE v.a1 > 1"
 
 
+def test_a_window_may_begin_elsewhere() -> None:
+    node, _ = _read("SELECT COUNT(*) FROM a GROUP BY window(a.ts, '1 minute', '20 seconds', '5 seconds')")
+    assert (node.size, node.slide, node.offset) == (60_000_000, 20_000_000, 5_000_000)
+    assert node.describe().startswith("Aggregate a__ts in windows of 1 minute every 20 seconds from 5 seconds: ")
+
+
 def test_a_filter_belongs_to_its_aggregate_and_equal_ones_are_one() -> None:
     node, text = _read(f"SELECT SUM(a.x) FILTER (WHERE b.x > 3) AS s, SUM(a.x) AS t, SUM(a.x) AS u, a.k {GROUP}, a.k")
     name = {text: name for name, text in node.values}

@@ -243,6 +243,7 @@ class Aggregate(_OneInput):
     def describe(self) -> str:
         """Return its window, groups and values."""
         every = "" if self.slide == self.size else f" every {format_duration(self.slide)}"
+        every += f" from {format_duration(self.offset)}" if self.offset else ""
         by = f" by {', '.join(text for _, text in self.by)}" if self.by else ""
         values = ", ".join(f"{name} = {text}" for name, text in self.values)
         where = ", begun in the workers of the join" if self.in_workers else ""

@@ -298,13 +298,18 @@ class _Query:
             return
         spelling = {name.lower(): name for frame in self.frames.values() for name in frame.columns}
         joins = JoinPlanner(self.session, self.options, spelling).plan(found, inputs, sources)
-        grouped = self._with_aggregate(select, found, sources, joins)
-        if isinstance(grouped, str):
-            optimised = optimise_plan(joins.plan, reason=grouped)
-            self._warn_if_unmarked(select, found, sources, spelled(grouped, joins.spelling))
-        else:
-            optimised, reader = grouped
-        result = run_optimised(optimised, notes=joins.notes, names=joins.spelling, aggregated=_is_aggregated(select))
+        try:
+            grouped = self._with_aggregate(select, found, sources, joins)
+            if isinstance(grouped, str):
+                optimised = optimise_plan(joins.plan, reason=grouped)
+                self._warn_if_unmarked(select, found, sources, spelled(grouped, joins.spelling))
+            else:
+                optimised, reader = grouped
+            result = run_optimised(
+                optimised, notes=joins.notes, names=joins.spelling, aggregated=_is_aggregated(select)
+            )
+        except OptionError as error:
+            raise OptionError(spelled(str(error), joins.spelling)) from error
         view = self.views.add(result)
         select.set("from_" if "from_" in select.args else "from", exp.From(this=exp.to_table(view)))
         if not isinstance(grouped, str):

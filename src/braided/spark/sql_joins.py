@@ -67,7 +67,10 @@ class JoinPlanner:
         }
         if len(set(names.values())) != len(names):
             names = {key: f"c{number}__{key[1]}" for number, key in enumerate(names)}
-        spelling = {name: f"{alias}.{self._spelling.get(column, column)}" for (alias, column), name in names.items()}
+        spelling = {
+            name: f"{alias}.{_written(column, inputs[alias].columns, self._spelling)}"
+            for (alias, column), name in names.items()
+        }
         fields = [(alias, field) for alias in found.columns for field in inputs[alias].schema.fields]
         types = {(alias, field.name.lower()): field.dataType for alias, field in fields}
         streams = {alias: _stream(alias, found, inputs[alias], names) for alias in found.columns}
@@ -224,6 +227,12 @@ def _stream(alias: str, found: Cut, frame: DataFrame, names: Mapping[tuple[str, 
     actual = {name.lower(): name for name in frame.columns}
     columns = tuple(f"{quoted(actual[column])} AS {quoted(names[alias, column])}" for column in found.columns[alias])
     return plan.then(partial(Project, expressions=columns))
+
+
+def _written(column: str, columns: Sequence[str], spelling: Mapping[str, str]) -> str:
+    """Return a column as users write it. What a text computes has lost its capitals; the streams still have them."""
+    own = next((name for name in columns if name.lower() == column), column)
+    return own if own != column or column in spelling.values() else spelling.get(column, column)
 
 
 def _operator(spec: Spec, options: Mapping[str, Any], streams: tuple[Node, ...]) -> Operator:
