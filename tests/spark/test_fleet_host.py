@@ -261,13 +261,13 @@ def test_a_job_that_fails_is_reported_with_its_innermost_cause(
         expected = r"RuntimeException: file:.*/numbers/x.parquet is not a Parquet file. Expected magic number.*"
     else:
         text = text.replace(
-            'sql = "SELECT 2 * n AS n FROM numbers"', 'python = "fleet_steps:fail"\ninputs = ["numbers"]'
+            'sql = "SELECT 2 * n AS n FROM numbers"', 'python = "support.fleet_steps:fail"\ninputs = ["numbers"]'
         )
         expected = r"ZeroDivisionError: the number 3 \(fleet_steps.py, line \d+, in check\)"
 
     async def work() -> list[tuple[str, str]]:
         ended: list[tuple[str, str]] = []
-        host = SparkHost(spark, cores=2, modules=["fleet_steps"])
+        host = SparkHost(spark, cores=2, modules=["support.fleet_steps"])
         host.ended = lambda name, why: ended.append((name, why))
         await host.start(component_of(text, "x.toml"), 0, None)
         await _until(lambda: bool(ended))

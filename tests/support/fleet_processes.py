@@ -55,7 +55,7 @@ time = "ts"
 watermark = "5 seconds"
 [[steps]]
 name = "counts"
-python = "fleet_steps:count_calls"
+python = "support.fleet_steps:count_calls"
 inputs = ["calls"]
 [sink]
 format = "topic"
@@ -148,7 +148,7 @@ class SparkPeers:
             "--token-file",
             str(self.token),
         ]
-        line += ["--storage", str(self.root / "storage"), "--allow", "fleet_steps", *self._times]
+        line += ["--storage", str(self.root / "storage"), "--allow", "support.fleet_steps", *self._times]
         for other, process in self.processes.items():
             if other != name and process.poll() is None:
                 line += ["--join", self.addresses[other]]

@@ -30,7 +30,7 @@ POLICY = (
 @lru_cache
 def asset(name: str) -> bytes:
     """Return one of the page's files."""
-    return files("braided.dashboard").joinpath("assets", name).read_bytes()
+    return files("braided.ui").joinpath("assets", name).read_bytes()
 
 
 def whole_page(events: Sequence[Json], text: str) -> str:
