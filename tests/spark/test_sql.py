@@ -324,7 +324,8 @@ def test_a_text_with_several_distinct_aggregates_is_accepted_every_time(
     batch = spark.read.parquet(str(tables[0] / "calls"))
     for _ in range(8):
         for calls in (batch, streams["calls"]):
-            braided.sql(spark, text, {"calls": calls, "alerts": calls})
+            accepted = braided.sql(spark, text, {"calls": calls, "alerts": calls})
+            assert accepted.columns[0] == "cell"
 
 
 def test_errors_of_joins_name_the_columns_of_the_text(spark: SparkSession, streams: dict[str, DataFrame]) -> None:

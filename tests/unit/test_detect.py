@@ -34,15 +34,15 @@ def detector(
 ) -> braided.Detector:
     """Return a detector that publishes what it sees, or what a function makes of it."""
 
-    class ComputedColumn(braided.Detector):
+    class TestedDetector(braided.Detector):
         made: Callable[[pa.RecordBatch], Any] = staticmethod(lambda events: events.select(["t", "v"]))
 
         def on_events(self, events: pa.RecordBatch) -> Any:
             return type(self).made(events)
 
     for name, value in {"publishes": publishes, "subscribes": subscribes, "schema": schema, **more}.items():
-        setattr(ComputedColumn, name, staticmethod(value) if name == "made" else value)
-    return ComputedColumn()
+        setattr(TestedDetector, name, staticmethod(value) if name == "made" else value)
+    return TestedDetector()
 
 
 def run(*detectors: Any, rows: Any = None, **options: Any) -> Any:
@@ -114,23 +114,23 @@ def test_two_detectors_may_publish_one_type() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"publishes": ""}, "ComputedColumn: publishes='': write the name of an event type"),
-        ({"publishes": "row"}, "ComputedColumn: publishes 'row', which is a stream; choose another name"),
-        ({"subscribes": ()}, "ComputedColumn: subscribes=(): write one event type or several"),
-        ({"subscribes": ("row", "row")}, "ComputedColumn: subscribes=('row', 'row'): names a type twice; name each once"),
-        ({"schema": "t timestamp, v money"}, "ComputedColumn.schema: 'v money': no such type; write one of "),
-        ({"schema": "t timestamp, v"}, "ComputedColumn.schema: 'v' is no column; write a name and a type, such as 'player int'"),
-        ({"schema": "v int"}, "ComputedColumn.schema='v int': has no time column 't'; write 't timestamp, ...'"),
-        ({"schema": "t int"}, "ComputedColumn.schema='t int': has no time column 't'; write 't timestamp, ...'"),
-        ({"schema": "t timestamp, k int"}, "ComputedColumn.schema: column 'k' is the key, which is added; leave it out or rename it"),
-        ({"schema": "t timestamp, at int"}, "ComputedColumn.schema: column 'at' is added to events; leave it out or rename it"),
+        ({"publishes": ""}, "TestedDetector: publishes='': write the name of an event type"),
+        ({"publishes": "row"}, "TestedDetector: publishes 'row', which is a stream; choose another name"),
+        ({"subscribes": ()}, "TestedDetector: subscribes=(): write one event type or several"),
+        ({"subscribes": ("row", "row")}, "TestedDetector: subscribes=('row', 'row'): names a type twice; name each once"),
+        ({"schema": "t timestamp, v money"}, "TestedDetector.schema: 'v money': no such type; write one of "),
+        ({"schema": "t timestamp, v"}, "TestedDetector.schema: 'v' is no column; write a name and a type, such as 'player int'"),
+        ({"schema": "v int"}, "TestedDetector.schema='v int': has no time column 't'; write 't timestamp, ...'"),
+        ({"schema": "t int"}, "TestedDetector.schema='t int': has no time column 't'; write 't timestamp, ...'"),
+        ({"schema": "t timestamp, k int"}, "TestedDetector.schema: column 'k' is the key, which is added; leave it out or rename it"),
+        ({"schema": "t timestamp, at int"}, "TestedDetector.schema: column 'at' is added to events; leave it out or rename it"),
         ({"schema": "t timestamp, V int, v int"}, "has two columns 'v'; name each once"),
-        ({"schema": 7}, "ComputedColumn.schema=7: write text such as 'time timestamp, player int', or a pyarrow.Schema"),
-        ({"delay": "-1 second"}, "ComputedColumn.delay='-1 second': negative; write '0 seconds' or more"),
-        ({"delay": "a while"}, "ComputedColumn.delay='a while': not a duration"),
-        ({"delay": braided.Lateness(recall=0.9)}, "ComputedColumn.delay: has neither a recall nor clock_rows; leave them out"),
-        ({"forget": "-1 second"}, "ComputedColumn.forget='-1 second': every event would find a new instance; write a duration"),
-        ({"forget": "0 seconds"}, "ComputedColumn.forget='0 seconds': every event would find a new instance; write a duration"),
+        ({"schema": 7}, "TestedDetector.schema=7: write text such as 'time timestamp, player int', or a pyarrow.Schema"),
+        ({"delay": "-1 second"}, "TestedDetector.delay='-1 second': negative; write '0 seconds' or more"),
+        ({"delay": "a while"}, "TestedDetector.delay='a while': not a duration"),
+        ({"delay": braided.Lateness(recall=0.9)}, "TestedDetector.delay: has neither a recall nor clock_rows; leave them out"),
+        ({"forget": "-1 second"}, "TestedDetector.forget='-1 second': every event would find a new instance; write a duration"),
+        ({"forget": "0 seconds"}, "TestedDetector.forget='0 seconds': every event would find a new instance; write a duration"),
     ],
 )  # fmt: skip
 def test_what_a_detector_declares_is_checked(given: dict[str, Any], said: str) -> None:

@@ -42,7 +42,7 @@ def build(spec: Spec, streams: Sequence[Stream], setting: EngineFeatures | None 
     >>> plan.operator.output.names
     ['k', 't', 't_right']
     >>> order = build(OrderSpec(time="t"), [plan.as_stream("input")])
-    >>> order.operator.lateness[0].floor  # what the join hands on
+    >>> order.operator.lateness[0].floor  # the delay that the join propagates
     '12 seconds'
     """
     plan: Plan = _BUILDERS[type(spec)](spec, tuple(streams), setting or EngineFeatures())  # type: ignore[operator]
