@@ -28,6 +28,7 @@ from braided.plan.nodes import (
 from braided.plan.optimiser import NotApplied, optimise
 from braided.plan.rules.hoist import HoistExpressions
 from braided.plan.rules.partial_aggregate import NOT_ANSI, PartialAggregation
+from braided.plan.rules.prune import PruneColumns
 from braided.plan.rules.push_filter import PushFilter
 from braided.plan.stages import Stage, split
 
@@ -56,8 +57,10 @@ class Analysis(LocalAnalysis):
         if isinstance(node, Filter):
             return self.schema(node.input)
         if isinstance(node, Project):
-            star, text = node.expressions
-            assert star == "*"
+            star, *texts = node.expressions
+            if star != "*":
+                return pa.schema([self.schema(node.input).field(text.strip("`")) for text in node.expressions])
+            [text] = texts
             kind = pa.string() if "upper" in text.lower() else pa.int64()
             return self.schema(node.input).append(pa.field(text.rpartition(" AS ")[2], kind))
         return super().schema(node)
@@ -127,6 +130,35 @@ def test_a_condition_that_may_differ_elsewhere_stays(condition: str) -> None:
     found = optimise(LogicalPlan(plan), [PushFilter()], Analysis())
     assert found.after == plan
     assert found.reason_of(PushFilter.name) == "the condition is more than comparisons of columns"
+
+
+def test_columns_that_nothing_reads_are_dropped_before_the_join() -> None:
+    inputs = (Project(SOURCES[0], ("`phone`", "`ts`", "`cell`")), Project(SOURCES[1], ("`phone`", "`ts`", "`cell`")))
+    for above in (Project(JOIN, ("CELL_right", "phone AS p")), _aggregate(JOIN, x="count(*)")):
+        after = optimise(LogicalPlan(above), [PruneColumns()], Analysis()).after
+        assert after == above.with_inputs([replace(JOIN, streams=inputs)])
+
+
+def test_columns_stay_that_conditions_read() -> None:
+    spec = replace(SPEC, where="l.n < r.n")
+    plan = Project(Filter(replace(JOIN, spec=spec), "cell = 'x'"), ("phone",))
+    assert optimise(LogicalPlan(plan), [PruneColumns()], Analysis()).after == plan
+    alone = Project(replace(JOIN, spec=spec), ("phone",))
+    kept = list(optimise(LogicalPlan(alone), [PruneColumns()], Analysis()).after.walk())
+    assert Project(SOURCES[0], ("`phone`", "`ts`", "`n`")) in kept
+
+
+@pytest.mark.parametrize("expression", ["*", "struct(*)", "phone"])
+def test_no_column_is_dropped_where_all_are_read(expression: str) -> None:
+    plan = Project(JOIN, (expression, "n", "cell"))
+    assert optimise(LogicalPlan(plan), [PruneColumns()], Analysis()).after == plan
+
+
+def test_columns_are_dropped_below_every_join_of_a_chain() -> None:
+    third = Operator(replace(SPEC, suffixes=("", "_third")), (JOIN, Source(2, tuple(SCHEMA.names))))
+    after = optimise(LogicalPlan(Project(third, ("phone",))), [PruneColumns()], Analysis(3)).after
+    below = [node for node in after.walk() if isinstance(node, Project) and isinstance(node.input, Source)]
+    assert [node.expressions for node in below] == [("`phone`", "`ts`")] * 3
 
 
 def test_rules_that_hold_for_inner_joins_alone_leave_others() -> None:

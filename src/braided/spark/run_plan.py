@@ -29,6 +29,7 @@ from braided.plan.optimiser import Optimised, Rule, optimise
 from braided.plan.partials import Partials, plan_partials
 from braided.plan.rules.hoist import HoistExpressions
 from braided.plan.rules.partial_aggregate import PartialAggregation
+from braided.plan.rules.prune import PruneColumns
 from braided.plan.rules.push_filter import PushFilter
 from braided.spark.analysis import SparkAnalysis
 from braided.spark.frontend import run
@@ -39,7 +40,7 @@ from braided.typing import Control
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-RULES: tuple[Rule, ...] = (PushFilter(), HoistExpressions(), PartialAggregation())
+RULES: tuple[Rule, ...] = (PushFilter(), HoistExpressions(), PruneColumns(), PartialAggregation())
 
 
 @dataclass(frozen=True)
