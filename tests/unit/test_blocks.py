@@ -15,9 +15,9 @@ import braided
 from braided.errors import StateError
 from braided.local.runtime import LocalRuntime
 from braided.operators.bounded.budget import limit
-from braided.runtime.blocks import Blocks, digest_of, parts_of
+from braided.runtime.blocks import Blocks, parts_of
 from braided.runtime.contract import Operator
-from braided.runtime.store import MemoryStore
+from braided.runtime.store import MemoryStore, digest_of
 from braided.time.clocks import Span, Window
 
 SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.timestamp("us")), ("id", pa.int64())])
@@ -58,9 +58,9 @@ class Counting(MemoryStore):
 
     reads = 0
 
-    def get(self, block: int) -> bytes:
+    def read_block(self, number: int) -> bytes | None:
         self.reads += 1
-        return super().get(block)
+        return super().read_block(number)
 
 
 def test_a_block_is_read_and_derived_from_once() -> None:
@@ -97,7 +97,7 @@ def test_other_bytes_under_a_known_number_are_refused() -> None:
     stored = Blocks(store, 3, known).write(b"committed")
     again = pickle.loads(pickle.dumps(store))
     again.blocks[0] = b"attempted"
-    with pytest.raises(StateError, match="block 0 in the state of worker 3 is damaged; restore the checkpoint from a"):
+    with pytest.raises(StateError, match="the state of worker 3: block 0 is damaged; restore the checkpoint from a"):
         Blocks(again, 3, known).read(stored.number)
 
 

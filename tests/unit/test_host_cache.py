@@ -171,7 +171,7 @@ def test_a_file_is_checked_once(cache: FileCache, tmp_path: Path, monkeypatch: p
     os.utime(tmp_path / "cache" / NAME, (0, 0))
     assert cache.get(NAME) is not None
     with monkeypatch.context() as patch:
-        patch.setattr("braided.runtime.cache.checksum", None)
+        patch.setattr("braided.runtime.buffer_file.checksum", None)
         assert cache.get(NAME) is not None
     cache.prune()
     assert cache.get(NAME) is not None  # used just now, whenever it was written

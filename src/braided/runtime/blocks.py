@@ -1,24 +1,22 @@
-"""The blocks of a worker's state: written under a number with a digest, read back through the host's cache, verified.
+"""The blocks of a worker's state: written under a number, read back through the store, which verifies them.
 
-A number is never used again. A failed attempt may have left other bytes under it, and a store may be damaged: the book
-has one digest of each block, and nothing else is believed.
+A number is never used again. A failed attempt may have left other bytes under it, and a store may be damaged: the
+bookkeeping has one name of each block, which says what its bytes are, and nothing else is believed.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
 
 from braided.errors import StateError
-from braided.runtime.store import RESTORE, Store
+from braided.runtime.store import BlockStore, Derive, UnusableBlockError
 
 BLOCK_BYTES = 16 << 20
 """Blocks are at most about this large: a state store holds each of them in memory."""
-
-Derive = Callable[[pa.Buffer], Sequence[pa.Buffer]]
+RESTORE = "restore the checkpoint from a copy, or start with a new one"
 
 
 class Stored(NamedTuple):
@@ -31,50 +29,35 @@ class Stored(NamedTuple):
 class Blocks:
     """Reads and writes the blocks of one worker in one batch.
 
-    known : part of the worker's book, changed here: the next number, and the name of each block in the cache, which is
-        the digest of its content, and after a dash how something was derived from it.
-    reads, cached : how many blocks were read, and how many of them were in the host's cache.
+    known : part of the worker's bookkeeping, changed here: the next number, and the name of each block in the store.
+    reads, cached : how many blocks were read, and how many of them were at hand.
     """
 
-    def __init__(self, store: Store, worker: int, known: dict[str, int | str]) -> None:
+    def __init__(self, store: BlockStore, worker: int, known: dict[str, int | str]) -> None:
         self._store, self._worker, self._known = store, worker, known
         self.reads = 0
         self.cached = 0
 
-    def write(self, content: bytes, beside: Sequence[pa.Buffer] = (), kind: str = "") -> Stored:
-        """Store a block. `beside` is derived from it and kept in the cache alone; `kind` says how it was derived."""
+    def write(self, content: bytes | pa.Buffer, beside: Sequence[pa.Buffer] = (), kind: str = "") -> Stored:
+        """Store a block. `beside` is derived from its content; `kind` says how it was derived."""
         number = int(self._known.get("next", 0))
-        name = digest_of(content) + (f"-{kind}" if kind else "")
-        self._known |= {"next": number + 1, str(number): name}
-        self._store.put(number, content)
-        self._store.cache.put(name, [pa.py_buffer(content), *beside])
-        return Stored(number, len(content))
+        buffer = content if isinstance(content, pa.Buffer) else pa.py_buffer(content)
+        self._known |= {"next": number + 1, str(number): self._store.put(number, [buffer, *beside], kind)}
+        return Stored(number, buffer.size)
 
     def read(self, number: int, derive: Derive = lambda _: ()) -> list[pa.Buffer]:
-        """Return a block's content and what is beside it: as the cache has it, or read, verified and derived again."""
-        name = str(self._known[str(number)])
-        known = self._store.cache.get(name)
+        """Return a block's content and what is beside it: as it is at hand, or read, verified and derived again."""
+        try:
+            buffers, at_hand = self._store.get(number, str(self._known[str(number)]), derive)
+        except UnusableBlockError as error:
+            raise StateError(f"the state of worker {self._worker}: {error}; {RESTORE}") from error
         self.reads += 1
-        if known is not None:
-            self.cached += 1
-            return known
-        content = self._store.get(number)
-        if digest_of(content) != name.partition("-")[0]:
-            raise StateError(f"block {number} in the state of worker {self._worker} is damaged; {RESTORE}")
-        buffer = pa.py_buffer(content)
-        buffers = [buffer, *derive(buffer)]
-        self._store.cache.put(name, buffers)
+        self.cached += at_hand
         return buffers
 
     def delete(self, number: int) -> None:
-        """Remove a block, and what the cache has of it."""
-        self._store.delete(number)
-        self._store.cache.drop(str(self._known.pop(str(number))))
-
-
-def digest_of(content: bytes) -> str:
-    """Return the digest that names a content; sha256 is 2.7 times as fast here as blake2b (1.7 GB/s)."""
-    return hashlib.sha256(content).hexdigest()[:32]
+        """Remove a block."""
+        self._store.delete(number, str(self._known.pop(str(number))))
 
 
 def parts_of(rows: pa.RecordBatch, most: int) -> Iterator[tuple[int, int]]:

@@ -16,9 +16,9 @@ from typing import Any, TypeGuard
 
 from braided.durations import format_duration
 from braided.errors import StateError
+from braided.runtime.blocks import RESTORE
 from braided.runtime.contract import Json
 from braided.runtime.router import FORMAT
-from braided.runtime.store import RESTORE
 
 _HEAD = re.compile(rb"braided (\d{1,9}) ([0-9a-f]{32})\n")
 # Options that give stored state no meaning: they may change from one start to the next.

@@ -1,18 +1,54 @@
-"""Where a worker keeps its state: a small bookkeeping value and numbered blocks of bytes."""
+"""Where a worker keeps its state: a small bookkeeping value, and blocks of bytes that the bookkeeping names."""
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import pyarrow as pa
 
-from braided.errors import StateError
+from braided.typing import Json
 
-RESTORE = "restore the checkpoint from a copy, or start with a new one"
+Derive = Callable[[pa.Buffer], Sequence[pa.Buffer]]
+"""Computes the indexes of a block from its content."""
+
+
+class UnusableBlockError(Exception):
+    """A block that the bookkeeping names is missing or is not what was written: the text says which, and how."""
+
+
+class BlockStore(Protocol):
+    """The blocks of one worker. A number is used once; a name is what the bookkeeping keeps of a block."""
+
+    def put(self, number: int, buffers: Sequence[pa.Buffer], kind: str) -> str:
+        """Store a block: its content, then its indexes. `kind` tells indexes of one content apart. Return its name."""
+
+    def get(self, number: int, name: str, derive: Derive) -> tuple[list[pa.Buffer], bool]:
+        """Return the content and the indexes of a block, verified, and whether they were at hand.
+
+        Raises `UnusableBlockError`.
+        """
+
+    def delete(self, number: int, name: str) -> None:
+        """Remove a block: the bookkeeping that is written next does not name it."""
+
+
+class Store(Protocol):
+    """The state of one worker."""
+
+    def load(self) -> bytes | None:
+        """Return the bookkeeping, None before the first batch."""
+
+    def save(self, book: bytes) -> None:
+        """Replace the bookkeeping."""
+
+    def open(self, book: Json) -> BlockStore:
+        """Return where the blocks are, by the bookkeeping that was loaded; note there what the store needs to know."""
 
 
 class Cache(Protocol):
-    """Decoded blocks by name; only ever a cache, so any entry may be gone.
+    """Decoded blocks by name; only ever a cache, so any entry may be lost.
 
     A name says all that its buffers depend on (a digest of the content, and what was derived from it how): operators of
     all queries on a host share one cache.
@@ -26,32 +62,6 @@ class Cache(Protocol):
 
     def drop(self, name: str) -> None:
         """Forget a name that no state needs any more."""
-
-
-class Store(Protocol):
-    """The state of one worker."""
-
-    cache: Cache
-
-    def load(self) -> bytes | None:
-        """Return the bookkeeping, None before the first batch."""
-
-    def save(self, book: bytes) -> None:
-        """Replace the bookkeeping."""
-
-    def get(self, block: int) -> bytes:
-        """Return a stored block."""
-
-    def put(self, block: int, content: bytes) -> None:
-        """Store a block under a new number."""
-
-    def delete(self, block: int) -> None:
-        """Remove a block."""
-
-
-def missing(block: int) -> StateError:
-    """Return what to say of a block that the bookkeeping names and the store does not have."""
-    return StateError(f"block {block} is missing from the state; {RESTORE}")
 
 
 class MemoryCache:
@@ -73,7 +83,55 @@ class MemoryCache:
         self._entries.pop(name, None)
 
 
-class MemoryStore:
+class CachedBlocks:
+    """Blocks whose content is stored by number, and whose indexes are in a cache alone.
+
+    The name of a block is the digest of its content, and after a dash its kind.
+    """
+
+    cache: Cache
+
+    def put(self, number: int, buffers: Sequence[pa.Buffer], kind: str) -> str:
+        """See `BlockStore`."""
+        name = digest_of(buffers[0]) + (f"-{kind}" if kind else "")
+        self.write_block(number, buffers[0].to_pybytes())
+        self.cache.put(name, list(buffers))
+        return name
+
+    def get(self, number: int, name: str, derive: Derive) -> tuple[list[pa.Buffer], bool]:
+        """See `BlockStore`."""
+        known = self.cache.get(name)
+        if known is not None:
+            return known, True
+        content = self.read_block(number)
+        if content is None:
+            raise UnusableBlockError(f"block {number} is missing")
+        if digest_of(content) != name.partition("-")[0]:
+            raise UnusableBlockError(f"block {number} is damaged")
+        buffer = pa.py_buffer(content)
+        buffers = [buffer, *derive(buffer)]
+        self.cache.put(name, buffers)
+        return buffers, False
+
+    def delete(self, number: int, name: str) -> None:
+        """See `BlockStore`."""
+        self.remove_block(number)
+        self.cache.drop(name)
+
+    def read_block(self, number: int) -> bytes | None:
+        """Return the content under a number; None if there is none."""
+        raise NotImplementedError
+
+    def write_block(self, number: int, content: bytes) -> None:
+        """Store a content under a new number."""
+        raise NotImplementedError
+
+    def remove_block(self, number: int) -> None:
+        """Remove the content under a number."""
+        raise NotImplementedError
+
+
+class MemoryStore(CachedBlocks):
     """The state of one worker in this process. Pickling and restoring it is a restart."""
 
     def __init__(self) -> None:
@@ -96,16 +154,23 @@ class MemoryStore:
         """See `Store`."""
         self.book = book
 
-    def get(self, block: int) -> bytes:
+    def open(self, book: Json) -> BlockStore:
         """See `Store`."""
-        if block not in self.blocks:
-            raise missing(block)
-        return self.blocks[block]
+        return self
 
-    def put(self, block: int, content: bytes) -> None:
-        """See `Store`."""
-        self.blocks[block] = content
+    def read_block(self, number: int) -> bytes | None:
+        """See `CachedBlocks`."""
+        return self.blocks.get(number)
 
-    def delete(self, block: int) -> None:
-        """See `Store`."""
-        self.blocks.pop(block, None)
+    def write_block(self, number: int, content: bytes) -> None:
+        """See `CachedBlocks`."""
+        self.blocks[number] = content
+
+    def remove_block(self, number: int) -> None:
+        """See `CachedBlocks`."""
+        self.blocks.pop(number, None)
+
+
+def digest_of(content: bytes | pa.Buffer) -> str:
+    """Return the digest that names a content; sha256 is 2.7 times as fast here as blake2b (1.7 GB/s)."""
+    return hashlib.sha256(content).hexdigest()[:32]

@@ -17,11 +17,11 @@ import pyarrow as pa
 
 from braided.errors import BraidedError, StateError
 from braided.routing.routes import split_tags, tagged_schema
-from braided.runtime.blocks import Blocks
+from braided.runtime.blocks import RESTORE, Blocks
 from braided.runtime.bookkeeping import check_options, read_bookkeeping, write_bookkeeping
 from braided.runtime.contract import Block, Json, Operator, StreamTime, Work
 from braided.runtime.router import FORMAT, PROBE, TAGGED, Packet, read_header
-from braided.runtime.store import RESTORE, Store
+from braided.runtime.store import Store
 from braided.time.learning.learner import read_summary
 from braided.time.propagated_delay import PropagatedDelay, append_delay
 from braided.time.stream_clock import jump_of
@@ -64,7 +64,7 @@ def run_worker(
     book = _load_bookkeeping(store, operator, task)
     _check_table(book, table, task.control)
     streams = _sum_streams(headers, operator)
-    stored = Blocks(store, task.worker, book["blocks"])
+    stored = Blocks(store.open(book), task.worker, book["blocks"])
     work = Work(task.worker, blocks, streams, task.watched, task.final, task.moment)
     results = operator.process(work, book["state"], stored)
     if task.propagated_delay is not None:

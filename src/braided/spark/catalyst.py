@@ -311,6 +311,17 @@ def checkpoint_of(session: SparkSession | None, query_id: str) -> str | None:
     return None if query is None else str(query._jsq.streamingQuery().resolvedCheckpointRoot())
 
 
+def set_for_query(session: SparkSession, query_id: str, name: str, value: str) -> None:
+    """Set an option of a running query alone; its tasks have it as a local property, from the next batch on.
+
+    `StreamExecution.sparkSessionForStream` is a session that Spark clones for every query, and
+    `SQLExecution.withSQLConfPropagated` gives its settings to tasks.
+    """
+    query = session.streams.get(query_id)
+    assert query is not None
+    query._jsq.streamingQuery().sparkSessionForStream().conf().set(name, value)
+
+
 def causes_of(query: StreamingQuery, depth: int = 20) -> list[str]:
     """Return the exceptions that ended a query, each followed by its cause; none if it has not failed."""
     raised = query._jsq.exception()

@@ -66,6 +66,8 @@ class Dataflow:
     metric: str
     routing: Routing
     propagated_delay: PropagatedDelay | None = None
+    home: str = ""
+    """What its folder in a new checkpoint is called."""
 
 
 def stateful(dataflow: Dataflow, written: WrittenResult | None = None) -> DataFrame:
@@ -109,7 +111,7 @@ def stateful(dataflow: Dataflow, written: WrittenResult | None = None) -> DataFr
         .withColumn(MOMENT, moment)
         .groupBy("worker")
         .transformWithStateInPandas(
-            Processor(Worker(operator, routing, flat, propagated_delay, written)),
+            Processor(Worker(operator, routing, flat, propagated_delay, written, dataflow.home)),
             wire,
             "Append",
             "None",

@@ -29,7 +29,7 @@ from braided.spark.direct import DirectInput, read_directly
 from braided.spark.fields import result_field
 from braided.spark.inputs import check_frames, stream_of
 from braided.spark.registry import register
-from braided.spark.routing import count_workers, make_routing
+from braided.spark.routing import count_workers, make_routing, plain_name
 from braided.spark.sessions import check_python, check_stateful, keep_watermarks
 from braided.spark.watermark import Lengthened, lengthen_watermarks, to_metadata
 from braided.time.propagated_delay import COLUMN
@@ -107,7 +107,8 @@ def run(
     marks = _marks(plan, lengthened)
     fields = StructType([result_field(column, frames, marks) for column in operator])
 
-    dataflow = Dataflow(plan.operator, inputs, fields, metric, routing, plan.propagated_delay)
+    home = f"{plain_name(name or spec.kind)}-{watched.number}"
+    dataflow = Dataflow(plan.operator, inputs, fields, metric, routing, plan.propagated_delay, home)
     results = stateful(dataflow)
     if plan.residual is None:
         watched.dataflow = dataflow

@@ -34,6 +34,7 @@ from braided.routing.table import RoutingTable
 from braided.runtime.contract import Json
 from braided.runtime.report import Report
 from braided.spark.catalyst import checkpoint_of, java_listener
+from braided.spark.checkpoint_folder import open_for_run
 from braided.spark.dataflow import METRIC, Dataflow
 from braided.spark.routing import Routing
 from braided.spark.sessions import is_connect, slots_of, what_to_install
@@ -247,9 +248,10 @@ class Registry(StreamingQueryListener):  # type: ignore[misc]
             roots = {root_of(operator) for operator in self._operators.values()} - {None}
         try:
             session = self._session()
-            asked = bool(roots) and session is not None and not is_connect(session)
+            asked = bool(self._operators) and session is not None and not is_connect(session)
             checkpoint = checkpoint_of(session, str(event.id)) if asked else None
-            if checkpoint is not None:
+            if checkpoint is not None and session is not None:
+                open_for_run(session, checkpoint, str(event.id), str(event.runId))
                 self._checkpoints[str(event.runId)] = checkpoint
                 for location in filter(None, roots):
                     ControlRoot(location).notice_start(str(event.id), str(event.runId), checkpoint)

@@ -129,13 +129,15 @@ def make_routing(
     if plan.fixed is not None:
         raise OptionError(f"control=: {plan.fixed}; leave it out")
     control.check()
-    operator = f"{_plain(name or plan.spec.kind)}-{fingerprint({'name': name, **lasting(plan.operator.options)})[:12]}"
+    operator = (
+        f"{plain_name(name or plan.spec.kind)}-{fingerprint({'name': name, **lasting(plan.operator.options)})[:12]}"
+    )
     routing = Routing(plan.scheme, plan.keyed, workers, control, redact, operator)
     if isinstance(control, ControlDir) and control.versions():
         routing.check_scheme(control, control.newest())
     return routing
 
 
-def _plain(name: str) -> str:
+def plain_name(name: str) -> str:
     """Return a name as a part of a path."""
     return re.sub(r"[^A-Za-z0-9_]+", "_", name)[:40]

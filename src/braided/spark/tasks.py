@@ -14,17 +14,19 @@ import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 
-from braided.errors import BraidedError
+from braided.errors import BraidedError, StateError
 from braided.routing.root import ControlRoot
 from braided.routing.table import RoutingTable, worker_ids
 from braided.runtime.bookkeeping import lasting
 from braided.runtime.cache import host_cache
 from braided.runtime.contract import Json, Operator
+from braided.runtime.file_blocks import FileBlocks, StateFolder
 from braided.runtime.parts import COLUMN as PART
 from braided.runtime.parts import FIELD as PART_FIELD
 from braided.runtime.router import Packet, Watch, route_task
-from braided.runtime.store import Cache, missing
+from braided.runtime.store import BlockStore, CachedBlocks
 from braided.runtime.worker import WorkerTask, fingerprint, run_worker
+from braided.spark.checkpoint_folder import folder_of_task
 from braided.spark.routing import Routing, workers_of_task
 from braided.storage.places import has_glob_characters, local_path
 from braided.storage.reading import FileReader, Part
@@ -59,6 +61,8 @@ MOMENT = "moment"
 _QUERY = "sql.streaming.queryId"
 # Spark runs the jobs of a query in a group of the name of its run.
 _RUN = "spark.jobGroup.id"
+# Where the blocks of a worker are, as its bookkeeping has it.
+IN_SPARK, IN_FILES = "spark", "files"
 # Counts the tasks of this process.
 _ended = itertools.count(1)
 # What is handed on where results are written as files: their names and sizes.
@@ -238,8 +242,11 @@ class Worker:
         flat: bool,
         propagated_delay: PropagatedDelay | None = None,
         written: WrittenResult | None = None,
+        home: str = "",
     ) -> None:
+        """`home` is what the operator's folder in a new checkpoint is called; no other operator has it."""
         self._operator = operator
+        self._home = home
         self._written = written
         self._propagated_delay = propagated_delay
         self._routing = routing
@@ -272,7 +279,7 @@ class Worker:
             propagated_delay=self._propagated_delay,
             control=self._location(),
         )
-        results = run_worker(self._operator, task, packets, SparkStore(book, blocks))
+        results = run_worker(self._operator, task, packets, SparkStore(book, blocks, self._folder(worker)))
         del packets
         if self._written is not None:
             yield self._write(worker, results, self._written)
@@ -296,6 +303,11 @@ class Worker:
                 if self._flat
                 else pd.DataFrame({BLOCK: [piece.serialize().to_pybytes()], REPORT: [None]})
             )
+
+    def _folder(self, worker: int) -> StateFolder | None:
+        """Return where blocks of state are in the checkpoint; None where this query has no such folder."""
+        found = folder_of_task()
+        return None if found is None else found[0].state(self._home, worker, found[1])
 
     def _location(self) -> str | None:
         """Return where the query's routing tables are; not by way of links, which may lead elsewhere one day."""
@@ -342,12 +354,12 @@ class Worker:
 
 
 class SparkStore:
-    """A worker's state in Spark's state store."""
+    """A worker's state: the bookkeeping in Spark's state store, blocks in files of the checkpoint, or there too."""
 
-    def __init__(self, book: Any, blocks: Any) -> None:
+    def __init__(self, book: Any, blocks: Any, folder: StateFolder | None) -> None:
         self._book = book
         self._blocks = blocks
-        self.cache: Cache = host_cache()
+        self._folder = folder
 
     def load(self) -> bytes | None:
         """See `Store`."""
@@ -359,20 +371,39 @@ class SparkStore:
         """See `Store`."""
         self._book.update((book,))
 
-    def get(self, block: int) -> bytes:
-        """See `Store`."""
-        row = self._blocks.getValue((block,))
-        if row is None:
-            raise missing(block)
-        return bytes(row[0])
+    def open(self, book: Json) -> BlockStore:
+        """See `Store`. Where blocks are is decided with the first batch, for as long as the checkpoint lives."""
+        if not book["batches"]:
+            book["store"] = IN_SPARK if self._folder is None else IN_FILES
+        if book.get("store", IN_SPARK) == IN_SPARK:
+            return _SparkBlocks(self._blocks)
+        if self._folder is None:
+            raise StateError(
+                "the state is in files of the checkpoint, which this query cannot reach: its checkpoint was on a local "
+                "path when it began, and the session was a classic one; start it so again"
+            )
+        return FileBlocks(self._folder, book)
 
-    def put(self, block: int, content: bytes) -> None:
-        """See `Store`."""
-        self._blocks.updateValue((block,), (content,))
 
-    def delete(self, block: int) -> None:
-        """See `Store`."""
-        self._blocks.removeKey((block,))
+class _SparkBlocks(CachedBlocks):
+    """Blocks in Spark's state store."""
+
+    def __init__(self, blocks: Any) -> None:
+        self._blocks = blocks
+        self.cache = host_cache()
+
+    def read_block(self, number: int) -> bytes | None:
+        """See `CachedBlocks`."""
+        row = self._blocks.getValue((number,))
+        return None if row is None else bytes(row[0])
+
+    def write_block(self, number: int, content: bytes) -> None:
+        """See `CachedBlocks`."""
+        self._blocks.updateValue((number,), (content,))
+
+    def remove_block(self, number: int) -> None:
+        """See `CachedBlocks`."""
+        self._blocks.removeKey((number,))
 
 
 class Unpack:

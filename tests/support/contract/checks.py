@@ -166,7 +166,7 @@ def check_damage(spec: Spec, tries: int) -> int:
         except StateError as error:
             errors.append(str(error))
     for said in errors:
-        assert re.search("is (damaged|missing from the state); restore the checkpoint", said)
+        assert re.search("is (damaged|missing); restore the checkpoint", said)
     return len(errors)
 
 

@@ -33,6 +33,7 @@ from braided.runtime.cache import FileCache
 from braided.runtime.store import MemoryStore
 from braided.runtime.worker import run_worker
 from support.contract.histories import SCHEMA, History, Row, Tasks, Way, batches
+from support.folder_store import folder_stores
 from support.routing_cases import RandomController
 
 FINAL: Tasks = [(0, [])]
@@ -97,7 +98,8 @@ class Host:
         self.plans = [plan_of(spec, adaptive=way.rerouted, schema=schema) for _ in range(2)]
         plan = self.plans[0]
         table = _first_table(plan.scheme, way.workers, keyed=plan.keyed)
-        self.runtime = LocalRuntime(plan.operator, way.workers, controller=self._controller(table))
+        stores = folder_stores(way.workers) if way.restart == "files" else None
+        self.runtime = LocalRuntime(plan.operator, way.workers, stores, controller=self._controller(table))
         self.runtime.table = table
         self.batch = 0
         if way.restart == "kept":

@@ -45,7 +45,8 @@ class Way:
     """One way to run a history: where it is cut into batches, and who does the work.
 
     shuffle : None keeps rows of a batch in order; a number puts them in an order of its own.
-    restart : after every batch, ``"never"``, or in a new process that finds the host's cache ``"lost"`` or ``"kept"``.
+    restart : after every batch, ``"never"``, or in a new process that finds the host's cache ``"lost"`` or ``"kept"``, or
+        the state in ``"files"``.
     rerouted : whether the routing changes at random before every batch.
     """
 
@@ -103,7 +104,7 @@ def ways(draw: st.DrawFn, rows: int, *, workers: int | None = None, rerouted: bo
         draw(st.none() | st.integers(0, 99)),
         draw(st.integers(1, 3)),
         draw(st.integers(1, 3)) if workers is None else workers,
-        draw(st.sampled_from(("never", "lost", "kept"))),
+        draw(st.sampled_from(("never", "lost", "kept", "files"))),
         rerouted,
     )
 

@@ -32,7 +32,7 @@ from braided.operators.join.kernels import (
 from braided.routing.routes import append_tags
 from braided.routing.sorting import build_directory, directory_shift, sort_order
 from braided.runtime.blocks import BLOCK_BYTES, Stored, parts_of
-from braided.runtime.cache import checksum
+from braided.runtime.buffer_file import checksum
 
 RUN_BYTES = BLOCK_BYTES
 

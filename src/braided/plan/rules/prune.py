@@ -107,4 +107,4 @@ def _pruned(join: Operator, read: set[str], analysis: Analysis) -> Operator:
 
 
 def _quoted(name: str) -> str:
-    return exp.to_identifier(name, quoted=True).sql(dialect=Braided)
+    return str(exp.to_identifier(name, quoted=True).sql(dialect=Braided))

@@ -1,0 +1,57 @@
+"""State in files of a folder, for operators that run in one process."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from functools import lru_cache
+from pathlib import Path
+
+from braided.runtime.file_blocks import FileBlocks, StateFolder
+from braided.runtime.store import BlockStore, MemoryCache, MemoryStore
+from braided.typing import Json
+
+
+class FolderStore(MemoryStore):
+    """One worker's state: the bookkeeping in memory, as Spark's state store would have it, and blocks in files."""
+
+    def __init__(self, root: Path, worker: int, retained: int = 1) -> None:
+        super().__init__()
+        self.root, self.worker, self.retained = root, worker, retained
+
+    def __getstate__(self) -> tuple[object, ...]:  # type: ignore[override]
+        return self.book, self.root, self.worker, self.retained
+
+    def __setstate__(self, state: tuple[object, ...]) -> None:  # type: ignore[override]
+        self.cache, self.blocks = MemoryCache(), {}
+        self.book, self.root, self.worker, self.retained = state  # type: ignore[assignment]
+
+    def open(self, book: Json) -> BlockStore:
+        return FileBlocks(StateFolder(self.root, "join-1", self.worker, book["batches"], self.retained), book)
+
+    @property
+    def path(self) -> Path:
+        """The folder with its files."""
+        return self.root / "join-1" / str(self.worker)
+
+    def files(self) -> set[str]:
+        """Return the names of its files."""
+        return {path.name for path in self.path.iterdir()} if self.path.exists() else set()
+
+    def named(self) -> set[str]:
+        """Return the files that the bookkeeping names: those that live and those that were dropped."""
+        book = json.loads((self.book or b"\n{}").partition(b"\n")[2])
+        live = {str(name) for number, name in book.get("blocks", {}).items() if number != "next"}
+        return live | {str(name) for name, _ in book.get("dropped", ())}
+
+
+@lru_cache(maxsize=1)
+def _root() -> tempfile.TemporaryDirectory[str]:
+    """A folder that is deleted when the process ends."""
+    return tempfile.TemporaryDirectory(prefix="braided-state-")
+
+
+def folder_stores(workers: int, retained: int = 1) -> list[FolderStore]:
+    """Return new stores, in a folder of their own."""
+    root = Path(tempfile.mkdtemp(dir=_root().name))
+    return [FolderStore(root, worker, retained) for worker in range(workers)]
