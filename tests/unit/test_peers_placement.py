@@ -6,6 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
+from support.generators.hierarchies import hierarchy, swing
 from support.profiles import size
 
 from braided.errors import PeerError
@@ -14,7 +15,6 @@ from braided.fleet.placement.descent import Descent
 from braided.fleet.placement.moves import worthwhile
 from braided.fleet.placement.problem import Allocation, Problem
 from braided.fleet.placement.simple import exhaustive, greedy
-from braided.workloads.hierarchies import hierarchy, swing
 
 
 def _latency(hosts: int, seed: int = 0) -> np.ndarray:
