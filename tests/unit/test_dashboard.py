@@ -24,7 +24,6 @@ from support.dashboards import EVIL, HOT_HASH, batch_event, run_events, worker_r
 
 from braided.cli import main
 from braided.cli.arguments import make_parser
-from braided.cli.bench import table_of
 from braided.cli.completion import write_script
 from braided.cli.waiting import waiting
 from braided.errors import HistoryError, OptionError, PeerError
@@ -479,49 +478,6 @@ def test_what_takes_its_time_is_shown_on_a_terminal_only(monkeypatch: pytest.Mon
     assert "starting Spark, 0 s" in screen.getvalue()
     assert screen.getvalue().endswith("\r\x1b[K"), "nothing of it stays"
     assert pipe.getvalue() == ""
-
-
-def test_benchmarks_run_and_their_figures_become_a_table(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = tmp_path / "benchmarks"
-    folder.mkdir()
-    (folder / "workloads.py").write_text('"""Shared."""\n')
-    (folder / "quick.py").write_text(
-        '"""A quick one.\n\nMore."""\nimport json, sys\nif __name__ == "__main__":\n'
-        '    print("half way", file=sys.stderr)\n    print(json.dumps({"engines": {"a": {"s": 1.5}}, "words": sys.argv[1:]}))\n'
-        "    sys.exit(3)\n"
-    )
-    monkeypatch.chdir(tmp_path)
-    assert main(["bench"]) == 0
-    assert capsys.readouterr().out == "quick            A quick one.\n"
-    assert main(["bench", "none"]) == 2
-    assert "'none': no such benchmark; there are quick" in capsys.readouterr().err
-    assert main(["bench", "quick", "--", "--small"]) == 3
-    printed = capsys.readouterr()
-    assert printed.out == "words  --small\nengines    s\n  a      1.5\n"
-    assert printed.err == "half way\n"
-    assert main(["bench", "--json", "quick"]) == 3
-    assert json.loads(capsys.readouterr().out) == {"engines": {"a": {"s": 1.5}}, "words": []}
-    assert table_of({"a": {"b": {"c": {"d": 1234}}}}) == ["a", "  b        d", "    c  1,234"]
-
-
-def test_a_benchmark_is_stopped_by_an_interrupt(tmp_path: Path) -> None:
-    (tmp_path / "benchmarks").mkdir()
-    (tmp_path / "benchmarks" / "workloads.py").write_text("")
-    (tmp_path / "benchmarks" / "long.py").write_text(
-        'import sys, time\nif __name__ == "__main__":\n    print("begun", file=sys.stderr, flush=True)\n    time.sleep(600)\n'
-    )
-    command = [sys.executable, "-m", "braided", "bench", "long"]
-    running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
-    try:
-        assert running.stderr is not None
-        assert running.stderr.readline() == "begun\n"
-        running.send_signal(signal.SIGINT)
-        assert running.communicate(timeout=60)[1] == "braided bench: stopped\n"
-        assert running.returncode == 130
-    finally:
-        running.kill()
 
 
 def test_a_reader_that_waits_hears_at_once() -> None:

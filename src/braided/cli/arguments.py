@@ -82,14 +82,6 @@ def _answer_report(arguments: argparse.Namespace) -> int:
     return report_history(arguments.history, as_json=arguments.json, html=arguments.html)
 
 
-def _answer_bench(arguments: argparse.Namespace) -> int:
-    from braided.cli.bench import list_benchmarks, run_benchmark
-
-    if arguments.name is None:
-        return list_benchmarks()
-    return run_benchmark(arguments.name, arguments.words, as_json=arguments.json)
-
-
 def _answer_completion(arguments: argparse.Namespace) -> int:
     from braided.cli.completion import write_script
 
@@ -101,12 +93,6 @@ def _answer_doctor(arguments: argparse.Namespace) -> int:
     from braided.cli.doctor import run_doctor
 
     return run_doctor(as_json=arguments.json, join=arguments.join)
-
-
-def _answer_cluster(arguments: argparse.Namespace) -> int:
-    from braided.cli.cluster import run_cluster
-
-    return run_cluster(arguments.workers, cores=arguments.cores, memory=arguments.memory, folder=arguments.dir)
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -168,18 +154,11 @@ def make_parser() -> argparse.ArgumentParser:
     doctor.add_argument("--json", action="store_true", help="as JSON")
     doctor.add_argument("--join", action="store_true", help="also run a small join on a local Spark, half a minute")
     doctor.set_defaults(answer=_answer_doctor)
-    cluster = commands.add_parser("cluster", help="a Spark cluster of processes on this machine, until Ctrl-C")
-    cluster.add_argument("where", choices=["local"], help="on this machine")
-    cluster.add_argument("workers", type=_Count(1), metavar="N", help="how many worker processes")
-    cluster.add_argument("--cores", type=_Count(1), default=1, metavar="C", help="cores of each (%(default)s)")
-    cluster.add_argument("--memory", default="1g", metavar="M", help="memory of each (%(default)s)")
-    cluster.add_argument("--dir", type=Path, metavar="DIR", help="where logs and work go (a new temporary directory)")
-    cluster.set_defaults(answer=_answer_cluster)
     return parser
 
 
 def _add_watching(commands: Commands) -> None:
-    """Add the commands that look at what others ran, and `bench`, which runs what others measured."""
+    """Add the commands that look at what others ran."""
     dash = commands.add_parser(
         "dash",
         help="a live page of a query that runs with --history, of a fleet, or both",
@@ -205,15 +184,6 @@ def _add_watching(commands: Commands) -> None:
     dash.add_argument("--token", metavar="TEXT", help="the page's token (a new one)")
     report.add_argument("--json", action="store_true", help="as JSON")
     report.add_argument("--html", type=Path, metavar="FILE", help="as one HTML file with plots")
-    bench = commands.add_parser(
-        "bench",
-        help="run a benchmark of a clone of the repository, or list them",
-        description="Run a benchmark and show its figures as a table. What follows -- goes to the benchmark.",
-    )
-    bench.add_argument("name", nargs="?", metavar="NAME", help="which one; without it they are listed")
-    bench.add_argument("words", nargs="*", metavar="ARGUMENT", help="for the benchmark, after --")
-    bench.add_argument("--json", action="store_true", help="the benchmark's own JSON instead of the table")
-    bench.set_defaults(answer=_answer_bench)
     completion = commands.add_parser(
         "completion",
         help="print a script that completes these commands in a shell",
