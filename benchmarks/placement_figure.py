@@ -17,9 +17,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import numpy as np
+from charts import Frame, draw_chart
 from support.generators.hierarchies import swing
 
-from braided.cli.charts import Frame, draw_chart
 from braided.fleet.master import COST, LIMIT
 from braided.fleet.placement.cuckoo import SECONDS, search
 from braided.fleet.placement.moves import worthwhile

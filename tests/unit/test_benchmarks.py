@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import importlib.util
 import json
 import shutil
@@ -9,15 +10,24 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "run.py"
-SPEC = importlib.util.spec_from_file_location("benchmarks_run", SCRIPT)
-assert SPEC is not None
-assert SPEC.loader is not None
-run = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(run)
+
+
+def load(path: Path) -> Any:
+    """Benchmarks are no package."""
+    spec = importlib.util.spec_from_file_location(f"benchmarks_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+run = load(SCRIPT)
 
 
 def test_benchmarks_run_and_their_figures_become_a_table(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -41,8 +51,13 @@ def test_benchmarks_run_and_their_figures_become_a_table(tmp_path: Path, capfd: 
 
 def test_objects_of_numbers_become_tables() -> None:
     assert run.table_of({"a": {"b": {"c": {"d": 1234}}}}) == ["a", "  b        d", "    c  1,234"]
-    figures = {"date": "today", "engines": {"a": {"s": 1.25, "rows": 10}, "b": {"s": 2}}}
-    assert run.table_of(figures) == ["date  today", "engines     s  rows", "  a      1.25    10", "  b         2"]
+
+
+@pytest.mark.parametrize("name", ["charts", "run"])
+def test_examples_in_docstrings_hold(name: str) -> None:
+    failed, tried = doctest.testmod(load(SCRIPT.with_name(f"{name}.py")))
+    assert tried
+    assert not failed
 
 
 def test_all_benchmarks_say_what_they_are() -> None:

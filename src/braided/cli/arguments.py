@@ -18,7 +18,7 @@ Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 _DEMO = """\
 Generates two streams, call records and suspicious numbers, and joins them live on a local Spark. Each of --skew,
 --disorder, --memory and --theta is a join of its own; without any, --skew and --theta run. Shows rows, results and
-loads while it runs, checks every result against DuckDB, and draws what happened (demo.html).
+loads while it runs, checks every result against DuckDB, and writes a page of what happened (demo.html).
 Takes about a minute on two cores, and longer the first time.
 Needs Java 17 or later and the 'demo' extra: pip install 'braided[demo]'.
 """
@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _answer_demo(arguments: argparse.Namespace) -> int:
     from braided.cli.demo import run_demo
-    from braided.cli.parts import PARTS, USUAL
+    from braided.cli.demo_parts import PARTS, USUAL
 
     chosen = [name for name in PARTS if getattr(arguments, name)] or USUAL
     parts = [PARTS[name](arguments.rows, arguments.seconds) for name in chosen]

@@ -49,7 +49,7 @@ class HistoryWriter:
             self._file.write(line)
             self._file.flush()
             run = event.get("query", "")
-            if event["event"] in ("started", "graph", "table", "fleet"):
+            if event["event"] in ("started", "graph", "table", "fleet", "note"):
                 self._kept[run, event["event"], event.get("operator", "")] = line
             elif event["event"] == "ended":
                 self._kept = {key: kept for key, kept in self._kept.items() if key[0] != run}

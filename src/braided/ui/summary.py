@@ -34,6 +34,7 @@ def _run(query: str, events: Sequence[Json]) -> Json:
         "started": started.get("time"),
         "ended": ended.get("time"),
         "error": ended.get("error"),
+        "note": by_kind.get("note", [None])[-1],
         "batches": len(batches),
         "rows": sum(map(_rows, batches)),
         "operators": _operators(batches),
@@ -87,6 +88,9 @@ def _lines(run: Json) -> list[str]:
     lines = [f"{run['name']}: {state}" + (f", started {_moment(run['started'])}" if run["started"] else "")]
     if run["error"]:
         lines.append(f"  {run['error']}")
+    if run["note"]:
+        lines.append(f"  {run['note']['title']}: {run['note']['text']}")
+        lines += [f"  {label}: {text}" for label, text in run["note"]["facts"].items()]
     if run["batches"]:
         seconds = run["seconds"]
         lines += [
