@@ -27,7 +27,7 @@ import psutil
 import braided
 from braided.cli.demo_parts import Skew
 from braided.cli.demo_streams import WORKERS
-from braided.cli.session import local_session, quiet_output
+from braided.cli.local_spark import local_session, quiet_output
 from braided.spark.watching import Watch
 
 CALLBACKS = ("started", "progressed", "ended", "_draw")

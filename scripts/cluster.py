@@ -21,8 +21,8 @@ from pathlib import Path
 from types import TracebackType
 
 from braided.cli.exits import CANNOT_START, FAILED, first_line
-from braided.cli.session import find_java_problem, note_interrupts
-from braided.cli.waiting import waiting
+from braided.cli.local_spark import find_java_problem, note_interrupts
+from braided.cli.spinner import waiting
 from braided.errors import BraidedError
 
 _HOST = "127.0.0.1"

@@ -20,7 +20,7 @@ from braided.cli.demo_display import format_bytes
 from braided.cli.demo_parts import Skew
 from braided.cli.demo_run import Run
 from braided.cli.demo_streams import LATENESS, DemoStreams
-from braided.ui.saved import HistoryReader
+from braided.ui.history_files import HistoryReader
 
 TARGET = Path(__file__).parent.parent / "docs" / "demo.svg"
 WIDTH, HEIGHT, MIDDLE = 960, 504, 490

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from braided.cli.demo_run import Run
 from braided.runtime.contract import Json
-from braided.ui.saved import HistoryReader
+from braided.ui.history_files import HistoryReader
 from support.jvm import JAVA_OPTIONS
 
 

@@ -25,10 +25,10 @@ from braided.cli.demo_oracle import Check, check_calls, check_legs
 from braided.cli.demo_parts import Disorder, Memory, Part, Skew, Theta, draw_loads
 from braided.cli.demo_run import Batch, Decision, Run, WorkerLoad, follow
 from braided.cli.demo_streams import LEG_LATENESS, LEG_WHERE, LEG_WITHIN, WITHIN
-from braided.cli.session import find_java_problem
-from braided.ui.events import check_event
+from braided.cli.local_spark import find_java_problem
 from braided.ui.history import History
-from braided.ui.saved import HistoryReader
+from braided.ui.history_events import check_event
+from braided.ui.history_files import HistoryReader
 from braided.workloads.calls import ORIGIN
 
 SECOND = 1_000_000

@@ -50,26 +50,26 @@ def _answer_demo(arguments: argparse.Namespace) -> int:
 
 
 def _answer_run(arguments: argparse.Namespace) -> int:
-    from braided.cli.job import Watching, run_job
+    from braided.cli.job_commands import Watching, run_job
 
     watching = Watching(arguments.dashboard, arguments.history, arguments.redact)
     return run_job(arguments.job, once=arguments.once, as_json=arguments.json, watching=watching)
 
 
 def _answer_check(arguments: argparse.Namespace) -> int:
-    from braided.cli.job import check_job
+    from braided.cli.job_commands import check_job
 
     return check_job(arguments.job, as_json=arguments.json)
 
 
 def _answer_explain(arguments: argparse.Namespace) -> int:
-    from braided.cli.job import explain_job
+    from braided.cli.job_commands import explain_job
 
     return explain_job(arguments.job, as_json=arguments.json, svg=arguments.svg)
 
 
 def _answer_dash(arguments: argparse.Namespace) -> int:
-    from braided.cli.watch import FleetPlace, serve_page
+    from braided.cli.history_commands import FleetPlace, serve_page
 
     fleet = None if arguments.fleet is None else FleetPlace(arguments.fleet, arguments.token_file)
     place = {"host": arguments.host, "port": arguments.port, "token": arguments.token}
@@ -77,7 +77,7 @@ def _answer_dash(arguments: argparse.Namespace) -> int:
 
 
 def _answer_report(arguments: argparse.Namespace) -> int:
-    from braided.cli.watch import report_history
+    from braided.cli.history_commands import report_history
 
     return report_history(arguments.history, as_json=arguments.json, html=arguments.html)
 
@@ -96,7 +96,6 @@ def _answer_doctor(arguments: argparse.Namespace) -> int:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """Return what reads the arguments."""
     parser = argparse.ArgumentParser(
         prog="braided", description="Exact, fast stream joins for PySpark Structured Streaming."
     )
@@ -158,7 +157,6 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def _add_watching(commands: Commands) -> None:
-    """Add the commands that look at what others ran."""
     dash = commands.add_parser(
         "dash",
         help="a live page of a query that runs with --history, of a fleet, or both",

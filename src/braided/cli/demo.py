@@ -19,19 +19,18 @@ from braided.cli.demo_parts import Part, draw_loads
 from braided.cli.demo_run import follow
 from braided.cli.demo_streams import WORKERS
 from braided.cli.exits import CANNOT_START, FAILED, STOPPED, first_line
-from braided.cli.session import find_java_problem, local_session, note_interrupts, quiet_output
-from braided.cli.waiting import waiting
+from braided.cli.local_spark import find_java_problem, local_session, note_interrupts, quiet_output
+from braided.cli.spinner import waiting
 from braided.spark.watching import Watch
+from braided.ui.dashboard_page import whole_page
 from braided.ui.history import History
-from braided.ui.page import whole_page
-from braided.ui.saved import NAME
+from braided.ui.history_files import NAME
+from braided.ui.history_summary import summarize, write_text
 from braided.ui.server import Server
-from braided.ui.summary import summarize, write_text
 from braided.workloads.calls import ORIGIN
 
 
 def run_demo(parts: Sequence[Part], out: Path | None, *, color: bool, dashboard: bool = False) -> int:
-    """Run some parts of the demo and return the exit code."""
     problem = find_java_problem()
     if importlib.util.find_spec("duckdb") is None:
         problem = "needs DuckDB to check the result; pip install 'braided[demo]'"

@@ -93,15 +93,14 @@ class Part(ABC):
         """Return what the page says of it, as an event of the dashboard."""
         streams = self.streams
         size = f"{streams.rows:,} rows over {streams.seconds} seconds of event time"
-        text = f"{self.says}. {size}, in {len(run.batches)} batches by {WORKERS} workers."
+        text = f"{self.says}. {size}, in {len(run.batches)} batches by {WORKERS} workers. "
+        text += "Batches are counted from 1 here, and from 0 in the charts, as Spark does."
         facts = {**self.summarize(run), "checked": str(check)}
         note = {"title": self.title, "text": text, "code": self.code, "facts": facts, "right": check.right}
         return {"event": "note", "query": run.id, **note}
 
 
 class CallsPart(Part):
-    """Calls joined with suspicious numbers."""
-
     hot_share: ClassVar[float] = 0.0
     disorder: ClassVar[str] = LATENESS
 
@@ -159,8 +158,6 @@ class CallsPart(Part):
 
 
 class Skew(CallsPart):
-    """One phone turns hot."""
-
     name = "skew"
     title = "A key turns hot"
     hot_share = HOT_SHARE
@@ -194,8 +191,6 @@ class Skew(CallsPart):
 
 
 class Disorder(CallsPart):
-    """Rows arrive in no order."""
-
     name = "disorder"
     title = "Rows arrive in no order"
     disorder = DISORDER
@@ -218,8 +213,6 @@ class Disorder(CallsPart):
 
 
 class Memory(CallsPart):
-    """A budget."""
-
     name = "memory"
     title = "A budget of a fifth of the window"
 
@@ -245,8 +238,6 @@ class Memory(CallsPart):
 
 
 class Theta(Part):
-    """No key."""
-
     name = "theta"
     title = "By a predicate alone"
 

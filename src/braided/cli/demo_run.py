@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from braided.runtime.contract import Json
-from braided.ui.events import report_of
 from braided.ui.history import History
+from braided.ui.history_events import report_of
 
 # Seconds: Spark reports the end of a query a little later.
 _ON_ITS_WAY = 10.0
@@ -50,17 +50,14 @@ class Batch:
 
     @property
     def rate(self) -> float:
-        """Rows a second."""
         return self.rows / self.seconds
 
     @property
     def stored_rows(self) -> int:
-        """Rows in state after this batch."""
         return sum(worker.stored_rows for worker in self.workers)
 
     @property
     def stored_bytes(self) -> int:
-        """Bytes in state after this batch."""
         return sum(worker.stored_bytes for worker in self.workers)
 
     @property
@@ -107,12 +104,10 @@ class Run:
 
     @property
     def rows(self) -> int:
-        """Rows of both streams."""
         return sum(batch.rows for batch in self.batches)
 
     @property
     def results(self) -> int:
-        """Joined rows."""
         return self.batches[-1].results if self.batches else 0
 
     @property

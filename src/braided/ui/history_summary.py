@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from braided.runtime.contract import Json
 from braided.runtime.report import Report
-from braided.ui.events import report_of
+from braided.ui.history_events import report_of
 
 _MOST_DECISIONS = 20
 
@@ -73,13 +73,11 @@ def _phases(batches: Sequence[Json]) -> dict[str, float]:
 
 
 def _operators(batches: Sequence[Json]) -> list[Json]:
-    """Return the last report of every operator."""
     newest = {part["operator"]: (part, batch["batch"]) for batch in batches for part in batch["operators"]}
     return [{"operator": name, **report_of(part, batch).to_dict()} for name, (part, batch) in newest.items()]
 
 
 def write_text(runs: Sequence[Json]) -> str:
-    """Write a summary for people."""
     return "\n\n".join("\n".join(_lines(run)) for run in runs) or "no query has started yet"
 
 

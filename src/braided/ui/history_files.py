@@ -17,7 +17,7 @@ from typing import BinaryIO
 
 from braided.errors import HistoryError
 from braided.runtime.contract import Json
-from braided.ui.events import check_event
+from braided.ui.history_events import check_event
 
 NAME, BEFORE = "history.jsonl", "history.1.jsonl"
 LARGEST = 64 << 20
@@ -61,7 +61,6 @@ class HistoryWriter:
         self._file.writelines(self._kept.values())
 
     def close(self) -> None:
-        """Close the file."""
         with self._lock:
             self._file.close()
 
