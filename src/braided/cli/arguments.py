@@ -121,7 +121,9 @@ def make_parser() -> argparse.ArgumentParser:
     demo.add_argument(
         "--seconds", type=_Count(4), default=64, metavar="S", help="event time the streams span (%(default)s)"
     )
-    demo.add_argument("--out", type=Path, metavar="DIR", help="where demo.html goes (a new temporary directory)")
+    demo.add_argument(
+        "--out", type=Path, metavar="DIR", help="where demo.html and its history go (a new temporary directory)"
+    )
     demo.add_argument("--dashboard", action="store_true", help="also a live page; it stays open until Ctrl-C")
     demo.add_argument("--no-color", dest="color", action="store_false", help="no colours, as with NO_COLOR=1")
     demo.set_defaults(answer=_answer_demo)
