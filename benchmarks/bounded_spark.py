@@ -18,14 +18,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from engines import SAME_FOR_ALL
+from support.generators.zipf_pareto import zipf_pareto
 from turns import SIDES, ratios, take_turns
 
 import braided
-from braided.workloads.zipf_pareto import zipf_pareto
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -25,9 +25,9 @@ from typing import Any
 import psutil
 
 import braided
-from braided.cli.parts import Skew
-from braided.cli.session import local_session, quiet_output
-from braided.cli.streams import WORKERS
+from braided.cli.demo_parts import Skew
+from braided.cli.demo_streams import WORKERS
+from braided.cli.local_spark import local_session, quiet_output
 from braided.spark.watching import Watch
 
 CALLBACKS = ("started", "progressed", "ended", "_draw")

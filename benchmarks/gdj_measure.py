@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import numba
 import numpy as np
 from gdj_data import Data
+from support.reference.clairvoyant import foresee
 
 from braided.eviction.buffer import Buffer, Events, Share
 from braided.eviction.policies.age import AGE
@@ -17,7 +22,6 @@ from braided.eviction.policies.policy import Policy
 from braided.eviction.policies.prob import PROB
 from braided.eviction.policies.random import RAND
 from braided.eviction.policies.recent import RECENT
-from braided.eviction.reference.clairvoyant import foresee
 from braided.eviction.tuning.adaptive import make_buffer
 
 POLICIES: dict[str, Policy] = {

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import numpy as np
 from gdj_data import Data, events_of, synthetic, trades, weather
 from gdj_figures import SHARE, EngineFeatures
 from gdj_measure import MORE, exact, limit, recall
+from support.generators.locality import locality
 
 from braided.eviction.policies.auto import AUTO
 from braided.eviction.policies.gdj import GDJ
@@ -16,7 +21,6 @@ from braided.eviction.policies.policy import Policy
 from braided.eviction.policies.prob import PROB
 from braided.eviction.policies.recent import RECENT
 from braided.eviction.tuning.adaptive import make_buffer
-from braided.workloads.locality import locality
 
 PERCENTILES = (0.0, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9, 0.99)
 OF_THE_PAPER = ("GDJ, best percentile", "PROB", "AGE, learned", "FIFO", "RAND")

@@ -10,16 +10,19 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from nexmark_queries import QUERIES
+from support.generators.nexmark import nexmark_events
 
 from braided.workloads.calls import ORIGIN
-from braided.workloads.nexmark import nexmark_events
 
 STREAMS = ("person", "auction", "bid")
 WARM = 3

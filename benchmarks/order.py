@@ -28,18 +28,20 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
 import numpy as np
 import order_join
 import order_plots
 import pyarrow as pa
 from order_sets import ADAPTIVE, Times, all_sets
+from support.reference.slack import SlackRun, slack_rows
 
 from braided.local.runtime import LocalRuntime
 from braided.operators.order.spec import OrderSpec
 from braided.operators.registry import build
 from braided.operators.stream import Stream
 from braided.time.lateness import Lateness
-from braided.time.reference.slack import SlackRun, slack_rows
 
 TARGETS = (0.99, 0.999)
 IN_ORDER_BAR, WAIT_BAR, ADAPTIVE_BAR, KERNEL_BAR = 0.99, 1.2, 1.0, 5.0

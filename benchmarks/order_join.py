@@ -7,15 +7,18 @@ leave by the join's rule, with K taken after every row: no Spark and no batches 
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
 import numpy as np
 import pyarrow.parquet as pq
+from support.reference.slack import slack_rows
 
 from braided.compiled import compiled
 from braided.time.lateness import Lateness
-from braided.time.reference.slack import slack_rows
 
 LO, HI = 0, 30_000_000
 HAND_SET = 600_000_000

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from html import escape
 from pathlib import Path
 
-import numpy as np
-from order_sets import Times
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from braided.cli.charts import Frame, short_number, tick_step
+import numpy as np
+from charts import Frame, short_number, tick_step
+from order_sets import Times
+from support.reference.slack import slack_rows
+
 from braided.time.lateness import Lateness
 from braided.time.learning.rules import PRIME_ROWS
-from braided.time.reference.slack import slack_rows
 
 RULES = {
     "margin 0": Lateness(margin=0, floor="0 seconds"),

@@ -10,13 +10,17 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import numpy as np
+from support.generators.hierarchies import hierarchy
 
 from braided.fleet.placement.cuckoo import search
 from braided.fleet.placement.problem import Allocation, Problem
 from braided.fleet.placement.simple import greedy
-from braided.workloads.hierarchies import hierarchy
 
 
 def random_problem(components: int, peers: int, seed: int) -> Problem:

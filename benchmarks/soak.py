@@ -31,17 +31,19 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
 import pyarrow.parquet as pq
 from engines import SAME_FOR_ALL
 from flink import say
 from gdj_charts import Figure, Panel, draw
 from nexmark_data import truth_of
 from soak_watch import KINDS, Watch, growth, thinned
+from support.generators.nexmark import nexmark_events
 from workloads import checksum
 
 import braided
 from braided.spark.conf import SPARK_CONF
-from braided.workloads.nexmark import nexmark_events
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

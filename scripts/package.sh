@@ -36,7 +36,7 @@ for file in "$work"/dist/*.whl "$work"/dist/*.tar.gz; do
   "$work/clean/bin/pip" check
   as_user braided --version
   as_user braided doctor --join
-  as_user python -c 'import braided.ui.page as page; page.whole_page([], ""); print("the page is in the package")'
+  as_user python -c 'import braided.ui.dashboard_page as page; page.whole_page([], ""); print("the page is in the package")'
   as_user python -c 'import braided, sys; assert not {"pyspark", "numba", "duckdb"} & set(sys.modules); print("import braided loads little")'
   code=0
   as_user braided demo || code=$?

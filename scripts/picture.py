@@ -1,23 +1,26 @@
 #!/usr/bin/env python3
 """Draws docs/demo.svg, the picture of docs/how_it_works.md, from a run of the demo.
 
-    braided demo --out /tmp/demo && python scripts/picture.py /tmp/demo/demo.json
+    braided demo --out /tmp/demo && python scripts/picture.py /tmp/demo
 
 The river above is a drawing. What is below it comes from the run; none of it depends on the machine's speed.
 """
 
 from __future__ import annotations
 
-import json
 import sys
 from html import escape
 from pathlib import Path
-from typing import Any
 
-from braided.cli.batches import Batch, WorkerLoad
-from braided.cli.charts import Frame, draw_chart
-from braided.cli.display import format_bytes
-from braided.cli.page import by_worker
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+
+from charts import Frame, draw_chart
+
+from braided.cli.demo_display import format_bytes
+from braided.cli.demo_parts import Skew
+from braided.cli.demo_run import Run
+from braided.cli.demo_streams import LATENESS, DemoStreams
+from braided.ui.history_files import HistoryReader
 
 TARGET = Path(__file__).parent.parent / "docs" / "demo.svg"
 WIDTH, HEIGHT, MIDDLE = 960, 504, 490
@@ -49,16 +52,20 @@ text { font-family: system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-se
 
 def main(source: str) -> None:
     """Draw the picture of one run."""
-    demo = json.loads(Path(source).read_text())
-    if not demo["right"] or "skew" not in demo["parts"]:
+    events = list(HistoryReader(Path(source)).read())
+    notes = [event for event in events if event["event"] == "note" and event["title"] == Skew.title]
+    if not notes or not notes[-1]["right"]:
         sys.exit(f"{source}: the result was wrong, or --skew was not among the parts; run the demo again")
-    run = {**demo["parts"]["skew"], "join": demo["join"]}
+    run = Run(notes[-1]["query"])
+    for event in events:
+        if event.get("query") == run.id:
+            run.take(event)
     picture = f"""<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img"
  aria-label="Two streams split over workers and rejoin as one stream of joined rows">
 <style>{STYLE}</style>
 <rect x=".5" y=".5" width="{WIDTH - 1}" height="{HEIGHT - 1}" rx="16" fill="#fff" stroke="#d9e0e7"/>
 {draw_river()}
-<g transform="translate(28 284)">{draw_terminal(run)}</g>
+<g transform="translate(28 284)">{draw_terminal(run, notes[-1]["facts"]["checked"])}</g>
 <g transform="translate(500 284)">{draw_state(run)}</g>
 </svg>
 """
@@ -106,17 +113,18 @@ def draw_river() -> str:
     return "\n".join([*rivers, *pills, *words])
 
 
-def draw_terminal(run: dict[str, Any]) -> str:
+def draw_terminal(run: Run, checked: str) -> str:
     """The demo's own summary, without what depends on the machine."""
-    plan, batches = run["plan"], read_batches(run)
-    last, peak = batches[-1], max(batches, key=lambda batch: batch.stored_rows)
-    before, after = (max(worker.load for worker in batches[number].workers) for number in run["compared"])
+    compared = run.before_and_after()
+    assert compared is not None
+    peak = max(run.batches, key=lambda batch: batch.stored_rows)
+    before, after = (batch.imbalance for batch in compared)
     lines = {
-        "joined": f"{plan['rows']:,} rows into {last.results:,}",
+        "joined": f"{run.rows:,} rows into {run.results:,}",
         "state": f"at most {peak.stored_rows:,} rows, {format_bytes(peak.stored_bytes)}",
-        "hot key": f"{plan['hot_share']:.0%} of calls; load {before:.2f}, then {after:.2f} of mean",
-        "lateness": f"{run['join']['lateness']} allowed, {last.late:,} late rows",
-        "checked": run["summary"]["checked"],
+        "hot key": f"{Skew.hot_share:.0%} of calls; load {before:.2f}, then {after:.2f} of mean",
+        "lateness": f"{LATENESS} allowed, {run.late:,} late rows",
+        "checked": checked,
     }
     texts = [
         f'<text class="mono" y="{62 + 26 * number}"><tspan class="key" x="20">{label}</tspan>'
@@ -127,27 +135,19 @@ def draw_terminal(run: dict[str, Any]) -> str:
     return "\n".join(['<rect width="448" height="192" rx="10" fill="#17202a"/>', prompt, *texts])
 
 
-def draw_state(run: dict[str, Any]) -> str:
+def draw_state(run: Run) -> str:
     """The load of each worker over the run."""
-    plan, batches = run["plan"], run["batches"]
-    ends = [(number + 1) * plan["batch_seconds"] for number in range(len(batches))]
+    streams = DemoStreams(run.rows, len(run.batches) * DemoStreams.batch_seconds)
+    ends = [(number + 1) * streams.batch_seconds for number in range(len(run.batches))]
     chart = draw_chart(
         ends,
-        by_worker(batches, "load"),
-        x_end=plan["seconds"],
-        mark=(plan["hot_from"], "one phone turns hot"),
+        {f"worker {worker}": [batch.workers[worker].load for batch in run.batches] for worker in range(WORKERS)},
+        x_end=streams.seconds,
+        mark=(streams.hot_from, "one phone turns hot"),
         frame=Frame(width=426, height=176, left=44, right=68),
     )
     title = '<text class="title" x="0" y="12">Load of each worker, over the mean</text>'
     return f'{title}<g transform="translate(0 18)">{chart}</g>'
-
-
-def read_batches(run: dict[str, Any]) -> list[Batch]:
-    """Return the batches of a run as the demo has them."""
-    return [
-        Batch(**{**batch, "workers": tuple(WorkerLoad(**worker) for worker in batch["workers"])})
-        for batch in run["batches"]
-    ]
 
 
 if __name__ == "__main__":

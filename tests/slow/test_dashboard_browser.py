@@ -15,10 +15,10 @@ import pytest
 from support.dashboards import HOT, join_calls, run_events, write_calls
 
 import braided
+from braided.ui.dashboard_page import whole_page
 from braided.ui.history import History
-from braided.ui.page import whole_page
+from braided.ui.history_summary import summarize, write_text
 from braided.ui.server import Server
-from braided.ui.summary import summarize, write_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

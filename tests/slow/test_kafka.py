@@ -63,7 +63,7 @@ def records(given: list[Row]) -> list[Record]:
 
 def expected(left: list[Row], right: list[Row]) -> Bag:
     sides = [[{**row, "t": row["ts"]} for row in side] for side in (left, right)]
-    return nested_loop(*sides, ["k"], -WITHIN, WITHIN)
+    return nested_loop(sides, ["k"], -WITHIN, WITHIN)
 
 
 @dataclass

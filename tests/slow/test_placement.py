@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+from support.generators.hierarchies import swing
+from support.reference.allocations import exhaustive
 
 from braided.fleet.placement.cuckoo import search
 from braided.fleet.placement.problem import Problem
-from braided.fleet.placement.simple import exhaustive
-from braided.workloads.hierarchies import swing
 
 
 def test_the_optimum_of_8_detectors_on_2_nodes_in_95_of_100_seeds_after_each_swap() -> None:

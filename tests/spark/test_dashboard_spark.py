@@ -16,8 +16,8 @@ from braided.fleet.client import Status
 from braided.fleet.messages import Contact
 from braided.fleet.requests import PeerRow
 from braided.spark.registry import registry_of
-from braided.ui.events import check_event, report_of
-from braided.ui.saved import HistoryReader
+from braided.ui.history_events import check_event, report_of
+from braided.ui.history_files import HistoryReader
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from xml.etree import ElementTree
+from typing import TYPE_CHECKING
 
 import pytest
-from support.demos import start_demo
+from support.demos import read_demo, start_demo
 
 from braided.cli import demo, main
+from braided.cli.demo_run import Run
 from braided.spark.control import CONTROL
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def test_the_demo_as_a_user_starts_it_leaves_only_its_picture(tmp_path: Path) ->
     assert (errors, running.returncode) == ("", 0)
     check_printed(printed.splitlines(), tmp_path / "out")
     left = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*"))
-    assert left == ["out", "out/demo.html", "out/demo.json", "tmp"]
+    assert left == ["out", "out/demo.html", "out/history.jsonl", "tmp"]
 
 
 def check_printed(lines: list[str], out: Path) -> None:
@@ -63,24 +63,31 @@ def check_printed(lines: list[str], out: Path) -> None:
     promoted = next(number for number, line in enumerate(lines) if line.startswith("adapts"))
     assert ": promote 5550000000, grid " in lines[promoted]
     assert lines[promoted + 1].startswith("batch"), "the decision is shown while the query runs"
-    assert len(ElementTree.parse(out / "demo.html").findall(".//svg")) == 5
-    check_loads(json.loads((out / "demo.json").read_text())["parts"]["skew"])
+    demo = read_demo(out)
+    assert list(demo) == ["skew", "theta"]
+    assert all(note["right"] for _, note in demo.values())
+    check_loads(demo["skew"][0])
+    page = (out / "demo.html").read_text()
+    assert re.findall('"event":"(graph|note|ended)"', page) == ["graph", "ended", "note"] * 2
+    assert page.index('"title":"By a predicate alone"') < page.index('"title":"A key turns hot"'), (
+        "a page shows the last run"
+    )
 
 
-def check_loads(run: dict[str, Any]) -> None:
+def check_loads(run: Run) -> None:
     """The bars are of the right batches, the loads are theirs, and the later are more level."""
-    before, after = (run["batches"][index] for index in run["compared"])
-    assert before["number"] == run["decisions"][0]["batch"]
-    assert before["table"] < run["decisions"][0]["table"] <= after["table"]
-    assert after == run["batches"][-1]
-    for batch in (before, after):
-        work = [worker["rows"] + worker["results"] for worker in batch["workers"]]
-        assert [worker["load"] for worker in batch["workers"]] == pytest.approx(
+    compared = run.before_and_after()
+    assert compared is not None
+    before, after = compared
+    assert before.number == run.decisions[0].batch
+    assert before.table < run.decisions[0].table <= after.table
+    assert after == run.batches[-1]
+    for batch in compared:
+        work = [worker.rows + worker.results for worker in batch.workers]
+        assert [worker.load for worker in batch.workers] == pytest.approx(
             [4 * count / sum(work) for count in work], abs=0.001
         )
-    results = [sum(worker["results"] for worker in batch["workers"]) for batch in run["batches"]]
-    assert sum(results) == run["batches"][-1]["results"]
-    ratios = [max(worker["load"] for worker in batch["workers"]) for batch in (before, after)]
+    assert sum(worker.results for batch in run.batches for worker in batch.workers) == run.results
     # How level depends on how often so few sightings name the hot phone; 1.49 and 1.17 were measured.
-    assert ratios[0] > 1.4
-    assert ratios[1] < 0.9 * ratios[0]
+    assert before.imbalance > 1.4
+    assert after.imbalance < 0.9 * before.imbalance

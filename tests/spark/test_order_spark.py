@@ -130,7 +130,7 @@ def test_a_join_learns_its_lateness_and_ignores_a_broken_clock(spark: SparkSessi
     assert all(stream["clock"] < START + 400 * SECOND for stream in streams)
     assert all(stream["quarantined"] + stream["given_up"] > 20 for stream in streams)
     pairs = Counter((row["id"], row["id_right"]) for row in spark.read.parquet(str(tmp_path / "out")).collect())
-    expected = _nested_loop(*tables)
+    expected = _by_duckdb(*tables)
     assert not pairs - expected, "a wrong or double row"
     assert sum(pairs.values()) >= 0.999 * sum(expected.values())
     stored = sum(worker["last"]["stored_rows"] for worker in braided.report(query, "learns").to_dict()["workers"])
@@ -166,7 +166,7 @@ def test_a_join_hands_its_lateness_on_before_a_late_result_comes(spark: SparkSes
     assert sum(worker["last"]["stored_rows"] for worker in report["workers"]) + len(rows) == 599
 
 
-def _nested_loop(left: pa.Table, right: pa.Table) -> Counter[tuple[int, int]]:
+def _by_duckdb(left: pa.Table, right: pa.Table) -> Counter[tuple[int, int]]:
     import duckdb
 
     with duckdb.connect() as db:

@@ -12,7 +12,7 @@ import braided
 from braided.routing.grid import Grid
 from braided.routing.table import RoutingTable
 from braided.runtime.report import Report
-from braided.ui.events import columns_of
+from braided.ui.history_events import columns_of
 from braided.ui.tables import describe_table
 from support.streams import SECOND, UTC, file_stream, write_batch
 

@@ -7,7 +7,24 @@ import subprocess
 import sys
 from pathlib import Path
 
+from braided.cli.demo_run import Run
+from braided.runtime.contract import Json
+from braided.ui.history_files import HistoryReader
 from support.jvm import JAVA_OPTIONS
+
+
+def read_demo(out: Path) -> dict[str, tuple[Run, Json]]:
+    """Return the runs that a demo left behind, by the names of its parts, each with its note."""
+    events = list(HistoryReader(out).read())
+    found: dict[str, tuple[Run, Json]] = {}
+    for note in [event for event in events if event["event"] == "note"]:
+        run = Run(note["query"])
+        mine = [event for event in events if event.get("query") == run.id]
+        for event in mine:
+            run.take(event)
+        name = next(event["operators"][0]["name"] for event in mine if event["event"] == "batch")
+        found[name] = run, note
+    return found
 
 
 def start_demo(tmp_path: Path, *words: str) -> subprocess.Popen[str]:

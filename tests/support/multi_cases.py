@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from collections import Counter
 from collections.abc import Iterator
-from itertools import pairwise, product
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from braided.local.runtime import LocalRuntime
 from braided.operators.multijoin.multijoin import MultiJoin
 from braided.time.clocks import Span
 from support.operators import multijoin_operator
+from support.oracle import nested_loop
 
 SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.timestamp("us")), ("id", pa.int64())])
 SPARSE = {2: 25, 3: 16, 4: 10, 5: 7}
@@ -65,16 +66,10 @@ def cuts_of(draw: st.DrawFn, rows: int) -> list[int]:
     return [0, *sorted(draw(st.sets(st.integers(1, max(1, rows)), max_size=6))), rows]
 
 
-def nested_loop(streams: list[list[dict[str, Any]]], within: int) -> Counter[tuple[int, ...]]:
-    """Return the bag of (id, ...) of one row from each stream with equal keys and max(t) - min(t) <= within."""
-    found: Counter[tuple[int, ...]] = Counter()
-    for key in {row["k"] for row in streams[0]} - {None}:
-        mine = [[row for row in rows if row["k"] == key and row["t"] is not None] for rows in streams]
-        for rows in product(*mine):
-            times = [row["t"] for row in rows]
-            if max(times) - min(times) <= within:
-                found[tuple(row["id"] for row in rows)] += 1
-    return found
+def expected(case: dict[str, Any]) -> Counter[tuple[int, ...]]:
+    """Return the combinations of ids that a nested loop finds."""
+    within = case["window"].within
+    return nested_loop(case["streams"], ["k"], -within, within)
 
 
 def operator_of(case: dict[str, Any], *, adaptive: bool = False) -> MultiJoin:

@@ -1,28 +1,34 @@
-"""Independent answers to what a join must give: a nested loop in plain Python, and DuckDB."""
+"""An independent answer to what a join of two or more streams must give: a nested loop in plain Python."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import combinations, product
 from typing import Any
 
 Row = dict[str, Any]
 
 
 def nested_loop(
-    left: Sequence[Row],
-    right: Sequence[Row],
+    streams: Sequence[Sequence[Row]],
     key: Sequence[str],
     lo: int,
     hi: int,
-    accept: Callable[[Row, Row], bool] = lambda _l, _r: True,
-) -> Counter[tuple[int, int]]:
-    """Return the bag of (l.id, r.id) with equal keys and lo <= r.t - l.t <= hi; null keys and times never match."""
-    pairs: Counter[tuple[int, int]] = Counter()
-    for a in left:
-        for b in right:
-            if a["t"] is None or b["t"] is None or any(a[k] is None or b[k] is None for k in key):
-                continue
-            if all(a[k] == b[k] for k in key) and lo <= b["t"] - a["t"] <= hi and accept(a, b):
-                pairs[a["id"], b["id"]] += 1
-    return pairs
+    accept: Callable[..., bool] = lambda *_: True,
+) -> Counter[tuple[int, ...]]:
+    """Return the bag of ids of one row from each stream, with equal keys and lo <= b.t - a.t <= hi for a before b.
+
+    Null keys and times never match.
+    """
+    found: Counter[tuple[int, ...]] = Counter()
+    for value in {tuple(row[name] for name in key) for row in streams[0]}:
+        if None in value:
+            continue
+        alike = [
+            [row for row in rows if row["t"] is not None and tuple(map(row.get, key)) == value] for rows in streams
+        ]
+        for rows in product(*alike):
+            if all(lo <= b["t"] - a["t"] <= hi for a, b in combinations(rows, 2)) and accept(*rows):
+                found[tuple(row["id"] for row in rows)] += 1
+    return found

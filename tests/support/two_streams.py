@@ -50,7 +50,6 @@ def histories(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-def expected(case: dict[str, Any]) -> Counter[tuple[int, int]]:
+def expected(case: dict[str, Any]) -> Counter[tuple[int, ...]]:
     """Return the pairs of ids that a nested loop finds."""
-    left, right = case["streams"]
-    return nested_loop(left, right, ["k"], case["window"].lo, case["window"].hi)
+    return nested_loop(case["streams"], ["k"], case["window"].lo, case["window"].hi)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.generators.zipf_pareto import zipf_pareto
 from support.profiles import examples
 
 from braided.errors import BraidedError
@@ -22,7 +23,6 @@ from braided.eviction.policies.recent import RECENT
 from braided.eviction.tuning.adaptive import AdaptiveBuffer, buffer_from_bytes, make_buffer
 from braided.eviction.tuning.switch import switched
 from braided.routing.kernels import mix
-from braided.workloads.zipf_pareto import zipf_pareto
 
 
 def events_of(rows, domain, pareto, seed=1):

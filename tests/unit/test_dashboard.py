@@ -24,9 +24,8 @@ from support.dashboards import EVIL, HOT_HASH, batch_event, run_events, worker_r
 
 from braided.cli import main
 from braided.cli.arguments import make_parser
-from braided.cli.bench import table_of
 from braided.cli.completion import write_script
-from braided.cli.waiting import waiting
+from braided.cli.spinner import waiting
 from braided.errors import HistoryError, OptionError, PeerError
 from braided.fleet.client import FleetEvent, Status
 from braided.fleet.following import FleetFollower
@@ -39,13 +38,13 @@ from braided.routing.grid import Grid
 from braided.routing.table import RoutingTable
 from braided.runtime.report import Report
 from braided.ui import history as histories
-from braided.ui import saved
-from braided.ui.events import check_event, columns_of, report_of, rows_of
+from braided.ui import history_files
+from braided.ui.dashboard_page import SCRIPTS, asset, whole_page
 from braided.ui.history import History
-from braided.ui.page import SCRIPTS, asset, whole_page
-from braided.ui.saved import HistoryReader, HistoryWriter
+from braided.ui.history_events import check_event, columns_of, report_of, rows_of
+from braided.ui.history_files import HistoryReader, HistoryWriter
+from braided.ui.history_summary import summarize, write_text
 from braided.ui.server import Server
-from braided.ui.summary import summarize, write_text
 from braided.ui.tables import describe_table
 
 
@@ -116,7 +115,7 @@ def test_a_written_history_is_read_as_it_grows(tmp_path: Path) -> None:
         writer.add(event)
     assert list(reader.read()) == events[3:]
     writer.close()
-    with (tmp_path / "h" / saved.NAME).open("ab") as file:
+    with (tmp_path / "h" / history_files.NAME).open("ab") as file:
         file.write(b'{"event": "ba')
     assert list(reader.read()) == []
     again = HistoryWriter(tmp_path / "h")
@@ -126,7 +125,7 @@ def test_a_written_history_is_read_as_it_grows(tmp_path: Path) -> None:
 
 
 def test_a_large_history_goes_on_in_a_new_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(saved, "LARGEST", 20_000)
+    monkeypatch.setattr(history_files, "LARGEST", 20_000)
     writer = HistoryWriter(tmp_path)
     for event in run_events(1):
         writer.add(event)
@@ -161,7 +160,7 @@ def test_a_large_history_goes_on_in_a_new_file(tmp_path: Path, monkeypatch: pyte
     ],
 )
 def test_what_is_no_history_is_told(tmp_path: Path, line: bytes, told: str, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / saved.NAME).write_bytes(line)
+    (tmp_path / history_files.NAME).write_bytes(line)
     with pytest.raises(HistoryError, match=re.escape(told)):
         list(HistoryReader(tmp_path).read())
     assert main(["report", str(tmp_path)]) == 2
@@ -292,7 +291,7 @@ def test_a_summary_says_what_the_reports_say() -> None:
 
 def test_reports_are_text_json_or_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(tmp_path)]) == 2
-    (tmp_path / saved.NAME).touch()
+    (tmp_path / history_files.NAME).touch()
     assert main(["report", str(tmp_path)]) == 2
     assert "has no history; run the query with `braided run --history DIR`" in capsys.readouterr().err
     writer = HistoryWriter(tmp_path)
@@ -302,7 +301,7 @@ def test_reports_are_text_json_or_a_page(tmp_path: Path, capsys: pytest.CaptureF
     assert "running, or stopped without a word" in capsys.readouterr().out
     writer.add({"event": "ended", "query": "r", "time": 3, "error": "no space left"})
     writer.close()
-    assert main(["report", str(tmp_path / saved.NAME), "--json", "--html", str(tmp_path / "r.html")]) == 1
+    assert main(["report", str(tmp_path / history_files.NAME), "--json", "--html", str(tmp_path / "r.html")]) == 1
     assert json.loads(capsys.readouterr().out)[0]["error"] == "no space left"
     assert "no space left" in (tmp_path / "r.html").read_text()
     assert main(["report", str(tmp_path), "--html", str(tmp_path / "none" / "r.html")]) == 2
@@ -470,7 +469,7 @@ def test_what_takes_its_time_is_shown_on_a_terminal_only(monkeypatch: pytest.Mon
             return True
 
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr("braided.cli.waiting._FIRST", 0.0)
+    monkeypatch.setattr("braided.cli.spinner._FIRST", 0.0)
     drawn = threading.Event()
     screen, pipe = Terminal(), io.StringIO()
     monkeypatch.setattr(screen, "flush", drawn.set)
@@ -479,49 +478,6 @@ def test_what_takes_its_time_is_shown_on_a_terminal_only(monkeypatch: pytest.Mon
     assert "starting Spark, 0 s" in screen.getvalue()
     assert screen.getvalue().endswith("\r\x1b[K"), "nothing of it stays"
     assert pipe.getvalue() == ""
-
-
-def test_benchmarks_run_and_their_figures_become_a_table(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = tmp_path / "benchmarks"
-    folder.mkdir()
-    (folder / "workloads.py").write_text('"""Shared."""\n')
-    (folder / "quick.py").write_text(
-        '"""A quick one.\n\nMore."""\nimport json, sys\nif __name__ == "__main__":\n'
-        '    print("half way", file=sys.stderr)\n    print(json.dumps({"engines": {"a": {"s": 1.5}}, "words": sys.argv[1:]}))\n'
-        "    sys.exit(3)\n"
-    )
-    monkeypatch.chdir(tmp_path)
-    assert main(["bench"]) == 0
-    assert capsys.readouterr().out == "quick            A quick one.\n"
-    assert main(["bench", "none"]) == 2
-    assert "'none': no such benchmark; there are quick" in capsys.readouterr().err
-    assert main(["bench", "quick", "--", "--small"]) == 3
-    printed = capsys.readouterr()
-    assert printed.out == "words  --small\nengines    s\n  a      1.5\n"
-    assert printed.err == "half way\n"
-    assert main(["bench", "--json", "quick"]) == 3
-    assert json.loads(capsys.readouterr().out) == {"engines": {"a": {"s": 1.5}}, "words": []}
-    assert table_of({"a": {"b": {"c": {"d": 1234}}}}) == ["a", "  b        d", "    c  1,234"]
-
-
-def test_a_benchmark_is_stopped_by_an_interrupt(tmp_path: Path) -> None:
-    (tmp_path / "benchmarks").mkdir()
-    (tmp_path / "benchmarks" / "workloads.py").write_text("")
-    (tmp_path / "benchmarks" / "long.py").write_text(
-        'import sys, time\nif __name__ == "__main__":\n    print("begun", file=sys.stderr, flush=True)\n    time.sleep(600)\n'
-    )
-    command = [sys.executable, "-m", "braided", "bench", "long"]
-    running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
-    try:
-        assert running.stderr is not None
-        assert running.stderr.readline() == "begun\n"
-        running.send_signal(signal.SIGINT)
-        assert running.communicate(timeout=60)[1] == "braided bench: stopped\n"
-        assert running.returncode == 130
-    finally:
-        running.kill()
 
 
 def test_a_reader_that_waits_hears_at_once() -> None:

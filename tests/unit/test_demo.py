@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
+import html
 import io
 import json
 import os
+import re
 import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from support.dashboards import batch_event, run_events
 
 import braided
 from braided.cli import demo, main
-from braided.cli.bars import draw_bars
-from braided.cli.batches import Batch, Decision, Run, WorkerLoad
-from braided.cli.display import LineDisplay, LiveDisplay
-from braided.cli.oracle import Check, check_calls, check_legs
-from braided.cli.page import draw_page
-from braided.cli.parts import Disorder, Memory, Part, Skew, Theta
-from braided.cli.queries import follow
-from braided.cli.record import Done, describe_run
-from braided.cli.session import find_java_problem
-from braided.cli.streams import LEG_LATENESS, LEG_WHERE, LEG_WITHIN, WITHIN
-from braided.cli.summary import draw_loads
+from braided.cli.demo_display import LineDisplay, LiveDisplay
+from braided.cli.demo_oracle import Check, check_calls, check_legs
+from braided.cli.demo_parts import Disorder, Memory, Part, Skew, Theta, draw_loads
+from braided.cli.demo_run import Batch, Decision, Run, WorkerLoad, follow
+from braided.cli.demo_streams import LEG_LATENESS, LEG_WHERE, LEG_WITHIN, WITHIN
+from braided.cli.local_spark import find_java_problem
+from braided.ui.history import History
+from braided.ui.history_events import check_event
+from braided.ui.history_files import HistoryReader
 from braided.workloads.calls import ORIGIN
 
 SECOND = 1_000_000
@@ -52,13 +52,7 @@ def make_batches(count: int, *, adapts: bool = True) -> list[Batch]:
 
 
 def make_run(count: int, *decisions: Decision) -> Run:
-    return Run(make_batches(count, adapts=bool(decisions)), list(decisions), 2.0)
-
-
-def describe(run: Run, legs: Run, checks: dict[str, Check]) -> dict[str, Any]:
-    return describe_run(
-        {"skew": Done(SKEW, run, checks["skew"]), "theta": Done(THETA, legs, checks["theta"])}
-    )  # fmt: skip
+    return Run("r", make_batches(count, adapts=bool(decisions)), list(decisions), 2.0)
 
 
 def join_locally(part: Skew | Disorder | Memory) -> pa.Table:
@@ -239,63 +233,62 @@ def test_the_summary_tells_of_the_adaptation() -> None:
     assert "balance" not in SKEW.summarize(never)
 
 
-def test_bars_are_as_long_as_the_load() -> None:
-    panels = {"a": [(70, 230), (30, 70)], "b": [(5, 15), (4, 16)]}
-    root = ElementTree.fromstring(f"<svg>{draw_bars(panels)}</svg>")
-    widths = [float(bar.attrib["width"]) for bar in root.iter("rect")]
-    longest = 348 - 62 - 42
-    assert sum(widths[:2]) == pytest.approx(longest, abs=0.2)
-    works = [part / mean for works, mean in ((panels["a"], 200), (panels["b"], 20)) for work in works for part in work]
-    assert widths == pytest.approx([longest * work / 1.5 for work in works], abs=0.1)
-    texts = [text.text for text in root.iter("text")]
-    assert [texts[0], texts[5]] == ["a: largest 1.50 of the mean", "b: largest 1.00 of the mean"]
-    assert texts[2:5:2] + texts[7::2] == ["1.50", "0.50", "1.00", "1.00"]
-
-
 @pytest.mark.parametrize("wrong", [None, "skew", "theta"])
-def test_the_page_is_well_formed_and_fetches_nothing(wrong: str | None) -> None:
+def test_the_page_has_all_parts_the_first_one_shown_and_fetches_nothing(wrong: str | None, tmp_path: Path) -> None:
     checks = {**EQUAL, **({wrong: Check(5, 1, 0)} if wrong else {})}
-    described = describe(make_run(4, PROMOTED), make_run(2), checks)
-    page = draw_page(json.loads(json.dumps(described)))
-    root = ElementTree.fromstring(page)
-    assert len(root.findall(".//svg")) == 5
-    text = "".join(root.itertext())
-    assert "Before (batch 2): largest 1.50 of the mean" in text
-    assert "After (batch 4): largest 1.05 of the mean" in text
-    assert str(PROMOTED) in text
-    assert LEG_WHERE in text
-    assert "200 rows into 600 pairs in 2.0 s: 300 pairs/s" in text
-    verdicts = [(fact.attrib["class"], fact.text) for fact in root.findall(".//dd[@class]")]
-    assert verdicts == [("bad" if name == wrong else "good", str(check)) for name, check in checks.items()]
-    assert described["right"] == (wrong is None)
-    assert "http" not in page
-    assert "src=" not in page
+    history = History()
+    runs = {"skew": make_run(4, PROMOTED), "theta": make_run(2)}
+    for part in (SKEW, THETA):
+        runs[part.name].id = part.name
+        history.add(batch_event(0, part.name))
+        history.add(part.note(runs[part.name], checks[part.name]))
+    demo._write(history, tmp_path)
+    events = list(HistoryReader(tmp_path).read())
+    assert [(event["event"], event["query"]) for event in events] == [
+        ("batch", "skew"), ("note", "skew"), ("batch", "theta"), ("note", "theta"),
+    ]  # fmt: skip
+    page = (tmp_path / "demo.html").read_text()
+    shown = re.search(r'id="history">(.*?)</script>', page, re.DOTALL)
+    assert shown is not None
+    drawn = json.loads(shown[1])
+    assert drawn == [*events[2:], *events[:2]], "the page shows the last run"
+    notes = {event["query"]: event for event in events if event["event"] == "note"}
+    assert {name: note["right"] for name, note in notes.items()} == {name: name != wrong for name in notes}
+    assert [note["facts"]["checked"] for note in notes.values()] == [str(check) for check in checks.values()]
+    assert notes["skew"]["facts"]["adapted"] == str(PROMOTED)
+    assert LEG_WHERE in notes["theta"]["code"]
+    assert notes["theta"]["facts"]["matched"].startswith("200 rows into 600 pairs in 2.0 s: 300 pairs/s")
+    assert f"checked: {checks['skew']}" in html.unescape(page).partition("<noscript>")[2]
+    assert not re.search(r'(src|href)="(?!#)', page)
 
 
-def test_a_page_without_adaptation_has_no_bars() -> None:
-    root = ElementTree.fromstring(draw_page(describe(make_run(4), make_run(2), EQUAL)))
-    assert len(root.findall(".//svg")) == 4
-    assert not root.findall(".//rect")
+def test_a_run_is_read_from_the_dashboard_s_events() -> None:
+    run = Run("r")
+    for event in run_events(3):
+        run.take(event)
+    assert [batch.number for batch in run.batches] == [0, 1, 2]
+    first = run.batches[0]
+    assert (first.rows, first.seconds, first.table) == (9, 0.5, 2)
+    assert [(worker.rows, worker.results, worker.load) for worker in first.workers] == [(30, 60, 1.5), (10, 20, 0.5)]
+    assert [decision.batch for decision in run.decisions] == [1]
+    run.take({**batch_event(3), "sources": [{"name": "files", "rows": 0}]})
+    assert len(run.batches) == 3, "a batch without rows only moves clocks"
 
 
 @pytest.mark.parametrize(
-    ("part", "told", "title"),
+    ("part", "told"),
     [
-        (Disorder(2_000, 16), {"lateness": "20.4 seconds learned, 3 rows were later than what was known then"}, "Lateness"),
-        (Memory(2_000, 16), {"recall": "61.2% +- 0.5% of the exact result, as estimated while it ran; DuckDB says below"}, "Recall"),
+        (Disorder(2_000, 16), {"lateness": "20.4 seconds learned, 3 rows were later than what was known then"}),
+        (Memory(2_000, 16), {"recall": "61.2% +- 0.5% of the exact result, as estimated while it ran; DuckDB says below"}),
     ],
     ids=["disorder", "memory"],
 )  # fmt: skip
-def test_the_other_parts_have_words_and_a_chart(part: Part, told: dict[str, str], title: str) -> None:
+def test_the_other_parts_have_words_of_their_own(part: Part, told: dict[str, str]) -> None:
     batches = [replace(batch, lateness=20_400_000, recall=(0.612, 0.005)) for batch in make_batches(4)]
-    run = Run([replace(batches[0], recall=None), *batches[1:]], [], 2.0)
-    summary = part.summarize(run)
-    assert {name: summary[name] for name in told} == told
-    described = json.loads(json.dumps(describe_run({part.name: Done(part, run, Check(9, 1, 0, may_miss=True))})))
-    root = ElementTree.fromstring(draw_page(described))
-    assert [chart.attrib["aria-label"] for chart in root.findall(".//svg")] == [title, "Rows a second", "Rows in state"]
-    assert part.code in "".join(root.itertext())
-    assert described["right"]
+    run = Run("r", [replace(batches[0], recall=None), *batches[1:]], [], 2.0)
+    note = check_event(part.note(run, Check(9, 1, 0, may_miss=True)), "demo")
+    assert {name: note["facts"][name] for name in told} == told
+    assert (note["code"], note["right"]) == (part.code, True)
 
 
 def test_parts_are_chosen_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -357,7 +350,7 @@ def test_a_terminal_is_redrawn_in_place() -> None:
 def test_an_interrupt_stops_the_query_that_is_followed() -> None:
     class Query:
         stopped = False
-        lastProgress = None
+        runId = "r"
 
         def awaitTermination(self, _: float) -> bool:
             return False
@@ -368,8 +361,28 @@ def test_an_interrupt_stops_the_query_that_is_followed() -> None:
     query, interrupted = Query(), threading.Event()
     interrupted.set()
     with pytest.raises(KeyboardInterrupt):
-        follow(lambda: query, lambda _: None, interrupted)
+        follow(lambda: query, History(), lambda _: None, interrupted)
     assert query.stopped
+
+
+def test_a_query_is_followed_until_its_end_is_reported() -> None:
+    class Query:
+        runId = "r"
+
+        def awaitTermination(self, _: float) -> bool:
+            return True
+
+    history, seen = History(), []
+    for event in (batch_event(0, "another"), *run_events(2)):
+        history.add(event)
+    late = threading.Timer(
+        0.2, lambda: [history.add(event) for event in (batch_event(2), {"event": "ended", "query": "r", "time": 1})]
+    )
+    late.start()
+    run = follow(Query, history, lambda run: seen.append(len(run.batches)), threading.Event())
+    late.join()
+    assert [batch.number for batch in run.batches] == [0, 1, 2]
+    assert seen[0] == 2
 
 
 def fake_java(folder: Path, version: str) -> None:

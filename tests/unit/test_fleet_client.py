@@ -27,10 +27,10 @@ pytest.importorskip("cryptography", reason="braided[peers] is not installed")
 
 import braided
 from braided.cli import main
-from braided.cli.watch import FleetPlace
+from braided.cli.history_commands import FleetPlace
 from braided.fleet.identity import Identity, Token, new_token
 from braided.fleet.transport import Transport
-from braided.ui.events import check_event
+from braided.ui.history_events import check_event
 
 SETTINGS = Settings(period=0.3, ttl=4.0, span=3.0, rehearsal=10.0, start=5.0)
 JOB = """
@@ -357,7 +357,7 @@ def test_a_second_peer_of_one_name_is_refused_with_the_address_of_the_first(
         # The command notices it before it starts Spark, and a token that does not fit too.
         new_token().write(tmp_path / "other")
         monkeypatch.setattr("braided.fleet.hosting.session.peer_session", None)
-        monkeypatch.setattr("braided.cli.peer.find_java_problem", lambda: None)
+        monkeypatch.setattr("braided.cli.peer_command.find_java_problem", lambda: None)
         line = ["peer", "--name", "north", "--listen", "127.0.0.1:0", "--join", peers.address, "--token-file"]
         assert main([*line, str(peers.token)]) == 2
         assert f"braided peer: name='north': the peer at {first.agent.contact.address}" in capsys.readouterr().err

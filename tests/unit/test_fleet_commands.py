@@ -50,7 +50,7 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("Spark was started")
 
     monkeypatch.setattr("braided.fleet.hosting.session.peer_session", refuse)
-    monkeypatch.setattr("braided.cli.peer.find_java_problem", lambda: None)
+    monkeypatch.setattr("braided.cli.peer_command.find_java_problem", lambda: None)
 
 
 @pytest.fixture

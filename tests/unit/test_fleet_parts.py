@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from support.fleet_model import ModelHost
 
-from braided.cli.peer import read_setting
+from braided.cli.peer_command import read_setting
 from braided.errors import JobError, PeerError
 from braided.fleet.checkpoints import Checkpoints, go_back, position_of
 from braided.fleet.definition import component_of, job_of, modules_of

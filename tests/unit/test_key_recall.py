@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.generators.zipf_pareto import zipf_pareto
 from support.profiles import examples
 from test_recall import make_events
 
@@ -19,7 +20,6 @@ from braided.eviction.policies.prob import PROB
 from braided.eviction.policies.random import RAND
 from braided.eviction.recall.keys import KeyRecall
 from braided.eviction.tuning.adaptive import make_buffer
-from braided.workloads.zipf_pareto import zipf_pareto
 
 POLICIES = [GDJ(initial=0.3), PROB(), FIFO(), RAND()]
 

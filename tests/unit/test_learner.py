@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.profiles import examples
+from support.reference.slack import slack_rows
 
 from braided.errors import BraidedError
 from braided.time.lateness import Lateness
 from braided.time.learning.delays import Delays
 from braided.time.learning.learner import Learner, read_summary
 from braided.time.learning.next_delays import NextDelays
-from braided.time.reference.slack import slack_rows
 
 SECOND = 1_000_000
 LOW, HIGH = -(1 << 63), (1 << 63) - 1

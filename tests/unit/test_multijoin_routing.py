@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.multi_cases import SCHEMA, batches, histories, ids, nested_loop, operator_of, restarted, rows_of
+from support.multi_cases import SCHEMA, batches, expected, histories, ids, operator_of, restarted, rows_of
 from support.profiles import examples
 from support.routing_cases import apply, changes
 
@@ -65,7 +65,7 @@ def run_rerouted(case: dict[str, Any], **budget: Any) -> tuple[Counter[tuple[int
 @given(rerouted())
 def test_every_change_of_routing_is_exact(case: dict[str, Any]) -> None:
     found, _ = run_rerouted(case)
-    assert found == nested_loop(case["streams"], case["window"].within)
+    assert found == expected(case)
 
 
 @settings(max_examples=examples(60), deadline=None)
@@ -73,13 +73,13 @@ def test_every_change_of_routing_is_exact(case: dict[str, Any]) -> None:
 def test_late_rows_are_never_wrong_or_double(case: dict[str, Any]) -> None:
     strict = {**case, "window": Span(case["window"].within, (0,) * len(case["streams"]))}
     found, _ = run_rerouted(strict)
-    assert not found - nested_loop(case["streams"], case["window"].within)
+    assert not found - expected(case)
 
 
 @settings(max_examples=examples(60, quick=6), deadline=None)
 @given(rerouted(), st.sampled_from(["prob", "fifo", braided.GDJ(initial=0.3)]), st.integers(2, 8))
 def test_a_budget_gives_a_part_and_one_for_the_whole_window_all(case: dict[str, Any], evict: Any, memory: int) -> None:
-    exact = nested_loop(case["streams"], case["window"].within)
+    exact = expected(case)
     options = {"evict": evict, "share": "unified"}
     assert run_rerouted(case, memory=400, **options)[0] == exact
     found, runtime = run_rerouted(case, memory=memory, **options)

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from support.generators.nexmark import ACTIVE_PERSONS, FIRST_ID, IN_FLIGHT, LEAD, Events, nexmark_events
 
 from braided.errors import BraidedError
 from braided.workloads.calls import ORIGIN
-from braided.workloads.nexmark import ACTIVE_PERSONS, FIRST_ID, IN_FLIGHT, LEAD, Events, nexmark_events
 
 EVENTS, BATCH, RATE = 60_000, 20_000, 10_000
 SECOND = 1_000_000

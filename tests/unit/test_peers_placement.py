@@ -6,15 +6,16 @@ import itertools
 
 import numpy as np
 import pytest
+from support.generators.hierarchies import hierarchy, swing
 from support.profiles import size
+from support.reference.allocations import exhaustive
 
 from braided.errors import PeerError
 from braided.fleet.placement.cuckoo import Cuckoos, search
 from braided.fleet.placement.descent import Descent
 from braided.fleet.placement.moves import worthwhile
 from braided.fleet.placement.problem import Allocation, Problem
-from braided.fleet.placement.simple import exhaustive, greedy
-from braided.workloads.hierarchies import hierarchy, swing
+from braided.fleet.placement.simple import greedy
 
 
 def _latency(hosts: int, seed: int = 0) -> np.ndarray:

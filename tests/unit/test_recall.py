@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.generators.zipf_pareto import zipf_pareto
 from support.profiles import examples
 
 import braided
@@ -22,7 +23,6 @@ from braided.eviction.policies.random import RAND
 from braided.eviction.recall.pairs import Recall, most_ghosts
 from braided.eviction.tuning.adaptive import make_buffer
 from braided.routing.kernels import hash_words
-from braided.workloads.zipf_pareto import zipf_pareto
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 POLICIES = [GDJ(initial=0.3), PROB(), FIFO(), RAND()]

@@ -140,7 +140,7 @@ def test_keys_whose_hashes_collide_are_told_apart(monkeypatch: pytest.MonkeyPatc
     for part in (batch.slice(0, 30), batch.slice(30)):
         for piece in runtime.run_batch([(0, [part]), (1, [part])]):
             found.update(zip(piece["id"].to_pylist(), piece["id_r"].to_pylist(), strict=True))
-    assert found == nested_loop(rows, rows, ["k"], -9, 9)
+    assert found == nested_loop([rows, rows], ["k"], -9, 9)
 
 
 @pytest.mark.parametrize("edge", [-(1 << 63), (1 << 63) - 1])

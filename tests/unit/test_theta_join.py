@@ -67,7 +67,7 @@ def test_every_grid_and_change_of_grid_is_exact(
             return False
         return bool(PREDICATES[where](a, b))
 
-    assert found == nested_loop(*case["streams"], [], window.lo, window.hi, accept)
+    assert found == nested_loop(case["streams"], [], window.lo, window.hi, accept)
 
 
 @pytest.mark.parametrize("workers", some([7, 1, 4], 2))

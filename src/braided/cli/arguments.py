@@ -18,7 +18,7 @@ Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 _DEMO = """\
 Generates two streams, call records and suspicious numbers, and joins them live on a local Spark. Each of --skew,
 --disorder, --memory and --theta is a join of its own; without any, --skew and --theta run. Shows rows, results and
-loads while it runs, checks every result against DuckDB, and draws what happened (demo.html).
+loads while it runs, checks every result against DuckDB, and writes a page of what happened (demo.html).
 Takes about a minute on two cores, and longer the first time.
 Needs Java 17 or later and the 'demo' extra: pip install 'braided[demo]'.
 """
@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _answer_demo(arguments: argparse.Namespace) -> int:
     from braided.cli.demo import run_demo
-    from braided.cli.parts import PARTS, USUAL
+    from braided.cli.demo_parts import PARTS, USUAL
 
     chosen = [name for name in PARTS if getattr(arguments, name)] or USUAL
     parts = [PARTS[name](arguments.rows, arguments.seconds) for name in chosen]
@@ -50,26 +50,26 @@ def _answer_demo(arguments: argparse.Namespace) -> int:
 
 
 def _answer_run(arguments: argparse.Namespace) -> int:
-    from braided.cli.job import Watching, run_job
+    from braided.cli.job_commands import Watching, run_job
 
     watching = Watching(arguments.dashboard, arguments.history, arguments.redact)
     return run_job(arguments.job, once=arguments.once, as_json=arguments.json, watching=watching)
 
 
 def _answer_check(arguments: argparse.Namespace) -> int:
-    from braided.cli.job import check_job
+    from braided.cli.job_commands import check_job
 
     return check_job(arguments.job, as_json=arguments.json)
 
 
 def _answer_explain(arguments: argparse.Namespace) -> int:
-    from braided.cli.job import explain_job
+    from braided.cli.job_commands import explain_job
 
     return explain_job(arguments.job, as_json=arguments.json, svg=arguments.svg)
 
 
 def _answer_dash(arguments: argparse.Namespace) -> int:
-    from braided.cli.watch import FleetPlace, serve_page
+    from braided.cli.history_commands import FleetPlace, serve_page
 
     fleet = None if arguments.fleet is None else FleetPlace(arguments.fleet, arguments.token_file)
     place = {"host": arguments.host, "port": arguments.port, "token": arguments.token}
@@ -77,17 +77,9 @@ def _answer_dash(arguments: argparse.Namespace) -> int:
 
 
 def _answer_report(arguments: argparse.Namespace) -> int:
-    from braided.cli.watch import report_history
+    from braided.cli.history_commands import report_history
 
     return report_history(arguments.history, as_json=arguments.json, html=arguments.html)
-
-
-def _answer_bench(arguments: argparse.Namespace) -> int:
-    from braided.cli.bench import list_benchmarks, run_benchmark
-
-    if arguments.name is None:
-        return list_benchmarks()
-    return run_benchmark(arguments.name, arguments.words, as_json=arguments.json)
 
 
 def _answer_completion(arguments: argparse.Namespace) -> int:
@@ -103,14 +95,7 @@ def _answer_doctor(arguments: argparse.Namespace) -> int:
     return run_doctor(as_json=arguments.json, join=arguments.join)
 
 
-def _answer_cluster(arguments: argparse.Namespace) -> int:
-    from braided.cli.cluster import run_cluster
-
-    return run_cluster(arguments.workers, cores=arguments.cores, memory=arguments.memory, folder=arguments.dir)
-
-
 def make_parser() -> argparse.ArgumentParser:
-    """Return what reads the arguments."""
     parser = argparse.ArgumentParser(
         prog="braided", description="Exact, fast stream joins for PySpark Structured Streaming."
     )
@@ -136,7 +121,9 @@ def make_parser() -> argparse.ArgumentParser:
     demo.add_argument(
         "--seconds", type=_Count(4), default=64, metavar="S", help="event time the streams span (%(default)s)"
     )
-    demo.add_argument("--out", type=Path, metavar="DIR", help="where demo.html goes (a new temporary directory)")
+    demo.add_argument(
+        "--out", type=Path, metavar="DIR", help="where demo.html and its history go (a new temporary directory)"
+    )
     demo.add_argument("--dashboard", action="store_true", help="also a live page; it stays open until Ctrl-C")
     demo.add_argument("--no-color", dest="color", action="store_false", help="no colours, as with NO_COLOR=1")
     demo.set_defaults(answer=_answer_demo)
@@ -168,18 +155,10 @@ def make_parser() -> argparse.ArgumentParser:
     doctor.add_argument("--json", action="store_true", help="as JSON")
     doctor.add_argument("--join", action="store_true", help="also run a small join on a local Spark, half a minute")
     doctor.set_defaults(answer=_answer_doctor)
-    cluster = commands.add_parser("cluster", help="a Spark cluster of processes on this machine, until Ctrl-C")
-    cluster.add_argument("where", choices=["local"], help="on this machine")
-    cluster.add_argument("workers", type=_Count(1), metavar="N", help="how many worker processes")
-    cluster.add_argument("--cores", type=_Count(1), default=1, metavar="C", help="cores of each (%(default)s)")
-    cluster.add_argument("--memory", default="1g", metavar="M", help="memory of each (%(default)s)")
-    cluster.add_argument("--dir", type=Path, metavar="DIR", help="where logs and work go (a new temporary directory)")
-    cluster.set_defaults(answer=_answer_cluster)
     return parser
 
 
 def _add_watching(commands: Commands) -> None:
-    """Add the commands that look at what others ran, and `bench`, which runs what others measured."""
     dash = commands.add_parser(
         "dash",
         help="a live page of a query that runs with --history, of a fleet, or both",
@@ -205,15 +184,6 @@ def _add_watching(commands: Commands) -> None:
     dash.add_argument("--token", metavar="TEXT", help="the page's token (a new one)")
     report.add_argument("--json", action="store_true", help="as JSON")
     report.add_argument("--html", type=Path, metavar="FILE", help="as one HTML file with plots")
-    bench = commands.add_parser(
-        "bench",
-        help="run a benchmark of a clone of the repository, or list them",
-        description="Run a benchmark and show its figures as a table. What follows -- goes to the benchmark.",
-    )
-    bench.add_argument("name", nargs="?", metavar="NAME", help="which one; without it they are listed")
-    bench.add_argument("words", nargs="*", metavar="ARGUMENT", help="for the benchmark, after --")
-    bench.add_argument("--json", action="store_true", help="the benchmark's own JSON instead of the table")
-    bench.set_defaults(answer=_answer_bench)
     completion = commands.add_parser(
         "completion",
         help="print a script that completes these commands in a shell",

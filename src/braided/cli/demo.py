@@ -13,23 +13,24 @@ from functools import partial
 from pathlib import Path
 from typing import TextIO
 
-import braided
-from braided.cli.display import BAD, FIGURES, GOOD, Display, open_display
+from braided.cli.demo_display import BAD, FIGURES, GOOD, Display, open_display
+from braided.cli.demo_oracle import Check
+from braided.cli.demo_parts import Part, draw_loads
+from braided.cli.demo_run import follow
+from braided.cli.demo_streams import WORKERS
 from braided.cli.exits import CANNOT_START, FAILED, STOPPED, first_line
-from braided.cli.oracle import Check
-from braided.cli.page import draw_page
-from braided.cli.parts import Part
-from braided.cli.queries import follow
-from braided.cli.record import Done, describe_run
-from braided.cli.session import find_java_problem, local_session, note_interrupts, quiet_output
-from braided.cli.streams import WORKERS
-from braided.cli.summary import draw_loads
-from braided.cli.waiting import waiting
+from braided.cli.local_spark import find_java_problem, local_session, note_interrupts, quiet_output
+from braided.cli.spinner import waiting
+from braided.spark.watching import Watch
+from braided.ui.dashboard_page import whole_page
+from braided.ui.history import History
+from braided.ui.history_files import NAME
+from braided.ui.history_summary import summarize, write_text
+from braided.ui.server import Server
 from braided.workloads.calls import ORIGIN
 
 
 def run_demo(parts: Sequence[Part], out: Path | None, *, color: bool, dashboard: bool = False) -> int:
-    """Run some parts of the demo and return the exit code."""
     problem = find_java_problem()
     if importlib.util.find_spec("duckdb") is None:
         problem = "needs DuckDB to check the result; pip install 'braided[demo]'"
@@ -82,7 +83,8 @@ def _run(
         )
         with waiting("generating them", screen):
             streams.write(folder / part.name)
-    done: dict[str, Done] = {}
+    checks: dict[str, Check] = {}
+    history = History()
     with contextlib.ExitStack() as opened:
         with waiting("starting Spark", screen):
             spark = opened.enter_context(local_session(folder, WORKERS))
@@ -90,25 +92,36 @@ def _run(
         display.say("spark", f"{spark.version}, local, {WORKERS} workers")
         for label, text in zip(("figures", ""), FIGURES, strict=True):
             display.say(label, text)
+        watch = Watch(spark, history.add, redact=False)
+        watch.begin()
+        opened.callback(watch.end)
         if pages is not None:
-            page = pages.enter_context(braided.dashboard(spark))
-            display.say("dashboard", page.url)
+            server = Server(history)
+            pages.callback(server.close)
+            display.say("dashboard", server.url)
         for part in parts:
             display.say(part.name, part.says)
             display.begin(part.streams.batches)
-            run = follow(partial(part.start, spark, folder / part.name), display.show, interrupted)
+            run = follow(partial(part.start, spark, folder / part.name), history, display.show, interrupted)
             for label, text in {**part.summarize(run), **draw_loads(run)}.items():
                 display.say(label, text)
             with waiting("asking DuckDB", screen):
-                check = part.check(folder / part.name, run)
+                check = checks[part.name] = part.check(folder / part.name, run)
             display.say("checked", f"{part.name}: {check}", GOOD if check.right else BAD)
-            done[part.name] = Done(part, run, check)
-    described = describe_run(done)
-    (out / "demo.json").write_text(json.dumps(described, indent=1) + "\n")
-    (out / "demo.html").write_text(draw_page(described))
+            history.add(part.note(run, check))
+    _write(history, out)
     display.say("picture", str(out / "demo.html"))
     if pages is not None:
-        display.say("dashboard", f"{page.url} stays; Ctrl-C ends it")
+        display.say("dashboard", f"{server.url} stays; Ctrl-C ends it")
         with note_interrupts() as interrupted:
             interrupted.wait()
-    return {name: one.check for name, one in done.items()}
+    return checks
+
+
+def _write(history: History, out: Path) -> None:
+    """Write the page, which shows the first part first, and the events that it is made of."""
+    events = history.events()
+    (out / NAME).write_text("".join(f"{json.dumps(event)}\n" for event in events))
+    runs = list(dict.fromkeys(event["query"] for event in events))
+    first_last = sorted(events, key=lambda event: -runs.index(event["query"]))
+    (out / "demo.html").write_text(whole_page(first_last, write_text(summarize(events))))

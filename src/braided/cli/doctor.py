@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from braided.cli.exits import FAILED, first_line
-from braided.cli.session import find_java_problem
-from braided.cli.waiting import waiting
+from braided.cli.local_spark import find_java_problem
+from braided.cli.spinner import waiting
 from braided.version import __version__
 
 _PACKAGES = ("pyspark", "pyarrow", "pandas", "numpy", "numba", "protobuf", "sqlglot")
@@ -72,7 +72,6 @@ def _braided() -> Finding:
 
 
 def _system() -> Finding:
-    """The machine, for whoever reads a bug report."""
     return Finding("system", platform.platform())
 
 
@@ -124,7 +123,6 @@ def _packages() -> Finding:
 
 
 def _extras() -> Finding:
-    """Packages that only some commands need."""
     found = []
     for name, extra in _EXTRAS.items():
         try:
@@ -161,7 +159,6 @@ def _store() -> Finding:
 
 
 def _settings() -> Finding:
-    """Variables of the environment that count."""
     found = [f"{name}={os.environ[name]}" for name in _SETTINGS if name in os.environ]
     return Finding("settings", ", ".join(found) or "none")
 
@@ -191,7 +188,7 @@ def _cache() -> Finding:
 
 def _join() -> Finding:
     """Run a small join on a local Spark: what all of the above is for."""
-    from braided.cli.session import local_session, quiet_output
+    from braided.cli.local_spark import local_session, quiet_output
 
     folder = Path(tempfile.mkdtemp(prefix="braided-doctor-"))
     began = time.monotonic()

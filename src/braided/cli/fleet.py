@@ -11,7 +11,7 @@ from dataclasses import asdict
 from typing import Any
 
 from braided.cli.exits import FAILED, STOPPED, first_line
-from braided.cli.waiting import waiting
+from braided.cli.spinner import waiting
 from braided.errors import BraidedError, PeerError
 from braided.fleet.applications import is_application
 from braided.fleet.client import Fleet, Status
@@ -20,7 +20,6 @@ from braided.jobs.reading import read_text
 
 
 def ask_fleet(arguments: argparse.Namespace) -> int:
-    """Ask a peer something and print the answer."""
     try:
         with Fleet(arguments.peer, token_file=arguments.token_file) as fleet:
             _ANSWERS[arguments.command](fleet, arguments)

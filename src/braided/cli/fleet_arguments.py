@@ -17,7 +17,6 @@ docs/peers.md.
 
 
 def add_fleet_commands(commands: Any) -> None:
-    """Add `peer` and `fleet` to the commands."""
     _add_peer(commands)
     fleet = commands.add_parser("fleet", help="hand jobs to a fleet of peers, and look after them")
     asked = fleet.add_subparsers(title="commands", metavar="COMMAND", required=True)
@@ -94,7 +93,6 @@ def _command(asked: Any, name: str, words: str) -> argparse.ArgumentParser:
 
 
 def add_token_file(command: argparse.ArgumentParser) -> None:
-    """Add the option for the fleet's secret."""
     command.add_argument(
         "--token-file",
         type=Path,
@@ -105,7 +103,7 @@ def add_token_file(command: argparse.ArgumentParser) -> None:
 
 
 def _answer_peer(arguments: argparse.Namespace) -> int:
-    from braided.cli.peer import start_peer
+    from braided.cli.peer_command import start_peer
 
     return start_peer(arguments)
 

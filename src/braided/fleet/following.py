@@ -1,4 +1,4 @@
-"""A fleet as a dashboard shows it: asked again and again, each answer an event of a history (`braided.ui.events`)."""
+"""A fleet as a dashboard shows it: asked again and again, each answer an event (`braided.ui.history_events`)."""
 
 from __future__ import annotations
 

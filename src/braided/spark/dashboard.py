@@ -12,11 +12,11 @@ from braided.errors import OptionError
 from braided.runtime.contract import Json
 from braided.spark.catalyst import is_classic
 from braided.spark.watching import Watch
+from braided.ui.dashboard_page import whole_page
 from braided.ui.history import History
-from braided.ui.page import whole_page
-from braided.ui.saved import HistoryWriter
+from braided.ui.history_files import HistoryWriter
+from braided.ui.history_summary import summarize, write_text
 from braided.ui.server import Server
-from braided.ui.summary import summarize, write_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -20,7 +20,7 @@ from braided.runtime.report import Report
 from braided.spark.dataflow import METRIC
 from braided.spark.pictures import lay_out_query
 from braided.spark.registry import Watched, metrics_of, name_of, registry_of
-from braided.ui.events import columns_of
+from braided.ui.history_events import columns_of
 from braided.ui.tables import describe_table
 
 if TYPE_CHECKING:

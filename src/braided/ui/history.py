@@ -24,8 +24,6 @@ _FLEET = ""
 
 @dataclass(frozen=True)
 class Numbered:
-    """An event with its number, as text."""
-
     number: int
     text: str
 
@@ -66,7 +64,7 @@ class History:
         self._closed = False
 
     def add(self, event: Json) -> None:
-        """Add an event; see `braided.ui.events`."""
+        """Add an event; see `braided.ui.history_events`."""
         text = json.dumps(event, separators=(",", ":"))
         with self._changed:
             self._number += 1
@@ -90,12 +88,10 @@ class History:
             return self._changed.wait_for(lambda: self._closed or self._number > number, seconds) and not self._closed
 
     def events(self) -> list[Json]:
-        """Return all that is kept."""
         return [json.loads(event.text) for event in self.since(0)]
 
     @property
     def closed(self) -> bool:
-        """Whether nothing will be added."""
         return self._closed
 
     def close(self) -> None:

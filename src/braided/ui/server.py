@@ -18,8 +18,8 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from braided.errors import OptionError
+from braided.ui.dashboard_page import ICON, PAGE, POLICY, SCRIPTS, STYLE, TYPES, asset
 from braided.ui.history import History
-from braided.ui.page import ICON, PAGE, POLICY, SCRIPTS, STYLE, TYPES, asset
 
 # Each holds a thread; browsers open one a tab.
 MOST_READERS = 32
@@ -98,7 +98,6 @@ class _Handler(BaseHTTPRequestHandler):
         """Say nothing: the terminal belongs to the query."""
 
     def do_GET(self) -> None:
-        """Answer with a file or with the events."""
         address = urlsplit(self.path)
         if not self._host_is_meant():
             self._answer(403, b"this address is not served under that name\n")

@@ -1,1 +1,1 @@
-"""Generated streams for demos, tests and benchmarks: seeded, vectorised, in order of arrival."""
+"""Generated streams of the demo, seeded, vectorised, in order of arrival; and a measure of how far samples are off."""

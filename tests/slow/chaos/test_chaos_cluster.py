@@ -6,6 +6,7 @@ import contextlib
 import json
 import random
 import shutil
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -13,11 +14,14 @@ from pathlib import Path
 
 import psutil
 import pytest
+
+sys.path.append(str(Path(__file__).parents[3] / "scripts"))
+
+from cluster import LocalCluster
 from support.chaos import QUICK, Driver, below, is_executor, is_python_worker
 from support.crashes import expected, write_streams
 
 import braided
-from braided.cli.cluster import LocalCluster
 
 SMALL = {
     "spark.executor.memory": "512m",

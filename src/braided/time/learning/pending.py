@@ -36,15 +36,6 @@ State = npt.NDArray[Any]
 
 
 @compiled
-def take_pending(state: State, ceiling: int, before: int, time: int) -> None:
-    """Keep a row until the clock, which is at `before`, is next set; one that is beyond the ceiling is not kept."""
-    if gap(before, time) > ceiling:
-        state[0].beyond += 1
-    else:
-        add_pending(state, 1, time, time, 0.0, 0.0)
-
-
-@compiled
 def add_pending(state: State, rows: int, first: int, smallest: int, sum1: float, sum2: float) -> None:
     """Keep rows of which the sums of the powers of first - time are known."""
     now = state[0]

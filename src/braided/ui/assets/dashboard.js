@@ -8,7 +8,7 @@ const find = (id) => document.getElementById(id);
 
 function runOf(id) {
   if (!runs.has(id)) {
-    runs.set(id, { id, name: id.slice(0, 8), started: null, ended: null, graph: null, tables: new Map(), batches: [], decisions: [] });
+    runs.set(id, { id, name: id.slice(0, 8), started: null, ended: null, graph: null, note: null, tables: new Map(), batches: [], decisions: [] });
     while (runs.size > KEPT_RUNS) runs.delete(runs.keys().next().value);
   }
   return runs.get(id);
@@ -20,6 +20,7 @@ function take(event) {
   if (event.event === "started") Object.assign(run, { name: event.name, started: event.time });
   else if (event.event === "ended") run.ended = event;
   else if (event.event === "graph") run.graph = event.boxes.length ? event : null;
+  else if (event.event === "note") run.note = event;
   else if (event.event === "table") run.tables.set(event.operator, event);
   else if (event.event === "decision") {
     run.decisions.push(event);
@@ -40,10 +41,11 @@ function modelOf(run) {
   const withPart = run.batches.filter((batch) => batch.operators.some((part) => part.operator === operator));
   const batches = operator === null || !withPart.length ? run.batches : withPart;
   const at = batches.find((batch) => batch.batch === chosenBatch) ?? batches[batches.length - 1] ?? null;
-  const model = { run, names, operator, batches, at, fleet: newestFleet, table: run.tables.get(operator) ?? null };
+  const model = { run, names, operator, batches, at, fleet: newestFleet, table: run.tables.get(operator) ?? null, noted: [...runs.values()].filter((one) => one.note).reverse() };
   model.part = at ? partOf(model, at) : null;
   model.newest = batches.length ? partOf(model, batches[batches.length - 1]) : null;
   model.decisions = run.decisions.filter((made) => made.operator === operator);
+  model.show = (id) => { chosenRun = id; chosenBatch = null; soon(); };
   model.choose = (batch) => {
     const nearest = batches.reduce((best, one) => (Math.abs(one.batch - batch) < Math.abs(best.batch - batch) ? one : best), batches[batches.length - 1]);
     chosenBatch = nearest === batches[batches.length - 1] ? null : nearest.batch;
@@ -84,7 +86,7 @@ function draw() {
   const newest = [...runs.values()].pop() ?? null, run = runs.get(chosenRun) ?? newest;
   say(run);
   choices(find("query"), [...runs.values()].map((one) => [one.id, nameOf(one) + (one.ended ? " (ended)" : "")]), run?.id);
-  const model = run ? modelOf(run) : { at: null, part: null, decisions: [], table: null, fleet: newestFleet, names: new Map(), batches: [] };
+  const model = run ? modelOf(run) : { at: null, part: null, decisions: [], table: null, fleet: newestFleet, names: new Map(), batches: [], noted: [] };
   choices(find("operator"), [...model.names], model.operator);
   find("scrub").hidden = model.batches.length < 2;
   find("at").max = Math.max(0, model.batches.length - 1);

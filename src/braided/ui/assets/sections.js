@@ -35,6 +35,17 @@ function facts(place, model) {
   place.append(html("dl", {}, found.map(([name, value]) => html("div", {}, [html("dt", {}, name), html("dd", {}, value)]))));
 }
 
+// Notes of all runs, the newest first; a button shows the run's charts.
+function notes(place, model) {
+  for (const { id, note } of model.noted) {
+    place.append(html("h3", {}, note.title), html("p", {}, note.text), html("pre", {}, note.code));
+    place.append(html("table", {}, html("tbody", {}, Object.entries(note.facts).map(([label, text]) => html("tr", {}, [
+      html("th", { scope: "row" }, label), html("td", { class: label === "checked" ? (note.right ? "right" : "wrong") : null }, text),
+    ])))));
+    if (model.noted.length > 1) place.append(html("button", { type: "button", disabled: id === model.run.id ? "" : null, onclick: () => model.show(id) }, id === model.run.id ? "Shown below" : "Show below"));
+  }
+}
+
 const recall = (value) => (value === null || value === undefined ? "-" : `${(100 * value).toFixed(1)}%`);
 
 function rates(place, model) {
@@ -251,6 +262,7 @@ function fleet(place, model) {
 
 const ours = (model) => model.part !== null;
 const SECTIONS = [
+  { id: "notes", title: "What ran", wide: true, shown: (model) => model.noted.length, draw: notes },
   { id: "facts", title: "The chosen batch", wide: true, shown: (model) => model.at, draw: facts },
   { id: "rates", title: "Rows a second", words: "Per stream, and results. Triangles are decisions of the routing; click to choose a batch.", shown: (model) => model.at, draw: rates },
   { id: "times", title: "Batch times", words: "Seconds, and where they go. addBatch is the work itself.", shown: (model) => model.at, draw: times },

@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from braided.cli.exits import CANNOT_START, FAILED, STOPPED, first_line
-from braided.cli.session import note_interrupts
-from braided.cli.waiting import waiting
+from braided.cli.local_spark import note_interrupts
+from braided.cli.spinner import waiting
 from braided.errors import BraidedError
 from braided.runtime.contract import Json
+from braided.ui.dashboard_page import whole_page
 from braided.ui.history import History
-from braided.ui.page import whole_page
-from braided.ui.saved import HistoryReader
+from braided.ui.history_files import HistoryReader
+from braided.ui.history_summary import summarize, write_text
 from braided.ui.server import Server
-from braided.ui.summary import summarize, write_text
 from braided.ui.tables import control_events, is_control
 
 _LOOK_EVERY = 0.5
@@ -37,7 +37,6 @@ class FleetPlace:
 
     @contextlib.contextmanager
     def follow(self, add: Callable[[Json], None]) -> Iterator[None]:
-        """Add what the fleet answers, meanwhile."""
         from braided.fleet.client import Fleet
         from braided.fleet.following import FleetFollower
 

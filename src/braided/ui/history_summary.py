@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from braided.runtime.contract import Json
 from braided.runtime.report import Report
-from braided.ui.events import report_of
+from braided.ui.history_events import report_of
 
 _MOST_DECISIONS = 20
 
@@ -34,6 +34,7 @@ def _run(query: str, events: Sequence[Json]) -> Json:
         "started": started.get("time"),
         "ended": ended.get("time"),
         "error": ended.get("error"),
+        "note": by_kind.get("note", [None])[-1],
         "batches": len(batches),
         "rows": sum(map(_rows, batches)),
         "operators": _operators(batches),
@@ -72,13 +73,11 @@ def _phases(batches: Sequence[Json]) -> dict[str, float]:
 
 
 def _operators(batches: Sequence[Json]) -> list[Json]:
-    """Return the last report of every operator."""
     newest = {part["operator"]: (part, batch["batch"]) for batch in batches for part in batch["operators"]}
     return [{"operator": name, **report_of(part, batch).to_dict()} for name, (part, batch) in newest.items()]
 
 
 def write_text(runs: Sequence[Json]) -> str:
-    """Write a summary for people."""
     return "\n\n".join("\n".join(_lines(run)) for run in runs) or "no query has started yet"
 
 
@@ -87,6 +86,9 @@ def _lines(run: Json) -> list[str]:
     lines = [f"{run['name']}: {state}" + (f", started {_moment(run['started'])}" if run["started"] else "")]
     if run["error"]:
         lines.append(f"  {run['error']}")
+    if run["note"]:
+        lines.append(f"  {run['note']['title']}: {run['note']['text']}")
+        lines += [f"  {label}: {text}" for label, text in run["note"]["facts"].items()]
     if run["batches"]:
         seconds = run["seconds"]
         lines += [

@@ -7,6 +7,7 @@
  batch     times, rows, and what every operator reports, with workers as columns
  decision  what the routing decided after a batch, and why
  ended     the end of the run, with the first line of its error if it failed
+ note      what the demo writes about a run: its call, and facts by their labels; `right` if the result was checked
  fleet     peers and their loads, components and who hosts them, what happened lately; replaces the one before
 ```
 
@@ -34,6 +35,7 @@ _FIELDS: Mapping[str, Mapping[str, type | tuple[type, ...]]] = {
     "batch": {"query": str, "batch": int, "time": _NUMBER, "ms": dict, "sources": list, "operators": list},
     "decision": {"query": str, "operator": str, "batch": int, "action": str, "reason": str},
     "ended": {"query": str, "time": _NUMBER},
+    "note": {"query": str, "title": str, "text": str, "code": str, "facts": dict, "right": bool},
     "fleet": {"peers": list, "components": list, "happened": list},
 }  # fmt: skip
 # Those of the objects in a list of an event.

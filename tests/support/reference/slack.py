@@ -17,7 +17,7 @@ from braided.time.lateness import Lateness
 from braided.time.learning.buckets import Ints, bucket_of, gap
 from braided.time.learning.learned import Learned, Rule, new_learned
 from braided.time.learning.learner import rule_of
-from braided.time.learning.pending import measure_pending, take_pending
+from braided.time.learning.pending import State, add_pending, measure_pending
 from braided.time.learning.rules import settle, take_delay
 from braided.time.learning.target import lose_behind
 
@@ -101,7 +101,7 @@ def _run(
         if sets:
             started, clock = True, time
         if next_clock:
-            take_pending(state, rule.ceiling, before, time)
+            _take_pending(state, rule.ceiling, before, time)
             if sets:
                 settle(state, maxima, hints, recent, counts, rule, clock, measure_pending(state, rule.ceiling, clock))
         elif fixed < 0:
@@ -163,3 +163,12 @@ def _release(heap: Ints, size: int, times: Times, released: Ints, done: int) -> 
         at = child
     heap[at] = row
     return done + 1
+
+
+@compiled
+def _take_pending(state: State, ceiling: int, before: int, time: int) -> None:
+    """Keep a row until the clock, which is at `before`, is next set; one that is beyond the ceiling is not kept."""
+    if gap(before, time) > ceiling:
+        state[0].beyond += 1
+    else:
+        add_pending(state, 1, time, time, 0.0, 0.0)

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TextIO
 
 from braided.cli.exits import CANNOT_START, FAILED, first_line
-from braided.cli.session import find_java_problem, quiet_output
-from braided.cli.waiting import waiting
+from braided.cli.local_spark import find_java_problem, quiet_output
+from braided.cli.spinner import waiting
 from braided.durations import parse_duration
 from braided.errors import BraidedError, PeerError
 from braided.fleet.identity import Token, new_token
@@ -100,7 +100,6 @@ def _live(arguments: argparse.Namespace, token: Token, settings: Settings, folde
 
 
 def read_setting(text: str) -> tuple[str, str]:
-    """Return the name and the value of a setting of Spark's."""
     name, is_set, value = text.partition("=")
     if not is_set or not name.startswith("spark."):
         raise PeerError(f"conf={text!r}: write a setting of Spark's and its value, as spark.jars=/opt/kafka.jar")

@@ -1,15 +1,21 @@
-"""What the demo knows of a run: the numbers of each batch and the routing's decisions, shown, summed up and drawn."""
+"""A query of the demo as it runs, from the dashboard's events: figures of each batch, decisions of the routing."""
 
 from __future__ import annotations
 
+import json
 import statistics
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
-from types import SimpleNamespace
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-import braided
 from braided.runtime.contract import Json
+from braided.ui.history import History
+from braided.ui.history_events import report_of
+
+# Seconds: Spark reports the end of a query a little later.
+_ON_ITS_WAY = 10.0
 
 
 @dataclass(frozen=True)
@@ -44,27 +50,20 @@ class Batch:
 
     @property
     def rate(self) -> float:
-        """Rows a second."""
         return self.rows / self.seconds
 
     @property
     def stored_rows(self) -> int:
-        """Rows in state after this batch."""
         return sum(worker.stored_rows for worker in self.workers)
 
     @property
     def stored_bytes(self) -> int:
-        """Bytes in state after this batch."""
         return sum(worker.stored_bytes for worker in self.workers)
 
     @property
     def imbalance(self) -> float:
         """The load of the busiest worker: 1 if all do the same, as many as there are workers if one does all."""
         return max(worker.load for worker in self.workers)
-
-    def to_dict(self) -> Json:
-        """Return plain JSON values."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,7 @@ class Decision:
 
     @classmethod
     def of_json(cls, made: Json) -> Decision:
-        """Read a decision as `braided.report` has it.
+        """Read a decision as events and `braided.report` have it.
 
         >>> print(Decision.of_json({"batch": 8, "version": 2, "action": "promote", "reason": "1.6 of a worker's fair"
         ...                          " share", "key": "00ff", "value": "555", "grid": "1x4"}))
@@ -96,20 +95,19 @@ class Decision:
 
 @dataclass
 class Run:
-    """A query as far as it is known."""
+    """A query as far as it is known; `id` is that of its run."""
 
+    id: str = ""
     batches: list[Batch] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
     elapsed: float = 0.0
 
     @property
     def rows(self) -> int:
-        """Rows of both streams."""
         return sum(batch.rows for batch in self.batches)
 
     @property
     def results(self) -> int:
-        """Joined rows."""
         return self.batches[-1].results if self.batches else 0
 
     @property
@@ -135,47 +133,63 @@ class Run:
         before = next(batch for batch in self.batches if batch.number == promotion.batch)
         return before, self.batches[-1]
 
-    def add(self, query: Any, progress: Any) -> None:
-        """Take a new progress event of the query, by way of the report that it carries."""
-        report = _report_of(query, progress)
-        self.batches.append(_batch_of(report, progress))
-        self._decide(report)
-
-    def add_decisions(self, query: Any, progress: Any) -> None:
-        """Look again: the controller listens beside us, and may decide on a batch after that was read."""
-        self._decide(_report_of(query, progress))
-
-    def _decide(self, report: Json) -> None:
-        decisions = [Decision.of_json(made) for made in report["routing"].get("decisions", ())]
-        self.decisions += [decision for decision in decisions if decision not in self.decisions]
+    def take(self, event: Json) -> None:
+        """Take the next event of the query; batches without rows, which only move clocks, are left out."""
+        if event["event"] == "batch" and any(source["rows"] for source in event["sources"]):
+            self.batches.append(_batch_of(event))
+        elif event["event"] == "decision":
+            self.decisions.append(Decision.of_json(event))
 
 
-def _report_of(query: Any, progress: Any) -> Json:
-    # `report` reads the newest event of a query; this is a query whose only event is the given one.
-    return braided.report(SimpleNamespace(id=query.id, recentProgress=[progress])).to_dict()
-
-
-def _batch_of(report: Json, progress: Any) -> Batch:
-    clocks = [stream.get("clock") or 0 for stream in report["streams"]]
-    recall = report["query"].get("recall")
+def _batch_of(event: Json) -> Batch:
+    [operator] = event["operators"]
+    report = report_of(operator, event["batch"])
+    clocks = [stream.get("clock") or 0 for stream in report.streams]
+    recall = report.query.get("recall")
     return Batch(
-        number=progress.batchId,
-        rows=sum(stream["last_rows"] for stream in report["streams"]),
-        seconds=max(progress.durationMs["triggerExecution"], 1) / 1000,
-        results=report["query"]["results"],
-        late=sum(stream["late"] for stream in report["streams"]),
+        number=event["batch"],
+        rows=sum(stream["last_rows"] for stream in report.streams),
+        seconds=max(event["ms"]["triggerExecution"], 1) / 1000,
+        results=report.query["results"],
+        late=sum(stream["late"] for stream in report.streams),
         clocks=(clocks[0], clocks[1]),
-        table=report["routing"]["version"],
+        table=operator["table"],
         workers=tuple(
             WorkerLoad(
                 load=worker["share"],
                 **{name: worker["last"][name] for name in WorkerLoad.__dataclass_fields__ if name != "load"},
             )
-            for worker in report["workers"]
+            for worker in report.workers
         ),
-        lateness=max(stream.get("lateness") or 0 for stream in report["streams"]),
-        recall=None if recall is None else (recall, report["query"].get("recall_error") or 0.0),
+        lateness=max(stream.get("lateness") or 0 for stream in report.streams),
+        recall=None if recall is None else (recall, report.query.get("recall_error") or 0.0),
     )
+
+
+def follow(
+    start: Callable[[], Any], history: History, show: Callable[[Run], None], interrupted: threading.Event
+) -> Run:
+    """Start a query, show it until it ends, and return what `history` has of it; an interrupt stops the query first."""
+    started, seen = time.monotonic(), 0
+    query = start()
+    run = Run(str(query.runId))
+    ended = reported = False
+    while not reported:
+        if ended and not history.wait(seen, _ON_ITS_WAY):
+            break
+        if not ended:
+            ended = query.awaitTermination(0.2)
+            run.elapsed = time.monotonic() - started
+        if interrupted.is_set():
+            query.stop()
+            raise KeyboardInterrupt
+        for numbered in history.since(seen):
+            event, seen = json.loads(numbered.text), numbered.number
+            if event.get("query") == run.id:
+                run.take(event)
+                reported |= event["event"] == "ended"
+        show(run)
+    return run
 
 
 def share_of_rows(batches: Sequence[Batch]) -> list[float]:

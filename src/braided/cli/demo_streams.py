@@ -35,7 +35,6 @@ class Streams(ABC):
 
     @property
     def batches(self) -> int:
-        """How many batches the streams are cut into."""
         return -(-self.seconds // self.batch_seconds)
 
     @abstractmethod

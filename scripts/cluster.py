@@ -1,7 +1,12 @@
-"""`braided cluster local N`: a standalone Spark cluster of processes on this machine, from pip's pyspark."""
+#!/usr/bin/env python3
+"""Runs a standalone Spark cluster of processes on this machine, from pip's pyspark, until Ctrl-C.
+
+python scripts/cluster.py 3 --cores 2 --memory 2g
+"""
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
 import shutil
@@ -16,8 +21,8 @@ from pathlib import Path
 from types import TracebackType
 
 from braided.cli.exits import CANNOT_START, FAILED, first_line
-from braided.cli.session import find_java_problem, note_interrupts
-from braided.cli.waiting import waiting
+from braided.cli.local_spark import find_java_problem, note_interrupts
+from braided.cli.spinner import waiting
 from braided.errors import BraidedError
 
 _HOST = "127.0.0.1"
@@ -109,6 +114,19 @@ class LocalCluster:
         self.stop()
 
 
+def main(words: Sequence[str] | None = None) -> int:
+    """Read the command line and run a cluster."""
+    parser = argparse.ArgumentParser(description="A Spark cluster of processes on this machine, until Ctrl-C.")
+    parser.add_argument("workers", type=int, metavar="N", help="how many worker processes")
+    parser.add_argument("--cores", type=int, default=1, metavar="C", help="cores of each (%(default)s)")
+    parser.add_argument("--memory", default="1g", metavar="M", help="memory of each (%(default)s)")
+    parser.add_argument("--dir", type=Path, metavar="DIR", help="where logs and work go (a new temporary directory)")
+    arguments = parser.parse_args(words)
+    if min(arguments.workers, arguments.cores) < 1:
+        parser.error("write 1 worker and 1 core or more")
+    return run_cluster(arguments.workers, cores=arguments.cores, memory=arguments.memory, folder=arguments.dir)
+
+
 def run_cluster(workers: int, *, cores: int, memory: str, folder: Path | None) -> int:
     """Run a cluster until Ctrl-C or SIGTERM; return 0 then."""
     problem = find_java_problem()
@@ -143,4 +161,8 @@ def run_cluster(workers: int, *, cores: int, memory: str, folder: Path | None) -
 
 
 def _say(text: str) -> None:
-    print(f"braided cluster: {text}", file=sys.stderr)
+    print(f"cluster.py: {text}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -29,7 +29,6 @@ POLICY = (
 
 @lru_cache
 def asset(name: str) -> bytes:
-    """Return one of the page's files."""
     return files("braided.ui").joinpath("assets", name).read_bytes()
 
 

@@ -1,4 +1,4 @@
-"""The parts of the demo, each a join of its own: what it shows, its streams, its query, its words and its check.
+"""The parts of the demo, each a join of its own: its streams, its query, its summary and its check.
 
 ```
  skew      one phone turns hot: the routing adapts while the join runs
@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import braided
-from braided.cli.batches import Run
-from braided.cli.oracle import Check, check_calls, check_legs
-from braided.cli.queries import join_calls, join_legs
-from braided.cli.streams import (
+from braided.cli.demo_display import bar, format_bytes
+from braided.cli.demo_oracle import Check, check_calls, check_legs
+from braided.cli.demo_run import Run, median_rate, share_of_rows
+from braided.cli.demo_streams import (
     DISORDER,
     HOT_SHARE,
     LATENESS,
@@ -33,14 +33,17 @@ from braided.cli.streams import (
     Legs,
     Streams,
 )
-from braided.cli.summary import summarize_calls, summarize_legs, summarize_routing
 from braided.durations import parse_duration, show_duration
+from braided.runtime.contract import Json
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 _MOST_LEGS = 30_000
 _LEG_SECONDS = 30
+_BAR = 20
+_CALLS_DDL = "caller long, callee long, start timestamp, duration int, cell int"
+_NUMBERS_DDL = "phone long, seen_at timestamp, reason string"
 
 
 @dataclass(frozen=True)
@@ -52,8 +55,6 @@ class Part(ABC):
 
     name: ClassVar[str]
     title: ClassVar[str]
-    charts: ClassVar[tuple[str, ...]] = ()
-    """What its page draws, by the names in `braided.cli.page`."""
 
     @property
     @abstractmethod
@@ -71,8 +72,14 @@ class Part(ABC):
         """The call, as one would write it."""
 
     @abstractmethod
+    def join(self, spark: SparkSession, folder: Path) -> DataFrame:
+        """Join the streams that were written to a folder."""
+
     def start(self, spark: SparkSession, folder: Path) -> Any:
-        """Start the query on the streams that were written to a folder."""
+        """Start the query, which writes beside them."""
+        out = folder / "joined"
+        joined = self.join(spark, folder)
+        return braided.write_files(joined, out, checkpoint=f"{out}-checkpoint", trigger="available now")
 
     @abstractmethod
     def summarize(self, run: Run) -> dict[str, str]:
@@ -82,16 +89,23 @@ class Part(ABC):
     def check(self, folder: Path, run: Run) -> Check:
         """Compare what it wrote with DuckDB's result."""
 
+    def note(self, run: Run, check: Check) -> Json:
+        """Return what the page says of it, as an event of the dashboard."""
+        streams = self.streams
+        size = f"{streams.rows:,} rows over {streams.seconds} seconds of event time"
+        text = f"{self.says}. {size}, in {len(run.batches)} batches by {WORKERS} workers. "
+        text += "Batches are counted from 1 here, and from 0 in the charts, as Spark does."
+        facts = {**self.summarize(run), "checked": str(check)}
+        note = {"title": self.title, "text": text, "code": self.code, "facts": facts, "right": check.right}
+        return {"event": "note", "query": run.id, **note}
+
 
 class CallsPart(Part):
-    """Calls joined with suspicious numbers."""
-
     hot_share: ClassVar[float] = 0.0
     disorder: ClassVar[str] = LATENESS
 
     @property
     def streams(self) -> DemoStreams:
-        """See `Part`."""
         return DemoStreams(self.rows, self.seconds, self.hot_share, self.disorder)
 
     @property
@@ -101,27 +115,39 @@ class CallsPart(Part):
 
     @property
     def code(self) -> str:
-        """See `Part`."""
         told = "".join(f", {name}={_written(value)}" for name, value in self.options.items())
         return (
             'braided.join(calls, numbers, on=[("caller", "phone")], time=("start", "seen_at"),\n'
             f'             within="{WITHIN}"{told})'
         )
 
-    def start(self, spark: SparkSession, folder: Path) -> Any:
-        """See `Part`."""
-        return join_calls(spark, folder, self.name, self.options)
+    def join(self, spark: SparkSession, folder: Path) -> DataFrame:
+        return braided.join(
+            _read(spark, folder / "calls", _CALLS_DDL),
+            _read(spark, folder / "numbers", _NUMBERS_DDL),
+            on=[("caller", "phone")],
+            time=("start", "seen_at"),
+            within=WITHIN,
+            name=self.name,
+            **self.options,
+        )
 
     def summarize(self, run: Run) -> dict[str, str]:
-        """See `Part`."""
-        return {**summarize_calls(run), **self._summarize(run)}
+        batches = run.batches
+        peak = max(batches, key=lambda batch: batch.stored_rows)
+        return {
+            "joined": f"{run.rows:,} rows into {run.results:,} in {run.elapsed:.1f} s: "
+            f"{run.rows / run.elapsed:,.0f} rows/s, {median_rate(batches):,.0f} in the median batch",
+            "state": f"at most {peak.stored_rows:,} rows, {format_bytes(peak.stored_bytes)}; "
+            f"at the end {batches[-1].stored_rows:,} rows",
+            **self._summarize(run),
+        }
 
     @abstractmethod
     def _summarize(self, run: Run) -> dict[str, str]:
         """Return what there is to say beside rates and state."""
 
     def check(self, folder: Path, run: Run) -> Check:
-        """See `Part`."""
         found = braided.topic(folder / "joined").files()
         within = parse_duration(WITHIN, "within")
         return check_calls(folder / "calls", folder / "numbers", found, within, may_miss=self._may_miss(run))
@@ -132,41 +158,50 @@ class CallsPart(Part):
 
 
 class Skew(CallsPart):
-    """One phone turns hot."""
-
     name = "skew"
     title = "A key turns hot"
-    charts = ("load", "comparison", "rate", "state", "cpu")
     hot_share = HOT_SHARE
 
     @property
     def says(self) -> str:
-        """See `Part`."""
         return f"calls.caller = numbers.phone, within {WITHIN}, lateness {LATENESS}; adapts as it runs"
 
     def _summarize(self, run: Run) -> dict[str, str]:
         return {
             "lateness": f"{LATENESS} allowed, {run.late:,} rows later than that",
-            **summarize_routing(self.streams, run),
+            **self._summarize_routing(run),
+        }
+
+    def _summarize_routing(self, run: Run) -> dict[str, str]:
+        """Return the lines about the hot phone and what the routing made of it."""
+        demo = self.streams
+        hot = f"one phone makes {demo.hot_share:.0%} of the calls from {demo.hot_from} s on"
+        compared = run.before_and_after()
+        if run.promotion is None or compared is None:
+            return {"hot key": f"{hot}; the streams ended before the routing could adapt"}
+        before, after = compared
+        edge = demo.hot_from // demo.batch_seconds
+        calm = max(share_of_rows(run.batches[:edge]), default=1 / len(before.workers))
+        return {
+            "hot key": f"{hot}: its worker takes {max(share_of_rows([before])):.0%} of the rows, {calm:.0%} before",
+            "adapted": str(run.promotion),
+            "balance": f"largest load over mean {before.imbalance:.2f} in batch {before.number + 1}, "
+            f"{after.imbalance:.2f} in batch {after.number + 1}",
         }
 
 
 class Disorder(CallsPart):
-    """Rows arrive in no order."""
-
     name = "disorder"
     title = "Rows arrive in no order"
-    charts = ("lateness", "rate", "state")
     disorder = DISORDER
 
     @property
     def options(self) -> Mapping[str, Any]:
-        """See `CallsPart`: nothing, so the lateness is learned."""
+        """Nothing, so the lateness is learned."""
         return {}
 
     @property
     def says(self) -> str:
-        """See `Part`."""
         return f"calls.caller = numbers.phone, within {WITHIN}; rows are up to {DISORDER} late, which nobody has told"
 
     def _summarize(self, run: Run) -> dict[str, str]:
@@ -178,11 +213,8 @@ class Disorder(CallsPart):
 
 
 class Memory(CallsPart):
-    """A budget."""
-
     name = "memory"
     title = "A budget of a fifth of the window"
-    charts = ("recall", "rate", "state")
 
     @property
     def budget(self) -> int:
@@ -192,12 +224,10 @@ class Memory(CallsPart):
 
     @property
     def options(self) -> Mapping[str, Any]:
-        """See `CallsPart`."""
         return {"lateness": LATENESS, "memory": self.budget}
 
     @property
     def says(self) -> str:
-        """See `Part`."""
         return f"calls.caller = numbers.phone, within {WITHIN}; {self.budget:,} rows a worker, a fifth of the window"
 
     def _summarize(self, run: Run) -> dict[str, str]:
@@ -208,39 +238,44 @@ class Memory(CallsPart):
 
 
 class Theta(Part):
-    """No key."""
-
     name = "theta"
     title = "By a predicate alone"
 
     @property
     def streams(self) -> Legs:
-        """See `Part`. They are small: a row meets all rows in the window."""
+        """They are small: a row meets all rows in the window."""
         return Legs(min(self.rows, _MOST_LEGS), _LEG_SECONDS)
 
     @property
     def says(self) -> str:
-        """See `Part`."""
         return f"{self.streams.rows:,} legs of calls, no key: {LEG_WHERE}, within {LEG_WITHIN}"
 
     @property
     def code(self) -> str:
-        """See `Part`."""
         return (
             f'braided.join(incoming, outgoing, on=None, time="start", within="{LEG_WITHIN}", '
             f'lateness="{LEG_LATENESS}",\n             where="{LEG_WHERE}")'
         )
 
-    def start(self, spark: SparkSession, folder: Path) -> Any:
-        """See `Part`."""
-        return join_legs(spark, folder)
+    def join(self, spark: SparkSession, folder: Path) -> DataFrame:
+        return braided.join(
+            _read(spark, folder / "incoming", _CALLS_DDL),
+            _read(spark, folder / "outgoing", _CALLS_DDL),
+            on=None,
+            time="start",
+            within=LEG_WITHIN,
+            where=LEG_WHERE,
+            lateness=LEG_LATENESS,
+            name="theta",
+        )
 
     def summarize(self, run: Run) -> dict[str, str]:
-        """See `Part`."""
-        return summarize_legs(run)
+        return {
+            "matched": f"{run.rows:,} rows into {run.results:,} pairs in {run.elapsed:.1f} s: "
+            f"{run.results / run.elapsed:,.0f} pairs/s, {median_rate(run.batches):,.0f} rows/s in the median batch"
+        }
 
     def check(self, folder: Path, run: Run) -> Check:
-        """See `Part`."""
         found = braided.topic(folder / "joined").files()
         return check_legs(folder / "incoming", folder / "outgoing", found, parse_duration(LEG_WITHIN, "within"))
 
@@ -249,6 +284,24 @@ _ALL: tuple[type[Part], ...] = (Skew, Disorder, Memory, Theta)
 PARTS: Mapping[str, type[Part]] = {part.name: part for part in _ALL}
 USUAL = ("skew", "theta")
 """What the demo shows if nothing is chosen."""
+
+
+def draw_loads(run: Run) -> dict[str, str]:
+    """Return a pair of bars per worker: its load before the promotion and in the last batch, on one scale."""
+    compared = run.before_and_after()
+    if compared is None:
+        return {}
+    most = max(batch.imbalance for batch in compared)
+    heads = (f"before: batch {compared[0].number + 1}", f"after: batch {compared[1].number + 1}")
+    lines = {"load": f"{heads[0]:<{_BAR + 8}}{heads[1]}"}
+    for number, pair in enumerate(zip(*(batch.workers for batch in compared), strict=True)):
+        bars = [f"{bar(worker.load / most, _BAR)} {worker.load:.2f}" for worker in pair]
+        lines[f"worker {number}"] = "   ".join(bars)
+    return lines
+
+
+def _read(spark: SparkSession, folder: Path, schema: str) -> DataFrame:
+    return braided.files(spark, folder, schema=schema, max_files=1)
 
 
 def _written(value: object) -> str:

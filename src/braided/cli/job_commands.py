@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from braided.cli.exits import CANNOT_START, FAILED, STOPPED, first_line
-from braided.cli.session import find_java_problem, note_interrupts, quiet_output
-from braided.cli.waiting import waiting
+from braided.cli.local_spark import find_java_problem, note_interrupts, quiet_output
+from braided.cli.spinner import waiting
 from braided.errors import BraidedError
 from braided.fleet.applications import is_application, read_application
 from braided.jobs.job import Job
@@ -39,7 +39,6 @@ class Watching:
 
     @contextmanager
     def of(self, spark: SparkSession, words: TextIO) -> Iterator[None]:
-        """Watch the queries of a session."""
         if not self.page and self.history is None:
             yield
             return

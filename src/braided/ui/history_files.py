@@ -17,7 +17,7 @@ from typing import BinaryIO
 
 from braided.errors import HistoryError
 from braided.runtime.contract import Json
-from braided.ui.events import check_event
+from braided.ui.history_events import check_event
 
 NAME, BEFORE = "history.jsonl", "history.1.jsonl"
 LARGEST = 64 << 20
@@ -49,7 +49,7 @@ class HistoryWriter:
             self._file.write(line)
             self._file.flush()
             run = event.get("query", "")
-            if event["event"] in ("started", "graph", "table", "fleet"):
+            if event["event"] in ("started", "graph", "table", "fleet", "note"):
                 self._kept[run, event["event"], event.get("operator", "")] = line
             elif event["event"] == "ended":
                 self._kept = {key: kept for key, kept in self._kept.items() if key[0] != run}
@@ -61,7 +61,6 @@ class HistoryWriter:
         self._file.writelines(self._kept.values())
 
     def close(self) -> None:
-        """Close the file."""
         with self._lock:
             self._file.close()
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import Protocol, TextIO
 
-from braided.cli.batches import Run
+from braided.cli.demo_run import Run
 
 GOOD, BAD = "1;32", "1;31"
 _DECISION = "1;33"
@@ -52,16 +52,13 @@ class LineDisplay:
         self.begin(0)
 
     def begin(self, expected: int) -> None:
-        """See `Display`."""
         self._expected = expected
         self._shown = self._decided = 0
 
     def say(self, label: str, text: str, color: str = "") -> None:
-        """See `Display`."""
         print(f"{label:<9} {text}", file=self._screen, flush=True)
 
     def show(self, run: Run) -> None:
-        """See `Display`."""
         for number, batch in enumerate(run.batches[self._shown :], self._shown + 1):
             loads = " ".join(f"{worker.load:.2f}" for worker in batch.workers)
             cpu = " + ".join(f"{worker.cpu_ms:,}" for worker in batch.workers)
@@ -86,17 +83,15 @@ class LiveDisplay:
         self.begin(0)
 
     def begin(self, expected: int) -> None:
-        """See `Display`."""
         self._expected = expected
         self._drawn = 0
 
     def say(self, label: str, text: str, color: str = "") -> None:
-        """See `Display`. The block, if any, stays above the line as it is."""
+        """The block, if any, stays above the line as it is."""
         self._drawn = 0
         print(self._line(label, self._paint(text, color)), file=self._screen, flush=True)
 
     def show(self, run: Run) -> None:
-        """See `Display`."""
         lines = self._block(run)
         up = f"\x1b[{self._drawn}A" if self._drawn else ""
         self._drawn = len(lines)

@@ -1,4 +1,4 @@
-"""Line charts as SVG text: no dependency, colours by CSS class, so that a page decides on light or dark.
+"""Line charts as SVG text: no dependency, colours by CSS class, so that a figure decides on light or dark.
 
 ```
                   | mark

@@ -1,1 +1,0 @@
-"""The best that any policy could do, for tests and benchmarks."""

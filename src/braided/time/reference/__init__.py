@@ -1,1 +1,0 @@
-"""K-slack row by row, which tests and benchmarks compare the operators with."""

@@ -1,0 +1,1 @@
+"""Generated streams of tests and benchmarks: seeded, vectorised, in order of time or arrival."""

@@ -1,0 +1,1 @@
+"""What no operator runs: readings of definitions, and the best that any policy could do."""
