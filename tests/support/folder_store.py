@@ -22,7 +22,7 @@ class FolderStore(MemoryStore):
     def __getstate__(self) -> tuple[object, ...]:  # type: ignore[override]
         return self.book, self.root, self.worker, self.retained
 
-    def __setstate__(self, state: tuple[object, ...]) -> None:  # type: ignore[override]
+    def __setstate__(self, state: tuple[object, ...]) -> None:
         self.cache, self.blocks = MemoryCache(), {}
         self.book, self.root, self.worker, self.retained = state  # type: ignore[assignment]
 

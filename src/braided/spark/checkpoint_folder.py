@@ -1,8 +1,9 @@
 """What a query keeps in its checkpoint besides Spark's own files, and how its tasks find it.
 
 ```
- <checkpoint>/braided/runs/<run id>       a number that the driver writes when the query starts, and every task reads
- <checkpoint>/braided/state/<operator>/   blocks of state (`braided.runtime.file_blocks`)
+ <checkpoint>/braided/runs/<run id>         a number that the driver writes when the query starts, and every task reads
+ <checkpoint>/braided/state/<operator>/     blocks of state (`braided.runtime.file_blocks`)
+ <checkpoint>/braided/control/<operator>/   routing tables, pins and decisions (`braided.routing.control`)
 ```
 
 The driver learns where the checkpoint is when the query starts, and puts it into the settings of that query's session.
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
 
-from braided.errors import StateError
+from braided.errors import BraidedError, StateError
 from braided.runtime.file_blocks import StateFolder
 from braided.spark.catalyst import set_for_query
 from braided.storage.places import is_remote, local_path
@@ -35,6 +36,10 @@ _BATCH = "streaming.sql.batchId"
 _MOST_RUNS = 16
 
 
+# The folders of queries that this process has started, by their ids.
+_started: dict[str, RunFolder | None] = {}
+
+
 @dataclass(frozen=True)
 class RunFolder:
     """The folder of a query in its checkpoint, as one run of the query has it."""
@@ -46,6 +51,10 @@ class RunFolder:
         """Return where a worker of an operator has its blocks."""
         return StateFolder(self.path / "state", home, worker, batch, self.retained)
 
+    def control(self, operator: str) -> str:
+        """Return the control directory of an operator."""
+        return str(self.path / "control" / operator)
+
 
 def open_for_run(session: SparkSession, checkpoint: str, query: str, run: str) -> None:
     """Let the tasks of a run find the checkpoint of their query, where it is on a local path; called by the driver.
@@ -53,6 +62,8 @@ def open_for_run(session: SparkSession, checkpoint: str, query: str, run: str) -
     Precondition: the query has started, and no batch of this run has.
     """
     if is_remote(checkpoint):
+        _started[query] = None
+        set_for_query(session, query, PROPERTY, json.dumps({"folder": None}))
         return
     folder = Path(local_path(checkpoint)) / "braided"
     runs = folder / "runs"
@@ -63,21 +74,45 @@ def open_for_run(session: SparkSession, checkpoint: str, query: str, run: str) -
     (runs / run).write_text(nonce)
     retained = int(str(session.conf.get(_RETAIN)))
     note = {"folder": str(folder), "run": run, "nonce": nonce, "retained": retained}
+    _started[query] = RunFolder(folder, retained)
     set_for_query(session, query, PROPERTY, json.dumps(note))
+
+
+def folder_of(query: str) -> RunFolder | None:
+    """Return the folder of a query, in a task of it or in the process that started it; None where it has none."""
+    if TaskContext.get() is None:
+        return _started.get(query)
+    found = _note_of_task()
+    if found is None:
+        raise BraidedError(
+            "this task does not know the checkpoint of its query, whose start went unseen; set spark.braided.control "
+            "to a path that the driver and all executors reach"
+        )
+    return _folder(found)
 
 
 def folder_of_task() -> tuple[RunFolder, int] | None:
     """Return the folder of the query that a task belongs to, and the batch; None where the query has no such folder."""
+    note = _note_of_task()
+    folder = None if note is None else _folder(note)
+    return None if folder is None else (folder, int(TaskContext.get().getLocalProperty(_BATCH)))
+
+
+def _note_of_task() -> str | None:
+    """Return what the driver noted for the tasks of a streaming query."""
     context = TaskContext.get()
-    note = None if context is None else context.getLocalProperty(PROPERTY)
-    batch = None if context is None else context.getLocalProperty(_BATCH)
-    return None if note is None or batch is None else (_folder(note), int(batch))
+    if context is None or context.getLocalProperty(_BATCH) is None:
+        return None
+    note: str | None = context.getLocalProperty(PROPERTY)
+    return note
 
 
 @lru_cache(maxsize=64)
-def _folder(note: str) -> RunFolder:
+def _folder(note: str) -> RunFolder | None:
     """Return the folder that the driver described, if this process sees what the driver wrote there."""
     described = json.loads(note)
+    if described["folder"] is None:
+        return None
     path = Path(described["folder"])
     try:
         nonce = (path / "runs" / described["run"]).read_text()

@@ -1,4 +1,4 @@
-"""Which control directory an operator has: one that was named, one below a common root, or none, and why none."""
+"""Which control directory an operator has: in the checkpoint, one that was named, or none, and why none."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from braided.errors import BraidedError, OptionError
+from braided.errors import OptionError
 from braided.operators.spec import Spec
 from braided.routing.control import ControlDir
-from braided.routing.root import PATIENCE_S, ControlRoot, user_root
+from braided.routing.root import ControlRoot, user_root
+from braided.spark.checkpoint_folder import folder_of
 from braided.spark.sessions import is_connect
 from braided.typing import Control
 
@@ -24,6 +25,16 @@ _REACHED = "that the driver and all executors reach"
 
 
 @dataclass(frozen=True)
+class InCheckpoint:
+    """Routing tables are in the checkpoint of the query, wherever that is when it starts."""
+
+    def directory(self, query: str, operator: str) -> ControlDir | None:
+        """Return the control directory of an operator of a query; None where Python cannot reach the checkpoint."""
+        folder = folder_of(query)
+        return None if folder is None else ControlDir(folder.control(operator))
+
+
+@dataclass(frozen=True)
 class Fixed:
     """A routing that stays as it is: why, and what is said to a user who may not want that."""
 
@@ -33,11 +44,11 @@ class Fixed:
 
 def find_control(
     session: SparkSession, spec: Spec, control: Control, *, streaming: bool
-) -> ControlDir | ControlRoot | Fixed:
+) -> ControlDir | ControlRoot | InCheckpoint | Fixed:
     """Return where an operator's routing tables are, or why its routing is fixed. No directory of its own is made yet.
 
-    Without a word from the user an operator adapts wherever its rows are the same for every routing and a root is at
-    hand: what `spark.braided.control` names, or in local mode the user's cache directory.
+    By default an operator adapts wherever its rows are the same for every routing, by tables in the query's checkpoint,
+    or below what `spark.braided.control` names.
     """
     if control is False:
         return Fixed("control=False")
@@ -56,8 +67,8 @@ def find_control(
         return Fixed(f"{CONTROL}=false")
     if setting.lower() not in ("", "false", "true"):
         return ControlRoot(_absolute(setting))
-    if not is_connect(session) and str(session.conf.get("spark.master", "")).startswith("local"):
-        return _in_cache(user_root(), required=control is True)
+    if not is_connect(session):
+        return InCheckpoint()
     if control is True:
         raise OptionError(f"control=True: set {CONTROL} to a path or an fsspec URL {_REACHED}")
     todo = f"set {CONTROL} to a path or an fsspec URL {_REACHED}, and it adapts"
@@ -108,30 +119,4 @@ def _kept(spec: Spec) -> str | None:
         return "with a budget the routing decides which rows are kept; control=True lets it adapt"
     if getattr(spec, "partition", "hash") == "hash":
         return "partition='hash'"
-    return None
-
-
-def _in_cache(root: ControlRoot | None, *, required: bool) -> ControlRoot | Fixed:
-    """Return the root in the user's cache, if it can be used; directories that nobody needs any more are deleted."""
-    why = "the user has no home directory" if root is None else _usable(root.location)
-    if root is not None and why is None:
-        return root
-    todo = f"{why}; set {CONTROL} to a directory that can be written, and it adapts"
-    if required:
-        raise OptionError(f"control=True: {todo}")
-    return Fixed(todo, f"the routing is fixed, so hot keys and hot workers stay where they are: {todo}")
-
-
-@cache
-def _usable(location: str) -> str | None:
-    """Return why a root cannot be used, None where it can. Looks, and tidies up, once in a process."""
-    root = ControlRoot(location)
-    try:
-        root.check()
-    except BraidedError as error:
-        return str(error)
-    try:
-        root.forget_gone(patience_s=PATIENCE_S)
-    except Exception:  # it is only tidying
-        _log.exception("control directories that nobody needs any more could not be deleted")
     return None

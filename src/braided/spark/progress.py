@@ -22,13 +22,14 @@ from braided.routing.table import BUCKETS, GRIDS, RoutingTable
 from braided.runtime.contract import Json
 from braided.runtime.report import Report, routing_lines
 from braided.spark.catalyst import PlanNode, plan_of
-from braided.spark.control import open_control
+from braided.spark.control import InCheckpoint, open_control
 from braided.spark.dataflow import METRIC
 from braided.spark.registry import (
     Adapting,
     Watched,
     metrics_of,
     name_of,
+    place_of,
     registries,
     registry_of,
     reports_of,
@@ -199,6 +200,8 @@ def _own(watched: Watched) -> Adapting | None:
 def _adapts(watched: Watched, found: Adapting | None) -> str:
     if found is not None:
         return f"adapts by {found.control.location}"
+    if isinstance(watched.routing.control, InCheckpoint):
+        return f"adapts by {place_of(watched)}/{watched.routing.operator}"
     root = root_of(watched)
     return (
         f"fixed: {watched.routing.fixed}" if root is None else f"adapts by {root}/<query id>/{watched.routing.operator}"

@@ -35,9 +35,11 @@ from braided.runtime.contract import Json
 from braided.runtime.report import Report
 from braided.spark.catalyst import checkpoint_of, java_listener
 from braided.spark.checkpoint_folder import open_for_run
+from braided.spark.control import InCheckpoint
 from braided.spark.dataflow import METRIC, Dataflow
 from braided.spark.routing import Routing
 from braided.spark.sessions import is_connect, slots_of, what_to_install
+from braided.storage.places import is_remote
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -50,6 +52,11 @@ _PRUNE_EVERY = 20
 _MOST_IDLE = 1000
 # Of so many queries a DataFrame's routing is remembered: it may be started again and again.
 _MOST_QUERIES = 16
+_CHECKPOINT = "<checkpoint>/braided/control"
+_OUT_OF_REACH = (
+    "query %s: the routing is fixed, so hot keys and hot workers stay where they are: no table can be written to the "
+    "checkpoint %s; set spark.braided.control to a path or an fsspec URL that the driver and all executors reach"
+)
 _numbers = itertools.count(1)
 ControllerFactory = Callable[..., Controller]
 
@@ -92,7 +99,9 @@ class Watched:
         if control is None:
             return None
         with self.lock:
-            found = self.adapting.setdefault(query, Adapting(control))
+            found = self.adapting.get(query)
+            if found is None or found.control.location != control.location:  # a copy of a checkpoint has its id
+                found = self.adapting[query] = Adapting(control)
             self.adapting.move_to_end(query)
             while len(self.adapting) > _MOST_QUERIES:
                 self.adapting.popitem(last=False)
@@ -232,10 +241,14 @@ class Registry(StreamingQueryListener):  # type: ignore[misc]
         with self._lock:
             return self._operators.get(metric)
 
-    def controls(self) -> list[ControlDir | ControlRoot | None]:
+    def controls(self) -> list[ControlDir | ControlRoot | InCheckpoint | None]:
         """Return where the operators have their control directories."""
         with self._lock:
             return [watched.routing.control for watched in self._operators.values()]
+
+    def _all(self) -> list[Watched]:
+        with self._lock:
+            return list(self._operators.values())
 
     def numbered(self, numbers: Sequence[int]) -> list[Watched]:
         """Return operators by their numbers."""
@@ -244,8 +257,7 @@ class Registry(StreamingQueryListener):  # type: ignore[misc]
 
     def onQueryStarted(self, event: Any) -> None:
         """Look where the query's checkpoint is. Spark waits for this before the first batch, except Spark Connect."""
-        with self._lock:
-            roots = {root_of(operator) for operator in self._operators.values()} - {None}
+        roots = {root_of(operator) for operator in self._all()} - {None}
         try:
             session = self._session()
             asked = bool(self._operators) and session is not None and not is_connect(session)
@@ -253,12 +265,12 @@ class Registry(StreamingQueryListener):  # type: ignore[misc]
             if checkpoint is not None and session is not None:
                 open_for_run(session, checkpoint, str(event.id), str(event.runId))
                 self._checkpoints[str(event.runId)] = checkpoint
+                if is_remote(checkpoint) and any(place_of(each) == _CHECKPOINT for each in self._all()):
+                    _log.warning(_OUT_OF_REACH, event.id, checkpoint)
                 for location in filter(None, roots):
                     ControlRoot(location).notice_start(str(event.id), str(event.runId), checkpoint)
         except Exception:
-            _log.exception(
-                "the checkpoint of query %s was not found; its control directory stays when it goes", event.id
-            )
+            _log.exception("the checkpoint of query %s cannot be used", event.id)
         self._tell(lambda follower: follower.started(event))
 
     def onQueryIdle(self, event: Any) -> None:
@@ -320,7 +332,7 @@ class Registry(StreamingQueryListener):  # type: ignore[misc]
         places: dict[tuple[str, str], list[str]] = {}
         for metric in all_metrics_of(progress):
             watched = self.find(metric)
-            location = None if watched is None else root_of(watched)
+            location = None if watched is None else place_of(watched)
             if watched is not None and location is not None:
                 places.setdefault((location, watched.routing.operator), []).append(metric)
         return {metric for metrics in places.values() if len(metrics) > 1 for metric in metrics}
@@ -330,6 +342,11 @@ def root_of(watched: Watched) -> str | None:
     """Return the root below which an operator has its control directories."""
     control = watched.routing.control
     return control.location if isinstance(control, ControlRoot) else None
+
+
+def place_of(watched: Watched) -> str | None:
+    """Return where the control directories of a query are, as a user would say it; None where it has one by itself."""
+    return _CHECKPOINT if isinstance(watched.routing.control, InCheckpoint) else root_of(watched)
 
 
 _REGISTRIES: weakref.WeakKeyDictionary[SparkSession, Registry] = weakref.WeakKeyDictionary()

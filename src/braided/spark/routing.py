@@ -17,7 +17,7 @@ from braided.routing.table import RoutingTable
 from braided.runtime.bookkeeping import lasting
 from braided.runtime.worker import fingerprint
 from braided.spark.conf import PROVIDER, ROCKSDB
-from braided.spark.control import Fixed, warn_if_fixed
+from braided.spark.control import Fixed, InCheckpoint, warn_if_fixed
 from braided.spark.sessions import slots_of
 
 if TYPE_CHECKING:
@@ -34,14 +34,14 @@ class Routing:
     """How the first table is made and, where the routing adapts, where the later ones are.
 
     workers : as many as the session has partitions. A running query may have others: see `workers_of_task`.
-    operator : what the operator's directory is called, where one root serves all queries.
+    operator : what the operator's directory is called, in the checkpoint or below a root.
     fixed : why the routing does not adapt.
     """
 
     scheme: str
     keyed: bool
     workers: int
-    control: ControlDir | ControlRoot | None = None
+    control: ControlDir | ControlRoot | InCheckpoint | None = None
     redact: bool = False
     operator: str = ""
     fixed: str = ""
@@ -56,7 +56,9 @@ class Routing:
 
     def directory(self, query: str) -> ControlDir | None:
         """Return the control directory of a query."""
-        return self.control.directory(query, self.operator) if isinstance(self.control, ControlRoot) else self.control
+        if isinstance(self.control, ControlRoot | InCheckpoint):
+            return self.control.directory(query, self.operator)
+        return self.control
 
     def table_of(self, batch: int, query: str, join: str, workers: int, run: str | None = None) -> RoutingTable:
         """Return the table of a batch of a query with so many workers, in one of its runs."""
@@ -115,7 +117,12 @@ def count_workers(spark: SparkSession) -> int:
 
 
 def make_routing(
-    plan: Plan, workers: int, control: ControlDir | ControlRoot | Fixed, *, name: str | None, redact: bool
+    plan: Plan,
+    workers: int,
+    control: ControlDir | ControlRoot | InCheckpoint | Fixed,
+    *,
+    name: str | None,
+    redact: bool,
 ) -> Routing:
     """Return how router tasks find their table; see whether the control directory can be used.
 
@@ -128,7 +135,8 @@ def make_routing(
         return Routing(plan.scheme, plan.keyed, workers, fixed=plan.fixed or control.why)
     if plan.fixed is not None:
         raise OptionError(f"control=: {plan.fixed}; leave it out")
-    control.check()
+    if not isinstance(control, InCheckpoint):
+        control.check()
     operator = (
         f"{plain_name(name or plan.spec.kind)}-{fingerprint({'name': name, **lasting(plan.operator.options)})[:12]}"
     )

@@ -15,7 +15,6 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from braided.errors import BraidedError, StateError
-from braided.routing.root import ControlRoot
 from braided.routing.table import RoutingTable, worker_ids
 from braided.runtime.bookkeeping import lasting
 from braided.runtime.cache import host_cache
@@ -313,9 +312,7 @@ class Worker:
         """Return where the query's routing tables are; not by way of links, which may lead elsewhere one day."""
         context = TaskContext.get()
         query = context.getLocalProperty(_QUERY) if context is not None else None
-        control = self._routing.control
-        if isinstance(control, ControlRoot):
-            control = None if query is None else control.directory(query, self._routing.operator)
+        control = None if query is None else self._routing.directory(query)
         if control is None or "://" in control.location:
             return None if control is None else control.location
         return os.path.realpath(control.location)

@@ -1,0 +1,122 @@
+"""The checkpoint is all there is: state and routing of a query are files in it, and a copy of it is a whole query."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from support.control_roots import hide, joined, run_and_hear
+from support.crashes import committed, expected, write_streams
+from support.routing_cases import RandomController
+from support.streams import run_to_end
+
+import braided
+from braided.errors import StateError
+from braided.spark import checkpoint_folder
+from braided.spark.control import CONTROL
+from braided.spark.registry import registry_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture
+def session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[SparkSession]:
+    """A session in which the routing changes all the time, by tables in checkpoints."""
+    monkeypatch.setattr(registry_of(spark), "make_controller", RandomController)
+    spark.conf.set("spark.sql.shuffle.partitions", 4)
+    spark.conf.set("spark.sql.streaming.minBatchesToRetain", 2)
+    spark.conf.unset(CONTROL)
+    yield spark
+    spark.conf.set("spark.sql.shuffle.partitions", 2)
+    spark.conf.unset("spark.sql.streaming.minBatchesToRetain")
+    spark.conf.set(CONTROL, "false")
+
+
+def state_files(checkpoint: Path) -> list[Path]:
+    return sorted((checkpoint / "braided" / "state").glob("*/*/*"))
+
+
+def test_a_checkpoint_and_its_copy_go_on_by_themselves(session: SparkSession, tmp_path: Path) -> None:
+    write_streams(tmp_path, files=8, rows=300, seed=31)
+    hide(tmp_path, first=5)
+    result = joined(session, tmp_path, name="hits")
+    query = run_and_hear(session, result, tmp_path / "check", tmp_path / "out")
+    [control] = (tmp_path / "check" / "braided" / "control").iterdir()
+    routing = braided.report(query).routing
+    assert routing is not None
+    assert routing["control"] == str(control)
+    assert control.name.startswith("hits-")
+    assert routing["version"] > 1, "the routing never changed"
+    files = state_files(tmp_path / "check")
+    assert {path.parent.name for path in files} == {"0", "1", "2", "3"}
+    births = {int(path.name.partition("-")[0]) for path in files}
+    assert max(births) == 4
+    # A copy has all it needs, and neither writes to the other's.
+    shutil.copytree(tmp_path / "check", tmp_path / "copy" / "check")
+    before = committed(session, tmp_path)
+    hide(tmp_path, first=0)
+    run_to_end(result, tmp_path / "check", tmp_path / "out")
+    assert committed(session, tmp_path) == expected(tmp_path)
+    # Of the first one Spark needs the schemas of states, to which it writes whole paths; of ours nothing.
+    shutil.rmtree(tmp_path / "check" / "braided")
+    run_to_end(joined(session, tmp_path, name="hits"), tmp_path / "copy" / "check", tmp_path / "copy" / "out")
+    assert before + committed(session, tmp_path / "copy") == expected(tmp_path)
+
+
+def test_a_missing_file_stops_the_query_with_its_name(session: SparkSession, tmp_path: Path) -> None:
+    write_streams(tmp_path, files=3, rows=200, seed=32)
+    hide(tmp_path, first=2)
+    result = joined(session, tmp_path)
+    run_to_end(result, tmp_path / "check", tmp_path / "out")
+    before = committed(session, tmp_path)
+    newest = [path for path in state_files(tmp_path / "check") if path.name.startswith("1-")]
+    for path in newest:
+        path.rename(tmp_path / path.name)
+    hide(tmp_path, first=0)
+    with pytest.raises(Exception, match=rf"the file {tmp_path}/check/braided/state/join-\d+/\d/1-.* is missing"):
+        run_to_end(result, tmp_path / "check", tmp_path / "out")
+    assert committed(session, tmp_path) == before, "rows left without the state that they need"
+
+
+def test_state_that_began_in_spark_s_store_stays_there(
+    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a checkpoint that an older version wrote, or one that Python could not reach."""
+    write_streams(tmp_path, files=4, rows=200, seed=33)
+    hide(tmp_path, first=2)
+    result = joined(session, tmp_path, control=tmp_path / "control")
+    with monkeypatch.context() as patch:
+        patch.setattr("braided.spark.registry.open_for_run", lambda *_: None)
+        run_to_end(result, tmp_path / "check", tmp_path / "out")
+    hide(tmp_path, first=0)
+    run_to_end(result, tmp_path / "check", tmp_path / "out")
+    assert committed(session, tmp_path) == expected(tmp_path)
+    assert not state_files(tmp_path / "check")
+
+
+def test_a_task_that_sees_another_storage_than_the_driver_stops(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    note: dict[str, Any] = {"folder": str(tmp_path), "run": "run-1", "nonce": "aa", "retained": 3}
+    with pytest.raises(StateError, match="does not see the checkpoint of the driver"):
+        checkpoint_folder._folder(json.dumps(note))
+    (tmp_path / "runs" / "run-1").write_text("bb")
+    with pytest.raises(StateError, match="storage that the driver and all executors share"):
+        checkpoint_folder._folder(json.dumps(note))
+    found = checkpoint_folder._folder(json.dumps({**note, "nonce": "bb"}))
+    assert found is not None
+    assert found.path == tmp_path
+
+
+def test_two_operators_with_the_same_options_have_folders_of_their_own(session: SparkSession, tmp_path: Path) -> None:
+    write_streams(tmp_path, files=3, rows=100, seed=34)
+    once = joined(session, tmp_path)
+    both = once.union(joined(session, tmp_path)).union(once)
+    run_to_end(both, tmp_path / "check", tmp_path / "out")
+    assert committed(session, tmp_path) == Counter({row: 3 * count for row, count in expected(tmp_path).items()})
+    assert len({path.parent.parent.name for path in state_files(tmp_path / "check")}) == 2
