@@ -7,7 +7,7 @@ equal for equal keys. Where rows are cut into calls changes nothing, neither res
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, Required, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,24 @@ _NO_REALS = np.empty(0, np.float64)
 
 Share = Literal["unified", "proportional"]
 Results = Literal["pairs", "combinations"]
+
+
+class BufferOptions(TypedDict, total=False):
+    """Options of `Buffer`."""
+
+    window: Required[tuple[int, int]]
+    streams: int
+    share: Share
+    results: Results
+
+
+class Outputs(TypedDict, total=False):
+    """Arrays that `Buffer.step` writes to."""
+
+    pair_event: Ints
+    pair_row: Ints
+    gone_row: Ints
+    gone_why: Bytes
 
 
 class Events(NamedTuple):
@@ -307,9 +325,7 @@ class Buffer:
 class Steps(Protocol):
     """What processes events in steps."""
 
-    def step(
-        self, events: Events, start: int, *, pair_event: Ints, pair_row: Ints, gone_row: Ints, gone_why: Bytes
-    ) -> Progress:
+    def step(self, events: Events, start: int, **outputs: Unpack[Outputs]) -> Progress:
         """Process events from `start` until an output is full."""
 
 

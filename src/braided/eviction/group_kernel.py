@@ -35,6 +35,7 @@ from braided.eviction.records import (
     Words,
     power_of_two,
 )
+from braided.eviction.rows import append_newest, free_slot
 
 ROW = np.dtype(
     [
@@ -126,18 +127,7 @@ def remove(state: GroupState, slot: int) -> None:
             index_remove(
                 state.table[j], state.link[j], state.entries[j], state.join_chains[j], state.join_totals[j], slot
             )
-    older, newer, s = rows[slot].older, rows[slot].newer, int(rows[slot].stream)
-    if older < 0:
-        streams[s].first = newer
-    else:
-        rows[older].newer = newer
-    if newer < 0:
-        streams[s].last = older
-    else:
-        rows[newer].older = older
-    rows[slot].entry = NONE
-    rows[slot].newer = totals[0].free_row
-    totals[0].free_row = slot
+    free_slot(rows, streams, totals, slot)
     totals[0].rows -= 1
     state.pools[0].rows -= 1
     if len(state.sizes):
@@ -154,13 +144,7 @@ def insert(state: GroupState, keys: Words, roles: Bytes, time: int, stream: int,
     row.time, row.stream, row.row, row.credit, row.entry = time, stream, id_, credit, 0
     row.seq = totals[0].seq
     totals[0].seq += 1
-    last = streams[stream].last
-    row.older, row.newer = last, NONE
-    if last < 0:
-        streams[stream].first = slot
-    else:
-        rows[last].newer = slot
-    streams[stream].last = slot
+    append_newest(rows, streams, slot, stream)
     heap_push(state.heap, state.heap_at, 0, totals[0].rows, credit, row.seq, slot)
     totals[0].rows += 1
     state.pools[0].rows += 1

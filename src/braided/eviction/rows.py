@@ -47,6 +47,35 @@ def least_row(state: State, pool: int) -> int:
 
 
 @inlined
+def free_slot(rows: Records, streams: Records, totals: Records, slot: int) -> None:
+    """Unlink a row from its stream's order of age, and keep its slot for the next row."""
+    older, newer, s = rows[slot].older, rows[slot].newer, int(rows[slot].stream)
+    if older < 0:
+        streams[s].first = newer
+    else:
+        rows[older].newer = newer
+    if newer < 0:
+        streams[s].last = older
+    else:
+        rows[newer].older = older
+    rows[slot].entry = NONE
+    rows[slot].newer = totals[0].free_row
+    totals[0].free_row = slot
+
+
+@inlined
+def append_newest(rows: Records, streams: Records, slot: int, stream: int) -> None:
+    """Link a row as the newest of its stream."""
+    last = streams[stream].last
+    rows[slot].older, rows[slot].newer = last, NONE
+    if last < 0:
+        streams[stream].first = slot
+    else:
+        rows[last].newer = slot
+    streams[stream].last = slot
+
+
+@inlined
 def remove_row(state: State, slot: int) -> None:
     """Take a row out of the buffer."""
     totals, pools, streams, rows, sizes = state.totals, state.pools, state.streams, state.rows, state.sizes
@@ -61,18 +90,7 @@ def remove_row(state: State, slot: int) -> None:
     if chain.first < 0:
         heap_remove(state.heap, state.heap_at, pool, pools[pool].chains, entry * len(streams) + s)
         pools[pool].chains -= 1
-    older, newer = rows[slot].older, rows[slot].newer
-    if older < 0:
-        streams[s].first = newer
-    else:
-        rows[older].newer = newer
-    if newer < 0:
-        streams[s].last = older
-    else:
-        rows[newer].older = older
-    rows[slot].entry = NONE
-    rows[slot].newer = totals[0].free_row
-    totals[0].free_row = slot
+    free_slot(rows, streams, totals, slot)
     pools[pool].rows -= 1
     if len(sizes):
         pools[pool].bytes -= sizes[rows[slot].row]
@@ -96,13 +114,7 @@ def insert_row(state: State, key: np.uint64, time: int, stream: int, id_: int, c
     totals[0].seq += 1
     row.time, row.stream, row.row = time, stream, id_
     row.credit = 0.0 if totals[0].alike else credit - chain.gained
-    last = streams[stream].last
-    row.older, row.newer = last, NONE
-    if last < 0:
-        streams[stream].first = slot
-    else:
-        rows[last].newer = slot
-    streams[stream].last = slot
+    append_newest(rows, streams, slot, stream)
     pool, item = pool_of(pools, stream), entry * len(streams) + stream
     if chain.first < 0:
         chain.least = order_add(state.order, NONE, slot, row.credit, seq)

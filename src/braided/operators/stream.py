@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from braided.errors import OptionError
+from braided.routing.keys import KeyHasher, common_key_type
 from braided.time.lateness import Lateness
-from braided.time.resolve import learned_above
+from braided.time.resolve import learned_above, resolve_rule
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,12 @@ class TimeMarks:
         if given is None and self.delay is None and self.watermark is not None:
             return self.watermark
         return learned_above(Lateness() if given is None else given, own)
+
+    def waiting_lateness(self, given: int | Lateness | None) -> int | Lateness:
+        """Return the lateness of a stream whose rows wait for it: a learned one has no floor."""
+        if given is None and (self.delay is not None or self.watermark is None):
+            given = resolve_rule("auto", 0)
+        return self.lateness(given)
 
 
 @dataclass(frozen=True)
@@ -91,3 +98,15 @@ class Stream:
                 "to string"
             )
         return column
+
+    def key_columns(self, names: str | Sequence[str] | None) -> tuple[str, ...]:
+        """Find the columns that ``key=`` names: none, one or several."""
+        wanted = () if names is None else (names,) if isinstance(names, str) else names
+        return tuple(self.key_column(name, "key") for name in wanted)
+
+    def hasher(self, keys: Sequence[str]) -> KeyHasher:
+        """Return what hashes these columns."""
+        kinds = [self.schema.field(name).type for name in keys]
+        return KeyHasher(
+            tuple(common_key_type(kind, kind, (name, name)) for name, kind in zip(keys, kinds, strict=True))
+        )

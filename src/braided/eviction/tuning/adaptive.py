@@ -5,10 +5,11 @@ It has the interface of `Buffer`, and decides at every so many events, whatever 
 
 from __future__ import annotations
 
+from typing import Unpack
+
 from braided.errors import BraidedError, StateError
-from braided.eviction.buffer import Buffer, Events, Progress, Result, Results, Share, collect
+from braided.eviction.buffer import Buffer, BufferOptions, Events, Outputs, Progress, Result, collect
 from braided.eviction.policies.policy import Policy
-from braided.eviction.records import Bytes, Ints
 from braided.eviction.sections import seal, unseal
 from braided.eviction.tuning.tuner import Tuner
 
@@ -17,15 +18,7 @@ __all__ = ["AdaptiveBuffer", "buffer_from_bytes", "main_of", "make_buffer"]
 _MAGIC = b"BRDA"
 
 
-def make_buffer(
-    capacity: int,
-    policy: Policy,
-    *,
-    window: tuple[int, int],
-    streams: int = 2,
-    share: Share = "unified",
-    results: Results = "pairs",
-) -> Buffer | AdaptiveBuffer:
+def make_buffer(capacity: int, policy: Policy, **options: Unpack[BufferOptions]) -> Buffer | AdaptiveBuffer:
     """Return the buffer that a policy needs: one that tunes itself if there is something to tune.
 
     >>> from braided.eviction.policies.gdj import GDJ
@@ -35,7 +28,7 @@ def make_buffer(
     'AdaptiveBuffer'
     """
     kind = Buffer if policy.tuner() is None else AdaptiveBuffer
-    return kind(capacity, policy, window=window, streams=streams, share=share, results=results)
+    return kind(capacity, policy, **options)
 
 
 def buffer_from_bytes(data: bytes, policy: Policy) -> Buffer | AdaptiveBuffer:
@@ -59,19 +52,9 @@ class AdaptiveBuffer:
     RECENT()
     """
 
-    def __init__(
-        self,
-        capacity: int,
-        policy: Policy,
-        *,
-        window: tuple[int, int],
-        streams: int = 2,
-        share: Share = "unified",
-        results: Results = "pairs",
-    ) -> None:
+    def __init__(self, capacity: int, policy: Policy, **options: Unpack[BufferOptions]) -> None:
         self._take_policy(policy)
-        policy = self.tuner.policy_of(self._at)
-        self.main = Buffer(capacity, policy, window=window, streams=streams, share=share, results=results)
+        self.main = Buffer(capacity, self.tuner.policy_of(self._at), **options)
 
     def _take_policy(self, policy: Policy) -> None:
         tuner = policy.tuner()
@@ -101,23 +84,12 @@ class AdaptiveBuffer:
         """The policy that the buffer follows now."""
         return self.tuner.policies[self._at]
 
-    def step(
-        self,
-        events: Events,
-        start: int,
-        *,
-        pair_event: Ints | None = None,
-        pair_row: Ints | None = None,
-        gone_row: Ints | None = None,
-        gone_why: Bytes | None = None,
-    ) -> Progress:
+    def step(self, events: Events, start: int, **outputs: Unpack[Outputs]) -> Progress:
         """Process events from `start` as `Buffer.step` does; also stops, sooner than it must, at an epoch's end."""
         epoch = max(512, self.capacity // 2)
         left = epoch - self.main.counts["events"] % epoch
         end = min(len(events.keys), start + left)
-        progress = self.main.step(
-            events.part(0, end), start, pair_event=pair_event, pair_row=pair_row, gone_row=gone_row, gone_why=gone_why
-        )
+        progress = self.main.step(events.part(0, end), start, **outputs)
         done = progress.event - start
         if done:
             self.tuner.feed(events.part(start, progress.event))

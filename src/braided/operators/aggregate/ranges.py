@@ -25,8 +25,8 @@ import pyarrow.compute as pc
 
 from braided.operators.aggregate.range_kernels import best_of_ranges, count_before, cut_at_panes, sum_ranges
 from braided.operators.join.arrivals import OutputColumn
-from braided.operators.join.kernels import match_ranges
-from braided.operators.join.runs import Run, all_meet
+from braided.operators.join.emit import find_ranges
+from braided.operators.join.runs import Run
 from braided.operators.join.window_join import WindowJoin
 
 if TYPE_CHECKING:
@@ -162,24 +162,8 @@ class RangeTotals:
 
     def _matches(self, side: int, probe: Run, stored: Run) -> tuple[Index, Index, Index]:
         """Return the rows of a run with matches in another, and their ranges there."""
-        rows, starts, ends = (np.empty(len(probe.hashes), np.int64) for _ in range(3))
-        low, high = self._join.window.reach(side)
-        found = match_ranges(
-            probe.hashes,
-            probe.times,
-            stored.hashes,
-            stored.times,
-            stored.directory,
-            stored.filter,
-            stored.shift,
-            low,
-            high,
-            all_meet(probe, stored, low, high),
-            rows,
-            starts,
-            ends,
-        )
-        return rows[:found], starts[:found], starts[:found] + np.diff(ends[:found], prepend=0)
+        rows, starts, ends = find_ranges(probe, stored, *self._join.window.reach(side))
+        return rows, starts, starts + np.diff(ends, prepend=0)
 
     def _reads_all(self, drive: int, other: Run) -> bool:
         """Whether more of the other run is read than the ends of its ranges."""

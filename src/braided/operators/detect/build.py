@@ -34,7 +34,6 @@ from braided.operators.physical import (
     watermark_after,
 )
 from braided.operators.stream import Stream, TimeMarks
-from braided.routing.keys import KeyHasher, common_key_type
 from braided.time.lateness import Lateness
 from braided.time.resolve import least, resolve_idle, resolve_rule
 from braided.typing import AnyDetector
@@ -102,9 +101,8 @@ def build_detect(spec: DetectSpec, streams: tuple[Stream, ...], setting: EngineF
 
 def _keys(spec: DetectSpec, streams: Sequence[Stream]) -> Keys:
     """Find the key and the time column, which are the same in all streams."""
-    wanted = () if spec.key is None else (spec.key,) if isinstance(spec.key, str) else tuple(spec.key)
     first = streams[0]
-    time, key = first.time_column(spec.time), tuple(first.key_column(name, "key") for name in wanted)
+    time, key = first.time_column(spec.time), first.key_columns(spec.key)
     if len({*key, time}) < len(key) + 1:
         raise OptionError(f"key={spec.key!r}: names a column twice, or the time; name each once")
     for stream in streams:
@@ -120,8 +118,7 @@ def _keys(spec: DetectSpec, streams: Sequence[Stream]) -> Keys:
             if name.lower() in RESERVED:
                 raise OptionError(f"{stream.label}: column {name!r}: events have one of that name; rename it")
     check_zones(streams, [time] * len(streams))
-    kinds = tuple(common_key_type(first.schema.field(n).type, first.schema.field(n).type, (n, n)) for n in key)
-    return Keys(key, time, KeyHasher(kinds))
+    return Keys(key, time, first.hasher(key))
 
 
 def _rules(spec: DetectSpec, streams: Sequence[Stream], time: str) -> tuple[int | Lateness, ...]:
@@ -129,11 +126,8 @@ def _rules(spec: DetectSpec, streams: Sequence[Stream], time: str) -> tuple[int 
     given = each_stream(spec.lateness, "lateness", spec.streams)
     rules = []
     for name, stream in zip(spec.streams, streams, strict=True):
-        marks = stream.marks_of(time)
         rule = None if given[name] is None else resolve_rule(given[name], 0)
-        if rule is None and (marks.delay is not None or marks.watermark is None):
-            rule = resolve_rule("auto", 0)
-        rules.append(marks.lateness(rule))
+        rules.append(stream.marks_of(time).waiting_lateness(rule))
     return tuple(rules)
 
 

@@ -23,28 +23,20 @@ from braided.operators.physical import (
     watermark_after,
 )
 from braided.operators.stream import Stream, TimeMarks
-from braided.routing.keys import KeyHasher, common_key_type
-from braided.time.resolve import least, resolve_rule
+from braided.time.resolve import least, one_lateness
 
 
 def build_match(spec: MatchSpec, streams: tuple[Stream, ...], setting: EngineFeatures) -> Plan:
     """Return the plan of a pattern over a stream."""
     (stream,) = streams
     time = stream.time_column(spec.time)
-    keys = () if spec.key is None else (spec.key,) if isinstance(spec.key, str) else tuple(spec.key)
-    keys = tuple(stream.key_column(name, "key") for name in keys)
+    keys = stream.key_columns(spec.key)
     if len(set(keys)) < len(keys):
         raise OptionError(f"key={spec.key!r}: names a column twice; name each once")
     matcher = matcher_of(spec, Source(stream.schema, stream.collated, stream.case_sensitive), keys)
     marks = stream.marks_of(time)
-    if isinstance(spec.lateness, list | tuple):
-        raise OptionError(f"lateness={spec.lateness!r}: write one for the input")
-    given = None if spec.lateness is None else resolve_rule(spec.lateness, 0)
-    if given is None and (marks.delay is not None or marks.watermark is None):
-        given = resolve_rule("auto", 0)
-    rule = marks.lateness(given)
-    kinds = tuple(common_key_type(stream.schema.field(n).type, stream.schema.field(n).type, (n, n)) for n in keys)
-    operator = MatchOperator(stream.schema, time, KeyHasher(kinds), rule, matcher, meaning_of(spec))
+    rule = marks.waiting_lateness(one_lateness(spec.lateness))
+    operator = MatchOperator(stream.schema, time, stream.hasher(keys), rule, matcher, meaning_of(spec))
     # A match leaves before the horizon passes the time of its first row and `within`.
     longest = matcher.within or 0
     behind = max(marks.behind, least(rule)) + longest

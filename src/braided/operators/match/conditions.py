@@ -16,25 +16,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from braided.errors import BraidedError
+from braided.expressions import tree
 from braided.expressions.evaluate import DTYPES, NARROW, Block, Vector, is_whole
 from braided.expressions.order_keys import ordered, ranks
 from braided.expressions.parse import Uncompilable
-from braided.expressions.tree import (
-    Always,
-    Arithmetic,
-    Column,
-    Compare,
-    Constant,
-    Every,
-    IsIn,
-    IsNull,
-    Not,
-    Some,
-    Truth,
-    Type,
-    Value,
-    Widen,
-)
 from braided.operators.match import machine as m
 from braided.operators.match.expressions import NUMBERS, ROW, Register, columns_of
 
@@ -68,15 +53,15 @@ class Slot:
     """
 
     form: str
-    source: Value | Truth
-    partner: Value | None = None
+    source: tree.Value | tree.Truth
+    partner: tree.Value | None = None
 
 
 @dataclass
 class Conditions:
     """What must hold for each symbol, and what is remembered of rows meanwhile."""
 
-    plain: dict[int, Truth]
+    plain: dict[int, tree.Truth]
     """Conditions on a row, and rows before it, by symbol; what has none is true."""
     registers: tuple[Register, ...] = ()
     slots: list[Slot] = field(default_factory=list)
@@ -216,12 +201,12 @@ def _source_slot(register: Register) -> Slot:
     return Slot("rank" if _in_arrow(register.source.type) else "order", register.source)
 
 
-def _in_arrow(kind: Type) -> bool:
+def _in_arrow(kind: tree.Type) -> bool:
     return kind.name in ("string", "binary") or (kind.name == "decimal" and kind.precision > NARROW)
 
 
 def prepare(
-    conditions: Mapping[int, Truth], registers: Sequence[Register], texts: Mapping[int, str], symbols: int
+    conditions: Mapping[int, tree.Truth], registers: Sequence[Register], texts: Mapping[int, str], symbols: int
 ) -> Conditions:
     """Return conditions for the search: plain ones as they are, the others as programs."""
     plain = {
@@ -253,32 +238,34 @@ class _Lowering:
     def __init__(self, made: Conditions, text: str) -> None:
         self._made, self._text = made, text
 
-    def truth(self, node: Truth) -> None:
+    def truth(self, node: tree.Truth) -> None:
         side = _one_side(node)
-        if isinstance(node, Always):
+        if isinstance(node, tree.Always):
             self._add(m.ALWAYS, m.UNKNOWN if node.value is None else int(node.value))
         elif side is not None:
             self._load(m.TRUTH, Slot("truth", _moved(node)), side)
         else:
             self._across(node)
 
-    def _across(self, node: Truth) -> None:
+    def _across(self, node: tree.Truth) -> None:
         match node:
-            case Every(parts) | Some(parts):
+            case tree.Every(parts) | tree.Some(parts):
                 self.truth(parts[0])
                 for part in parts[1:]:
                     self.truth(part)
-                    self._add(m.AND if isinstance(node, Every) else m.OR)
-            case Not(operand):
+                    self._add(m.AND if isinstance(node, tree.Every) else m.OR)
+            case tree.Not(operand):
                 self.truth(operand)
                 self._add(m.NOT)
-            case IsNull(operand):
+            case tree.IsNull(operand):
                 self._number(operand)
                 self._add(m.IS_NULL)
-            case IsIn(operand, members, null):
-                tests: list[Truth] = [Compare("=", operand, Constant(member, operand.type)) for member in members]
-                self.truth(Some((*tests, Always(None)) if null else tuple(tests)))
-            case Compare(op, left, right):
+            case tree.IsIn(operand, members, null):
+                tests: list[tree.Truth] = [
+                    tree.Compare("=", operand, tree.Constant(member, operand.type)) for member in members
+                ]
+                self.truth(tree.Some((*tests, tree.Always(None)) if null else tuple(tests)))
+            case tree.Compare(op, left, right):
                 one, other = _one_side(left), _one_side(right)
                 if one is not None and other is not None:
                     form = "rank" if _in_arrow(left.type) else "order"
@@ -293,14 +280,14 @@ class _Lowering:
             case _:
                 raise AssertionError(node)
 
-    def _number(self, node: Value) -> None:
+    def _number(self, node: tree.Value) -> None:
         real = node.type.name in _FLOATS
         side = _one_side(node)
         if side is not None and not _in_arrow(node.type):
             self._load(m.REAL if real else m.WHOLE, Slot("real" if real else "whole", _moved(node)), side)
             return
         match node:
-            case Constant(value):
+            case tree.Constant(value):
                 if real:
                     self._made.real.append(float(value))
                     self._add(m.CONSTANT_REAL, len(self._made.real) - 1)
@@ -309,13 +296,13 @@ class _Lowering:
                     self._add(m.CONSTANT_WHOLE, len(self._made.whole) - 1)
                 else:
                     raise self._refusal(node)
-            case Column(_, name):
+            case tree.Column(_, name):
                 self._counted(name)
-            case Widen(operand, kind) if kind.name == "double" or is_whole(kind):
+            case tree.Widen(operand, kind) if kind.name == "double" or is_whole(kind):
                 self._number(operand)
                 if kind.name == "double" and operand.type.name not in _FLOATS:
                     self._add(m.TO_REAL)
-            case Arithmetic(op, operands, kind) if kind.name == "double" or is_whole(kind):
+            case tree.Arithmetic(op, operands, kind) if kind.name == "double" or is_whole(kind):
                 for operand in operands:
                     self._number(operand)
                 unary = m.NEGATE if op == "-" else m.ABSOLUTE
@@ -324,7 +311,7 @@ class _Lowering:
             case _:
                 raise self._refusal(node)
 
-    def _refusal(self, node: Value) -> Uncompilable:
+    def _refusal(self, node: tree.Value) -> Uncompilable:
         return Uncompilable(
             f"{self._text}: computes {node.type} of different rows, which is not supported yet; cast to double"
         )
@@ -358,10 +345,10 @@ def _one_side(node: Any) -> str | None:
 
 def _moved(node: Any) -> Any:
     """Return a tree with all columns of the row itself."""
-    if isinstance(node, Column):
+    if isinstance(node, tree.Column):
         return replace(node, side=ROW)
     if isinstance(node, tuple):
         return tuple(_moved(part) for part in node)
-    if isinstance(node, Type) or not hasattr(node, "__dataclass_fields__"):
+    if isinstance(node, tree.Type) or not hasattr(node, "__dataclass_fields__"):
         return node
     return replace(node, **{name: _moved(part) for name, part in vars(node).items()})

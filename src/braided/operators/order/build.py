@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pyarrow as pa
 
 from braided.errors import OptionError
@@ -11,9 +9,7 @@ from braided.operators.order.operator import LATE, SEQ, OrderOperator
 from braided.operators.order.spec import OrderSpec
 from braided.operators.physical import Column, ComputedColumn, EngineFeatures, InputColumn, Plan, watermark_after
 from braided.operators.stream import Stream, TimeMarks
-from braided.routing.keys import KeyHasher, common_key_type
-from braided.time.lateness import Lateness
-from braided.time.resolve import least, resolve_idle, resolve_rule, resolve_rules
+from braided.time.resolve import least, resolve_idle, resolve_rules
 
 
 def build_order(spec: OrderSpec, streams: tuple[Stream, ...], setting: EngineFeatures) -> Plan:
@@ -26,11 +22,14 @@ def build_order(spec: OrderSpec, streams: tuple[Stream, ...], setting: EngineFea
                 "select the same columns in the same order"
             )
     time = streams[0].time_column(spec.time)
-    keys = () if spec.key is None else (spec.key,) if isinstance(spec.key, str) else tuple(spec.key)
-    keys = tuple(streams[0].key_column(name, "key") for name in keys)
+    keys = streams[0].key_columns(spec.key)
+    for name in keys:
+        if pa.types.is_nested(schema.field(name).type):
+            raise OptionError(f"key={name!r}: a column of type {schema.field(name).type} cannot be a key")
     given = resolve_rules(spec.lateness, len(streams), floor=0)
-    rules = tuple(_of_stream(stream.marks_of(time), rule) for stream, rule in zip(streams, given, strict=True))
-    operator = ordering(schema, len(streams), time, keys, rules, flagged=spec.late != "drop", idle=spec.idle)
+    rules = tuple(stream.marks_of(time).waiting_lateness(rule) for stream, rule in zip(streams, given, strict=True))
+    hasher, idle = streams[0].hasher(keys), resolve_idle(spec.idle)
+    operator = OrderOperator(schema, len(streams), time, keys, hasher, rules, spec.late != "drop", idle)
     made = [ComputedColumn(SEQ, pa.int64())] if not keys else []
     made += [ComputedColumn(LATE, pa.bool_())] if operator.flagged else []
     for column in made:
@@ -52,33 +51,6 @@ def build_order(spec: OrderSpec, streams: tuple[Stream, ...], setting: EngineFea
         fixed="rows of a key wait for each other on one worker",
         waits=True,
     )
-
-
-def ordering(
-    schema: pa.Schema,
-    streams: int,
-    time: str,
-    keys: Sequence[str],
-    rules: Sequence[int | Lateness],
-    *,
-    flagged: bool = True,
-    idle: object = None,
-) -> OrderOperator:
-    """Assemble the operator."""
-    for name in keys:
-        if pa.types.is_nested(schema.field(name).type):
-            raise OptionError(f"key={name!r}: a column of type {schema.field(name).type} cannot be a key")
-    kinds = tuple(common_key_type(schema.field(n).type, schema.field(n).type, (n, n)) for n in keys)
-    return OrderOperator(
-        schema, streams, time, tuple(keys), KeyHasher(kinds), tuple(rules), flagged, resolve_idle(idle)
-    )
-
-
-def _of_stream(marks: TimeMarks, given: int | Lateness | None) -> int | Lateness:
-    """Return an input's lateness. A learned one has no floor: every row of `order` would wait for it."""
-    if given is None and (marks.delay is not None or marks.watermark is None):
-        given = resolve_rule("auto", 0)
-    return marks.lateness(given)
 
 
 def _shown(schema: pa.Schema) -> str:
