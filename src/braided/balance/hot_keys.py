@@ -59,12 +59,10 @@ class HotKeys:
         return hot[: MOST - len(self._promoted)], cold
 
     def promoted(self, key: int) -> None:
-        """Take note that a key has a grid."""
         self._promoted.add(key)
         self._known.setdefault(key, _Known((0.0, 0.0, 0.0)))
 
     def demoted(self, key: int) -> None:
-        """Take note that a key went back to its bucket."""
         self._promoted.discard(key)
 
     def is_cooling(self, key: int) -> bool:

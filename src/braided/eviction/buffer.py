@@ -61,7 +61,6 @@ class Events(NamedTuple):
     hints: Reals = _NO_REALS
 
     def part(self, start: int, end: int) -> Events:
-        """Return the events from start up to end."""
         return self.pick(slice(start, end))
 
     def pick(self, which: slice | Ints | npt.NDArray[np.bool_]) -> Events:
@@ -171,7 +170,6 @@ class Buffer:
 
     @property
     def rows(self) -> int:
-        """Rows stored now."""
         return int(self.state.totals["rows"][0])
 
     @property

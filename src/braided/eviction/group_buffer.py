@@ -94,7 +94,6 @@ class GroupBuffer:
 
     @property
     def rows(self) -> int:
-        """Rows stored now."""
         return int(self.state.totals["rows"][0])
 
     @property

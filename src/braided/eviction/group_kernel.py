@@ -86,7 +86,6 @@ class GroupState(NamedTuple):
 
 
 def allocate(capacity: int, streams: int, joins: int) -> GroupState:
-    """Return an empty state."""
     state = GroupState(
         settings=np.zeros(1, SETTINGS),
         totals=np.zeros(1, TOTALS),
@@ -119,7 +118,6 @@ def allocate(capacity: int, streams: int, joins: int) -> GroupState:
 
 @in_place
 def remove(state: GroupState, slot: int) -> None:
-    """Take a row out of the buffer."""
     rows, streams, totals = state.rows, state.streams, state.totals
     heap_remove(state.heap, state.heap_at, 0, totals[0].rows, slot)
     for j in range(len(state.joins)):

@@ -112,7 +112,6 @@ def power_of_two(least: int) -> int:
 
 
 def allocate(capacity: int, streams: int, pools: int) -> State:
-    """Return an empty state."""
     chains = np.zeros((capacity, streams), CHAIN)
     state = State(
         settings=np.zeros(1, SETTINGS),

@@ -77,7 +77,6 @@ def append_newest(rows: Records, streams: Records, slot: int, stream: int) -> No
 
 @inlined
 def remove_row(state: State, slot: int) -> None:
-    """Take a row out of the buffer."""
     totals, pools, streams, rows, sizes = state.totals, state.pools, state.streams, state.rows, state.sizes
     entry, s = int(rows[slot].entry), int(rows[slot].stream)
     pool = pool_of(pools, s)
@@ -145,12 +144,10 @@ def fill_rows(state: State, keys: Words, times: Ints, streams: Bytes, ids: Ints,
 
 
 def slots_by_age(state: State) -> Ints:
-    """Return the slots of the stored rows, oldest first."""
     slots = np.flatnonzero(state.rows["entry"] >= 0)
     return slots[np.argsort(state.order["seq"][slots])]
 
 
 def row_keys(state: State, slots: Ints) -> Words:
-    """Return the keys of stored rows."""
     keys: Words = state.entries["key"][state.rows["entry"][slots]]
     return keys

@@ -77,7 +77,6 @@ class Shedding:
         self._seen = False
 
     def restore(self, saved: Any) -> None:
-        """Go on from what `to_json` gave."""
         self._panes[:], self._at[:], self._seen = saved["panes"], saved["at"], bool(saved["seen"])
 
     def drop(self, events: Events) -> npt.NDArray[np.bool_]:
@@ -93,7 +92,6 @@ class Shedding:
         return out
 
     def to_json(self) -> Any:
-        """Return what it has counted, as plain JSON."""
         return {"panes": self._panes.tolist(), "at": self._at.tolist(), "seen": self._seen}
 
 

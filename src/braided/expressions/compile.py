@@ -152,7 +152,6 @@ class Compiler:
     # Truths.
 
     def truth(self, node: Syntax) -> tree.Truth:
-        """Return a predicate."""
         if node.op in ("and", "or"):
             parts = tuple(self.truth(part) for part in node.args)
             return tree.Every(parts) if node.op == "and" else tree.Some(parts)

@@ -30,7 +30,6 @@ class Formula:
 
     @property
     def type(self) -> pa.DataType:
-        """The type of the value."""
         return ARROW[self.root.type.name]
 
     def compute(self, rows: pa.RecordBatch) -> pa.Array[Any]:
@@ -45,8 +44,6 @@ class Formula:
 
 
 class _ValueCompiler(Compiler):
-    """Compiles a value instead of a predicate."""
-
     def formula(self) -> Formula:
         root = self.value(Parser(self._text, self._resolve, self._option, bare=True).parse())
         if not self._used["l"]:

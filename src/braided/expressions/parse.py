@@ -105,7 +105,6 @@ class Parser:
             self._tokens.append(Token(kind, match[kind], match.start(kind), match.end(kind)))
 
     def parse(self) -> Syntax:
-        """Return the tree of the whole text."""
         tree = self._disjunction()
         if self._next.kind != "end":
             self._unexpected()

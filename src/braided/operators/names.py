@@ -60,7 +60,6 @@ def check_zones(streams: Sequence[Stream], times: Sequence[str]) -> None:
 
 
 def _each(value: object, option: str, count: int) -> tuple[str, ...]:
-    """Return a name for each stream."""
     if isinstance(value, str):
         return (value,) * count
     if isinstance(value, list | tuple) and len(value) == count and all(isinstance(part, str) for part in value):

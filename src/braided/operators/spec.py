@@ -45,7 +45,6 @@ class Spec:
         raise NotImplementedError
 
     def time_of(self, stream: int) -> object:
-        """Return what the user called the time column of an input."""
         raise NotImplementedError
 
     @classmethod

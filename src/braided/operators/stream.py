@@ -68,7 +68,6 @@ class Stream:
         )  # fmt: skip
 
     def marks_of(self, column: str) -> TimeMarks:
-        """Return what is known of a time column."""
         return self.marks.get(column, TimeMarks())
 
     def find(self, name: object, option: str) -> str:
@@ -105,7 +104,6 @@ class Stream:
         return tuple(self.key_column(name, "key") for name in wanted)
 
     def hasher(self, keys: Sequence[str]) -> KeyHasher:
-        """Return what hashes these columns."""
         kinds = [self.schema.field(name).type for name in keys]
         return KeyHasher(
             tuple(common_key_type(kind, kind, (name, name)) for name, kind in zip(keys, kinds, strict=True))

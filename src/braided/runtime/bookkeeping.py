@@ -102,7 +102,6 @@ def _only_longer(old: Any, new: Any) -> bool:
 
 
 def _shown(name: str, value: Any) -> str:
-    """Return the value of an option as people would write it."""
     if name.rpartition(".")[2] in _DURATIONS:
         parts = [format_duration(part) if isinstance(part, int) else part for part in _listed(value)]
         value = parts if isinstance(value, list) else parts[0]

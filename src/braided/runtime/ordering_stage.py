@@ -208,7 +208,6 @@ class OrderingStage:
         return [clock.report() for clock in self.clocks]
 
     def to_json(self) -> Json:
-        """Return the state as plain JSON."""
         return {
             "until": self.until,
             "last": self.last,

@@ -210,7 +210,6 @@ def _mask(value: Any, rows: int) -> npt.NDArray[np.bool_]:
 
 
 def _label(operator: Operator, side: int, admitted: Admitted, heavy: HeavyHitters, report: RouterReport) -> None:
-    """Remember what the heaviest keys of a piece look like."""
     assert admitted.hashes is not None
     for key, weight in heavy.top(_LABELS):
         text = f"{key:016x}"

@@ -61,15 +61,12 @@ class MemoryCache:
         self._entries: dict[str, list[pa.Buffer]] = {}
 
     def get(self, name: str) -> list[pa.Buffer] | None:
-        """See `Cache`."""
         return self._entries.get(name)
 
     def put(self, name: str, buffers: list[pa.Buffer]) -> None:
-        """See `Cache`."""
         self._entries[name] = buffers
 
     def drop(self, name: str) -> None:
-        """See `Cache`."""
         self._entries.pop(name, None)
 
 
@@ -89,23 +86,18 @@ class MemoryStore:
         self.book, self.blocks = state
 
     def load(self) -> bytes | None:
-        """See `Store`."""
         return self.book
 
     def save(self, book: bytes) -> None:
-        """See `Store`."""
         self.book = book
 
     def get(self, block: int) -> bytes:
-        """See `Store`."""
         if block not in self.blocks:
             raise missing(block)
         return self.blocks[block]
 
     def put(self, block: int, content: bytes) -> None:
-        """See `Store`."""
         self.blocks[block] = content
 
     def delete(self, block: int) -> None:
-        """See `Store`."""
         self.blocks.pop(block, None)

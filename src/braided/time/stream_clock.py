@@ -156,7 +156,6 @@ class StreamClock:
             self._history = [*self._history, [self.clock, self._learner.lateness]][-_HISTORY:]
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Take the state as `to_json` left it."""
         self.trust = Trust.from_json(state["trust"])
         self.gaps = Gaps(state.get("gaps", ()))
         self._heard, self.silent, self._history = state["heard"], state["silent"], state["history"]
@@ -164,7 +163,6 @@ class StreamClock:
             self._learner = Learner.from_json(state["learner"], self._learner.spec, self._reach)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the state, a few kilobytes at most, as plain JSON."""
         return {
             "trust": self.trust.to_json(),
             "gaps": self.gaps.recent,
@@ -175,7 +173,6 @@ class StreamClock:
         }
 
     def report(self) -> dict[str, Any]:
-        """Return what people want to know of it."""
         report: dict[str, Any] = {"clock": self.clock, "lateness": self.lateness}
         report["trust"] = {"settled": self.settled, "top": self.trust.top, "limit": self.limit, "gone": self.gone}
         if self._learner is not None:

@@ -100,7 +100,6 @@ def largest(clusters: Iterable[Cluster]) -> Cluster:
 
 
 def _middle(clusters: list[Cluster]) -> Cluster:
-    """Return the cluster that holds the middle row."""
     half = _weight(clusters) / 2
     for cluster in clusters:
         half -= cluster.rows
@@ -219,12 +218,10 @@ class Trust:
         return clamp((0 if self.clock is None else self.clock) + jump)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the state as plain JSON."""
         return dict(vars(self))
 
     @classmethod
     def from_json(cls, state: dict[str, Any]) -> Trust:
-        """Read what `to_json` gave."""
         votes = {name: [Cluster(*vote) for vote in state[name]] for name in ("ahead", "behind")}
         return cls(**{**state, **votes, "gone": StreamProgress(*state["gone"])})
 

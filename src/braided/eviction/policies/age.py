@@ -145,13 +145,11 @@ class AGE(Policy):
         return Ages(period, int(self.per_row), keep, *seen)
 
     def save(self, learned: Ages, write: Writer) -> Facts:
-        """Write what was seen."""
         write.reals(learned.matches.ravel())
         write.reals(learned.exits.ravel())
         return {"keep": learned.keep.tolist()}
 
     def load(self, learned: Ages, facts: Facts, read: Reader) -> Ages:
-        """Fill in what was seen."""
         for array in (learned.matches, learned.exits):
             values = read.reals()
             require(values.size == array.size, "its ages")

@@ -29,5 +29,4 @@ class FIFO(Policy):
 
     @property
     def group_hooks(self) -> GroupHooks:
-        """The same in a group of joins."""
         return GroupHooks()

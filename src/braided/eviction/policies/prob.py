@@ -152,14 +152,12 @@ class PROB(CountingPolicy):
         return new_counts(shape.streams, self.count_keys or max(1024, 4 * shape.capacity))
 
     def save(self, learned: Any, write: Writer) -> Facts:
-        """Write the counts."""
         if not isinstance(learned, Sketched):
             return super().save(learned, write)
         write.ints(learned.sketch.ravel())
         return {}
 
     def load(self, learned: Any, facts: Facts, read: Reader) -> Any:
-        """Fill in the counts."""
         if not isinstance(learned, Sketched):
             return super().load(learned, facts, read)
         values = read.ints(np.int64)
@@ -181,5 +179,4 @@ class PROB(CountingPolicy):
         return super().load_credits(learned, rows, read)
 
     def group_bytes(self, capacity: int, joins: int) -> int:
-        """Return the bytes of the sketch."""
         return 2 * joins * SKETCH_ROWS * 8 * _group_width(capacity)

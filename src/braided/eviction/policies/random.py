@@ -68,7 +68,6 @@ class RAND(Policy):
 
     @property
     def group_hooks(self) -> GroupHooks:
-        """The same in a group of joins."""
         return GroupHooks(newcomer=_group_newcomer)
 
     def learned(self, shape: Shape) -> Draw:

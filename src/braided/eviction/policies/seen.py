@@ -160,7 +160,6 @@ class CountingPolicy(Policy):
         return {name: int(head[name]) for name in ("time", "looked", "noted")}
 
     def load(self, learned: Seen, facts: Facts, read: Reader) -> Seen:
-        """Fill in the counts."""
         keys = read.rising(np.uint64)
         counts = [read.sparse() for _ in range(learned.counts.shape[1])]
         require({len(a) for a in counts} == {len(keys)} and 2 * len(keys) <= len(learned.keys), "its counts")

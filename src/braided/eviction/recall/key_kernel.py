@@ -147,7 +147,6 @@ def refill(
     head: Records, nodes: Records, slots: Records, chains: Records, table: Links, keys: Words, firsts: Ints,
     lasts: Ints, counts: Ints, streams: Ints,
 ) -> None:  # fmt: skip
-    """Put nodes, oldest first, into an empty state."""
     for i in range(len(keys)):
         slot = _slot_of(slots, table, keys[i])
         if slot < 0:
@@ -166,7 +165,6 @@ def _draw(bucket: int) -> float:
 
 @compiled
 def count_rows(buckets: Records, rows: Links) -> None:
-    """Add up the rows of each bucket."""
     for at in range(len(buckets)):
         buckets[at].rows = 0
         for quarter in range(rows.shape[0]):

@@ -133,7 +133,6 @@ class Recall:
 
     @property
     def ghosts(self) -> int:
-        """Rows sampled now."""
         return int(self._head["end"][0] - self._head["oldest"][0])
 
     def sums(self) -> list[list[float]]:
@@ -146,7 +145,6 @@ class Recall:
         return [[float(a) + float(b) for a, b in zip(sums, more, strict=True)] for sums in self._sums.tolist()]
 
     def estimate(self) -> RecallEstimate:
-        """Return the recall since the start."""
         return recall_of(self.sums()[0])
 
     def recent(self) -> RecallEstimate:
@@ -170,7 +168,6 @@ class Recall:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Recall:
-        """Return the estimator that was saved."""
         try:
             at = _PREFIX.size + _PREFIX.unpack_from(data)[0]
             header: dict[str, Any] = json.loads(data[_PREFIX.size : at])

@@ -66,22 +66,18 @@ class AdaptiveBuffer:
 
     @property
     def capacity(self) -> int:
-        """Rows stored at most."""
         return self.main.capacity
 
     @property
     def rows(self) -> int:
-        """Rows stored now."""
         return self.main.rows
 
     @property
     def counts(self) -> dict[str, int]:
-        """Totals since the start, as those of `Buffer`."""
         return self.main.counts
 
     @property
     def following(self) -> Policy:
-        """The policy that the buffer follows now."""
         return self.tuner.policies[self._at]
 
     def step(self, events: Events, start: int, **outputs: Unpack[Outputs]) -> Progress:
@@ -100,18 +96,15 @@ class AdaptiveBuffer:
         return progress
 
     def count(self, events: Events) -> int:
-        """Process all events and return the number of pairs."""
         before, at = self.main.counts["pairs"], 0
         while at < len(events.keys):
             at = self.step(events, at).event
         return self.main.counts["pairs"] - before
 
     def run(self, events: Events, *, room: int = 1 << 16) -> Result:
-        """Process all events and return every pair and every row that went."""
         return collect(self, events, room)
 
     def to_bytes(self) -> bytes:
-        """Return the buffer and its shadows as bytes."""
         facts, saved = self.tuner.to_bytes()
         saved = [self.main.to_bytes(), *saved]
         header = {"at": self._at, "tuner": facts, "lengths": [len(data) for data in saved]}
@@ -119,7 +112,6 @@ class AdaptiveBuffer:
 
     @classmethod
     def from_bytes(cls, data: bytes, policy: Policy) -> AdaptiveBuffer:
-        """Return the buffer that was saved, whose policy must be the same."""
         header, at = unseal(_MAGIC, data, "adaptive buffer")
         try:
             buffer = cls.__new__(cls)

@@ -67,7 +67,6 @@ class Shadows:
         self.scored = 0  # epochs
 
     def policy_of(self, at: int) -> Policy:
-        """Return the policy itself."""
         return self.policies[at]
 
     def feed(self, events: Events) -> None:
@@ -133,7 +132,6 @@ class Shadows:
         return {**facts, "sample": self.sample, "scored": self.scored}, saved
 
     def restore(self, facts: dict[str, Any], saved: list[bytes], at: int, main: Buffer) -> None:
-        """Go on from what was saved."""
         if "counts" in facts:
             *saved, data = saved
             read = Reader(facts["counts"]["sections"], data, 0)

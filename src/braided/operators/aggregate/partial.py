@@ -101,22 +101,18 @@ class PartialAggregate:
 
     @property
     def inputs(self) -> tuple[pa.Schema, ...]:
-        """See `Operator`."""
         return self.inner.inputs
 
     @property
     def times(self) -> tuple[str, ...]:
-        """See `Operator`."""
         return self.inner.times
 
     @property
     def lateness(self) -> tuple[int | Lateness, ...]:
-        """See `Operator`."""
         return self.inner.lateness
 
     @property
     def idle(self) -> int | None:
-        """See `Operator`."""
         return self.inner.idle
 
     @property
@@ -136,7 +132,6 @@ class PartialAggregate:
 
     @property
     def options(self) -> Json:
-        """See `Operator`."""
         measures = [[measure.kind, measure.source] for measure in self.measures]
         panes = self.panes
         found = {
@@ -153,11 +148,9 @@ class PartialAggregate:
         return Layout.of(self)
 
     def admit(self, side: int, rows: pa.RecordBatch, table: RoutingTable) -> Admitted:
-        """See `Operator`."""
         return self.inner.admit(side, rows, table)
 
     def label(self, side: int, row: pa.RecordBatch) -> str:
-        """See `Operator`."""
         return self.inner.label(side, row)
 
     def process(self, work: Work, state: Json | None, blocks: Blocks) -> Generator[pa.RecordBatch, None, Outcome]:
@@ -280,7 +273,6 @@ class _Partials:
         return None
 
     def _alone(self, columns: dict[str, pa.Array[Any]], rows: int) -> pa.Table:
-        """Return rows as groups of one."""
         made = [columns[name] for name in self._keys]
         for measure in self._aggregate.measures:
             if measure.kind == "rows":

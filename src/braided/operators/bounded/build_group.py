@@ -24,7 +24,6 @@ from braided.typing import JOIN
 
 
 def build_group(spec: GroupSpec, streams: tuple[Stream, ...], setting: EngineFeatures) -> Plan:
-    """Return the plan of several joins."""
     wanted = each_stream(spec.time, "time", spec.streams)
     times = tuple(stream.time_column(wanted[name]) for stream, name in zip(streams, spec.streams, strict=True))
     check_zones(streams, times)

@@ -47,16 +47,13 @@ class BoundedMultiJoin(BoundedAround):
 
     @property
     def adapts(self) -> bool:
-        """Whether the routing may change, so that rows keep its marks."""
         return self.exact.adaptive
 
     @property
     def retention(self) -> list[int]:
-        """How long a row of each stream can match later ones."""
         return [self.exact.window.within] * len(self.inputs)
 
     def tactic(self, batch: Batch, buffer: bytes | None, recall: bytes | None) -> Combinations:
-        """Return what joins the rows of a batch."""
         return Combinations(self, batch, buffer, recall)
 
 
@@ -81,7 +78,6 @@ class Combinations(OneBuffer):
             self._recall.restore(recall)
 
     def run(self) -> Generator[pa.RecordBatch, None, dict[str, int]]:
-        """See `Tactic`."""
         exact = self._join.exact
         emitter = MultiEmitter(exact, self._runs(), self.tally, stamps=exact.adaptive)
         combining = _Combining(self.entering, self.events)
@@ -121,13 +117,11 @@ class Combinations(OneBuffer):
         """See `Tactic`. Recall is estimated by keys: no row has a position there."""
 
     def recall(self) -> list[list[float]]:
-        """See `Tactic`."""
         counts = self.buffer.counts
         lost = self._join.shed or any(counts[name] for name in ("evicted", "refused", "too_large"))
         return self._recall.sums() if lost else self._recall.sums_of_all()
 
     def to_bytes(self) -> dict[str, bytes]:
-        """See `Tactic`."""
         return {"buffer": self.buffer_bytes(), "recall": self._recall.to_bytes()}
 
 

@@ -68,11 +68,9 @@ class GroupSpec(WithIdle):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """What messages call the inputs."""
         return tuple(f"streams[{name!r}]" for name in self.streams)
 
     def time_of(self, stream: int) -> object:
-        """Return what the user called the time column of an input."""
         return each_stream(self.time, "time", self.streams)[self.streams[stream]]
 
     def check(self) -> None:

@@ -190,7 +190,6 @@ class OrderedRows:
         return self._blocks.write(content)
 
     def to_json(self) -> Json:
-        """Return the bookkeeping."""
         state = self._state
         state |= {"stage": self.stage.to_json(), "kept": [kept.entries for kept in self._kept]}
         if self._shedding is not None:

@@ -42,7 +42,6 @@ Types = dict[str, pa.Schema]
 
 
 def build_detect(spec: DetectSpec, streams: tuple[Stream, ...], setting: EngineFeatures) -> Plan:
-    """Return the plan of detectors over streams."""
     keys = _keys(spec, streams)
     rules = _rules(spec, streams, keys.time)
     types: Types = {name: stream.schema for name, stream in zip(spec.streams, streams, strict=True)}
@@ -100,7 +99,6 @@ def build_detect(spec: DetectSpec, streams: tuple[Stream, ...], setting: EngineF
 
 
 def _keys(spec: DetectSpec, streams: Sequence[Stream]) -> Keys:
-    """Find the key and the time column, which are the same in all streams."""
     first = streams[0]
     time, key = first.time_column(spec.time), first.key_columns(spec.key)
     if len({*key, time}) < len(key) + 1:
@@ -151,7 +149,6 @@ def _given(one: AnyDetector, types: Types, keys: Keys) -> pa.Schema:
 
 
 def _detector(one: Detector | KeyedDetector, types: Types, keys: Keys) -> tuple[pa.Schema, Tactic, int | Lateness]:
-    """Return what a detector publishes, how it is run, and its delay."""
     who = f"{type(one).__name__}.schema"
     of_streams = next(iter(types.values()))
     moment = of_streams.field(keys.time).type

@@ -34,11 +34,9 @@ class PerKey:
     detector: Detector
 
     def open(self, node: Node, blocks: Blocks, state: list[Json] | None) -> Memory:
-        """See `Tactic`."""
         return KeyedState(blocks, node.keys, _key_fields(node), _STATES, node.forget, state)
 
     def run(self, node: Node, memory: Memory, events: pa.RecordBatch, turn: Turn) -> Iterator[pa.RecordBatch]:
-        """See `Tactic`."""
         batch = turn.batch
 
         def call(part: Grouped, states: pa.RecordBatch, of: Int64s) -> tuple[list[pa.RecordBatch], pa.RecordBatch]:
@@ -95,11 +93,9 @@ class ManyKeys:
     state: pa.Schema
 
     def open(self, node: Node, blocks: Blocks, state: list[Json] | None) -> Memory:
-        """See `Tactic`."""
         return KeyedState(blocks, node.keys, _key_fields(node), self.state, node.forget, state)
 
     def run(self, node: Node, memory: Memory, events: pa.RecordBatch, turn: Turn) -> Iterator[pa.RecordBatch]:
-        """See `Tactic`."""
         batch = turn.batch
 
         def call(part: Grouped, states: pa.RecordBatch, of: Int64s) -> tuple[list[pa.RecordBatch], pa.RecordBatch]:

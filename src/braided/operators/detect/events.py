@@ -38,7 +38,6 @@ class Keys:
     hasher: KeyHasher
 
     def hashes(self, rows: pa.RecordBatch) -> Hashes:
-        """Return the hash of each row's key."""
         return self.hasher.hash_with_nulls([rows.column(name) for name in self.key], rows.num_rows)
 
     def shown(self, rows: pa.RecordBatch, at: int) -> str:
@@ -95,7 +94,6 @@ class Grouped(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many keys there are."""
         return len(self.bounds) - 1
 
     @property

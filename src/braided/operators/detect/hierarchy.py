@@ -88,7 +88,6 @@ class Hierarchy:
             unit.tidy()
 
     def levels(self) -> dict[str, int]:
-        """Return how much is stored, as reports say it."""
         parts = [unit.levels() for unit in self._units] + [memory.levels() for memory in self._memories]
         return {name: sum(part[name] for part in parts) for name in ("stored_rows", "stored_bytes", "runs")}
 
@@ -102,7 +101,6 @@ class Hierarchy:
         ]
 
     def to_json(self) -> Json:
-        """Return the state as plain JSON."""
         parts = zip(self._units, self._memories, self._delays, self._events, strict=True)
         return {
             "nodes": [

@@ -50,11 +50,9 @@ class KeyedState:
         self._kept = OpenRows(blocks, self._schema, state)
 
     def to_json(self) -> list[Json]:
-        """Return the bookkeeping."""
         return self._kept.to_json()
 
     def levels(self) -> dict[str, int]:
-        """Return how much there is."""
         levels = self._kept.levels()
         levels.pop("open_matches")
         return levels

@@ -60,7 +60,6 @@ class DetectOperator:
 
     @property
     def inputs(self) -> tuple[pa.Schema, ...]:
-        """The Arrow schema of each stream."""
         return self.schemas
 
     @property
@@ -70,17 +69,14 @@ class DetectOperator:
 
     @property
     def lateness(self) -> tuple[int | Lateness, ...]:
-        """How late rows may be."""
         return self.rules
 
     @property
     def idle(self) -> int | None:
-        """After how much silence a stream holds the others back no longer."""
         return self.quiet
 
     @cached_property
     def output(self) -> pa.Schema:
-        """The columns of the results."""
         types = {node.publishes: node.schema for node in self.nodes}
         if self.flat:
             return types[self.chosen[0]]
@@ -94,7 +90,6 @@ class DetectOperator:
 
     @property
     def options(self) -> Json:
-        """Everything that gives the stored state its meaning."""
         return {
             "operator": "detect",
             "time": self.keys.time,
@@ -111,11 +106,9 @@ class DetectOperator:
         return Admitted(rows, routes, times_of(rows, self.keys.time), 0)
 
     def label(self, side: int, row: pa.RecordBatch) -> str:
-        """Return a row's key, its columns separated by commas."""
         return ", ".join(str(row.column(name)[0].as_py()) for name in self.keys.key)
 
     def process(self, work: Work, state: Json | None, blocks: Blocks) -> Generator[pa.RecordBatch, None, Outcome]:
-        """Run all detectors on one batch."""
         old: Json = state or {"stage": None, "hierarchy": None, "batch": 0}
         stage = OrderingStage(self, old["stage"], blocks, agreed=True)
         stage.take(work)
@@ -190,7 +183,6 @@ class DetectOperator:
         yield last, MAX_TIME if final else stage.until
 
     def _results(self, published: Published) -> Iterator[pa.RecordBatch]:
-        """Yield events as rows of the result, in pieces of bounded size."""
         for start, stop in parts_of(published.rows, _PIECE_BYTES):
             for first in range(start, stop, _PIECE_ROWS):
                 yield self._result(published.type, published.rows.slice(first, min(_PIECE_ROWS, stop - first)))

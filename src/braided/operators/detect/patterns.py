@@ -29,11 +29,9 @@ class InPattern:
     matching: MatchOperator
 
     def open(self, node: Node, blocks: Blocks, state: list[Json] | None) -> Memory:
-        """See `Tactic`."""
         return OpenRows(blocks, self.matching.schema, state)
 
     def run(self, node: Node, memory: Memory, events: pa.RecordBatch, turn: Turn) -> Iterator[pa.RecordBatch]:
-        """See `Tactic`."""
         time = node.keys.time
         oldest = clamp(turn.since - int(cast(int, node.delay)))
         for _, piece in self.matching.find(cast(OpenRows, memory), events, turn.until):

@@ -103,15 +103,12 @@ class DetectSpec(WithIdle):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """What messages call the inputs."""
         return tuple(f"streams[{name!r}]" for name in self.streams)
 
     def time_of(self, stream: int) -> object:
-        """Return what the user called the time column."""
         return self.time
 
     def check(self) -> None:
-        """Refuse what no input could make right."""
         super().check()
         given = self.detectors
         if not isinstance(given, tuple) or not all(

@@ -94,7 +94,6 @@ class OrderingUnit:
         return sum(map(len, self._waiting.values()))
 
     def levels(self) -> dict[str, int]:
-        """Return how much waits, as reports say it."""
         runs = [run for waiting in self._waiting.values() for run in waiting.runs]
         return {
             "stored_rows": sum(run.waiting for run in runs),
@@ -103,7 +102,6 @@ class OrderingUnit:
         }
 
     def report(self) -> Json:
-        """Return what people want to know of it."""
         return {
             "waiting": len(self),
             "late": self.late,
@@ -113,7 +111,6 @@ class OrderingUnit:
         }
 
     def to_json(self) -> Json:
-        """Return the state as plain JSON."""
         return {
             "until": self.until,
             "late": self.late,

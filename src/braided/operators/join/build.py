@@ -23,7 +23,6 @@ _log = logging.getLogger("braided")
 
 
 def build_join(spec: JoinSpec, streams: tuple[Stream, ...], setting: EngineFeatures) -> Plan:
-    """Return the plan of a join of two streams."""
     names = find_names(streams, spec.on, spec.time)
     given = resolve_rules(spec.lateness, 2)
     rules = stream_rules(streams, names.times, given)
@@ -136,7 +135,6 @@ def with_predicate(join: WindowJoin, predicate: Predicate, text: str | None) -> 
 
 
 def _limited(join: WindowJoin, spec: JoinSpec, *, adapts: bool) -> Operator:
-    """Return the join with its budget, or of a share of its rows, or as it is."""
     if spec.memory is None and spec.shed is None:
         return join
     from braided.operators.bounded.budget import limit

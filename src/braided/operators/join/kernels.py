@@ -25,7 +25,6 @@ Filter = npt.NDArray[np.uint8]
 
 @compiled
 def build_filter(hashes: Words, shift: int) -> Filter:
-    """Return the filter of hashes."""
     filter_ = np.zeros(1 << (64 - shift), np.uint8)
     for h in hashes:
         bit = (h >> np.uint64(shift - 3)) & np.uint64(7)

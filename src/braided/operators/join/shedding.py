@@ -32,7 +32,6 @@ class SheddingJoin(AroundJoin):
 
     @property
     def options(self) -> Json:
-        """Everything that gives the stored state its meaning."""
         return {**self.exact.options, "shed": self.shed}
 
     def admit(self, side: int, rows: pa.RecordBatch, table: RoutingTable) -> Admitted:
@@ -44,5 +43,4 @@ class SheddingJoin(AroundJoin):
         return admitted
 
     def process(self, work: Work, state: Json | None, blocks: Blocks) -> Generator[pa.RecordBatch, None, Outcome]:
-        """Join one batch."""
         return self.exact.process(work, state, blocks)

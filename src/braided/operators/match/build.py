@@ -27,7 +27,6 @@ from braided.time.resolve import least, one_lateness
 
 
 def build_match(spec: MatchSpec, streams: tuple[Stream, ...], setting: EngineFeatures) -> Plan:
-    """Return the plan of a pattern over a stream."""
     (stream,) = streams
     time = stream.time_column(spec.time)
     keys = stream.key_columns(spec.key)

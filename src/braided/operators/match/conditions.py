@@ -74,7 +74,6 @@ class Conditions:
 
     @property
     def columns(self) -> set[str]:
-        """The columns that slots read."""
         return {column.name for slot in self.slots for column in columns_of((slot.source, slot.partner))}
 
     def machine(self) -> m.Machine:

@@ -69,7 +69,6 @@ class Symbols:
 
     @property
     def all(self) -> int:
-        """All bits."""
         return (1 << len(self.names)) - 1
 
     def before(self, mask: int) -> int:
@@ -86,7 +85,6 @@ class Source:
     case_sensitive: bool = False
 
     def find(self, name: str, where: str) -> str:
-        """Return a column as the schema has it."""
         names: list[str] = self.schema.names
         folded = [] if self.case_sensitive else [known for known in names if known.lower() == name.lower()]
         found = [name] if name in names else folded
@@ -277,7 +275,6 @@ class _Compiler(Compiler):
         return mask
 
     def _side_of(self, symbol: str, *, final: bool = False) -> str:
-        """Return where the last row of a symbol is found."""
         mask = self._mask(symbol)
         is_own = self._own is not None and mask >> self._own & 1
         every_row = self._own is None and self._running and not final and mask == self._symbols.all
@@ -289,7 +286,6 @@ class _Compiler(Compiler):
         return f"r{self._registers.index(register)}"
 
     def _navigated(self, node: Syntax) -> str:
-        """Return the row that FIRST, LAST or PREV stands for."""
         name, inner, back, mode = node.args
         symbol = self._one_symbol(node, inner)
         final = self._is_final(mode)
@@ -349,7 +345,6 @@ class _Compiler(Compiler):
         return Column(NUMBERS, f"{name} {total} {counted}", kind)
 
     def _of_row(self, inner: Syntax, side: str) -> Value:
-        """Return a value with all its columns of one row."""
         self._side = side
         try:
             return self.value(inner)

@@ -338,7 +338,6 @@ def find_matches(
 
 
 def _larger(array: Any, size: int) -> Any:
-    """Return an array with room for more at its end."""
     larger = np.empty(size, array.dtype)
     larger[: len(array)] = array
     return larger

@@ -116,13 +116,11 @@ class Matcher:
 
     @cached_property
     def read(self) -> list[str]:
-        """The columns that the search reads of every row."""
         names = {column.name for column in columns_of(tuple(self.conditions.plain.values()))}
         names |= self.conditions.columns | self.measures.conditions.columns
         return [name for name in self.measures.schema.names if name in names]
 
     def expired(self, horizon: int) -> int:
-        """See `Finder`."""
         return clamp(horizon - (self.within or 0))
 
     def search(self, given: Sorted, horizon: int) -> Decided:
@@ -182,7 +180,6 @@ class Matcher:
 
 
 def _pieces(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Cut rows in halves until each part is small."""
     if rows.num_rows > 1 and (rows.num_rows > _PIECE_ROWS or rows.nbytes > _PIECE_BYTES):
         middle = rows.num_rows // 2
         yield from _pieces(rows.slice(0, middle))

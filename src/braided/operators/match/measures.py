@@ -42,7 +42,6 @@ class Matches:
 
     @cached_property
     def rows(self) -> Int64s:
-        """All rows of all matches."""
         offsets = np.cumsum(self.length) - self.length
         inside = np.arange(len(self.states)) - np.repeat(offsets, self.length)
         return np.repeat(self.first, self.length) + inside
@@ -62,7 +61,6 @@ class Measures:
 
     @cached_property
     def fields(self) -> list[pa.Field[Any]]:
-        """The columns that they make."""
         return [pa.field(measure.name, self._type(measure)) for measure in self.measures]
 
     def _type(self, measure: Measure) -> pa.DataType:

@@ -41,11 +41,9 @@ class Kept(NamedTuple):
     done: Bytes
 
     def pick(self, which: Index) -> Kept:
-        """Return the rows at some places."""
         return Kept(self.rows.take(pa.array(which)), self.hashes[which], self.done[which])
 
     def slice(self, start: int, stop: int) -> Kept:
-        """Return a part."""
         return Kept(self.rows.slice(start, stop - start), self.hashes[start:stop], self.done[start:stop])
 
 
@@ -74,7 +72,6 @@ class OpenRows:
         return [asdict(leaf) for leaf in self.leaves]
 
     def levels(self) -> dict[str, int]:
-        """Return how much there is, as reports say it."""
         blocks = [block for leaf in self.leaves for block in leaf.blocks]
         return {
             "open_matches": sum(leaf.open for leaf in self.leaves),
@@ -117,7 +114,6 @@ class OpenRows:
         return start, int(np.searchsorted(hashes, np.uint64(self.leaves[at + 1].low)))
 
     def read(self, leaf: Leaf) -> list[Kept]:
-        """Return the rows of a leaf."""
         return [self._decoded(self._blocks.read(number)[0]) for number, _ in leaf.blocks]
 
     def _decoded(self, content: pa.Buffer) -> Kept:

@@ -57,17 +57,14 @@ class MatchOperator:
 
     @property
     def inputs(self) -> tuple[pa.Schema, ...]:
-        """The Arrow schema of the rows."""
         return (self.schema,)
 
     @property
     def times(self) -> tuple[str, ...]:
-        """The event-time column."""
         return (self.time,)
 
     @property
     def lateness(self) -> tuple[int | Lateness, ...]:
-        """How late rows may be."""
         return (self.rule,)
 
     @property
@@ -77,12 +74,10 @@ class MatchOperator:
 
     @property
     def output(self) -> pa.Schema:
-        """The columns of the results."""
         return self.matcher.output
 
     @property
     def options(self) -> Json:
-        """Everything that gives the stored state its meaning."""
         return {
             "operator": self.matcher.kind,
             "time": self.time,
@@ -103,11 +98,9 @@ class MatchOperator:
         return self.hasher.hash_with_nulls([rows.column(name) for name in self.matcher.key], rows.num_rows)
 
     def label(self, side: int, row: pa.RecordBatch) -> str:
-        """Return a row's key, its columns separated by commas."""
         return ", ".join(str(row.column(name)[0].as_py()) for name in self.matcher.key)
 
     def process(self, work: Work, state: Json | None, blocks: Blocks) -> Generator[pa.RecordBatch, None, Outcome]:
-        """Look for matches in one batch."""
         old: Json = state or {"stage": None, "open": None}
         # All rows before the horizon decide; one that comes after that is late, whatever has left.
         stage = OrderingStage(self, old["stage"], blocks, agreed=True)

@@ -80,7 +80,6 @@ class Pattern:
 
 
 def parse_pattern(text: object) -> Pattern:
-    """Read a pattern."""
     if not isinstance(text, str) or not text.strip():
         raise OptionError(f"pattern={text!r}: write a pattern such as 'A B+ C'")
     return _Parser(text).parse()

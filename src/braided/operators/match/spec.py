@@ -73,15 +73,12 @@ class MatchSpec(Spec):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """What messages call the inputs."""
         return ("input",)
 
     def time_of(self, stream: int) -> object:
-        """Return what the user called the time column."""
         return self.time
 
     def check(self) -> None:
-        """Refuse what no input could make right."""
         super().check()
         pattern = parse_pattern(self.pattern)
         automaton = automaton_of(pattern)

@@ -20,7 +20,6 @@ from braided.time.resolve import how_learned, least, resolve_idle, resolve_rules
 
 
 def build_multijoin(spec: MultiJoinSpec, streams: tuple[Stream, ...], setting: EngineFeatures) -> Plan:
-    """Return the plan of a join of many streams."""
     names = find_names(streams, spec.on, spec.time)
     rules = stream_rules(streams, names.times, resolve_rules(spec.lateness, len(streams)))
     window = Span(spec.span, tuple(map(least, rules)))
@@ -52,7 +51,6 @@ def multi_join(
     idle: int | None = None,
     adaptive: bool = False,
 ) -> MultiJoin:
-    """Assemble the operator."""
     count = len(streams)
     chosen = ("", *(f"_{number}" for number in range(2, count + 1))) if suffixes is None else suffixes
     return MultiJoin(
@@ -80,7 +78,6 @@ def _key_types(names: Names, streams: Sequence[Stream]) -> tuple[pa.DataType, ..
 
 
 def _limited(join: MultiJoin, spec: MultiJoinSpec) -> Operator:
-    """Return the join with its budget, or of a share of its rows, or as it is."""
     if spec.memory is None and spec.shed is None:
         return join
     from braided.operators.bounded.budget import limit_multijoin

@@ -51,7 +51,6 @@ class OneRun:
     tags: npt.NDArray[np.int32] | None = None
 
     def run(self, number: int) -> Run:
-        """Return the run."""
         none = np.zeros(0, np.int64)
         return Run(self.rows, self.hashes, none, none.view(np.int32), none.view(np.uint8), self.tags)
 
@@ -91,7 +90,6 @@ class MultiEmitter:
             start = stop
 
     def flush(self) -> Iterator[pa.RecordBatch]:
-        """Yield what is left."""
         if not self._waiting:
             return
         join = self._join
@@ -152,7 +150,6 @@ class MultiEmitter:
         return sizes
 
     def _gather(self, stream: int, places: Places, names: Sequence[str]) -> list[pa.Array]:
-        """Copy columns of rows out of their runs, in order."""
         if not names:
             return []
         parts, order = [], []

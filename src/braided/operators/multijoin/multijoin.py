@@ -62,7 +62,6 @@ class MultiJoin(KeyedInputs):
 
     @property
     def options(self) -> Json:
-        """Everything that gives the stored state its meaning."""
         return {
             "operator": "multijoin",
             "on": [list(names) for names in self.keys],
@@ -88,13 +87,11 @@ class MultiJoin(KeyedInputs):
         return super().admit(side, rows, table)
 
     def describe(self) -> str:
-        """Return the join as people would say it."""
         same = [names[0] if len(set(names)) == 1 else " = ".join(names) for names in zip(*self.keys, strict=True)]
         within = format_duration(self.window.within)
         return f"joins {len(self.inputs)} streams on {', '.join(same)}, max(t) - min(t) <= {within}"
 
     def process(self, work: Work, state: Json | None, blocks: Blocks) -> Generator[pa.RecordBatch, None, Outcome]:
-        """Join one batch."""
         stored = StampedStreams(self) if self.adaptive else self
         kept = JoinState.restore(stored, state, blocks)
         batch = 1 if state is None else state["batch"] + 1

@@ -40,7 +40,6 @@ class StreamRuns:
         self.rows = sum(info.rows for info in self._infos) + sum(len(run.times) for run in new)
 
     def run(self, number: int) -> Run:
-        """Return a run."""
         if number >= len(self._infos):
             return self._new[number - len(self._infos)]
         run = self._held.pop(number, None)
@@ -53,7 +52,6 @@ class StreamRuns:
         return run
 
     def number_of_new(self, at: int) -> int:
-        """Return the number of a new run."""
         return len(self._infos) + at
 
     def meeting(self, partial: Partial, *, new: bool) -> Iterator[tuple[int, Run]]:

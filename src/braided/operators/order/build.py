@@ -13,7 +13,6 @@ from braided.time.resolve import least, resolve_idle, resolve_rules
 
 
 def build_order(spec: OrderSpec, streams: tuple[Stream, ...], setting: EngineFeatures) -> Plan:
-    """Return the plan of one or several streams in order."""
     schema = streams[0].schema
     for number, stream in enumerate(streams[1:], 1):
         if not stream.schema.equals(schema):

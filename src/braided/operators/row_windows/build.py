@@ -15,7 +15,6 @@ from braided.time.resolve import least, one_lateness
 
 
 def build_row_windows(spec: RowWindowsSpec, streams: tuple[Stream, ...], setting: EngineFeatures) -> Plan:
-    """Return the plan of windows of a number of rows over a stream."""
     (stream,) = streams
     time = stream.time_column(spec.time)
     keys = stream.key_columns(spec.key)

@@ -52,11 +52,9 @@ class RowWindowsSpec(Spec):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """What messages call the inputs."""
         return ("input",)
 
     def time_of(self, stream: int) -> object:
-        """Return what the user called the time column."""
         return self.time
 
     @property
@@ -65,7 +63,6 @@ class RowWindowsSpec(Spec):
         return self.rows if self.every is None else self.every
 
     def check(self) -> None:
-        """Refuse what no input could make right."""
         super().check()
         if not isinstance(self.time, str):
             raise OptionError(f"time={self.time!r}: write a column name")

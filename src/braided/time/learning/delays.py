@@ -62,7 +62,6 @@ class Delays:
 
     @property
     def rows(self) -> int:
-        """Rows added."""
         return int(self._numbers[_ROWS])
 
     @property
@@ -117,7 +116,6 @@ class Delays:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Delays:
-        """Read what `to_json` gave."""
         task = cls()
         try:
             task._numbers[:] = value["numbers"]

@@ -51,7 +51,6 @@ def new_summary(spec: Lateness) -> Delays | NextDelays:
 
 
 def read_summary(spec: Lateness, value: dict[str, Any]) -> Delays | NextDelays:
-    """Read a task's summary of its delays."""
     return NextDelays.from_json(value, spec.ceiling_us) if spec.measure == "next" else Delays.from_json(value)
 
 
@@ -144,7 +143,6 @@ class Learner:
         return largest if sets else None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the state as JSON values; nothing is lost."""
         return {
             "state": self._state[0].tolist(),
             "maxima": self._maxima.tolist(),
@@ -155,7 +153,6 @@ class Learner:
 
     @classmethod
     def from_json(cls, value: dict[str, Any], spec: Lateness, reach: int | None = None) -> Learner:
-        """Read what `to_json` gave."""
         learner = cls(spec, reach)
         try:
             learner._state[0] = tuple(value["state"])

@@ -225,7 +225,6 @@ def _search(lowered: Lowered, side: int, slots: dict[str, Any], first: Index, pa
 
 
 def _looped(text: str, side: int, slots: dict[str, Any], first: Index, past: Index) -> Pairs:
-    """Test every pair in the generated loop."""
     used = [name for name in slots if name in _expression(text).co_names]
     own = tuple(name for name in used if name[0] == "lr"[side])
     other = tuple(name for name in used if name[0] != "lr"[side])
@@ -246,7 +245,6 @@ def _expression(text: str) -> CodeType:
 
 
 def _kept(value: Any, index: Index | None) -> Any:
-    """Take the rows of a mask or a vector."""
     if index is None:
         return value
     if not isinstance(value, Vector):
