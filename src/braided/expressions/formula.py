@@ -53,6 +53,6 @@ class _ValueCompiler(Compiler):
         return Formula(tuple(name for name in self._schemas["l"].names if name in self._used["l"]), self._text, root)
 
 
-def compile_formula(text: str, schema: pa.Schema, option: str = "value") -> Formula:
+def compile_formula(text: str, schema: pa.Schema) -> Formula:
     """Compile a value over the columns of a schema; raise `Uncompilable` for what docs/where.md does not list."""
-    return _ValueCompiler(text, {"l": schema, "r": pa.schema([])}, option, bare=True).formula()
+    return _ValueCompiler(text, {"l": schema, "r": pa.schema([])}, "value", bare=True).formula()

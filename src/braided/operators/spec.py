@@ -1,4 +1,4 @@
-"""What a spec is: one logical operator with its options, frozen, comparable and JSON-able, checked where it is made.
+"""What a spec is: one logical operator with its options, frozen, comparable, checked where it is made.
 
 Every function of the API, a line of SQL and a job file end in specs; nothing after that knows where they came from. An
 option is written once, as a field of its spec: with its type, its words for the reference, and its check.
@@ -67,26 +67,6 @@ def spec_of(kind: type[S], given: Mapping[str, Any], **more: Any) -> S:
     return kind(**{name: given[name] for name in kind.words()}, **more)
 
 
-def spec_from_json(content: Json) -> Spec:
-    """Return the spec that `Spec.to_json` wrote.
-
-    >>> from braided.operators.order.spec import OrderSpec
-    >>> spec_from_json({"kind": "order", "time": "ts", "late": "drop"}) == OrderSpec(time="ts", late="drop")
-    True
-    """
-    kinds = spec_kinds()
-    if not isinstance(content, dict) or content.get("kind") not in kinds:
-        raise OptionError(f"kind={content.get('kind') if isinstance(content, dict) else content!r}: "
-                          f"write one of {', '.join(map(repr, kinds))}")  # fmt: skip
-    cls = kinds[content["kind"]]
-    names = {field.name for field in dataclasses.fields(cls)}
-    options = {name: value for name, value in content.items() if name != "kind"}
-    unknown = sorted(set(options) - names)
-    if unknown:
-        raise OptionError(f"{unknown[0]}: no option of {content['kind']}; there are {', '.join(sorted(names))}")
-    return cls(**{name: _from_plain(value) for name, value in options.items()})
-
-
 def spec_kinds() -> dict[str, type[Spec]]:
     """Return every logical operator that there is, by its kind: whatever is a spec counts."""
     import braided.operators.bounded.group_spec
@@ -115,7 +95,7 @@ def frozen(value: Any) -> Any:
 
 
 def _objects() -> dict[str, type]:
-    """Return what options may hold beside plain values, by name. Nothing else is ever made from JSON."""
+    """Return what options may hold beside plain values, by name."""
     from braided.eviction.policies.registry import POLICIES
     from braided.operators.bounded.group_spec import Join
     from braided.operators.detect.spec import Pattern
@@ -140,21 +120,3 @@ def _to_plain(value: Any, name: str) -> Any:
     if value is None or isinstance(value, str | int | float | bool):
         return value
     raise OptionError(f"{name}={value!r}: cannot be written as JSON")
-
-
-def _from_plain(value: Any) -> Any:
-    if isinstance(value, list):
-        return tuple(_from_plain(part) for part in value)
-    if isinstance(value, dict) and "is" in value:
-        objects = _objects()
-        if value["is"] not in objects:
-            raise OptionError(f"is={value['is']!r}: write one of {', '.join(sorted(objects))}")
-        cls = objects[value["is"]]
-        parts = {name: _from_plain(part) for name, part in value.items() if name != "is"}
-        known = {field.name for field in dataclasses.fields(cls)}
-        if set(parts) - known:
-            raise OptionError(
-                f"{min(set(parts) - known)}: no option of {value['is']}; there are {', '.join(sorted(known))}"
-            )
-        return cls(**parts)
-    return {key: _from_plain(part) for key, part in value.items()} if isinstance(value, dict) else value

@@ -92,3 +92,11 @@ def count_before(times: Times, starts: Index, ends: Index, moment: int) -> int:
             at += 1
         total += at - starts[i]
     return total
+
+
+def whole_sums(values: Index, starts: Index, past: Index) -> Index:
+    """Return the sum of whole numbers over each range, as a difference of running sums."""
+    running = np.zeros(len(values) + 1, np.int64)
+    np.cumsum(values, out=running[1:])
+    sums: Index = running[past] - running[starts]
+    return sums

@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from braided.operators.aggregate.range_kernels import best_of_ranges, count_before, cut_at_panes, sum_ranges
+from braided.operators.aggregate.range_kernels import best_of_ranges, count_before, cut_at_panes, sum_ranges, whole_sums
 from braided.operators.join.arrivals import OutputColumn
 from braided.operators.join.emit import find_ranges
 from braided.operators.join.runs import Run
@@ -267,7 +267,7 @@ def _others(
         keys = keys.view(pa.int64()) if pa.types.is_timestamp(part.type) else keys
         at = best_of_ranges(_numbers(keys), valid, starts, past, low, 1 if measure.kind == "min" else -1)
         return column.take(pa.array(at, mask=at < 0))
-    counts = past - starts if not len(valid) else _differences(valid.astype(np.int64), starts, past, low)
+    counts = past - starts if not len(valid) else whole_sums(valid.astype(np.int64), starts - low, past - low)
     if measure.kind == "count":
         return pa.array(counts)
     values = _numbers(part)
@@ -276,15 +276,7 @@ def _others(
         return pa.array(sum_ranges(values, valid, starts, past, low), mask=mask)
     if _largest(values) * len(values) >= _SAFE:
         return None
-    return pa.array(_differences(values, starts, past, low), mask=mask)
-
-
-def _differences(values: Index, starts: Index, past: Index, low: int) -> Index:
-    """Return the sum over each range, as a difference of running sums."""
-    running = np.zeros(len(values) + 1, np.int64)
-    np.cumsum(values, out=running[1:])
-    found: Index = running[past - low] - running[starts - low]
-    return found
+    return pa.array(whole_sums(values, starts - low, past - low), mask=mask)
 
 
 def _valid(column: pa.Array[Any]) -> npt.NDArray[np.bool_]:

@@ -40,10 +40,6 @@ class Keys:
     def hashes(self, rows: pa.RecordBatch) -> Hashes:
         return self.hasher.hash_with_nulls([rows.column(name) for name in self.key], rows.num_rows)
 
-    def shown(self, rows: pa.RecordBatch, at: int) -> str:
-        """Return the key of a row as people would write it."""
-        return ", ".join(f"{name}={rows.column(name)[at].as_py()!r}" for name in self.key)
-
 
 def times_of(rows: pa.RecordBatch, column: str) -> Int64s:
     """Return a column of times as microseconds."""

@@ -36,7 +36,7 @@ class SheddingJoin(AroundJoin):
 
     def admit(self, side: int, rows: pa.RecordBatch, table: RoutingTable) -> Admitted:
         """Drop the share, and rows with a null key; route each other row."""
-        drawn = draws(row_hashes(rows), np.full(rows.num_rows, side, np.int8), 0)
+        drawn = draws(row_hashes(rows), np.full(rows.num_rows, side, np.int8))
         left = rows.filter(pa.array(drawn >= self.shed))
         admitted = self.exact.admit(side, left, table)
         admitted.shed = rows.num_rows - left.num_rows

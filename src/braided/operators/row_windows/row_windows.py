@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from braided.errors import BraidedError
 from braided.expressions.order_keys import ordered
-from braided.operators.aggregate.range_kernels import best_of_ranges, sum_ranges
+from braided.operators.aggregate.range_kernels import best_of_ranges, sum_ranges, whole_sums
 from braided.operators.match.matcher import Decided, Sorted
 from braided.operators.match.measures import Matches
 from braided.time.clocks import MIN_TIME, clamp
@@ -129,22 +129,22 @@ class RowWindows:
         if value.kind in ("min", "max"):
             at = best_of_ranges(_keys(column), valid, first, past, 0, 1 if value.kind == "min" else -1)
             return column.take(pa.array(at, mask=at < 0))
-        counts = _sums(valid.astype(np.int64), first, past)
+        counts = whole_sums(valid.astype(np.int64), first, past)
         if value.kind == "count":
             return pa.array(counts)
-        sums = self._sums(value, column, valid, first, past)
+        sums = self.whole_sums(value, column, valid, first, past)
         if value.kind == "avg":
             sums = sums.astype(np.float64) / np.maximum(counts, 1)
         return pa.array(sums, value.type, mask=counts == 0)
 
-    def _sums(
+    def whole_sums(
         self, value: RowValue, column: pa.Array[Any], valid: npt.NDArray[np.bool_], first: Index, past: Index
     ) -> npt.NDArray[Any]:
         if pa.types.is_floating(column.type):
             return sum_ranges(_filled(column, pa.float64()), valid, first, past, 0)
         numbers = _filled(column, pa.int64())
         # In two halves, so that a sum is wrong nowhere and too large only where it does not fit.
-        high, low = _sums(numbers >> 32, first, past), _sums(numbers & 0xFFFFFFFF, first, past)
+        high, low = whole_sums(numbers >> 32, first, past), whole_sums(numbers & 0xFFFFFFFF, first, past)
         high += low >> 32
         if (np.abs(high + 0.5) > 2.0**31).any() and value.kind == "sum":
             raise BraidedError(f"{value.name}: sum({value.source}) of a window does not fit 64 bits")
@@ -166,11 +166,3 @@ def _filled(column: pa.Array[Any], kind: pa.DataType) -> npt.NDArray[Any]:
     wide = column if column.type == kind else column.cast(kind)
     numbers: npt.NDArray[Any] = pc.fill_null(wide, 0).to_numpy(zero_copy_only=False)
     return numbers
-
-
-def _sums(values: Index, first: Index, past: Index) -> Index:
-    """Return the sum over each range, as a difference of running sums."""
-    running = np.zeros(len(values) + 1, np.int64)
-    np.cumsum(values, out=running[1:])
-    found: Index = running[past] - running[first]
-    return found
