@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.profiles import examples
 
+from braided.balance.bucket_moves import TARGET_RATIO, choose_moves
 from braided.balance.hot_spots import HotSpot, HotSpotRule
 from braided.balance.levels import OverlappingLevels
-from braided.balance.loads import LoadAverages, worker_loads
+from braided.balance.load_averages import LoadAverages, worker_loads
 from braided.balance.migrations import Migrations
-from braided.balance.moves import TARGET_RATIO, choose_moves
 from braided.errors import BraidedError
 
 Floats = npt.NDArray[np.float64]

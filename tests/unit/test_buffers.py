@@ -14,13 +14,13 @@ from support.profiles import examples
 
 from braided.errors import BraidedError
 from braided.eviction.buffer import Buffer, Events, sorted_events
-from braided.eviction.kernel import WENT_EVICTED, WENT_EXPIRED, WENT_REFUSED
+from braided.eviction.buffer_kernel import WENT_EVICTED, WENT_EXPIRED, WENT_REFUSED
 from braided.eviction.policies.age import AGE
 from braided.eviction.policies.fifo import FIFO
 from braided.eviction.policies.gdj import GDJ
 from braided.eviction.policies.prob import PROB
 from braided.eviction.policies.random import RAND
-from braided.eviction.rows import row_keys, slots_by_age
+from braided.eviction.stored_rows import row_keys, slots_by_age
 
 
 def spread(word: int) -> int:

@@ -18,7 +18,7 @@ from support.operators import join_operator
 from support.profiles import some
 
 from braided.balance.controller import Controller, Decision
-from braided.balance.loads import LoadAverages
+from braided.balance.load_averages import LoadAverages
 from braided.balance.observation import Observation
 from braided.balance.scale import PATIENCE, ScaleRule
 from braided.balance.shapes import Rates, cheapest_grid, expected_loads, level_weights, ssp_grid

@@ -15,9 +15,8 @@ import braided
 import braided.local
 from braided.errors import BraidedError
 from braided.local.runtime import LocalRuntime
-from braided.operators.match import matcher, open_rows
-from braided.operators.match import operator as match_operator
-from braided.operators.match.keys import by_key
+from braided.operators.match import match_operator, matcher, open_rows
+from braided.operators.match.key_groups import by_key
 from braided.operators.match.open_rows import Leaf, OpenRows
 from braided.operators.match.spec import MatchSpec
 from braided.operators.order.spec import OrderSpec

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from braided.balance.bucket_moves import choose_moves
 from braided.balance.hot_keys import HotKeys
 from braided.balance.hot_spots import HotSpotRule
 from braided.balance.levels import OverlappingLevels
-from braided.balance.loads import HORIZONS, LoadAverages, worker_loads
+from braided.balance.load_averages import HORIZONS, LoadAverages, worker_loads
 from braided.balance.migrations import Migrations
-from braided.balance.moves import choose_moves
 from braided.balance.observation import Loads, Observation
 from braided.balance.reshape import SAMPLES, ReshapeRule, Windows
 from braided.balance.scale import ScaleRule

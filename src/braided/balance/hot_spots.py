@@ -59,7 +59,7 @@ class HotSpotRule:
     floor : 0.05. Below 5% of its share a worker has nothing to gain, and noise is large beside its load.
     period : what a report is of, for the text of the reason.
 
-    >>> from braided.balance.loads import LoadAverages
+    >>> from braided.balance.load_averages import LoadAverages
     >>> rule, averages = HotSpotRule(), LoadAverages(3)
     >>> for _ in range(3):
     ...     averages.add(np.array([0.9, 0.3, 0.1]))

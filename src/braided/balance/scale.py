@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from braided.balance.loads import LoadAverages
+from braided.balance.load_averages import LoadAverages
 
 # Mean loads of the workers in use, of what they could do. 0.7 leaves room for a burst; 0.2 is below half of it, so that
 # halving does not call for doubling.

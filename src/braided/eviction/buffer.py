@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from braided.errors import BraidedError, StateError
-from braided.eviction.kernel import kernel_of
+from braided.eviction.buffer_format import load, read_header, read_streams, save
+from braided.eviction.buffer_kernel import kernel_of
 from braided.eviction.policies.policy import Policy, Shape
 from braided.eviction.records import Bytes, Ints, Reals, Words, allocate
-from braided.eviction.rows import slots_by_age
-from braided.eviction.saved import load, read_header, read_streams, save
+from braided.eviction.stored_rows import slots_by_age
 
 __all__ = ["Buffer", "Events", "Progress", "Result", "sorted_events"]
 
@@ -79,7 +79,7 @@ class Progress(NamedTuple):
 
 
 class Result(NamedTuple):
-    """Pairs (event number, stored row id), and the ids of rows that went with why (`kernel.WENT_...`)."""
+    """Pairs (event number, stored row id), and the ids of rows that went with why (`buffer_kernel.WENT_...`)."""
 
     pair_event: Ints
     pair_row: Ints

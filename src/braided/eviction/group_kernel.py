@@ -4,7 +4,7 @@ A stored row is in one chain per join that it serves. A match in any of them rai
 smallest credit gives way, whichever streams and joins are concerned. What a policy does is compiled into a kernel of
 its own (`braided.eviction.policies.hooks`).
 
-Preconditions: as of `braided.eviction.kernel`.
+Preconditions: as of `braided.eviction.buffer_kernel`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 from braided.compiled import in_place
 from braided.eviction.heap import heap_push, heap_remove, heap_sink
-from braided.eviction.index import find_entry, index_append, index_remove, new_entry
+from braided.eviction.key_index import find_entry, index_append, index_remove, new_entry
 from braided.eviction.policies.hooks import GroupHooks
 from braided.eviction.records import (
     CHAIN,
@@ -35,7 +35,7 @@ from braided.eviction.records import (
     Words,
     power_of_two,
 )
-from braided.eviction.rows import append_newest, free_slot
+from braided.eviction.stored_rows import append_newest, free_slot
 
 ROW = np.dtype(
     [

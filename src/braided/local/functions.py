@@ -16,7 +16,7 @@ from braided.operators.detect.spec import DetectSpec
 from braided.operators.join.spec import JoinSpec
 from braided.operators.match.spec import MatchSpec
 from braided.operators.multijoin.spec import MultiJoinSpec, check_streams
-from braided.operators.order.operator import LATE
+from braided.operators.order.order_operator import LATE
 from braided.operators.order.spec import OrderSpec
 from braided.operators.reference import documented
 from braided.operators.row_windows.spec import RowWindowsSpec

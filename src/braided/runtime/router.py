@@ -22,7 +22,7 @@ from braided.routing.routes import append_tags
 from braided.routing.sketch import HeavyHitters
 from braided.routing.table import RoutingTable
 from braided.runtime.contract import Admitted, Json, Operator
-from braided.runtime.parts import Parts
+from braided.runtime.input_parts import Parts
 from braided.time.clocks import MIN_TIME, late_in_task
 from braided.time.learning.delays import Delays
 from braided.time.learning.learner import new_summary

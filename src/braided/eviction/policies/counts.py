@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from braided.compiled import compiled, in_place
-from braided.eviction.index import home
+from braided.eviction.key_index import home
 from braided.eviction.records import SPREAD, Ints, Records, Words
 from braided.routing.kernels import mix
 

@@ -20,8 +20,8 @@ from braided.eviction.policies.hooks import GroupHooks, Hooks
 from braided.eviction.policies.percentiles import percentile_index, select, shell_sort, values_below
 from braided.eviction.policies.policy import Adopted, Policy, Shape, check_choice, check_count
 from braided.eviction.records import EVERYTHING, Bytes, Ints, Reals, Records, State, Words
-from braided.eviction.rows import current_credit, pool_of
 from braided.eviction.sections import Facts, Reader, Writer, require
+from braided.eviction.stored_rows import current_credit, pool_of
 
 if TYPE_CHECKING:
     from braided.eviction.tuning.challenge import Challenge

@@ -9,11 +9,11 @@ import numpy as np
 
 from braided.compiled import in_place
 from braided.errors import OptionError
-from braided.eviction.index import find_entry
+from braided.eviction.key_index import find_entry
+from braided.eviction.policies.counting_policy import CountingPolicy, Seen, new_counts, newcomer, read_again, stored
 from braided.eviction.policies.counts import SKETCH_ROWS, count_in_sketch, count_in_table, count_of_sketch
 from braided.eviction.policies.hooks import GroupHooks, Hooks
 from braided.eviction.policies.policy import Shape, Stored, check_choice, check_count
-from braided.eviction.policies.seen import CountingPolicy, Seen, new_counts, newcomer, read_again, stored
 from braided.eviction.records import Bytes, Ints, Reals, State, Words
 from braided.eviction.sections import Facts, Reader, Writer, require
 

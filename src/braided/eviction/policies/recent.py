@@ -8,10 +8,18 @@ from typing import Literal
 import numpy as np
 
 from braided.compiled import in_place
+from braided.eviction.policies.counting_policy import (
+    CountingPolicy,
+    Seen,
+    new_counts,
+    newcomer,
+    read_again,
+    stored,
+    worth_of_rows,
+)
 from braided.eviction.policies.fading import SCALES, look_at_clock, note_occurrence, set_weights
 from braided.eviction.policies.hooks import Hooks
 from braided.eviction.policies.policy import Adopted, Shape, check_choice, check_count
-from braided.eviction.policies.seen import CountingPolicy, Seen, new_counts, newcomer, read_again, stored, worth_of_rows
 from braided.eviction.records import Bytes, Ints, Reals, State, Words
 from braided.eviction.sections import Facts, Reader
 

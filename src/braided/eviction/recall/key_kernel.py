@@ -1,4 +1,4 @@
-"""The kernel of `braided.eviction.recall.keys`: the keys that are held, the times of their rows, and their sums.
+"""The kernel of `braided.eviction.recall.key_recall`: the keys that are held, the times of their rows, and their sums.
 
 Preconditions: events are sorted by (time, stream, content); no event is earlier than one before it.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from braided.compiled import compiled
-from braided.eviction.index import home
+from braided.eviction.key_index import home
 from braided.eviction.records import NONE, Bytes, Ints, Links, Reals, Records, Words
 from braided.routing.kernels import mix
 

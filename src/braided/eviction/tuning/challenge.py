@@ -23,7 +23,7 @@ from braided.errors import StateError
 from braided.eviction.buffer import Buffer, Events
 from braided.eviction.policies.gdj import FIRST_GUESS, GDJ
 from braided.eviction.policies.policy import Policy
-from braided.eviction.rows import fill_rows, row_keys, slots_by_age
+from braided.eviction.stored_rows import fill_rows, row_keys, slots_by_age
 
 __all__ = ["FIRST", "PERCENTILES", "Challenge"]
 

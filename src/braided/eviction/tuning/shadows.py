@@ -24,9 +24,9 @@ import numpy as np
 from braided.errors import StateError
 from braided.eviction.buffer import Buffer, Events
 from braided.eviction.policies.auto import AUTO
+from braided.eviction.policies.counting_policy import Seen
 from braided.eviction.policies.policy import Policy
 from braided.eviction.policies.recent import RECENT, note_all
-from braided.eviction.policies.seen import Seen
 from braided.eviction.sections import Reader, Writer
 from braided.eviction.tuning.switch import switched
 

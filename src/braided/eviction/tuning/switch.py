@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from braided.eviction.buffer import Buffer
+from braided.eviction.policies.counting_policy import Seen
 from braided.eviction.policies.policy import Adopted, Policy, Stored
 from braided.eviction.policies.recent import seen_recently
-from braided.eviction.policies.seen import Seen
-from braided.eviction.rows import fill_rows, row_keys, slots_by_age
+from braided.eviction.stored_rows import fill_rows, row_keys, slots_by_age
 
 _MOVED = ("events", "pairs", "results", "expired", "evicted", "refused", "too_large")
 

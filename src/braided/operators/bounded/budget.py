@@ -12,8 +12,8 @@ from braided.errors import OptionError
 from braided.eviction.buffer import MOST_ROWS
 from braided.eviction.policies.policy import Policy
 from braided.eviction.policies.registry import POLICIES
-from braided.eviction.recall.keys import sample_bytes
-from braided.eviction.recall.pairs import GHOST_BYTES, most_ghosts
+from braided.eviction.recall.key_recall import sample_bytes
+from braided.eviction.recall.pair_recall import GHOST_BYTES, most_ghosts
 from braided.eviction.shed import check_shed
 from braided.operators.bounded.combinations import BoundedMultiJoin
 from braided.operators.bounded.pairs import BoundedJoin

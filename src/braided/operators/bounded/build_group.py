@@ -8,13 +8,13 @@ from typing import Any
 import pyarrow as pa
 
 from braided.eviction.group_buffer import GroupBuffer, buffer_bytes
-from braided.eviction.recall.joins import sample_bytes
+from braided.eviction.recall.group_recall import sample_bytes
 from braided.eviction.shed import check_shed
 from braided.operators.bounded.budget import resolve_evict, resolve_memory
 from braided.operators.bounded.group_spec import GroupSpec, each_stream
 from braided.operators.bounded.join_group import JoinGroup, Member
+from braided.operators.column_names import check_zones, find_names
 from braided.operators.join.build import marked, stream_rules, window_join
-from braided.operators.names import check_zones, find_names
 from braided.operators.physical import ComputedColumn, EngineFeatures, InputColumn, Nested, Plan
 from braided.operators.stream import Stream
 from braided.time.clocks import Window

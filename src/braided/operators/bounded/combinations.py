@@ -23,13 +23,13 @@ import numpy as np
 import pyarrow as pa
 
 from braided.eviction.buffer import Events
-from braided.eviction.recall.keys import KeyRecall
+from braided.eviction.recall.key_recall import KeyRecall
 from braided.eviction.tuning.adaptive import buffer_from_bytes, make_buffer
 from braided.operators.bounded.driver import Batch
 from braided.operators.bounded.one_buffer import BoundedAround, OneBuffer
-from braided.operators.bounded.ordered import Entering
+from braided.operators.bounded.ordered_rows import Entering
 from braided.operators.join.emit import PIECE_ROWS
-from braided.operators.multijoin.emit import MultiEmitter, OneRun, Places
+from braided.operators.multijoin.combination_emitter import MultiEmitter, OneRun, Places
 from braided.operators.multijoin.multijoin import MultiJoin
 from braided.operators.multijoin.stamps import with_stamps
 from braided.runtime.rows import Index

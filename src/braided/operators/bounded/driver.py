@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from braided.eviction.policies.policy import Policy
 from braided.eviction.shed import Shed, Shedding
-from braided.operators.bounded.ordered import Entering, OrderedRows, OrderedStreams
+from braided.operators.bounded.ordered_rows import Entering, OrderedRows, OrderedStreams
 from braided.routing.tally import Tally
 from braided.runtime.blocks import Blocks
 from braided.runtime.contract import Json, Outcome, Work

@@ -10,11 +10,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from braided.eviction.group_buffer import GroupBuffer, GroupEvents
-from braided.eviction.recall.joins import GroupRecall
+from braided.eviction.recall.group_recall import GroupRecall
 from braided.operators.bounded import driver
 from braided.operators.bounded.driver import Batch
 from braided.operators.bounded.pairs import met_before
-from braided.operators.multijoin.emit import MultiEmitter, OneRun
+from braided.operators.multijoin.combination_emitter import MultiEmitter, OneRun
 from braided.runtime.rows import Index, Rows
 
 if TYPE_CHECKING:

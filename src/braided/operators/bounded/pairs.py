@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from braided.eviction.recall.pairs import Recall
+from braided.eviction.recall.pair_recall import Recall
 from braided.eviction.tuning.adaptive import buffer_from_bytes, make_buffer
 from braided.operators.bounded.driver import Batch
 from braided.operators.bounded.one_buffer import BoundedAround, OneBuffer

@@ -10,20 +10,20 @@ import pyarrow as pa
 from braided.durations import parse_duration
 from braided.errors import OptionError
 from braided.operators.bounded.group_spec import each_stream
+from braided.operators.column_names import check_zones
 from braided.operators.detect.arranging import arrange, subscriptions
 from braided.operators.detect.calling import ManyKeys, PerKey
-from braided.operators.detect.columns import read_columns
-from braided.operators.detect.delays import LEARNED
+from braided.operators.detect.declared_columns import read_columns
+from braided.operators.detect.detect_operator import DetectOperator
 from braided.operators.detect.detector import Declared, Detector, KeyedDetector
-from braided.operators.detect.events import AT, GROUP, RESERVED, TYPE, Keys
+from braided.operators.detect.detector_delay import LEARNED
+from braided.operators.detect.event_batches import AT, GROUP, RESERVED, TYPE, Keys
 from braided.operators.detect.node import Node, Tactic
-from braided.operators.detect.operator import DetectOperator
 from braided.operators.detect.patterns import InPattern
 from braided.operators.detect.spec import DetectSpec, Pattern
 from braided.operators.match.build import matcher_of, meaning_of
 from braided.operators.match.expressions import Source
-from braided.operators.match.operator import MatchOperator
-from braided.operators.names import check_zones
+from braided.operators.match.match_operator import MatchOperator
 from braided.operators.physical import (
     Column,
     ComputedColumn,

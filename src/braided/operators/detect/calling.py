@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from braided.operators.detect.columns import fits, shown
+from braided.operators.detect.declared_columns import fits, shown
 from braided.operators.detect.detector import Detector, KeyedDetector
-from braided.operators.detect.events import AT, GROUP, Grouped, Int64s, group, later, times_of
+from braided.operators.detect.event_batches import AT, GROUP, Grouped, Int64s, group, later, times_of
 from braided.operators.detect.keyed_state import KeyedState
 from braided.operators.detect.node import Memory, Node, Turn, first_row
 from braided.runtime.blocks import Blocks

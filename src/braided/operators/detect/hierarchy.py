@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from braided.operators.detect.delays import DetectionDelay
-from braided.operators.detect.events import AT, later, times_of
+from braided.operators.detect.detector_delay import DetectionDelay
+from braided.operators.detect.event_batches import AT, later, times_of
 from braided.operators.detect.node import Node, Turn
 from braided.operators.detect.unit import OrderingUnit
 from braided.runtime.blocks import Blocks

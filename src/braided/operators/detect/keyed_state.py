@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from braided.operators.detect.events import Grouped, Int64s, Keys, group, later, split, times_of
+from braided.operators.detect.event_batches import Grouped, Int64s, Keys, group, later, split, times_of
 from braided.operators.match.open_rows import Kept, OpenRows
 from braided.runtime.blocks import Blocks
 from braided.runtime.contract import Json

@@ -16,11 +16,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from braided.operators.detect.events import merge_types
+from braided.operators.detect.event_batches import merge_types
 from braided.runtime.blocks import Blocks
 from braided.runtime.contract import Json
 from braided.runtime.rows import Rows, Times, in_order, together
-from braided.runtime.waiting import Waiting
+from braided.runtime.waiting_runs import Waiting
 from braided.time.clocks import MAX_TIME, MIN_TIME
 
 # So many changes are remembered for the report.

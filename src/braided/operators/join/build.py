@@ -6,10 +6,10 @@ import logging
 from dataclasses import replace
 
 from braided.expressions.compile import Predicate, Uncompilable, compile_where
+from braided.operators.column_names import Names, find_names, result_columns
 from braided.operators.join.arrivals import OutputColumn
 from braided.operators.join.spec import JoinSpec
 from braided.operators.join.window_join import WindowJoin
-from braided.operators.names import Names, find_names, result_columns
 from braided.operators.physical import EngineFeatures, InputColumn, Plan, Residual, watermark_after
 from braided.operators.stream import Stream, TimeMarks
 from braided.routing.keys import KeyHasher, common_key_type

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from braided.operators.join.kernels import expand_pairs, match_ranges
+from braided.operators.join.pair_kernels import expand_pairs, match_ranges
 from braided.operators.join.runs import Run, all_meet
 from braided.operators.join.sizes import fixed_row_bytes, row_bytes
 

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from braided.operators.join.kernels import (
+from braided.operators.join.pair_kernels import (
     Directory,
     Filter,
     Times,

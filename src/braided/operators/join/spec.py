@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from braided.errors import OptionError
-from braided.expressions.trust import refuse_code
+from braided.expressions.forbidden_calls import refuse_code
 from braided.operators.shared_options import WithBudget, WithLateness, one_of, resolve_bounds
 from braided.operators.spec import option
 from braided.typing import Duration, How, On, Partition, Times, Within

@@ -6,11 +6,11 @@ from braided.errors import OptionError
 from braided.expressions.parse import Uncompilable
 from braided.expressions.tree import Column as Expression
 from braided.operators.match.automaton import automaton_of
-from braided.operators.match.conditions import prepare
+from braided.operators.match.condition_programs import prepare
 from braided.operators.match.expressions import Register, Source, Symbols, compile_define, compile_measure
+from braided.operators.match.match_measures import Measures
+from braided.operators.match.match_operator import MatchOperator
 from braided.operators.match.matcher import Matcher
-from braided.operators.match.measures import Measures
-from braided.operators.match.operator import MatchOperator
 from braided.operators.match.pattern import parse_pattern
 from braided.operators.match.spec import MatchSpec
 from braided.operators.physical import (

@@ -7,7 +7,7 @@ A column of a tree says by its side whose it is:
     row-1     the row before it, r3-1 the row before that in a register
     numbers   a count, a sum or a mean: its name says of which registers
 
-Registers are filled row by row while a match is followed (`matching.kernel`).
+Registers are filled row by row while a match is followed (`search_kernel`).
 """
 
 from __future__ import annotations

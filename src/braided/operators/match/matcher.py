@@ -15,11 +15,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from braided.errors import BraidedError
-from braided.operators.match import kernel
+from braided.operators.match import search_kernel
 from braided.operators.match.automaton import PAST_LAST, Automaton
-from braided.operators.match.conditions import Columns, Conditions, overflow
+from braided.operators.match.condition_programs import Columns, Conditions, overflow
 from braided.operators.match.expressions import columns_of
-from braided.operators.match.measures import Matches, Measures
+from braided.operators.match.match_measures import Matches, Measures
 from braided.time.clocks import clamp
 
 Int64s = npt.NDArray[np.int64]
@@ -133,10 +133,10 @@ class Matcher:
         after = np.array([state for states in every for state in states], np.int32)
         following = np.empty(0, np.int64)
         if self.negated >= 0:
-            following = kernel.next_of(given.bounds, bits, np.int64(self.negated))
-        found, status, at = kernel.find_matches(
-            kernel.Rows(given.bounds, given.times, given.done, given.fresh, bits),
-            kernel.Automaton(
+            following = search_kernel.next_of(given.bounds, bits, np.int64(self.negated))
+        found, status, at = search_kernel.find_matches(
+            search_kernel.Rows(given.bounds, given.times, given.done, given.fresh, bits),
+            search_kernel.Automaton(
                 after, starts, np.array(self.automaton.symbol, np.int32), self.negated, self.skip, self.target
             ),
             self.conditions.machine(),
@@ -147,15 +147,15 @@ class Matcher:
             MOST_STEPS,
             MANY_ROWS,
         )
-        if status == kernel.OVERFLOW:
+        if status == search_kernel.OVERFLOW:
             raise overflow(" or ".join(self.conditions.texts.values()))
-        if status == kernel.STEPS:
+        if status == search_kernel.STEPS:
             row = int(given.order[at])
             key = ", ".join(f"{name}={given.rows.column(name)[row].as_py()!r}" for name in self.key) or "the stream"
             raise BraidedError(
-                f"pattern: the search took more than {MOST_STEPS:,} steps from one row, or {kernel.STEPS_A_ROW:,} for "
-                f"every row (key {key}); shorten within=, let conditions exclude each other, or refer to fewer earlier "
-                "symbols"
+                f"pattern: the search took more than {MOST_STEPS:,} steps from one row, or "
+                f"{search_kernel.STEPS_A_ROW:,} for every row (key {key}); shorten within=, let conditions exclude "
+                "each other, or refer to fewer earlier symbols"
             )
         return Decided(Matches(found.first, found.length, found.states), found.stays, found.opens)
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from braided.operators.column_names import Names, find_names, result_columns
 from braided.operators.join.build import handed_on, marked, stream_rules
 from braided.operators.multijoin.multijoin import MultiJoin
 from braided.operators.multijoin.spec import MultiJoinSpec
-from braided.operators.names import Names, find_names, result_columns
 from braided.operators.physical import EngineFeatures, Plan
 from braided.operators.stream import Stream
 from braided.routing.keys import KeyHasher, common_key_type

@@ -29,7 +29,7 @@ from braided.durations import format_duration
 from braided.errors import BraidedError
 from braided.operators.join.arrivals import KeyedInputs, OutputColumn
 from braided.operators.join.stored import JoinState
-from braided.operators.multijoin.emit import MultiEmitter
+from braided.operators.multijoin.combination_emitter import MultiEmitter
 from braided.operators.multijoin.probe import Combiner, StreamRuns
 from braided.operators.multijoin.stamps import StampedStreams, stamped
 from braided.routing.keys import KeyHasher

@@ -17,11 +17,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from braided.operators.join.emit import PIECE_ROWS
-from braided.operators.join.kernels import Index, Times, Words, expand_pairs
+from braided.operators.join.pair_kernels import Index, Times, Words, expand_pairs
 from braided.operators.join.runs import Run
 from braided.operators.join.stored import JoinState
-from braided.operators.multijoin.emit import MultiEmitter, Places, place_of, times_at
-from braided.operators.multijoin.kernels import match_spans, narrowed, time_ranges
+from braided.operators.multijoin.combination_emitter import MultiEmitter, Places, place_of, times_at
+from braided.operators.multijoin.span_kernels import match_spans, narrowed, time_ranges
 
 # Decoded runs of one stream that stay at hand while a batch is joined; others are decoded again.
 _HELD_BYTES = 128 << 20

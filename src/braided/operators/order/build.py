@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from braided.errors import OptionError
-from braided.operators.order.operator import LATE, SEQ, OrderOperator
+from braided.operators.order.order_operator import LATE, SEQ, OrderOperator
 from braided.operators.order.spec import OrderSpec
 from braided.operators.physical import Column, ComputedColumn, EngineFeatures, InputColumn, Plan, watermark_after
 from braided.operators.stream import Stream, TimeMarks

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from braided.errors import OptionError
-from braided.operators.match.operator import MatchOperator
+from braided.operators.match.match_operator import MatchOperator
 from braided.operators.physical import Column, ComputedColumn, EngineFeatures, InputColumn, Plan, per_key
 from braided.operators.row_windows.row_windows import RowValue, RowWindows
 from braided.operators.row_windows.spec import RowWindowsSpec

@@ -24,8 +24,8 @@ import pyarrow.compute as pc
 from braided.errors import BraidedError
 from braided.expressions.order_keys import ordered
 from braided.operators.aggregate.range_kernels import best_of_ranges, sum_ranges, whole_sums
+from braided.operators.match.match_measures import Matches
 from braided.operators.match.matcher import Decided, Sorted
-from braided.operators.match.measures import Matches
 from braided.time.clocks import MIN_TIME, clamp
 
 _PIECE_ROWS = 1 << 17

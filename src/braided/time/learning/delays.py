@@ -26,7 +26,7 @@ import numpy as np
 from braided.compiled import compiled
 from braided.errors import BraidedError
 from braided.time.clocks import MAX_TIME, MIN_TIME, Times
-from braided.time.learning.buckets import (
+from braided.time.learning.delay_buckets import (
     BUCKETS,
     Ints,
     bucket_lower,

@@ -13,9 +13,9 @@ import numpy as np
 from braided.errors import BraidedError
 from braided.time.clocks import advance
 from braided.time.lateness import Lateness
-from braided.time.learning.buckets import BUCKETS, Ints, count_buckets, decode_counts, encode_counts
+from braided.time.learning.delay_buckets import BUCKETS, Ints, count_buckets, decode_counts, encode_counts
 from braided.time.learning.delays import Delays, batch_delays
-from braided.time.learning.learned import LEARNED, SLICES, Rule, new_learned
+from braided.time.learning.learner_state import LEARNED, SLICES, Rule, new_learned
 from braided.time.learning.next_delays import NextDelays
 from braided.time.learning.pending import measure_pending
 from braided.time.learning.rules import (

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from braided.compiled import compiled
 from braided.errors import BraidedError
 from braided.time.clocks import MIN_TIME, Times, clamp
-from braided.time.learning.buckets import gap
+from braided.time.learning.delay_buckets import gap
 from braided.time.learning.pending import FIELDS, State, add_pending, measure_pending
 
 SEEN = np.dtype(

@@ -19,8 +19,8 @@ from __future__ import annotations
 import numpy as np
 
 from braided.compiled import compiled
-from braided.time.learning.buckets import MOST, Ints, bucket_lower, bucket_upper, gap
-from braided.time.learning.learned import ROW, SLICES, Learned, Rule
+from braided.time.learning.delay_buckets import MOST, Ints, bucket_lower, bucket_upper, gap
+from braided.time.learning.learner_state import ROW, SLICES, Learned, Rule
 from braided.time.learning.target import kept_target
 
 SLICE_ROWS = 64

@@ -22,8 +22,8 @@ from __future__ import annotations
 import numpy as np
 
 from braided.compiled import compiled
-from braided.time.learning.buckets import MOST, Ints, bucket_lower, bucket_of, bucket_upper
-from braided.time.learning.learned import SLICES, Learned, Rule
+from braided.time.learning.delay_buckets import MOST, Ints, bucket_lower, bucket_of, bucket_upper
+from braided.time.learning.learner_state import SLICES, Learned, Rule
 
 CREDIT_ROWS, CREDIT_LOSSES, CREDIT_END = 3200.0, 32.0, 15000.0
 """Losses allowed in advance, those of so many rows and at most so many, and by which row they are paid back:

@@ -14,9 +14,9 @@ import numpy.typing as npt
 from braided.compiled import compiled
 from braided.time.clocks import MAX_TIME, MIN_TIME, Times
 from braided.time.lateness import Lateness
-from braided.time.learning.buckets import Ints, bucket_of, gap
-from braided.time.learning.learned import Learned, Rule, new_learned
+from braided.time.learning.delay_buckets import Ints, bucket_of, gap
 from braided.time.learning.learner import rule_of
+from braided.time.learning.learner_state import Learned, Rule, new_learned
 from braided.time.learning.pending import measure_pending, take_pending
 from braided.time.learning.rules import settle, take_delay
 from braided.time.learning.target import lose_behind

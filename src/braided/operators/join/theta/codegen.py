@@ -1,6 +1,6 @@
 """Turn the predicate of a theta join into one loop over numbers: per-row inputs, an expression, and dimensions.
 
-A part that reads one side only is computed once a row, by `predicates.evaluate`, into a *slot*: an array of numbers. A
+A part that reads one side only is computed once a row, by `expressions.evaluate`, into a *slot*: an array of numbers. A
 comparison of a value of one side with one of the other becomes one of int64 keys, whose order is Spark's:
 
     ints, times, narrow decimals    themselves

@@ -16,8 +16,8 @@ import numpy as np
 from braided.errors import StateError
 from braided.eviction.policies.policy import Policy, Stored
 from braided.eviction.records import NONE, Bytes, Ints, State, Words
-from braided.eviction.rows import fill_rows, row_keys, slots_by_age
 from braided.eviction.sections import Facts, Reader, Writer, require, seal, unseal
+from braided.eviction.stored_rows import fill_rows, row_keys, slots_by_age
 
 _MAGIC = b"BRDB"
 _VERSION = 4

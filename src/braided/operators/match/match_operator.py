@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from braided.operators.match.keys import by_key
+from braided.operators.match.key_groups import by_key
 from braided.operators.match.matcher import Finder, Sorted
 from braided.operators.match.open_rows import Hashes, Kept, OpenRows
 from braided.routing.keys import KeyHasher

@@ -20,7 +20,7 @@ from braided.expressions import tree
 from braided.expressions.evaluate import DTYPES, NARROW, Block, Vector, is_whole
 from braided.expressions.order_keys import ordered, ranks
 from braided.expressions.parse import Uncompilable
-from braided.operators.match import machine as m
+from braided.operators.match import condition_machine as m
 from braided.operators.match.expressions import NUMBERS, ROW, Register, columns_of
 
 Columns = Mapping[str, pa.Array]

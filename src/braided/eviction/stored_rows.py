@@ -13,7 +13,7 @@ import numpy as np
 
 from braided.compiled import in_place, inlined
 from braided.eviction.heap import heap_lower, heap_push, heap_remove, heap_sink
-from braided.eviction.index import find_entry, index_append, index_remove, new_entry
+from braided.eviction.key_index import find_entry, index_append, index_remove, new_entry
 from braided.eviction.order import order_add, order_remove, order_settle
 from braided.eviction.records import NONE, Bytes, Ints, Reals, Records, State, Words
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from braided.eviction.buffer import Buffer, Events
 from braided.eviction.shed import Shedding
-from braided.operators.bounded.kept import Entry, Kept
+from braided.operators.bounded.kept_rows import Entry, Kept
 from braided.operators.join.sizes import sizes_of_rows
 from braided.routing.content import row_hashes
 from braided.runtime.blocks import Blocks, Stored

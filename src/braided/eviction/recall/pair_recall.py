@@ -28,7 +28,7 @@ import numpy as np
 from braided.compiled import compiled
 from braided.errors import BraidedError
 from braided.eviction.buffer import Events
-from braided.eviction.index import home
+from braided.eviction.key_index import home
 from braided.eviction.packed import pack, unpack
 from braided.eviction.recall.estimate import RecallEstimate, recall_of
 from braided.eviction.records import NONE, Bytes, Ints, Links, Records, Words, power_of_two

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from braided.compiled import compiled
-from braided.operators.join.kernels import Directory, Filter, Index, Times, Words, first_at_least, saturated
+from braided.operators.join.pair_kernels import Directory, Filter, Index, Times, Words, first_at_least, saturated
 
 
 @compiled

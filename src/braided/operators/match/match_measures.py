@@ -14,9 +14,9 @@ import pyarrow as pa
 from braided.errors import OptionError
 from braided.expressions.evaluate import ARROW, Block
 from braided.expressions.tree import Column, Type
-from braided.operators.match.conditions import Conditions, overflow, place_of, prepare
+from braided.operators.match.condition_programs import Conditions, overflow, place_of, prepare
 from braided.operators.match.expressions import CLASSIFIER, NUMBERS, Measure, Register, columns_of
-from braided.operators.match.kernel import replay
+from braided.operators.match.search_kernel import replay
 
 Int64s = npt.NDArray[np.int64]
 Int32s = npt.NDArray[np.int32]

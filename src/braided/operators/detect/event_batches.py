@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from braided.operators.match.keys import by_key
+from braided.operators.match.key_groups import by_key
 from braided.routing.keys import KeyHasher
 from braided.routing.sorting import build_directory, directory_shift, sort_order
 from braided.runtime.ordering_stage import merged_order

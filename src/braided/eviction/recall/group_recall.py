@@ -11,7 +11,7 @@ import numpy as np
 from braided.errors import BraidedError
 from braided.eviction.buffer import Events
 from braided.eviction.group_buffer import GroupEvents, GroupWindow
-from braided.eviction.recall.pairs import GHOST_BYTES, Recall, most_ghosts
+from braided.eviction.recall.pair_recall import GHOST_BYTES, Recall, most_ghosts
 from braided.eviction.records import Bytes, Ints
 
 __all__ = ["GroupRecall", "sample_bytes"]

@@ -17,7 +17,7 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from braided.operators.detect.events import AT, TYPE, Keys, times_of
+from braided.operators.detect.event_batches import AT, TYPE, Keys, times_of
 from braided.operators.detect.hierarchy import Hierarchy, Published
 from braided.operators.detect.node import Node
 from braided.routing.routes import route

@@ -16,10 +16,10 @@ from functools import cache
 from typing import Any
 
 from braided.compiled import in_place
-from braided.eviction.index import find_entry
+from braided.eviction.key_index import find_entry
 from braided.eviction.policies.hooks import Hooks
 from braided.eviction.records import NONE, Bytes, Ints, Reals, Records, State, Words
-from braided.eviction.rows import insert_row, least_row, pool_of, remove_row
+from braided.eviction.stored_rows import insert_row, least_row, pool_of, remove_row
 
 WENT_EXPIRED, WENT_EVICTED, WENT_REFUSED = 0, 1, 2
 

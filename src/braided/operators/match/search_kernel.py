@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from braided.compiled import compiled, in_place
 from braided.operators.match.automaton import NEXT_ROW, PAST_LAST, TO_FIRST
-from braided.operators.match.machine import COUNT, FAULT, TRUE, Machine, Slots, advance, holds
+from braided.operators.match.condition_machine import COUNT, FAULT, TRUE, Machine, Slots, advance, holds
 
 Int64s = npt.NDArray[np.int64]
 Int32s = npt.NDArray[np.int32]
