@@ -137,7 +137,7 @@ def test_cuts_small_outputs_and_restarts_change_nothing(events, alike, capacity,
     buffer = Buffer.from_bytes(buffer.to_bytes(), policy)
     second = buffer.run(events.part(cut, len(events.keys)), room=room)
     assert [*first.pair_row.tolist(), *second.pair_row.tolist()] == expected.pair_row.tolist()
-    assert [*first.gone_row.tolist(), *second.gone_row.tolist()] == expected.gone_row.tolist()
+    assert [*first.dropped_row.tolist(), *second.dropped_row.tolist()] == expected.dropped_row.tolist()
     assert buffer.to_bytes() == whole.to_bytes()
 
 

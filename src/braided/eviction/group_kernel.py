@@ -32,7 +32,7 @@ from braided.eviction.records import (
     Links,
     Reals,
     Records,
-    Words,
+    UInt64s,
     power_of_two,
 )
 from braided.eviction.stored_rows import append_newest, free_slot
@@ -76,7 +76,7 @@ class GroupState(NamedTuple):
     chains: Records
     sizes: Ints
     joins: Records
-    keys: Words
+    keys: UInt64s
     roles: Bytes
     link: Records
     table: Links
@@ -133,7 +133,7 @@ def remove(state: GroupState, slot: int) -> None:
 
 
 @in_place
-def insert(state: GroupState, keys: Words, roles: Bytes, time: int, stream: int, id_: int, credit: float) -> None:
+def insert(state: GroupState, keys: UInt64s, roles: Bytes, time: int, stream: int, id_: int, credit: float) -> None:
     """Put a row into a free slot, of which there must be one."""
     rows, streams, totals = state.rows, state.streams, state.totals
     slot = int(totals[0].free_row)
@@ -180,11 +180,11 @@ def kernel_of(hooks: GroupHooks) -> Step:
     def step(
         state: GroupState,
         learned: Any,
-        keys: Words,
+        keys: UInt64s,
         roles: Bytes,
         times: Ints,
         event_streams: Bytes,
-        contents: Words,
+        contents: UInt64s,
         ids: Ints,
         start: int,
         pair_event: Ints,
@@ -256,7 +256,9 @@ def kernel_of(hooks: GroupHooks) -> Step:
 
 
 @in_place
-def fill(state: GroupState, keys: Words, roles: Bytes, times: Ints, streams: Bytes, ids: Ints, credits: Reals) -> None:
+def fill(
+    state: GroupState, keys: UInt64s, roles: Bytes, times: Ints, streams: Bytes, ids: Ints, credits: Reals
+) -> None:
     """Put rows, oldest first, with their credits into an empty state."""
     for i in range(len(times)):
         insert(state, keys[i], roles[i], times[i], int(streams[i]), ids[i], credits[i])

@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
 Links = npt.NDArray[np.int32]
-Words = npt.NDArray[np.uint64]
+UInt64s = npt.NDArray[np.uint64]
 Reals = npt.NDArray[np.float64]
 Bytes = npt.NDArray[np.int8]
 Records = npt.NDArray[Any]

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from braided.compiled import compiled
 from braided.errors import OptionError
 from braided.eviction.buffer import Events
-from braided.eviction.records import Bytes, Ints, Reals, Words
+from braided.eviction.records import Bytes, Ints, Reals, UInt64s
 from braided.routing.content import with_ordinals
 
 __all__ = ["Shed", "Shedding", "check_shed"]
@@ -53,7 +53,7 @@ def check_shed(shed: Any, *, bounded: bool) -> Shed | None:
     return float(shed)
 
 
-def draws(contents: Words, streams: Bytes) -> Reals:
+def draws(contents: UInt64s, streams: Bytes) -> Reals:
     """Return a number from 0 to 1 for each row, different among identical rows."""
     salted = contents ^ ((streams.astype(np.uint64) + np.uint64(1)) * _SPREAD)
     return (with_ordinals(salted) >> np.uint64(11)).astype(np.float64) / _WHOLE

@@ -14,8 +14,8 @@ import numpy as np
 from braided.compiled import in_place, inlined
 from braided.eviction.heap import heap_lower, heap_push, heap_remove, heap_sink
 from braided.eviction.key_index import find_entry, index_append, index_remove, new_entry
-from braided.eviction.order import order_add, order_remove, order_settle
-from braided.eviction.records import NONE, Bytes, Ints, Reals, Records, State, Words
+from braided.eviction.order import order_add, order_least, order_remove
+from braided.eviction.records import NONE, Bytes, Ints, Reals, Records, State, UInt64s
 
 
 @in_place
@@ -38,7 +38,7 @@ def least_row(state: State, pool: int) -> int:
     while True:
         top = heap[pool, 0]
         chain = chain_list[top.item]
-        slot = order_settle(order, rows, int(chain.least))
+        slot = order_least(order, rows, int(chain.least))
         chain.least = slot
         credit, seq = rows[slot].credit + chain.gained, order[slot].seq
         if credit == top.credit and seq == top.seq:
@@ -134,7 +134,7 @@ def insert_row(state: State, key: np.uint64, time: int, stream: int, id_: int, c
 
 
 @in_place
-def fill_rows(state: State, keys: Words, times: Ints, streams: Bytes, ids: Ints, credits: Reals) -> None:
+def fill_rows(state: State, keys: UInt64s, times: Ints, streams: Bytes, ids: Ints, credits: Reals) -> None:
     """Put rows, oldest first, with their credits into an empty buffer."""
     for i in range(len(keys)):
         s = int(streams[i])
@@ -148,6 +148,6 @@ def slots_by_age(state: State) -> Ints:
     return slots[np.argsort(state.order["seq"][slots])]
 
 
-def row_keys(state: State, slots: Ints) -> Words:
-    keys: Words = state.entries["key"][state.rows["entry"][slots]]
+def row_keys(state: State, slots: Ints) -> UInt64s:
+    keys: UInt64s = state.entries["key"][state.rows["entry"][slots]]
     return keys

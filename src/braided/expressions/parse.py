@@ -66,7 +66,7 @@ _CASTS = {
     "double": "double",
     "timestamp_ntz": "timestamp_ntz",
 }
-# Words that Spark takes for something other than a column when they stand alone.
+# UInt64s that Spark takes for something other than a column when they stand alone.
 _NOT_COLUMNS = re.compile(
     "all|and|between|case|current_[a-z]+|distinct|else|end|exists|in|interval|is|like|localtime|localtimestamp"
     "|not|or|select|session_user|then|user|when|with"

@@ -48,7 +48,7 @@ class Spec:
         raise NotImplementedError
 
     @classmethod
-    def words(cls) -> dict[str, str]:
+    def descriptions(cls) -> dict[str, str]:
         """Return what the reference says of each option."""
         return {field.name: field.metadata[_DOC] for field in dataclasses.fields(cls) if _DOC in field.metadata}
 
@@ -64,7 +64,7 @@ class Spec:
 
 def spec_of(kind: type[S], given: Mapping[str, Any], **more: Any) -> S:
     """Return a spec with its options taken by their names from what a function was given."""
-    return kind(**{name: given[name] for name in kind.words()}, **more)
+    return kind(**{name: given[name] for name in kind.descriptions()}, **more)
 
 
 def spec_kinds() -> dict[str, type[Spec]]:

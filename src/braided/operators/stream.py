@@ -18,12 +18,12 @@ class TimeMarks:
     """What is known beforehand of a time column, in microseconds.
 
     delay : of the result of an operator, how far its times may be behind the largest seen; None for a source's.
-    behind : how far they may be behind the clocks of its sources.
+    watermark_delay : how far they may be behind the clocks of its sources.
     watermark : the delay of a watermark that was given to it, or of its sources; None where there is none.
     """
 
     delay: int | None = None
-    behind: int = 0
+    watermark_delay: int = 0
     watermark: int | None = None
 
     def lateness(self, given: int | Lateness | None) -> int | Lateness:

@@ -27,7 +27,7 @@ from braided.time.clocks import MIN_TIME, late_in_task
 from braided.time.learning.delays import Delays
 from braided.time.learning.learner import new_summary
 from braided.time.learning.next_delays import NextDelays
-from braided.time.propagated_delay import Handed
+from braided.time.propagated_delay import DelayColumn
 from braided.time.stream_clock import jump_of
 from braided.time.trust import Cluster, clusters_of, in_largest, largest, merge_clusters
 from braided.version import __version__
@@ -96,13 +96,13 @@ def route_task(
 ) -> Iterator[list[Packet] | RouterReport]:
     """Turn one task's rows into packets, a list per piece of input; then summaries; then the report."""
     started = time.process_time()
-    seen = _Seen.of(operator, side)
+    seen = _InputSummary.of(operator, side)
     report = RouterReport(side, task)
     heavy = HeavyHitters(capacity=_WATCHED_KEYS)
     running_max = MIN_TIME
     shrink = -(-table.most_copies[min(side, 1)] // _COPIES)
-    handed, parts = Handed(), Parts()
-    for seq, piece in enumerate(_pieces(parts.take(handed.take(batches)), operator.inputs[side], shrink)):
+    delay_column, parts = DelayColumn(), Parts()
+    for seq, piece in enumerate(_pieces(parts.take(delay_column.take(batches)), operator.inputs[side], shrink)):
         seen.rows += piece.num_rows
         starts = parts.starts(piece.num_rows)
         timed = piece
@@ -133,7 +133,7 @@ def route_task(
         "workers": workers,
         "options": fingerprint,
         "table": [table.version, table.digest],
-        "handed": handed.delay,
+        "handed": delay_column.delay,
         **seen.to_json(),
     }
     note = json.dumps(header, separators=(",", ":"))
@@ -146,7 +146,7 @@ def route_task(
 
 
 @dataclass
-class _Seen:
+class _InputSummary:
     """What a task saw of its input: how many rows, and when."""
 
     jump: int
@@ -163,7 +163,7 @@ class _Seen:
     top: int | None = None
 
     @classmethod
-    def of(cls, operator: Operator, side: int) -> _Seen:
+    def of(cls, operator: Operator, side: int) -> _InputSummary:
         lateness = operator.lateness[side]
         if isinstance(lateness, int):
             return cls(jump_of(lateness), lateness, None)

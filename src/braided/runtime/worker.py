@@ -207,7 +207,7 @@ def _sum_streams(headers: list[tuple[int, Json]], operator: Operator) -> list[St
         stream.null_keys += header["null_keys"]
         stream.shed += header["shed"]
         if header["handed"] is not None:
-            stream.handed = max(header["handed"], stream.handed or 0)
+            stream.propagated_delay = max(header["handed"], stream.propagated_delay or 0)
         if header["top"] is not None:
             stream.top = header["top"] if stream.top is None else max(stream.top, header["top"])
         clusters[side] += [Cluster(*cluster) for cluster in header["clusters"]]

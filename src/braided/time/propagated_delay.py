@@ -51,7 +51,7 @@ def append_delay(
 
 
 @dataclass
-class Handed:
+class DelayColumn:
     """Takes the column off a task's rows and keeps the largest delay in it."""
 
     delay: int | None = None

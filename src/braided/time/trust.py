@@ -148,7 +148,7 @@ class Trust:
                 self._reach(wide)
             self._start(clusters, jump, others)
             self._move(clusters, jump if wide is None else max(jump, wide), jump, others)
-        self.settle(jump, others)
+        self.confirm(jump, others)
 
     def _reach(self, wide: int) -> None:
         """Move the clock on to rows that were doubted while longer gaps were not known to be usual."""
@@ -156,7 +156,7 @@ class Trust:
             vote = self.ahead.pop(0)
             self.clock, self.near = max(self.clock, vote.last), self.near + vote.rows
 
-    def settle(self, jump: int, others: int | None) -> None:
+    def confirm(self, jump: int, others: int | None) -> None:
         """Let the clock count once enough rows, or `others`, have been there."""
         if self.clock is not None and (self.near >= QUORUM or (others is not None and self.clock - others <= jump)):
             self.settled = True

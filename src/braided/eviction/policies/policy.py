@@ -12,7 +12,7 @@ import numpy as np
 
 from braided.errors import OptionError
 from braided.eviction.policies.hooks import GroupHooks, Hooks
-from braided.eviction.records import Bytes, Ints, Reals, Words
+from braided.eviction.records import Bytes, Ints, Reals, UInt64s
 from braided.eviction.sections import Facts, Reader, Writer
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Shape(NamedTuple):
 class Stored(NamedTuple):
     """The rows of a buffer, oldest first."""
 
-    keys: Words
+    keys: UInt64s
     times: Ints
     streams: Bytes
 

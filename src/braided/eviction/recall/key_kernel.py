@@ -9,7 +9,7 @@ import numpy as np
 
 from braided.compiled import compiled
 from braided.eviction.key_index import home
-from braided.eviction.records import NONE, Bytes, Ints, Links, Reals, Records, Words
+from braided.eviction.records import NONE, Bytes, Ints, Links, Reals, Records, UInt64s
 from braided.routing.kernels import mix
 
 GROUPS = 64
@@ -144,7 +144,7 @@ def _compact(head: Records, nodes: Records, chains: Records) -> None:
 
 @compiled
 def refill(
-    head: Records, nodes: Records, slots: Records, chains: Records, table: Links, keys: Words, firsts: Ints,
+    head: Records, nodes: Records, slots: Records, chains: Records, table: Links, keys: UInt64s, firsts: Ints,
     lasts: Ints, counts: Ints, streams: Ints,
 ) -> None:  # fmt: skip
     for i in range(len(keys)):
@@ -173,7 +173,7 @@ def count_rows(buckets: Records, rows: Links) -> None:
 
 
 @compiled
-def _wanted(head: Records, buckets: Records, at: int) -> float:
+def _probability(head: Records, buckets: Records, at: int) -> float:
     """Return with which probability a bucket is to be held: so much a row of the window, up to one."""
     return float(min(1.0, head[0].share * float(max(1, buckets[at].rows))))
 
@@ -190,7 +190,7 @@ def _next_quarter(head: Records, buckets: Records, rows: Links, quarter: int, mo
     if head[0].live < most // 2 and head[0].share < 1.0:
         head[0].share = min(1.0, 2.0 * head[0].share)
     for at in range(len(buckets)):
-        buckets[at].held = min(buckets[at].held, max(_wanted(head, buckets, at), 0.5 * buckets[at].held))
+        buckets[at].held = min(buckets[at].held, max(_probability(head, buckets, at), 0.5 * buckets[at].held))
 
 
 @compiled
@@ -201,7 +201,7 @@ def _hold_less(
     while head[0].live > most - most // 4 or head[0].used > len(slots) - len(slots) // 4:
         head[0].share *= 0.5
         for at in range(len(buckets)):
-            buckets[at].held = min(buckets[at].held, _wanted(head, buckets, at))
+            buckets[at].held = min(buckets[at].held, _probability(head, buckets, at))
         for place in range(len(table)):
             slot = int(table[place])
             while slot >= 0:
@@ -279,7 +279,7 @@ def feed(
     within: int,
     most: int,
     fade_every: int,
-    keys: Words,
+    keys: UInt64s,
     times: Ints,
     streams: Bytes,
     found: Ints,
@@ -298,7 +298,7 @@ def feed(
             _compact(head, nodes, chains)
         at = home(key, len(buckets))
         drawn, before = _draw(at), buckets[at].held
-        buckets[at].held = max(before, _wanted(head, buckets, at))
+        buckets[at].held = max(before, _probability(head, buckets, at))
         chance = buckets[at].held
         if before <= drawn < chance:
             _begin(head, nodes, slots, chains, table, buckets, rows, at, within, key, time)

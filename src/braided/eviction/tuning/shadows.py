@@ -24,7 +24,7 @@ import numpy as np
 from braided.errors import StateError
 from braided.eviction.buffer import Buffer, Events
 from braided.eviction.policies.auto import AUTO
-from braided.eviction.policies.counting_policy import Seen
+from braided.eviction.policies.counting_policy import KeyCounts
 from braided.eviction.policies.policy import Policy
 from braided.eviction.policies.recent import RECENT, note_all
 from braided.eviction.sections import Reader, Writer
@@ -57,7 +57,7 @@ class Shadows:
         candidates = policy.candidates()
         self.policies: list[Policy] = [candidate for candidate, _ in candidates]
         self.bonus = np.array([bonus for _, bonus in candidates])
-        self._counts: Seen | None = None  # while the buffer follows a policy that does not count
+        self._counts: KeyCounts | None = None  # while the buffer follows a policy that does not count
         self._least_sample = policy.sample
         self.sample = 1
         self.buffers: list[Buffer] = []

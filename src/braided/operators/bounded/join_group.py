@@ -40,7 +40,7 @@ from braided.time.resolve import least
 from braided.time.stream_clock import lateness_options
 from braided.typing import JOIN
 
-Words = npt.NDArray[np.uint64]
+UInt64s = npt.NDArray[np.uint64]
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ class JoinGroup:
     def retention(self) -> list[int]:
         return retention_of(self.windows, len(self.inputs))
 
-    def hashes(self, side: int, rows: pa.RecordBatch, tags: npt.NDArray[np.int32] | None) -> Words:
+    def hashes(self, side: int, rows: pa.RecordBatch, tags: npt.NDArray[np.int32] | None) -> UInt64s:
         """Return the hash by which each row is routed, where it is."""
         member, role = next((m, role) for m in self.members if (role := m.role(side)) is not None)
         return member.join.hashes(role, rows, tags)

@@ -112,7 +112,7 @@ class Joins:
                 )
             yield pa.RecordBatch.from_arrays(columns, schema=self._group.output)
 
-    def kept(self) -> Index:
+    def kept_ids(self) -> Index:
         return self._buffer.ids
 
     def move(self, positions: Index) -> None:

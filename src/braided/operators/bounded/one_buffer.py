@@ -107,7 +107,7 @@ class OneBuffer:
             at, pairs, _ = self.buffer.step(self.events, at, pair_event=pair_event, pair_row=pair_row)
             yield at, pair_event[:pairs], pair_row[:pairs]
 
-    def kept(self) -> Index:
+    def kept_ids(self) -> Index:
         return main_of(self.buffer).row_ids()
 
     def counts(self) -> dict[str, int]:

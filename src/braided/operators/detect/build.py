@@ -49,7 +49,7 @@ def build_detect(spec: DetectSpec, streams: tuple[Stream, ...], setting: EngineF
     nodes: list[Node] = []
     for number in arrange(spec.streams, spec.detectors):
         one = spec.detectors[number]
-        given = _given(one, types, keys)
+        given = _event_schema(one, types, keys)
         collated = {name for stream in streams for name in stream.collated}
         if isinstance(one, Pattern):
             schema, tactic, delay = _pattern(spec, one, given, keys, Source(given, frozenset(collated), sensitive))
@@ -57,8 +57,8 @@ def build_detect(spec: DetectSpec, streams: tuple[Stream, ...], setting: EngineF
             schema, tactic, delay = _detector(one, types, keys)
         if one.publishes in types and not types[one.publishes].equals(schema):
             raise OptionError(
-                f"detectors: {one.publishes!r} is published with {_shown(types[one.publishes])} and with "
-                f"{_shown(schema)}; let both have the same columns, or give them two names"
+                f"detectors: {one.publishes!r} is published with {_schema_text(types[one.publishes])} and with "
+                f"{_schema_text(schema)}; let both have the same columns, or give them two names"
             )
         types[one.publishes] = schema
         same = [node for node in nodes if node.publishes == one.publishes]
@@ -80,21 +80,24 @@ def build_detect(spec: DetectSpec, streams: tuple[Stream, ...], setting: EngineF
         _meaning(spec, nodes),
     )
     early = _earliest(spec, nodes, chosen)
-    behind = tuple(
-        max(stream.marks_of(keys.time).behind, least(rule)) + (early or 0)
+    watermark_delays = tuple(
+        max(stream.marks_of(keys.time).watermark_delay, least(rule)) + (early or 0)
         for stream, rule in zip(streams, rules, strict=True)
     )
-    after = TimeMarks(early, max(behind), watermark_after(streams[0].marks_of(keys.time), max(behind)))
+    after = TimeMarks(
+        early, max(watermark_delays), watermark_after(streams[0].marks_of(keys.time), max(watermark_delays))
+    )
     return Plan(
         spec,
         streams,
         operator,
         operator.times,
-        behind,
+        watermark_delays,
         tuple(_column(field, keys, after) for field in operator.output),
         fixed="a detector needs the rows of its key on one worker",
         waits=True,
-        words=f"detects {', '.join(chosen)} in {', '.join(spec.streams)} in order of {keys.time}, {per_key(spec.key)}",
+        description=f"detects {', '.join(chosen)} in {', '.join(spec.streams)} in order of {keys.time}, "
+        f"{per_key(spec.key)}",
     )
 
 
@@ -129,7 +132,7 @@ def _rules(spec: DetectSpec, streams: Sequence[Stream], time: str) -> tuple[int 
     return tuple(rules)
 
 
-def _given(one: AnyDetector, types: Types, keys: Keys) -> pa.Schema:
+def _event_schema(one: AnyDetector, types: Types, keys: Keys) -> pa.Schema:
     """Return the columns of the events that a detector sees: those of all its types."""
     names = subscriptions(one)
     first = types[names[0]]
@@ -254,17 +257,17 @@ def _meaning(spec: DetectSpec, nodes: Sequence[Node]) -> dict[str, Any]:
 
 def _earliest(spec: DetectSpec, nodes: Sequence[Node], chosen: Sequence[str]) -> int | None:
     """Return how far behind the streams' horizon an event of the result may be dated; None where that is learned."""
-    behind: dict[str, int | None] = dict.fromkeys(spec.streams, 0)
+    delays: dict[str, int | None] = dict.fromkeys(spec.streams, 0)
     for node in nodes:
-        below = [behind[name] for name in node.subscribes]
+        below = [delays[name] for name in node.subscribes]
         own = None
         if isinstance(node.delay, int) and None not in below:
             own = max(part for part in below if part is not None) + node.delay
-        if node.publishes in behind:
-            other = behind[node.publishes]
+        if node.publishes in delays:
+            other = delays[node.publishes]
             own = None if own is None or other is None else max(own, other)
-        behind[node.publishes] = own
-    found = [behind[name] for name in chosen]
+        delays[node.publishes] = own
+    found = [delays[name] for name in chosen]
     return None if None in found else max((part for part in found if part is not None), default=0)
 
 
@@ -276,5 +279,5 @@ def _column(field: pa.Field, keys: Keys, marks: TimeMarks) -> Column:
     return ComputedColumn(field.name, field.type, nullable=True)
 
 
-def _shown(schema: pa.Schema) -> str:
+def _schema_text(schema: pa.Schema) -> str:
     return ", ".join(f"{field.name} {field.type}" for field in schema if field.name != AT)

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from braided.operators.detect.declared_columns import fits, shown
+from braided.operators.detect.declared_columns import fits, schema_text
 from braided.operators.detect.detector import Detector, KeyedDetector
 from braided.operators.detect.event_batches import AT, GROUP, Grouped, Int64s, group, later, times_of
 from braided.operators.detect.keyed_state import KeyedState
@@ -73,7 +73,7 @@ class PerKey:
             result = detector.on_events(events)
             kept = detector.save()
         except (Exception, SystemExit) as error:  # an exit would end the worker without a word
-            raise node.failed(f"raised {_said(error)}", events, batch, error) from error
+            raise node.failed(f"raised {_error_text(error)}", events, batch, error) from error
         try:
             content = encoded(kept)
         except (TypeError, ValueError) as error:
@@ -106,7 +106,7 @@ class ManyKeys:
             try:
                 result = copy.deepcopy(self.detector).on_events(given, known)
             except (Exception, SystemExit) as error:
-                raise node.failed(f"raised {_said(error)}", given, batch, error) from error
+                raise node.failed(f"raised {_error_text(error)}", given, batch, error) from error
             if not isinstance(result, tuple) or len(result) != 2:
                 what = f"returned {type(result).__name__}; return what is published and the new state, or None for each"
                 raise node.failed(what, given, batch)
@@ -185,7 +185,7 @@ def _cast(
     if sorted(names) != sorted(schema.names) or not all(
         fits(rows.schema.field(field.name).type, field.type) for field in schema
     ):
-        text = f"returned {what} {shown(rows.schema)}; its schema says {shown(schema)}"
+        text = f"returned {what} {schema_text(rows.schema)}; its schema says {schema_text(schema)}"
         raise node.failed(text, events, batch)
     try:
         columns = [
@@ -197,7 +197,7 @@ def _cast(
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _said(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     """Return an error in words, also where it cannot say its own."""
     try:
         return f"{type(error).__name__}: {error}"

@@ -78,6 +78,6 @@ def fits(given: pa.DataType, wanted: pa.DataType) -> bool:
     )
 
 
-def shown(schema: pa.Schema) -> str:
+def schema_text(schema: pa.Schema) -> str:
     """Return columns as a message has them."""
     return ", ".join(f"{field.name} {field.type}" for field in schema)

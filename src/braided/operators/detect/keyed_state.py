@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from braided.operators.detect.event_batches import Grouped, Int64s, Keys, group, later, split, times_of
-from braided.operators.match.open_rows import Kept, OpenRows
+from braided.operators.match.open_rows import OpenRows, StoredRows
 from braided.runtime.blocks import Blocks
 from braided.runtime.contract import Json
 from braided.time.clocks import MAX_TIME, MIN_TIME, clamp
@@ -119,5 +119,5 @@ class KeyedState:
         order = np.argsort(hashes, kind="stable")
         rows, hashes = rows.take(pa.array(order)), hashes[order]
         times = rows.column(_LAST).to_numpy() if self._forget is not None else np.full(len(order), MAX_TIME, np.int64)
-        kept = Kept(rows, hashes, np.zeros(len(order), np.uint8))
+        kept = StoredRows(rows, hashes, np.zeros(len(order), np.uint8))
         self._kept.replace(leaves, kept, np.ones(len(order), np.bool_), times)

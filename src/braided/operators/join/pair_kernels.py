@@ -16,7 +16,7 @@ import numpy.typing as npt
 from braided.compiled import compiled
 from braided.routing.sorting import SMALL
 
-Words = npt.NDArray[np.uint64]
+UInt64s = npt.NDArray[np.uint64]
 Times = npt.NDArray[np.int64]
 Index = npt.NDArray[np.int64]
 Directory = npt.NDArray[np.int32]
@@ -24,7 +24,7 @@ Filter = npt.NDArray[np.uint8]
 
 
 @compiled
-def build_filter(hashes: Words, shift: int) -> Filter:
+def build_filter(hashes: UInt64s, shift: int) -> Filter:
     filter_ = np.zeros(1 << (64 - shift), np.uint8)
     for h in hashes:
         bit = (h >> np.uint64(shift - 3)) & np.uint64(7)
@@ -33,7 +33,7 @@ def build_filter(hashes: Words, shift: int) -> Filter:
 
 
 @compiled
-def first_at_least(sorted_: Words | Times, start: int, end: int, value: int | np.uint64) -> int:
+def first_at_least(sorted_: UInt64s | Times, start: int, end: int, value: int | np.uint64) -> int:
     """Return the first position in a sorted range that holds at least the value."""
     if end - start <= SMALL:
         while start < end and sorted_[start] < value:
@@ -60,9 +60,9 @@ def saturated(time: int, delta: int) -> int:
 
 @compiled
 def match_ranges(
-    probe_hashes: Words,
+    probe_hashes: UInt64s,
     probe_times: Times,
-    hashes: Words,
+    hashes: UInt64s,
     times: Times,
     directory: Directory,
     filter_: Filter,

@@ -38,18 +38,18 @@ def build_match(spec: MatchSpec, streams: tuple[Stream, ...], setting: EngineFea
     operator = MatchOperator(stream.schema, time, stream.hasher(keys), rule, matcher, meaning_of(spec))
     # A match leaves before the horizon passes the time of its first row and `within`.
     longest = matcher.within or 0
-    behind = max(marks.behind, least(rule)) + longest
-    after = TimeMarks(longest, behind, watermark_after(marks, behind))
+    watermark_delay = max(marks.watermark_delay, least(rule)) + longest
+    after = TimeMarks(longest, watermark_delay, watermark_after(marks, watermark_delay))
     return Plan(
         spec,
         streams,
         operator,
         (time,),
-        (behind,),
+        (watermark_delay,),
         _columns(matcher, stream, time, after),
         fixed="a match needs the rows of its key on one worker",
         waits=True,
-        words=f"looks for {spec.pattern} in order of {time}, {per_key(spec.key)}",
+        description=f"looks for {spec.pattern} in order of {time}, {per_key(spec.key)}",
     )
 
 

@@ -242,7 +242,7 @@ class _Lowering:
         if isinstance(node, tree.Always):
             self._add(m.ALWAYS, m.UNKNOWN if node.value is None else int(node.value))
         elif side is not None:
-            self._load(m.TRUTH, Slot("truth", _moved(node)), side)
+            self._load(m.TRUTH, Slot("truth", _of_own_row(node)), side)
         else:
             self._across(node)
 
@@ -268,9 +268,9 @@ class _Lowering:
                 one, other = _one_side(left), _one_side(right)
                 if one is not None and other is not None:
                     form = "rank" if _in_arrow(left.type) else "order"
-                    partners = (_moved(right), _moved(left)) if form == "rank" else (None, None)
-                    self._load(m.WHOLE, Slot(form, _moved(left), partners[0]), one)
-                    self._load(m.WHOLE, Slot(form, _moved(right), partners[1]), other)
+                    partners = (_of_own_row(right), _of_own_row(left)) if form == "rank" else (None, None)
+                    self._load(m.WHOLE, Slot(form, _of_own_row(left), partners[0]), one)
+                    self._load(m.WHOLE, Slot(form, _of_own_row(right), partners[1]), other)
                     self._add(m.COMPARE, _COMPARISONS[op], 0)
                 else:
                     self._number(left)
@@ -283,7 +283,7 @@ class _Lowering:
         real = node.type.name in _FLOATS
         side = _one_side(node)
         if side is not None and not _in_arrow(node.type):
-            self._load(m.REAL if real else m.WHOLE, Slot("real" if real else "whole", _moved(node)), side)
+            self._load(m.REAL if real else m.WHOLE, Slot("real" if real else "whole", _of_own_row(node)), side)
             return
         match node:
             case tree.Constant(value):
@@ -342,12 +342,12 @@ def _one_side(node: Any) -> str | None:
     return next(iter(sides)) if len(sides) == 1 and NUMBERS not in sides else None
 
 
-def _moved(node: Any) -> Any:
+def _of_own_row(node: Any) -> Any:
     """Return a tree with all columns of the row itself."""
     if isinstance(node, tree.Column):
         return replace(node, side=ROW)
     if isinstance(node, tuple):
-        return tuple(_moved(part) for part in node)
+        return tuple(_of_own_row(part) for part in node)
     if isinstance(node, tree.Type) or not hasattr(node, "__dataclass_fields__"):
         return node
-    return replace(node, **{name: _moved(part) for name, part in vars(node).items()})
+    return replace(node, **{name: _of_own_row(part) for name, part in vars(node).items()})

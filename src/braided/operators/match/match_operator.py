@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from braided.operators.match.key_groups import by_key
 from braided.operators.match.matcher import Finder, Sorted
-from braided.operators.match.open_rows import Hashes, Kept, OpenRows
+from braided.operators.match.open_rows import Hashes, OpenRows, StoredRows
 from braided.routing.keys import KeyHasher
 from braided.routing.routes import route
 from braided.routing.sorting import build_directory, directory_shift, sort_order
@@ -133,17 +133,19 @@ class MatchOperator:
 
         Precondition: all rows before the horizon are there, or were before.
         """
-        new = Kept(rows, self._hashes(rows), np.zeros(rows.num_rows, np.uint8))
+        new = StoredRows(rows, self._hashes(rows), np.zeros(rows.num_rows, np.uint8))
         for leaves, own in kept.touched(new.hashes, self.matcher.expired(horizon)):
             stored = [part for leaf in leaves for part in kept.read(leaf)]
-            given, hashes = self._sorted(stored, new if own is None else new.pick(own))
-            decided = self.matcher.search(given, horizon)
+            sorted_rows, hashes = self._sorted(stored, new if own is None else new.pick(own))
+            decided = self.matcher.search(sorted_rows, horizon)
             yield len(decided.matches.first), None
-            for piece in self.matcher.results(given, decided.matches):
+            for piece in self.matcher.results(sorted_rows, decided.matches):
                 yield 0, piece
             stays = np.flatnonzero(decided.stays)
-            left = Kept(given.rows.take(pa.array(given.order[stays])), hashes[stays], given.done[stays])
-            kept.replace(leaves, left, decided.opens[stays], given.times[stays])
+            left = StoredRows(
+                sorted_rows.rows.take(pa.array(sorted_rows.order[stays])), hashes[stays], sorted_rows.done[stays]
+            )
+            kept.replace(leaves, left, decided.opens[stays], sorted_rows.times[stays])
 
     def find_all(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the results of rows that are all there. Precondition: rows of a key come one after the other."""
@@ -164,9 +166,9 @@ class MatchOperator:
 
     def _all(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         ordered = in_order(Rows(rows), _times(rows, self.time))[0].rows
-        new = Kept(ordered, self._hashes(ordered), np.zeros(ordered.num_rows, np.uint8))
-        given, _ = self._sorted([], new)
-        yield from self.matcher.results(given, self.matcher.search(given, MAX_TIME).matches)
+        new = StoredRows(ordered, self._hashes(ordered), np.zeros(ordered.num_rows, np.uint8))
+        sorted_rows, _ = self._sorted([], new)
+        yield from self.matcher.results(sorted_rows, self.matcher.search(sorted_rows, MAX_TIME).matches)
 
     def _pieces(self, stage: OrderingStage) -> Iterator[tuple[pa.RecordBatch, int]]:
         """Yield rows in order, piece by piece, with the time before which all are there; the last may have none."""
@@ -177,7 +179,7 @@ class MatchOperator:
             last = rows.rows
         yield last, stage.until
 
-    def _sorted(self, stored: list[Kept], new: Kept) -> tuple[Sorted, Hashes]:
+    def _sorted(self, stored: list[StoredRows], new: StoredRows) -> tuple[Sorted, Hashes]:
         """Return stored rows with new ones, by key and time, and their hashes."""
         parts = [*stored, new]
         rows = pa.concat_batches([part.rows for part in parts]) if stored else new.rows

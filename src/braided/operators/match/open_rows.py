@@ -33,18 +33,18 @@ Times = npt.NDArray[np.int64]
 Index = npt.NDArray[np.int64]
 
 
-class Kept(NamedTuple):
+class StoredRows(NamedTuple):
     """Rows with the hashes of their keys, by (hash, time), and which of them are decided as a start."""
 
     rows: pa.RecordBatch
     hashes: Hashes
     done: Bytes
 
-    def pick(self, which: Index) -> Kept:
-        return Kept(self.rows.take(pa.array(which)), self.hashes[which], self.done[which])
+    def pick(self, which: Index) -> StoredRows:
+        return StoredRows(self.rows.take(pa.array(which)), self.hashes[which], self.done[which])
 
-    def slice(self, start: int, stop: int) -> Kept:
-        return Kept(self.rows.slice(start, stop - start), self.hashes[start:stop], self.done[start:stop])
+    def slice(self, start: int, stop: int) -> StoredRows:
+        return StoredRows(self.rows.slice(start, stop - start), self.hashes[start:stop], self.done[start:stop])
 
 
 @dataclass
@@ -113,15 +113,15 @@ class OpenRows:
             return start, len(hashes)
         return start, int(np.searchsorted(hashes, np.uint64(self.leaves[at + 1].low)))
 
-    def read(self, leaf: Leaf) -> list[Kept]:
+    def read(self, leaf: Leaf) -> list[StoredRows]:
         return [self._decoded(self._blocks.read(number)[0]) for number, _ in leaf.blocks]
 
-    def _decoded(self, content: pa.Buffer) -> Kept:
+    def _decoded(self, content: pa.Buffer) -> StoredRows:
         batch = pa.ipc.read_record_batch(content, self._stored)
         rows = pa.RecordBatch.from_arrays(batch.columns[:-2], schema=self._schema)
-        return Kept(rows, *(batch.column(at).to_numpy() for at in (len(self._schema), len(self._schema) + 1)))
+        return StoredRows(rows, *(batch.column(at).to_numpy() for at in (len(self._schema), len(self._schema) + 1)))
 
-    def replace(self, leaves: Sequence[Leaf], kept: Kept, opens: npt.NDArray[np.bool_], times: Times) -> None:
+    def replace(self, leaves: Sequence[Leaf], kept: StoredRows, opens: npt.NDArray[np.bool_], times: Times) -> None:
         """Write what is kept in place of what leaves had; `opens` says which rows are open starts."""
         for together in self._neighbours(leaves, kept.hashes):
             low = together[0].low
@@ -153,7 +153,7 @@ class OpenRows:
                 size = stop - start
         return out
 
-    def _written(self, low: int, kept: Kept, opens: Times) -> Leaf:
+    def _written(self, low: int, kept: StoredRows, opens: Times) -> Leaf:
         if not len(kept.hashes):
             return Leaf(low)
         columns = [*kept.rows.columns, pa.array(kept.hashes), pa.array(kept.done)]

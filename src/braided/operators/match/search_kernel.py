@@ -73,7 +73,7 @@ class _Space(NamedTuple):
     """For each row and state of a key with many rows, how soon a match through there may end."""
 
 
-class Found(NamedTuple):
+class MatchArrays(NamedTuple):
     """First rows and lengths of matches, states of all their rows; which rows are kept, which begin open matches."""
 
     first: Int64s
@@ -297,7 +297,7 @@ def find_matches(
     within: int,
     limit: int,
     many: int,
-) -> tuple[Found, int, int]:
+) -> tuple[MatchArrays, int, int]:
     """Return the matches that are decided with what is kept, how it ended, and the row where it did.
 
     `following` is `next_of` the negated symbol, empty if there is none. Starts that are decided are marked as `done`.
@@ -325,14 +325,14 @@ def find_matches(
         )
         space.whole[0, machine.kinds < COUNT] = -1
         first, length, flat = _larger(first, matches), _larger(length, matches), _larger(flat, filled)
-        found = Found(first, length, flat, stays, opens)
+        found = MatchArrays(first, length, flat, stays, opens)
         status = _scan(
             rows, automaton, machine, slots, following, space, found,
             np.int64(horizon), np.int64(within), np.int64(limit), np.int64(many),
         )  # fmt: skip
         if status != _NO_ROOM:
             count, states = int(numbers[_MATCHES]), int(numbers[_FILLED])
-            found = Found(first[:count], length[:count], flat[:states], stays, opens)
+            found = MatchArrays(first[:count], length[:count], flat[:states], stays, opens)
             return found, int(status), int(numbers[_START])
         depth, matches, filled = 2 * depth, 2 * matches, max(2 * filled, 4 * depth)
 

@@ -11,7 +11,7 @@ from braided.durations import parse_duration
 from braided.errors import OptionError
 from braided.operators.match.automaton import NEXT_ROW, PAST_LAST, TO_FIRST, TO_LAST, Automaton, automaton_of
 from braided.operators.match.pattern import Pattern, parse_pattern
-from braided.operators.shared_options import LATENESS_WORDS
+from braided.operators.shared_options import LATENESS_TEXT
 from braided.operators.spec import Spec, option
 from braided.typing import Duration, Keys, Latenesses, RowsPerMatch
 
@@ -69,7 +69,7 @@ class MatchSpec(Spec):
         "and the measures so far (with FINAL: of the whole match).",
         default="one",
     )
-    lateness: Latenesses = option(LATENESS_WORDS, default=None)
+    lateness: Latenesses = option(LATENESS_TEXT, default=None)
 
     @property
     def labels(self) -> tuple[str, ...]:

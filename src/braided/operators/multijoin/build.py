@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from braided.operators.column_names import Names, find_names, result_columns
-from braided.operators.join.build import handed_on, marked, stream_rules
+from braided.operators.join.build import handed_on, mark_times, stream_rules
 from braided.operators.multijoin.multijoin import MultiJoin
 from braided.operators.multijoin.spec import MultiJoinSpec
 from braided.operators.physical import EngineFeatures, Plan
@@ -26,13 +26,13 @@ def build_multijoin(spec: MultiJoinSpec, streams: tuple[Stream, ...], setting: E
     join = multi_join(
         names, streams, window, spec.suffixes, rules=rules, idle=resolve_idle(spec.idle), adaptive=setting.adaptive
     )
-    columns, behind = marked(join.columns, streams, names.times, window)
+    columns, watermark_delays = mark_times(join.columns, streams, names.times, window)
     return Plan(
         spec,
         streams,
-        _limited(join, spec),
+        _with_budget(join, spec),
         names.times,
-        behind,
+        watermark_delays,
         columns,
         joined=join,
         scheme=spec.partition,
@@ -77,7 +77,7 @@ def _key_types(names: Names, streams: Sequence[Stream]) -> tuple[pa.DataType, ..
     return tuple(kinds)
 
 
-def _limited(join: MultiJoin, spec: MultiJoinSpec) -> Operator:
+def _with_budget(join: MultiJoin, spec: MultiJoinSpec) -> Operator:
     if spec.memory is None and spec.shed is None:
         return join
     from braided.operators.bounded.budget import limit_multijoin

@@ -95,7 +95,7 @@ class MultiEmitter:
         join = self._join
         places = [np.concatenate(parts) for parts in zip(*self._waiting, strict=True)]
         self._waiting, self._rows, self._bytes = [], 0, 0
-        wanted = self._wanted(places)
+        wanted = self._are_results(places)
         if not wanted.all():
             places = [at[wanted] for at in places]
         if self._tally is not None:
@@ -109,7 +109,7 @@ class MultiEmitter:
         if piece.num_rows:
             yield piece
 
-    def _wanted(self, places: list[Places]) -> npt.NDArray[np.bool_]:
+    def _are_results(self, places: list[Places]) -> npt.NDArray[np.bool_]:
         """Return which combinations have equal keys (hashes may collide) and are counted here."""
         join = self._join
         wanted = np.ones(len(places[0]), np.bool_)

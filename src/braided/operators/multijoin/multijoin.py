@@ -31,7 +31,7 @@ from braided.operators.join.arrivals import KeyedInputs, OutputColumn
 from braided.operators.join.stored import JoinState
 from braided.operators.multijoin.combination_emitter import MultiEmitter
 from braided.operators.multijoin.probe import Combiner, StreamRuns
-from braided.operators.multijoin.stamps import StampedStreams, stamped
+from braided.operators.multijoin.stamps import StampedStreams, add_stamps
 from braided.routing.keys import KeyHasher
 from braided.routing.table import RoutingTable
 from braided.routing.tally import Tally
@@ -96,7 +96,7 @@ class MultiJoin(KeyedInputs):
         kept = JoinState.restore(stored, state, blocks)
         batch = 1 if state is None else state["batch"] + 1
         sides = range(len(self.inputs))
-        arrived = [stamped(block, batch) for block in work.blocks] if self.adaptive else work.blocks
+        arrived = [add_stamps(block, batch) for block in work.blocks] if self.adaptive else work.blocks
         new = [[*self.new_runs(s, arrived, stored=True), *self.new_runs(s, arrived, stored=False)] for s in sides]
         tally = Tally() if work.watched else None
         if tally is not None:

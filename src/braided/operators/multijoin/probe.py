@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from braided.operators.join.emit import PIECE_ROWS
-from braided.operators.join.pair_kernels import Index, Times, Words, expand_pairs
+from braided.operators.join.pair_kernels import Index, Times, UInt64s, expand_pairs
 from braided.operators.join.runs import Run
 from braided.operators.join.stored import JoinState
 from braided.operators.multijoin.combination_emitter import MultiEmitter, Places, place_of, times_at
@@ -71,7 +71,7 @@ class StreamRuns:
 class Partial:
     """Combinations of rows of some streams, sorted by hash: the times a further row may have, and each row's place."""
 
-    hashes: Words
+    hashes: UInt64s
     first: Times
     last: Times
     places: dict[int, Places]

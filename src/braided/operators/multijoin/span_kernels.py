@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from braided.compiled import compiled
-from braided.operators.join.pair_kernels import Directory, Filter, Index, Times, Words, first_at_least, saturated
+from braided.operators.join.pair_kernels import Directory, Filter, Index, Times, UInt64s, first_at_least, saturated
 
 
 @compiled
@@ -34,10 +34,10 @@ def narrowed(first: Times, last: Times, rows: Index, times: Times, within: int) 
 
 @compiled
 def match_spans(
-    probe_hashes: Words,
+    probe_hashes: UInt64s,
     probe_first: Times,
     probe_last: Times,
-    hashes: Words,
+    hashes: UInt64s,
     times: Times,
     directory: Directory,
     filter_: Filter,

@@ -54,7 +54,7 @@ class StampedStreams:
         return self.join.hashes(side, rows, tags)
 
 
-def stamped(block: Block, batch: int) -> Block:
+def add_stamps(block: Block, batch: int) -> Block:
     """Return a block of new rows with their stamps."""
     stamp = np.full(block.rows.num_rows, batch if block.stored else -batch, np.int32)
     return replace(block, rows=with_stamps(block.rows, stamp))

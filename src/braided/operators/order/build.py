@@ -17,8 +17,8 @@ def build_order(spec: OrderSpec, streams: tuple[Stream, ...], setting: EngineFea
     for number, stream in enumerate(streams[1:], 1):
         if not stream.schema.equals(schema):
             raise OptionError(
-                f"inputs: number {number} has columns {_shown(stream.schema)}, number 0 has {_shown(schema)}; "
-                "select the same columns in the same order"
+                f"inputs: number {number} has columns {_schema_text(stream.schema)}, number 0 has "
+                f"{_schema_text(schema)}; select the same columns in the same order"
             )
     time = streams[0].time_column(spec.time)
     keys = streams[0].key_columns(spec.key)
@@ -34,8 +34,10 @@ def build_order(spec: OrderSpec, streams: tuple[Stream, ...], setting: EngineFea
     for column in made:
         if column.name in [name.lower() for name in schema.names]:
             raise OptionError(f"column {column.name!r}: the result has one of that name; rename it")
-    behind = tuple(max(stream.marks_of(time).behind, least(rule)) for stream, rule in zip(streams, rules, strict=True))
-    marks = TimeMarks(None, max(behind), watermark_after(streams[0].marks_of(time), max(behind)))
+    watermark_delays = tuple(
+        max(stream.marks_of(time).watermark_delay, least(rule)) for stream, rule in zip(streams, rules, strict=True)
+    )
+    marks = TimeMarks(None, max(watermark_delays), watermark_after(streams[0].marks_of(time), max(watermark_delays)))
     columns: tuple[Column, ...] = (
         *(InputColumn(name, 0, name, marks if name == time else None) for name in schema.names),
         *made,
@@ -45,12 +47,12 @@ def build_order(spec: OrderSpec, streams: tuple[Stream, ...], setting: EngineFea
         streams,
         operator,
         (time,) * len(streams),
-        behind,
+        watermark_delays,
         columns,
         fixed="rows of a key wait for each other on one worker",
         waits=True,
     )
 
 
-def _shown(schema: pa.Schema) -> str:
+def _schema_text(schema: pa.Schema) -> str:
     return ", ".join(f"{field.name} {field.type}" for field in schema)

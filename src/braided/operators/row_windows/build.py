@@ -36,11 +36,12 @@ def build_row_windows(spec: RowWindowsSpec, streams: tuple[Stream, ...], setting
         streams,
         MatchOperator(stream.schema, time, stream.hasher(keys), rule, windows, meaning),
         (time,),
-        (max(marks.behind, least(rule)),),
+        (max(marks.watermark_delay, least(rule)),),
         tuple(columns),
         fixed="a window needs the rows of its key on one worker",
         waits=True,
-        words=f"aggregates windows of {spec.rows} rows, every {spec.slide}, in order of {time}, {per_key(spec.key)}",
+        description=f"aggregates windows of {spec.rows} rows, every {spec.slide}, in order of {time}, "
+        f"{per_key(spec.key)}",
     )
 
 

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from braided.durations import parse_duration
 from braided.errors import OptionError
-from braided.operators.shared_options import LATENESS_WORDS
+from braided.operators.shared_options import LATENESS_TEXT
 from braided.operators.spec import Spec, option
 from braided.typing import Duration, Keys, Latenesses
 
@@ -48,7 +48,7 @@ class RowWindowsSpec(Spec):
         "never; then state grows with the number of keys.",
         default=None,
     )
-    lateness: Latenesses = option(LATENESS_WORDS, default=None)
+    lateness: Latenesses = option(LATENESS_TEXT, default=None)
 
     @property
     def labels(self) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from braided.time.learning.rules import (
     SLICE_ROWS,
     TARGET_PRIME_ROWS,
     TARGET_SLICE_ROWS,
-    settle,
+    end_batch,
     take_delays,
 )
 from braided.time.learning.target import lose_all_behind
@@ -112,7 +112,7 @@ class Learner:
             largest = self._take_arrived(clock, [task for task in tasks if isinstance(task, Delays)], missed)
         if after is not None and largest is not None:
             parts = (self._state, self._maxima, self._hints, self._recent, self._counts)
-            settle(*parts, self._rule, after, largest)
+            end_batch(*parts, self._rule, after, largest)
 
     def learn(self, delays: Ints, clock: int) -> None:
         """Learn from delays that somebody else has measured; `clock` is the time up to which that was."""
@@ -123,7 +123,7 @@ class Learner:
             at = np.flatnonzero(counts)
             take_delays(self._state, self._counts, self._rule, at, counts[at])
             parts = (self._state, self._maxima, self._hints, self._recent, self._counts)
-            settle(*parts, self._rule, clock, int(usable.max()))
+            end_batch(*parts, self._rule, clock, int(usable.max()))
 
     def _take_arrived(self, clock: int | None, tasks: Sequence[Delays], missed: int | None) -> int:
         batch = batch_delays(tasks, clock, self._rule.ceiling)

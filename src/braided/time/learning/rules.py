@@ -57,7 +57,7 @@ def take_delays(state: Learned, counts: Ints, rule: Rule, buckets: Ints, rows: I
 
 
 @compiled
-def settle(
+def end_batch(
     state: Learned, maxima: Ints, hints: Ints, recent: Ints, counts: Ints, rule: Rule, clock: int, largest: int
 ) -> None:
     """End a batch: `clock` is the clock after it, `largest` its largest delay."""

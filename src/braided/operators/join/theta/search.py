@@ -176,8 +176,8 @@ def _paired(lowered: Lowered, side: int, probe: _Rows, stored: _Rows, first: Ind
         before = np.searchsorted(other, np.arange(int(past.max(initial=0)) + 1))
         some = past > first
         first, past = before[np.where(some, first, 0)], before[np.where(some, past, 0)]
-    values = {name: _kept(value, own) for name, value in probe.values.items()}
-    values |= {name: _kept(value, other) for name, value in stored.values.items()}
+    values = {name: _take_rows(value, own) for name, value in probe.values.items()}
+    values |= {name: _take_rows(value, other) for name, value in stored.values.items()}
     slots = _numbers(lowered, values)
     if lowered.checks and not lowered.fits(
         lambda name: (int(slots[name].min(initial=0)), int(slots[name].max(initial=0)))
@@ -244,7 +244,7 @@ def _expression(text: str) -> CodeType:
     return compile(text or "True", "<theta predicate>", "eval")
 
 
-def _kept(value: Any, index: Index | None) -> Any:
+def _take_rows(value: Any, index: Index | None) -> Any:
     if index is None:
         return value
     if not isinstance(value, Vector):
