@@ -90,11 +90,11 @@ class Predicate:
         rows = len(left[self.left[0]] if self.left else right[self.right[0]])
         block = Block({"l": left, "r": right}, rows)
         with np.errstate(all="ignore"):
-            kept = block.true(self.root)
-            if block.overflowed and (block.true(self.root, possibly=True) & ~kept).any():
+            mask = block.true(self.root)
+            if block.overflowed and (block.true(self.root, possibly=True) & ~mask).any():
                 parts = " or ".join(dict.fromkeys(block.overflowed))
                 raise BraidedError(f"where={self.text!r}: {parts} overflows; cast an operand to a wider type")
-        return kept
+        return mask
 
 
 def compile_where(text: str, left: pa.Schema, right: pa.Schema) -> Predicate:
@@ -139,15 +139,15 @@ class Compiler:
 
     def _resolve(self, side: str, name: str) -> str:
         names = self._schemas[side].names
-        found = [known for known in names if known.lower() == name.lower()]
-        if not found:
+        matching = [known for known in names if known.lower() == name.lower()]
+        if not matching:
             raise OptionError(
                 f"{self._option}={self._text!r}: {side} has no column {name!r}; it has {', '.join(names)}"
             )
-        if len(found) > 1:
-            raise self._refusal(f"{side}.{name} is ambiguous among {', '.join(found)}")
-        self._used[side].add(found[0])
-        return str(found[0])
+        if len(matching) > 1:
+            raise self._refusal(f"{side}.{name} is ambiguous among {', '.join(matching)}")
+        self._used[side].add(matching[0])
+        return str(matching[0])
 
     # Truths.
 
@@ -308,10 +308,10 @@ class Compiler:
             return node
         block = Block({}, 1)
         with np.errstate(all="ignore"):
-            found = block.value(node)
+            value = block.value(node)
         if block.overflowed:
             raise self._refusal(f"{syntax.text} overflows {node.type}")
-        return tree.Constant(found.values.item(), node.type)
+        return tree.Constant(value.values.item(), node.type)
 
     def _common(self, one: tree.Type, other: tree.Type, text: str) -> tree.Type:
         """The type in which Spark's ANSI mode compares or adds two others."""

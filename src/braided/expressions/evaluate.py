@@ -271,8 +271,8 @@ def _decimal(unscaled: int, kind: tree.Type) -> pa.Scalar[Any]:
 
 def _compare(op: str, left: Any, right: Any, kind: tree.Type) -> Any:
     if _in_arrow(kind):
-        found = _ARROW[op](left, right)
-        return _bits(found.buffers()[1], found.offset, len(found))
+        result = _ARROW[op](left, right)
+        return _bits(result.buffers()[1], result.offset, len(result))
     if kind.name not in ("float", "double"):
         return _NUMPY[op](left, right)
     # Spark's order of doubles: NaN equals NaN and exceeds everything else. IEEE compares NaN false.
@@ -286,8 +286,8 @@ def _compare(op: str, left: Any, right: Any, kind: tree.Type) -> Any:
 def _is_in(values: Any, members: tuple[Any, ...], kind: tree.Type) -> Any:
     if not _in_arrow(kind):
         return np.isin(values, np.array(members, DTYPES[kind.name]))
-    found = [_compare("=", values, _constant(member, kind), kind) for member in members]
-    return reduce(np.logical_or, found, np.zeros(len(values), np.bool_))
+    tests = [_compare("=", values, _constant(member, kind), kind) for member in members]
+    return reduce(np.logical_or, tests, np.zeros(len(values), np.bool_))
 
 
 def _unchecked(op: str, left: Any, right: Any = None) -> Any:

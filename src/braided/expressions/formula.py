@@ -36,11 +36,11 @@ class Formula:
         """Return the value for each row; raise where an integer overflows, as Spark's ANSI mode does."""
         block = Block({"l": {name: rows.column(name) for name in self.columns}}, rows.num_rows)
         with np.errstate(all="ignore"):
-            found = block.array(self.root)
+            values = block.array(self.root)
         if block.overflowed:
             parts = " or ".join(dict.fromkeys(block.overflowed))
             raise BraidedError(f"{self.text}: {parts} overflows; cast an operand to a wider type")
-        return found
+        return values
 
 
 class _ValueCompiler(Compiler):

@@ -34,8 +34,8 @@ def ranks(one: pa.Array[Any], other: pa.Array[Any]) -> tuple[Keys, Keys]:
     order = pc.sort_indices(coded.dictionary).to_numpy()
     places = np.empty(max(len(order), 1), np.int64)
     places[order] = np.arange(len(order))
-    found = places[coded.indices.fill_null(0).to_numpy()]
-    return found[: len(one)], found[len(one) :]
+    rank = places[coded.indices.fill_null(0).to_numpy()]
+    return rank[: len(one)], rank[len(one) :]
 
 
 def _halves(array: pa.Array[Any]) -> tuple[Keys, Keys]:

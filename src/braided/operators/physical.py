@@ -113,8 +113,8 @@ class Plan:
     @property
     def unchosen(self) -> list[int]:
         """The streams of a join whose lateness nobody chose: neither given, nor by a watermark, nor handed on."""
-        given = getattr(self.spec, "lateness", None)
-        each = given if isinstance(given, tuple) else (given,) * len(self.streams)
+        lateness = getattr(self.spec, "lateness", None)
+        each = lateness if isinstance(lateness, tuple) else (lateness,) * len(self.streams)
         return [
             at
             for at, (stream, time, rule) in enumerate(zip(self.streams, self.times, each, strict=True))

@@ -54,17 +54,17 @@ class Spec:
 
     def to_json(self) -> Json:
         """Return the spec as plain JSON; options that have their default are left out."""
-        given = {
+        options = {
             field.name: _to_plain(getattr(self, field.name), field.name)
             for field in dataclasses.fields(self)
             if getattr(self, field.name) != field.default
         }
-        return {"kind": self.kind, **given}
+        return {"kind": self.kind, **options}
 
 
-def spec_of(kind: type[S], given: Mapping[str, Any], **more: Any) -> S:
+def spec_of(kind: type[S], arguments: Mapping[str, Any], **more: Any) -> S:
     """Return a spec with its options taken by their names from what a function was given."""
-    return kind(**{name: given[name] for name in kind.descriptions()}, **more)
+    return kind(**{name: arguments[name] for name in kind.descriptions()}, **more)
 
 
 def spec_kinds() -> dict[str, type[Spec]]:
@@ -77,14 +77,14 @@ def spec_kinds() -> dict[str, type[Spec]]:
     import braided.operators.order.spec
     import braided.operators.row_windows.spec  # noqa: F401
 
-    found: dict[str, type[Spec]] = {}
+    kinds: dict[str, type[Spec]] = {}
     pending = list(Spec.__subclasses__())
     while pending:
         cls = pending.pop()
         pending += cls.__subclasses__()
         if "kind" in vars(cls):
-            found[cls.kind] = cls
-    return dict(sorted(found.items()))
+            kinds[cls.kind] = cls
+    return dict(sorted(kinds.items()))
 
 
 def frozen(value: Any) -> Any:
@@ -111,12 +111,12 @@ def _to_plain(value: Any, name: str) -> Any:
     if isinstance(value, dict):
         return {key: _to_plain(part, name) for key, part in value.items()}
     if dataclasses.is_dataclass(value) and _objects().get(type(value).__name__) is type(value):
-        given = {
+        options = {
             field.name: _to_plain(getattr(value, field.name), field.name)
             for field in dataclasses.fields(value)
             if getattr(value, field.name) != field.default
         }
-        return {"is": type(value).__name__, **given}
+        return {"is": type(value).__name__, **options}
     if value is None or isinstance(value, str | int | float | bool):
         return value
     raise OptionError(f"{name}={value!r}: cannot be written as JSON")

@@ -26,24 +26,24 @@ class TimeMarks:
     watermark_delay: int = 0
     watermark: int | None = None
 
-    def lateness(self, given: int | Lateness | None) -> int | Lateness:
+    def lateness(self, rule: int | Lateness | None) -> int | Lateness:
         """Return a stream's lateness: as given, else of its watermark, else learned; never less than its own delay.
 
         >>> TimeMarks(watermark=5).lateness(None), TimeMarks(delay=7).lateness(3)
         (5, 10)
         """
         own = self.delay or 0
-        if isinstance(given, int):
-            return own + given
-        if given is None and self.delay is None and self.watermark is not None:
+        if isinstance(rule, int):
+            return own + rule
+        if rule is None and self.delay is None and self.watermark is not None:
             return self.watermark
-        return learned_above(Lateness() if given is None else given, own)
+        return learned_above(Lateness() if rule is None else rule, own)
 
-    def waiting_lateness(self, given: int | Lateness | None) -> int | Lateness:
+    def waiting_lateness(self, rule: int | Lateness | None) -> int | Lateness:
         """Return the lateness of a stream whose rows wait for it: a learned one has no floor."""
-        if given is None and (self.delay is not None or self.watermark is None):
-            given = resolve_rule("auto", 0)
-        return self.lateness(given)
+        if rule is None and (self.delay is not None or self.watermark is None):
+            rule = resolve_rule("auto", 0)
+        return self.lateness(rule)
 
 
 @dataclass(frozen=True)

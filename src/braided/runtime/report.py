@@ -193,11 +193,11 @@ def _matches(reports: list[Json]) -> Json:
 def _detectors(reports: list[Json]) -> Json:
     """Return what all workers say of each detector of a hierarchy: of delays the longest, and their history on one."""
     of_workers = [report["detectors"] for report in reports if "detectors" in report]
-    found = []
+    detectors = []
     for told in zip(*of_workers, strict=True):
         late = sum(one["late"] for one in told)
         by = sum(one["late"] * one["late_by_mean"] for one in told)
-        found.append(
+        detectors.append(
             {
                 **told[0],
                 **{name: sum(one[name] for one in told) for name in ("events", "waiting", "late")},
@@ -206,7 +206,7 @@ def _detectors(reports: list[Json]) -> Json:
                 "late_by_most": max(one["late_by_most"] for one in told),
             }
         )
-    return {"detectors": found} if of_workers else {}
+    return {"detectors": detectors} if of_workers else {}
 
 
 def _rounded(value: float | None) -> float | None:

@@ -171,14 +171,14 @@ class _InputSummary:
 
     def times(self, rows: pa.RecordBatch, times: npt.NDArray[np.int64], starts: npt.NDArray[np.int64]) -> int:
         """Take note of the times of a piece, in which parts begin at `starts`; return the last one of its crowd."""
-        found = clusters_of(times, self.jump)
-        if found:
-            self.top = found[-1].last if self.top is None else max(self.top, found[-1].last)
+        clusters = clusters_of(times, self.jump)
+        if clusters:
+            self.top = clusters[-1].last if self.top is None else max(self.top, clusters[-1].last)
         setting = None if self.clock_rows is None else _mask(self.clock_rows(rows), rows.num_rows)
-        moving = found if setting is None else clusters_of(times[setting], self.jump)
+        moving = clusters if setting is None else clusters_of(times[setting], self.jump)
         self.clusters = merge_clusters([*self.clusters, *moving], self.jump)
         if self.delays is not None:
-            crowd = in_largest(times, found)
+            crowd = in_largest(times, clusters)
             for part, (first, stop) in enumerate(pairwise([0, *starts.tolist(), len(times)])):
                 if part:
                     self.delays.begin_part()
@@ -187,7 +187,7 @@ class _InputSummary:
                     self.delays.add(times[chosen], None if setting is None else setting[chosen])
                 else:
                     self.delays.add(times[chosen])
-        return largest(found).last if found else MIN_TIME
+        return largest(clusters).last if clusters else MIN_TIME
 
     def to_json(self) -> Json:
         return {

@@ -214,6 +214,6 @@ def _sum_streams(headers: list[tuple[int, Json]], operator: Operator) -> list[St
         rule = operator.lateness[side]
         if header["delays"] is not None and not isinstance(rule, int):
             stream.delays.append(read_summary(rule, header["delays"]))
-    for stream, found, lateness in zip(streams, clusters, operator.lateness, strict=True):
-        stream.clusters = merge_clusters(found, jump_of(lateness))
+    for stream, stream_clusters, lateness in zip(streams, clusters, operator.lateness, strict=True):
+        stream.clusters = merge_clusters(stream_clusters, jump_of(lateness))
     return streams

@@ -83,8 +83,10 @@ class Policy:
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
     def __repr__(self) -> str:
-        given = [(field.name, getattr(self, field.name)) for field in fields(self) if field.repr]
-        changed = [f"{name}={value!r}" for name, value in given if value != self.__dataclass_fields__[name].default]
+        parameters = [(field.name, getattr(self, field.name)) for field in fields(self) if field.repr]
+        changed = [
+            f"{name}={value!r}" for name, value in parameters if value != self.__dataclass_fields__[name].default
+        ]
         return f"{type(self).__name__}({', '.join(changed)})"
 
     @property

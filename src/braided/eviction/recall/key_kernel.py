@@ -282,7 +282,7 @@ def feed(
     keys: UInt64s,
     times: Ints,
     streams: Bytes,
-    found: Ints,
+    results: Ints,
 ) -> None:
     """See events, each with the number of combinations that came out with it."""
     width = within // PANES + 1
@@ -304,7 +304,7 @@ def feed(
             _begin(head, nodes, slots, chains, table, buckets, rows, at, within, key, time)
         slot = _slot_of(slots, table, key) if drawn < chance else NONE
         for span in range(len(sums)):
-            sums[span].pairs += found[i]
+            sums[span].pairs += results[i]
         if drawn < chance:
             matches = 1.0 if slot >= 0 else 0.0
             if slot >= 0:
@@ -316,9 +316,9 @@ def feed(
             spread = np.sqrt(1.0 - chance) / chance
             for span in range(len(sums)):
                 sums[span].matches += matches / chance
-                sums[span].found += found[i] / chance
+                sums[span].found += results[i] / chance
                 groups[span, group, 0] += spread * matches
-                groups[span, group, 1] += spread * found[i]
+                groups[span, group, 1] += spread * results[i]
             if slot < 0:
                 slot = _new_slot(head, slots, chains, table, key)
             last = int(chains[slot, s].last)

@@ -98,11 +98,11 @@ class KeyRecall:
         self._buckets["held"] = 1.0
         self._rows = np.zeros((QUARTERS + 1, streams, len(self._buckets)), np.int32)
 
-    def feed(self, events: Events, found: Ints) -> None:
+    def feed(self, events: Events, results: Ints) -> None:
         """See events, each with the number of combinations that came out with it."""
         feed(
             self._head, self._sums, self._groups, self._nodes, self._slots, self._chains, self._table, self._buckets,
-            self._rows, self.within, self.most, self._fade_every, events.keys, events.times, events.streams, found,
+            self._rows, self.within, self.most, self._fade_every, events.keys, events.times, events.streams, results,
         )  # fmt: skip
 
     @property

@@ -65,8 +65,8 @@ def windows_of(
             )
         chosen = panes.take(pa.array(at)).set_column(0, start, pa.array(first).view(kind))
         parts.append(grouped(chosen, [start, *keys], measures))
-    found = grouped(pa.concat_tables(parts), [start, *keys], measures)
-    return found.sort_by([(start, "ascending")])
+    windows = grouped(pa.concat_tables(parts), [start, *keys], measures)
+    return windows.sort_by([(start, "ascending")])
 
 
 def _normal(values: pa.ChunkedArray[Any]) -> pa.ChunkedArray[Any]:

@@ -230,14 +230,14 @@ class RangeTotals:
         sizes = past - starts
         for measure, source in layout.measures:
             if source is None:
-                found: pa.Array[Any] | None = pa.array(sizes)
+                total: pa.Array[Any] | None = pa.array(sizes)
             elif source.side == drive:
-                found = _own(measure, mine.rows.column(source.source).take(taking[0]), sizes)
+                total = _own(measure, mine.rows.column(source.source).take(taking[0]), sizes)
             else:
-                found = _others(measure, other.rows.column(source.source), starts, past, span)
-            if found is None:
+                total = _others(measure, other.rows.column(source.source), starts, past, span)
+            if total is None:
                 return None
-            arrays.append(found)
+            arrays.append(total)
         names = [str(number) for number in range(len(arrays))]
         return pa.RecordBatch.from_arrays(arrays, names=names)
 

@@ -81,7 +81,7 @@ class Combinations(OneBuffer):
         exact = self._join.exact
         emitter = MultiEmitter(exact, self._runs(), self.tally, stamps=exact.adaptive)
         combining = _Combining(self.entering, self.events)
-        found = np.zeros(len(self.all_events.keys), np.int64)
+        results = np.zeros(len(self.all_events.keys), np.int64)
         # The pairs of an event may come in several steps; its combinations need them all.
         waiting: list[tuple[Index, Index]] = []
         for at, pair_event, pair_row in self.steps():
@@ -89,11 +89,11 @@ class Combinations(OneBuffer):
             of_event, rows = (np.concatenate(parts) for parts in zip(*waiting, strict=True))
             done = int(np.searchsorted(of_event, at))
             choices = combining.choices(of_event[:done], rows[:done])
-            found[self.entered[choices.events]] = choices.size.prod(axis=1)
+            results[self.entered[choices.events]] = choices.size.prod(axis=1)
             for places in combining.places(choices):
                 yield from emitter.emit(places)
             waiting = [(of_event[done:], rows[done:])]
-        self._recall.feed(self.all_events, found)
+        self._recall.feed(self.all_events, results)
         yield from emitter.flush()
         return {"results": emitter.results}
 

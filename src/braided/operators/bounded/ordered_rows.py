@@ -170,10 +170,10 @@ class OrderedRows:
         alive = np.zeros(sum(map(len, self._sides)), np.bool_)
         alive[ids] = True
         parts = np.split(alive, np.cumsum([len(rows) for rows in self._sides])[:-1])
-        for kept, rows, part in zip(self._kept, self._sides, parts, strict=True):
-            kept.update(rows, part)
+        for stream, rows, part in zip(self._kept, self._sides, parts, strict=True):
+            stream.update(rows, part)
         bits = np.packbits(
-            np.concatenate([np.zeros(0, np.bool_), *(mask for kept in self._kept for mask in kept.masks)])
+            np.concatenate([np.zeros(0, np.bool_), *(mask for stream in self._kept for mask in stream.masks)])
         )
         self._state["alive"] = self.replace(self._state["alive"], bits.tobytes())
         return np.concatenate([np.where(part, np.cumsum(part) - 1, -1) for part in parts])
@@ -191,14 +191,14 @@ class OrderedRows:
 
     def to_json(self) -> Json:
         state = self._state
-        state |= {"stage": self.stage.to_json(), "kept": [kept.entries for kept in self._kept]}
+        state |= {"stage": self.stage.to_json(), "kept": [stream.entries for stream in self._kept]}
         if self._shedding is not None:
             state["shed"] = self._shedding.to_json()
         return state
 
     def stored(self, saved: Iterable[Saved]) -> dict[str, int]:
         """Return the bytes of what is kept with some blocks besides, and in how many blocks its rows are."""
-        entries = [entry for kept in self._kept for entry in kept.entries]
+        entries = [entry for stream in self._kept for entry in stream.entries]
         blocks = [block[1] for block in (self._state["alive"], *saved) if block is not None]
         return {"stored_bytes": sum(entry.bytes for entry in entries) + sum(blocks), "runs": len(entries)}
 

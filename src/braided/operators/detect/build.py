@@ -49,10 +49,12 @@ def build_detect(spec: DetectSpec, streams: tuple[Stream, ...], setting: EngineF
     nodes: list[Node] = []
     for number in arrange(spec.streams, spec.detectors):
         one = spec.detectors[number]
-        given = _event_schema(one, types, keys)
+        event_schema = _event_schema(one, types, keys)
         collated = {name for stream in streams for name in stream.collated}
         if isinstance(one, Pattern):
-            schema, tactic, delay = _pattern(spec, one, given, keys, Source(given, frozenset(collated), sensitive))
+            schema, tactic, delay = _pattern(
+                spec, one, event_schema, keys, Source(event_schema, frozenset(collated), sensitive)
+            )
         else:
             schema, tactic, delay = _detector(one, types, keys)
         if one.publishes in types and not types[one.publishes].equals(schema):
@@ -64,7 +66,7 @@ def build_detect(spec: DetectSpec, streams: tuple[Stream, ...], setting: EngineF
         same = [node for node in nodes if node.publishes == one.publishes]
         name = f"{one.publishes} ({len(same) + 1})" if same else one.publishes
         forget = None if isinstance(one, Pattern) else _forget(one)
-        nodes.append(Node(name, one.publishes, subscriptions(one), keys, given, schema, delay, tactic, forget))
+        nodes.append(Node(name, one.publishes, subscriptions(one), keys, event_schema, schema, delay, tactic, forget))
     chosen = spec.chosen()
     flat = isinstance(spec.types, str)
     _check_result(chosen, keys, flat=flat)
@@ -124,10 +126,10 @@ def _keys(spec: DetectSpec, streams: Sequence[Stream]) -> Keys:
 
 def _rules(spec: DetectSpec, streams: Sequence[Stream], time: str) -> tuple[int | Lateness, ...]:
     """Return the lateness of each stream; a learned one has no floor, since every event would wait for it."""
-    given = each_stream(spec.lateness, "lateness", spec.streams)
+    latenesses = each_stream(spec.lateness, "lateness", spec.streams)
     rules = []
     for name, stream in zip(spec.streams, streams, strict=True):
-        rule = None if given[name] is None else resolve_rule(given[name], 0)
+        rule = None if latenesses[name] is None else resolve_rule(latenesses[name], 0)
         rules.append(stream.marks_of(time).waiting_lateness(rule))
     return tuple(rules)
 
@@ -200,14 +202,14 @@ def _forget(one: Declared) -> int | None:
 
 
 def _pattern(
-    spec: DetectSpec, one: Pattern, given: pa.Schema, keys: Keys, source: Source
+    spec: DetectSpec, one: Pattern, events: pa.Schema, keys: Keys, source: Source
 ) -> tuple[pa.Schema, Tactic, int | Lateness]:
     """Return what a pattern publishes, how it is run, and its delay: until `within` has passed a match may be open."""
     try:
         matcher = matcher_of(one.spec(spec.time, spec.key), source, keys.key)
     except OptionError as error:
         raise OptionError(f"Pattern({one.publishes!r}): {error}") from error
-    output, moment = matcher.output, given.field(keys.time).type
+    output, moment = matcher.output, events.field(keys.time).type
     for name in (keys.time, *([AT] if AT in output.names else [])):
         if name not in output.names or output.field(name).type != moment:
             raise OptionError(
@@ -219,7 +221,7 @@ def _pattern(
             raise OptionError(f"Pattern({one.publishes!r}): measure {name!r}: events have one of that name; rename it")
     schema = pa.schema([field.with_nullable(True) for field in output])
     schema = schema if AT in schema.names else schema.append(pa.field(AT, moment))
-    matching = MatchOperator(given, keys.time, keys.hasher, 0, matcher, {})
+    matching = MatchOperator(events, keys.time, keys.hasher, 0, matcher, {})
     return schema, InPattern(matching), matcher.within or 0
 
 
@@ -267,8 +269,8 @@ def _earliest(spec: DetectSpec, nodes: Sequence[Node], chosen: Sequence[str]) ->
             other = delays[node.publishes]
             own = None if own is None or other is None else max(own, other)
         delays[node.publishes] = own
-    found = [delays[name] for name in chosen]
-    return None if None in found else max((part for part in found if part is not None), default=0)
+    delays_of_result = [delays[name] for name in chosen]
+    return None if None in delays_of_result else max((part for part in delays_of_result if part is not None), default=0)
 
 
 def _column(field: pa.Field, keys: Keys, marks: TimeMarks) -> Column:

@@ -122,12 +122,12 @@ class DetectOperator:
                         results += piece.num_rows
                         yield piece
         hierarchy.tidy()
-        waiting, kept = stage.stored(), hierarchy.levels()
+        waiting, levels = stage.stored(), hierarchy.levels()
         return Outcome(
             {"stage": stage.to_json(), "hierarchy": hierarchy.to_json(), "batch": old["batch"] + 1},
             counts={"results": results, **stage.counts(self.names)},
             levels={
-                **{name: count + waiting.get(name, 0) for name, count in kept.items()},
+                **{name: count + waiting.get(name, 0) for name, count in levels.items()},
                 **stage.levels(self.names),
             },
             streams=[{"name": name, **told} for name, told in zip(self.names, stage.report(), strict=True)],

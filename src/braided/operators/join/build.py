@@ -24,8 +24,8 @@ _log = logging.getLogger("braided")
 
 def build_join(spec: JoinSpec, streams: tuple[Stream, ...], setting: EngineFeatures) -> Plan:
     names = find_names(streams, spec.on, spec.time)
-    given = resolve_rules(spec.lateness, 2)
-    rules = stream_rules(streams, names.times, given)
+    spec_rules = resolve_rules(spec.lateness, 2)
+    rules = stream_rules(streams, names.times, spec_rules)
     window = Window(*spec.bounds, tuple(map(least, rules)))
     join = window_join(names, streams, window, spec.suffixes, rules=rules, idle=resolve_idle(spec.idle))
     predicate, why = _predicate(spec.where, streams, setting)
@@ -66,10 +66,10 @@ def build_join(spec: JoinSpec, streams: tuple[Stream, ...], setting: EngineFeatu
 
 
 def stream_rules(
-    streams: tuple[Stream, ...], times: tuple[str, ...], given: tuple[int | Lateness | None, ...]
+    streams: tuple[Stream, ...], times: tuple[str, ...], rules: tuple[int | Lateness | None, ...]
 ) -> tuple[int | Lateness, ...]:
     """Return each stream's lateness: as given, else of its watermark, else learned."""
-    return tuple(stream.marks_of(time).lateness(rule) for stream, time, rule in zip(streams, times, given, strict=True))
+    return tuple(stream.marks_of(time).lateness(rule) for stream, time, rule in zip(streams, times, rules, strict=True))
 
 
 def handed_on(window: Window | Span, rules: tuple[int | Lateness, ...]) -> PropagatedDelay | None:

@@ -103,7 +103,7 @@ def match_ranges(
             starts[likely] = starts[c]
             ends[likely] = ends[c]
             likely += 1
-    found = 0
+    count = 0
     total = 0
     from_, to = 0, 0
     before = np.uint64(0)
@@ -128,11 +128,11 @@ def match_ranges(
                 past = to if last == np.int64(0x7FFFFFFFFFFFFFFF) else first_at_least(times, first, to, last + 1)
             if past > first:
                 total += past - first
-                rows[found] = row
-                starts[found] = first
-                ends[found] = total
-                found += 1
-    return found
+                rows[count] = row
+                starts[count] = first
+                ends[count] = total
+                count += 1
+    return count
 
 
 @compiled

@@ -80,14 +80,14 @@ def _compiled(spec: MatchSpec, source: Source, keys: tuple[str, ...]) -> Matcher
         compile_measure(name, text, source, symbols, remembered, running=every) for name, text in spec.measures.items()
     )
     shown = {name: f"measures[{name!r}]={text!r}" for name, text in spec.measures.items()}
-    made = Measures(measures, tuple(remembered), names, automaton.symbol, source.schema, shown, every)
+    result = Measures(measures, tuple(remembered), names, automaton.symbol, source.schema, shown, every)
     taken = [name.lower() for name in (source.schema.names if every else keys)]
     for name in spec.measures:
         if name.lower() in taken:
             raise OptionError(f"measures[{name!r}]: the result has a column of that name; choose another")
     skip, target = spec.skip(automaton)
     negated = -1 if pattern.negated is None else numbers[pattern.negated.upper()]
-    return Matcher(automaton, prepared, made, keys, spec.within_us(pattern, automaton), negated, skip, target)
+    return Matcher(automaton, prepared, result, keys, spec.within_us(pattern, automaton), negated, skip, target)
 
 
 def meaning_of(spec: MatchSpec) -> dict[str, object]:

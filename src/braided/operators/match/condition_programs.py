@@ -40,9 +40,9 @@ def place_of(side: str) -> tuple[int, int]:
     >>> place_of("row-2"), place_of("r3")
     ((-1, 2), (3, 0))
     """
-    found = _SIDE.fullmatch(side)
-    assert found is not None, side
-    return -1 if found[2] is None else int(found[2]), int(found[3] or 0)
+    match = _SIDE.fullmatch(side)
+    assert match is not None, side
+    return -1 if match[2] is None else int(match[2]), int(match[3] or 0)
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class Conditions:
     def bits(self, columns: Columns, bounds: npt.NDArray[np.int64], symbols: int) -> npt.NDArray[np.uint64]:
         """Return a bit for each symbol whose plain condition holds for a row."""
         count = int(bounds[-1])
-        found = np.zeros(count, np.uint64)
+        bits = np.zeros(count, np.uint64)
         always = 0
         sides = self._sides(columns, bounds)
         block = Block(sides, count)
@@ -112,11 +112,11 @@ class Conditions:
                 always |= 1 << symbol
                 continue
             with np.errstate(all="ignore"):
-                kept = block.true(root)
-                if block.overflowed and (block.true(root, possibly=True) & ~kept).any():
+                holds = block.true(root)
+                if block.overflowed and (block.true(root, possibly=True) & ~holds).any():
                     raise overflow(self.texts[symbol])
-            found |= kept.astype(np.uint64) << np.uint64(symbol)
-        return found | np.uint64(always)
+            bits |= holds.astype(np.uint64) << np.uint64(symbol)
+        return bits | np.uint64(always)
 
     def _sides(self, columns: Columns, bounds: npt.NDArray[np.int64]) -> dict[str, dict[str, pa.Array[Any]]]:
         """Return the columns of rows, and of those before them: null where those are of another key."""
@@ -213,29 +213,29 @@ def prepare(
         for symbol, root in conditions.items()
         if all(column.side != NUMBERS and place_of(column.side)[0] < 0 for column in columns_of(root))
     }
-    made = Conditions(plain, tuple(registers), texts=dict(texts))
+    result = Conditions(plain, tuple(registers), texts=dict(texts))
     for register in registers:
         if register.source is not None:
-            _slot(made, _source_slot(register))
+            _slot(result, _source_slot(register))
     for symbol in range(symbols):
-        made.code_starts.append(len(made.code))
+        result.code_starts.append(len(result.code))
         if symbol in conditions and symbol not in plain:
-            _Lowering(made, texts[symbol]).truth(conditions[symbol])
-    made.code_starts.append(len(made.code))
-    return made
+            _Lowering(result, texts[symbol]).truth(conditions[symbol])
+    result.code_starts.append(len(result.code))
+    return result
 
 
-def _slot(made: Conditions, slot: Slot) -> int:
-    if slot not in made.slots:
-        made.slots.append(slot)
-    return made.slots.index(slot)
+def _slot(conditions: Conditions, slot: Slot) -> int:
+    if slot not in conditions.slots:
+        conditions.slots.append(slot)
+    return conditions.slots.index(slot)
 
 
 class _Lowering:
     """Writes the program of one condition."""
 
-    def __init__(self, made: Conditions, text: str) -> None:
-        self._made, self._text = made, text
+    def __init__(self, conditions: Conditions, text: str) -> None:
+        self._made, self._text = conditions, text
 
     def truth(self, node: tree.Truth) -> None:
         side = _one_side(node)

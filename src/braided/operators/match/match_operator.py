@@ -105,21 +105,21 @@ class MatchOperator:
         # All rows before the horizon decide; one that comes after that is late, whatever has left.
         stage = OrderingStage(self, old["stage"], blocks, agreed=True)
         stage.take(work)
-        kept = OpenRows(blocks, self.schema, old["open"])
+        open_rows = OpenRows(blocks, self.schema, old["open"])
         matches = results = 0
         for rows, horizon in self._pieces(stage):
-            for found, piece in self.find(kept, rows, horizon):
-                matches += found
+            for match_count, piece in self.find(open_rows, rows, horizon):
+                matches += match_count
                 if piece is not None:
                     results += piece.num_rows
                     yield piece
-        waiting, opened = stage.stored(), kept.levels()
+        waiting, opened = stage.stored(), open_rows.levels()
         counts = {"matches": matches}
         if self.matcher.kind != "match":  # every result is one
             counts = {}
             opened.pop("open_matches")
         return Outcome(
-            {"stage": stage.to_json(), "open": kept.to_json()},
+            {"stage": stage.to_json(), "open": open_rows.to_json()},
             counts={"results": results, **counts, **stage.counts(_LABELS)},
             levels={
                 **{name: count + waiting.get(name, 0) for name, count in opened.items()},
@@ -128,14 +128,16 @@ class MatchOperator:
             streams=[{"name": name, **told} for name, told in zip(_LABELS, stage.report(), strict=True)],
         )
 
-    def find(self, kept: OpenRows, rows: pa.RecordBatch, horizon: int) -> Iterator[tuple[int, pa.RecordBatch | None]]:
+    def find(
+        self, open_rows: OpenRows, rows: pa.RecordBatch, horizon: int
+    ) -> Iterator[tuple[int, pa.RecordBatch | None]]:
         """Yield how many matches rows in order of time make certain, and their results; keep what stays open.
 
         Precondition: all rows before the horizon are there, or were before.
         """
         new = StoredRows(rows, self._hashes(rows), np.zeros(rows.num_rows, np.uint8))
-        for leaves, own in kept.touched(new.hashes, self.matcher.expired(horizon)):
-            stored = [part for leaf in leaves for part in kept.read(leaf)]
+        for leaves, own in open_rows.touched(new.hashes, self.matcher.expired(horizon)):
+            stored = [part for leaf in leaves for part in open_rows.read(leaf)]
             sorted_rows, hashes = self._sorted(stored, new if own is None else new.pick(own))
             decided = self.matcher.search(sorted_rows, horizon)
             yield len(decided.matches.first), None
@@ -145,7 +147,7 @@ class MatchOperator:
             left = StoredRows(
                 sorted_rows.rows.take(pa.array(sorted_rows.order[stays])), hashes[stays], sorted_rows.done[stays]
             )
-            kept.replace(leaves, left, decided.opens[stays], sorted_rows.times[stays])
+            open_rows.replace(leaves, left, decided.opens[stays], sorted_rows.times[stays])
 
     def find_all(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the results of rows that are all there. Precondition: rows of a key come one after the other."""

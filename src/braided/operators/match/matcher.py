@@ -134,7 +134,7 @@ class Matcher:
         following = np.empty(0, np.int64)
         if self.negated >= 0:
             following = search_kernel.next_of(sorted_rows.bounds, bits, np.int64(self.negated))
-        found, status, at = search_kernel.find_matches(
+        matches, status, at = search_kernel.find_matches(
             search_kernel.Rows(sorted_rows.bounds, sorted_rows.times, sorted_rows.done, sorted_rows.fresh, bits),
             search_kernel.Automaton(
                 after, starts, np.array(self.automaton.symbol, np.int32), self.negated, self.skip, self.target
@@ -159,7 +159,7 @@ class Matcher:
                 f"{search_kernel.STEPS_A_ROW:,} for every row (key {key}); shorten within=, let conditions exclude "
                 "each other, or refer to fewer earlier symbols"
             )
-        return Decided(Matches(found.first, found.length, found.states), found.stays, found.opens)
+        return Decided(Matches(matches.first, matches.length, matches.states), matches.stays, matches.opens)
 
     def results(self, sorted_rows: Sorted, matches: Matches) -> Iterator[pa.RecordBatch]:
         """Yield matches as rows of the result, in pieces of bounded size."""
@@ -170,12 +170,12 @@ class Matcher:
         excluded = np.array(self.automaton.excluded)
         width = max(1, rows.nbytes // max(1, rows.num_rows))
         for part in matches.chunks(min(_PIECE_ROWS, max(1, _PIECE_BYTES // width))):
-            made = self.measures.compute(rows, sorted_rows.order, part, slots)
+            measures = self.measures.compute(rows, sorted_rows.order, part, slots)
             every = self.measures.every
             index = pa.array(sorted_rows.order[part.rows if every else part.first])
             names = rows.schema.names if every else self.key
             columns = [rows.column(name).take(index) for name in names]
-            piece = pa.RecordBatch.from_arrays([*columns, *made], schema=self.output)
+            piece = pa.RecordBatch.from_arrays([*columns, *measures], schema=self.output)
             if every and excluded.any():
                 piece = piece.filter(pa.array(~excluded[part.states]))
             yield from _pieces(piece)

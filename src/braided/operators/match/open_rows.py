@@ -121,17 +121,17 @@ class OpenRows:
         rows = pa.RecordBatch.from_arrays(batch.columns[:-2], schema=self._schema)
         return StoredRows(rows, *(batch.column(at).to_numpy() for at in (len(self._schema), len(self._schema) + 1)))
 
-    def replace(self, leaves: Sequence[Leaf], kept: StoredRows, opens: npt.NDArray[np.bool_], times: Times) -> None:
+    def replace(self, leaves: Sequence[Leaf], stored: StoredRows, opens: npt.NDArray[np.bool_], times: Times) -> None:
         """Write what is kept in place of what leaves had; `opens` says which rows are open starts."""
-        for together in self._neighbours(leaves, kept.hashes):
+        for together in self._neighbours(leaves, stored.hashes):
             low = together[0].low
-            start, stop = self.bounds(together[0], kept.hashes)[0], self.bounds(together[-1], kept.hashes)[1]
+            start, stop = self.bounds(together[0], stored.hashes)[0], self.bounds(together[-1], stored.hashes)[1]
             for leaf in together:
                 for number, _ in leaf.blocks:
                     self._blocks.delete(number)
             new = []
-            for first, (begin, end) in _split(low, kept.hashes, start, stop):
-                new.append(self._written(first, kept.slice(begin, end), times[begin:end][opens[begin:end]]))
+            for first, (begin, end) in _split(low, stored.hashes, start, stop):
+                new.append(self._written(first, stored.slice(begin, end), times[begin:end][opens[begin:end]]))
             at = self._place(together[0])
             self.leaves[at : at + len(together)] = new
 
@@ -153,16 +153,16 @@ class OpenRows:
                 size = stop - start
         return out
 
-    def _written(self, low: int, kept: StoredRows, opens: Times) -> Leaf:
-        if not len(kept.hashes):
+    def _written(self, low: int, stored: StoredRows, opens: Times) -> Leaf:
+        if not len(stored.hashes):
             return Leaf(low)
-        columns = [*kept.rows.columns, pa.array(kept.hashes), pa.array(kept.done)]
+        columns = [*stored.rows.columns, pa.array(stored.hashes), pa.array(stored.done)]
         batch = pa.RecordBatch.from_arrays(columns, schema=self._stored)
         blocks = [
             list(self._blocks.write(batch.slice(start, stop - start).serialize().to_pybytes()))
             for start, stop in parts_of(batch, BLOCK_BYTES)
         ]
-        return Leaf(low, blocks, len(kept.hashes), int(opens.min()), len(opens))
+        return Leaf(low, blocks, len(stored.hashes), int(opens.min()), len(opens))
 
 
 def _split(low: int, all_hashes: Hashes, start: int, stop: int) -> Iterator[tuple[int, tuple[int, int]]]:

@@ -124,9 +124,9 @@ class _Parser:
         return self._tokens[self._at][:2] == ("mark", mark)
 
     def _accept(self, mark: str) -> bool:
-        found = self._sees(mark)
-        self._at += found
-        return found
+        is_next = self._sees(mark)
+        self._at += is_next
+        return is_next
 
     def _expect(self, mark: str, what: str) -> None:
         if not self._accept(mark):

@@ -94,15 +94,15 @@ def deadline_of(time: np.int64, within: np.int64) -> np.int64:
 @compiled
 def next_of(bounds: Int64s, bits: npt.NDArray[np.uint64], symbol: np.int64) -> Int64s:
     """Return for each row the next one of its key, itself or later, for which a symbol's plain condition holds."""
-    found = np.empty(len(bits), np.int64)
+    next_row = np.empty(len(bits), np.int64)
     mask = np.uint64(1) << np.uint64(symbol)
     for group in range(len(bounds) - 1):
         at = bounds[group + 1]
         for row in range(bounds[group + 1] - 1, bounds[group] - 1, -1):
             if bits[row] & mask:
                 at = row
-            found[row] = at
-    return found
+            next_row[row] = at
+    return next_row
 
 
 @in_place
@@ -129,8 +129,8 @@ def _followed(rows, automaton, machine, slots, following, space, row, high, dead
     """Look for a row that the pattern forbids after a match."""
     negated = automaton.negated
     if machine.code_starts[negated] == machine.code_starts[negated + 1]:
-        found = row < high and following[row] < high and rows.times[following[row]] <= deadline
-        return _FOUND if found else _FAILED
+        forbidden = row < high and following[row] < high and rows.times[following[row]] <= deadline
+        return _FOUND if forbidden else _FAILED
     depth = space.numbers[_LENGTH]
     while row < high and rows.times[row] <= deadline:
         space.numbers[_SPENT] += 1
@@ -215,12 +215,12 @@ def _search(rows, automaton, machine, slots, following, space, start, high, dead
 
 
 @in_place
-def _scan(rows, automaton, machine, slots, following, space, found, horizon, within, limit, many):  # type: ignore[no-untyped-def]
+def _scan(rows, automaton, machine, slots, following, space, matches, horizon, within, limit, many):  # type: ignore[no-untyped-def]
     """Go on from where the numbers say until all keys are done, or something lacks room or is wrong; return which."""
     bounds, times, done, fresh, bits = rows.bounds, rows.times, rows.done, rows.fresh, rows.bits
     symbol, skip, target = automaton.symbol, automaton.skip, automaton.target
     numbers, path = space.numbers, space.path
-    first, length, flat, stays, opens = found
+    first, length, flat, stays, opens = matches
     # What the first row of a match must be, where that can be seen at once.
     begin, at_once = np.uint64(0), True
     for at in range(automaton.starts[len(symbol)], automaton.starts[len(symbol) + 1]):
@@ -325,15 +325,15 @@ def find_matches(
         )
         space.whole[0, machine.kinds < COUNT] = -1
         first, length, flat = _larger(first, matches), _larger(length, matches), _larger(flat, filled)
-        found = MatchArrays(first, length, flat, stays, opens)
+        arrays = MatchArrays(first, length, flat, stays, opens)
         status = _scan(
-            rows, automaton, machine, slots, following, space, found,
+            rows, automaton, machine, slots, following, space, arrays,
             np.int64(horizon), np.int64(within), np.int64(limit), np.int64(many),
         )  # fmt: skip
         if status != _NO_ROOM:
             count, states = int(numbers[_MATCHES]), int(numbers[_FILLED])
-            found = MatchArrays(first[:count], length[:count], flat[:states], stays, opens)
-            return found, int(status), int(numbers[_START])
+            arrays = MatchArrays(first[:count], length[:count], flat[:states], stays, opens)
+            return arrays, int(status), int(numbers[_START])
         depth, matches, filled = 2 * depth, 2 * matches, max(2 * filled, 4 * depth)
 
 

@@ -95,11 +95,11 @@ class MatchSpec(Spec):
     def _check_names(self, pattern: Pattern) -> None:
         known = {name.upper() for name in pattern.symbols}
         shown = ", ".join(pattern.symbols)
-        for option_, given in (("define", self.define), ("measures", self.measures), ("subsets", self.subsets)):
-            if not isinstance(given or {}, Mapping) or not all(isinstance(name, str) for name in given or {}):
-                raise OptionError(f"{option_}={given!r}: write a dict by name")
-            folded = [name.upper() for name in given or {}]
-            twice = [name for name in given or {} if folded.count(name.upper()) > 1]
+        for option_, names in (("define", self.define), ("measures", self.measures), ("subsets", self.subsets)):
+            if not isinstance(names or {}, Mapping) or not all(isinstance(name, str) for name in names or {}):
+                raise OptionError(f"{option_}={names!r}: write a dict by name")
+            folded = [name.upper() for name in names or {}]
+            twice = [name for name in names or {} if folded.count(name.upper()) > 1]
             if twice:
                 raise OptionError(f"{option_}: {twice[0]!r} is there twice, however it is written; leave one out")
         if not self.measures:

@@ -93,7 +93,7 @@ class MultiJoin(KeyedInputs):
 
     def process(self, work: Work, state: Json | None, blocks: Blocks) -> Generator[pa.RecordBatch, None, Outcome]:
         stored = StampedStreams(self) if self.adaptive else self
-        kept = JoinState.restore(stored, state, blocks)
+        join_state = JoinState.restore(stored, state, blocks)
         batch = 1 if state is None else state["batch"] + 1
         sides = range(len(self.inputs))
         arrived = [add_stamps(block, batch) for block in work.blocks] if self.adaptive else work.blocks
@@ -103,21 +103,21 @@ class MultiJoin(KeyedInputs):
             for side in sides:
                 for run in new[side]:
                     tally.rows(min(side, 1), run.hashes, run.tags)
-        late = [self.count_late(side, work.blocks, kept.streams[side].safe) for side in sides]
-        streams = [StreamRuns(kept, side, new[side]) for side in sides]
+        late = [self.count_late(side, work.blocks, join_state.streams[side].safe) for side in sides]
+        streams = [StreamRuns(join_state, side, new[side]) for side in sides]
         emitter = MultiEmitter(self, streams, tally, stamps=self.adaptive)
         combiner = Combiner(self.window.within, streams, emitter)
         for side in sides:
             yield from combiner.combine(side, new[side])
         yield from emitter.flush()
 
-        kept.advance(work)
+        join_state.advance(work)
         for side in sides:
-            kept.absorb(side, new[side])
+            join_state.absorb(side, new[side])
         return Outcome(
-            {"batch": batch, **kept.to_json()},
+            {"batch": batch, **join_state.to_json()},
             load={} if tally is None else tally.to_json(),
-            counts={"results": emitter.results, **kept.counts(late)},
-            levels=kept.levels(),
-            streams=[stream.report() for stream in kept.streams],
+            counts={"results": emitter.results, **join_state.counts(late)},
+            levels=join_state.levels(),
+            streams=[stream.report() for stream in join_state.streams],
         )

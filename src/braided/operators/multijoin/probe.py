@@ -30,10 +30,10 @@ _HELD_BYTES = 128 << 20
 class StreamRuns:
     """The runs of one stream by number, those of earlier batches first, then the new ones."""
 
-    def __init__(self, kept: JoinState, side: int, new: Sequence[Run]) -> None:
-        self._kept = kept
+    def __init__(self, join_state: JoinState, side: int, new: Sequence[Run]) -> None:
+        self._kept = join_state
         self._side = side
-        self._infos = kept.infos(side)
+        self._infos = join_state.infos(side)
         self._new = new
         self._held: OrderedDict[int, Run] = OrderedDict()
         self._bytes = 0
@@ -111,10 +111,10 @@ class Combiner:
 
     def _with_a_match(self, partial: Partial, stream: int, starting: int) -> Partial:
         """Leave out rows for which a stream has nothing, before others multiply them."""
-        found = np.zeros(len(partial.hashes), np.bool_)
+        matched = np.zeros(len(partial.hashes), np.bool_)
         for _, rows, _, _ in self._matches(partial, stream, starting):
-            found[rows] = True
-        return partial if found.all() else partial.take(np.flatnonzero(found))
+            matched[rows] = True
+        return partial if matched.all() else partial.take(np.flatnonzero(matched))
 
     def _grow(self, partial: Partial, rest: Sequence[int], starting: int) -> Iterator[pa.RecordBatch]:
         if not rest:
@@ -132,7 +132,7 @@ class Combiner:
             low = int(np.searchsorted(partial.hashes, run.hashes[0]))
             high = int(np.searchsorted(partial.hashes, run.hashes[-1], side="right"))
             rows, starts, counts = (np.empty(high - low, np.int64) for _ in range(3))
-            found = match_spans(
+            count = match_spans(
                 partial.hashes[low:high],
                 partial.first[low:high],
                 partial.last[low:high],
@@ -145,8 +145,8 @@ class Combiner:
                 starts,
                 counts,
             )
-            if found:
-                yield number, rows[:found] + low, starts[:found], counts[:found]
+            if count:
+                yield number, rows[:count] + low, starts[:count], counts[:count]
 
     def _extended(self, partial: Partial, stream: int, starting: int) -> Iterator[Partial]:
         """Yield the combinations with a row of one more stream, in pieces, sorted by hash as before."""

@@ -25,13 +25,15 @@ def build_order(spec: OrderSpec, streams: tuple[Stream, ...], setting: EngineFea
     for name in keys:
         if pa.types.is_nested(schema.field(name).type):
             raise OptionError(f"key={name!r}: a column of type {schema.field(name).type} cannot be a key")
-    given = resolve_rules(spec.lateness, len(streams), floor=0)
-    rules = tuple(stream.marks_of(time).waiting_lateness(rule) for stream, rule in zip(streams, given, strict=True))
+    given_rules = resolve_rules(spec.lateness, len(streams), floor=0)
+    rules = tuple(
+        stream.marks_of(time).waiting_lateness(rule) for stream, rule in zip(streams, given_rules, strict=True)
+    )
     hasher, idle = streams[0].hasher(keys), resolve_idle(spec.idle)
     operator = OrderOperator(schema, len(streams), time, keys, hasher, rules, spec.late != "drop", idle)
-    made = [ComputedColumn(SEQ, pa.int64())] if not keys else []
-    made += [ComputedColumn(LATE, pa.bool_())] if operator.flagged else []
-    for column in made:
+    added = [ComputedColumn(SEQ, pa.int64())] if not keys else []
+    added += [ComputedColumn(LATE, pa.bool_())] if operator.flagged else []
+    for column in added:
         if column.name in [name.lower() for name in schema.names]:
             raise OptionError(f"column {column.name!r}: the result has one of that name; rename it")
     watermark_delays = tuple(
@@ -40,7 +42,7 @@ def build_order(spec: OrderSpec, streams: tuple[Stream, ...], setting: EngineFea
     marks = TimeMarks(None, max(watermark_delays), watermark_after(streams[0].marks_of(time), max(watermark_delays)))
     columns: tuple[Column, ...] = (
         *(InputColumn(name, 0, name, marks if name == time else None) for name in schema.names),
-        *made,
+        *added,
     )
     return Plan(
         spec,

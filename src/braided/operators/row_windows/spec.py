@@ -95,13 +95,13 @@ def _is_number(value: object) -> bool:
 
 
 def _called(name: str, text: object) -> tuple[str, str | None]:
-    found = _CALL.fullmatch(text) if isinstance(text, str) else None
-    if found is None:
+    call = _CALL.fullmatch(text) if isinstance(text, str) else None
+    if call is None:
         raise OptionError(
             f"{name}={text!r}: write an aggregate of one column, such as 'avg(price)', or 'count(*)'; compute other "
             "values before or afterwards"
         )
-    kind, column = found[1].lower(), found[2]
+    kind, column = call[1].lower(), call[2]
     if kind not in TOTALS:
         close = difflib.get_close_matches(kind, TOTALS, n=1, cutoff=0.7)
         meant = f"did you mean {close[0]}?" if close else f"there are {', '.join(TOTALS)}"

@@ -121,10 +121,10 @@ class Lowered:
             one, *others = (spans[part] for part in check.operands)
             if others:
                 exact = {"+": int.__add__, "-": int.__sub__, "*": int.__mul__}[check.op]
-                found = [exact(a, b) for a in one for b in others[0]]
+                values = [exact(a, b) for a in one for b in others[0]]
             else:
-                found = [-end for end in one] if check.op == "-" else [max(map(abs, one)), 0]
-            spans[check.text] = span = min(found), max(found)
+                values = [-end for end in one] if check.op == "-" else [max(map(abs, one)), 0]
+            spans[check.text] = span = min(values), max(values)
             limits = np.iinfo(DTYPES[check.type.name])
             if span[0] < limits.min or span[1] > limits.max:
                 return False
@@ -334,17 +334,17 @@ def _conjuncts(node: tree.Truth, want: bool) -> list[tuple[tree.Truth, bool]]:
         case tree.Not(operand):
             return _conjuncts(operand, not want)
         case tree.Every(parts) | tree.Some(parts) if isinstance(node, tree.Every) == want:
-            return [found for part in parts for found in _conjuncts(part, want)]
+            return [conjunct for part in parts for conjunct in _conjuncts(part, want)]
     return [(node, want)]
 
 
 def _by_side(parts: tuple[tree.Truth, ...], kind: type[tree.Every] | type[tree.Some]) -> list[tree.Truth]:
     """Bring together what one side decides alone, so that it is one slot."""
-    found: list[tree.Truth] = []
+    conjuncts: list[tree.Truth] = []
     for side in "lr":
         own = tuple(part for part in parts if sides_of(part) == {side})
-        found += [kind(own)] if len(own) > 1 else own
-    return found + [part for part in parts if len(sides_of(part)) != 1]
+        conjuncts += [kind(own)] if len(own) > 1 else own
+    return conjuncts + [part for part in parts if len(sides_of(part)) != 1]
 
 
 def _halves(value: tree.Value) -> list[tree.Value]:
