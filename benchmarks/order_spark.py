@@ -29,7 +29,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, LongType, StructField, StructType
 
 import braided
-from braided.operators.order.operator import OrderOperator
+from braided.operators.order.order_operator import OrderOperator
 from braided.operators.order.spec import OrderSpec
 from braided.operators.registry import build
 from braided.runtime.blocks import Blocks

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal, overload
 
 from braided.errors import OptionError
-from braided.operators.bounded.group_spec import GroupSpec, Join, check_named, with_centre_first
+from braided.operators.bounded.group_spec import GroupSpec, Join, check_named, common_stream_first
 from braided.operators.detect.spec import DetectSpec
 from braided.operators.join.spec import JoinSpec
 from braided.operators.match.spec import MatchSpec
@@ -319,7 +319,7 @@ def join_group(
     from braided.spark.run_plan import run_operator
 
     check_named(streams)
-    ordered = with_centre_first(joins, streams)
+    ordered = common_stream_first(joins, streams)
     spec = spec_of(GroupSpec, locals(), streams=tuple(ordered))
     return run_operator(spec, list(ordered.values()), name=name, control=control, redact=redact)
 

@@ -19,10 +19,10 @@ from braided.errors import DetectorError, OptionError
 from braided.local.reading import cut_into_batches, in_microseconds, read
 from braided.local.runtime import LocalRuntime
 from braided.operators.detect.arranging import subscriptions
+from braided.operators.detect.detect_operator import DetectOperator
 from braided.operators.detect.detector import Detector
-from braided.operators.detect.events import times_of
+from braided.operators.detect.event_batches import times_of
 from braided.operators.detect.hierarchy import Hierarchy
-from braided.operators.detect.operator import DetectOperator
 from braided.operators.detect.spec import DetectSpec
 from braided.operators.registry import build
 from braided.operators.stream import Stream

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import duckdb
 import pytest
 from support.control_roots import hide, joined, run_and_hear
 from support.crashes import committed, expected, write_streams
@@ -66,7 +67,9 @@ def test_a_checkpoint_and_its_copy_go_on_by_themselves(session: SparkSession, tm
     # Of the first one Spark needs the schemas of states, to which it writes whole paths; of ours nothing.
     shutil.rmtree(tmp_path / "check" / "braided")
     run_to_end(joined(session, tmp_path, name="hits"), tmp_path / "copy" / "check", tmp_path / "copy" / "out")
-    assert before + committed(session, tmp_path / "copy") == expected(tmp_path)
+    with duckdb.connect() as db:  # Spark's own reader asks the sink's log for what the copied query wrote before
+        rest = Counter(db.execute(f"select id, id_right from '{tmp_path}/copy/out/*.parquet'").fetchall())
+    assert before + rest == expected(tmp_path)
 
 
 def test_a_missing_file_stops_the_query_with_its_name(session: SparkSession, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from braided.operators.join.spec import JoinSpec
 from braided.operators.join.window_join import WindowJoin
 from braided.operators.multijoin.multijoin import MultiJoin
 from braided.operators.multijoin.spec import MultiJoinSpec
-from braided.operators.order.operator import OrderOperator
+from braided.operators.order.order_operator import OrderOperator
 from braided.operators.order.spec import OrderSpec
 from braided.operators.physical import EngineFeatures
 from braided.operators.registry import build

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,19 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.profiles import examples
 
+from braided.balance.bucket_moves import TARGET_RATIO, choose_moves
 from braided.balance.hot_spots import HotSpot, HotSpotRule
 from braided.balance.levels import OverlappingLevels
-from braided.balance.loads import LoadAverages, worker_loads
+from braided.balance.load_averages import LoadAverages, worker_loads
 from braided.balance.migrations import Migrations
-from braided.balance.moves import choose_moves
 from braided.errors import BraidedError
 
 Floats = npt.NDArray[np.float64]
-
-
-def restored(state: Any) -> Any:
-    """What a controller finds after a restart."""
-    return type(state).from_json(json.loads(json.dumps(state.to_json())))
 
 
 # Loads
@@ -41,14 +35,11 @@ def test_a_saturated_cluster_has_load_one() -> None:
 @given(st.lists(st.lists(st.floats(0, 100), min_size=3, max_size=3), max_size=40))
 def test_averages_are_plain_means_of_the_last_batches(batches: list[list[float]]) -> None:
     averages = LoadAverages(3)
-    for number, loads in enumerate(batches):
+    for loads in batches:
         averages.add(np.array(loads))
-        if number % 7 == 6:
-            averages = restored(averages)
     for horizon in (1, 5, 15):
         expected = np.mean(batches[-horizon:], axis=0) if batches else np.zeros(3)
         assert averages.over(horizon) == pytest.approx(expected)
-    assert len(averages.to_json()["batches"]) <= 15
 
 
 def test_loads_that_make_no_sense_are_refused() -> None:
@@ -58,10 +49,6 @@ def test_loads_that_make_no_sense_are_refused() -> None:
             averages.add(np.array(loads))
     with pytest.raises(BraidedError, match="batches=2"):
         averages.over(2)
-    with pytest.raises(BraidedError, match="not load averages"):
-        LoadAverages.from_json({"workers": 2, "batches": [[1.0]]})
-    with pytest.raises(BraidedError, match="not load averages"):
-        LoadAverages.from_json([1])
 
 
 # Levels
@@ -85,7 +72,6 @@ def test_ends_of_the_levels() -> None:
     assert levels.level(2.4) == levels.level(1e9) == levels.level(1e9, last) == last
     assert levels.level(0.0, last) == 0
     assert levels.level(9.0, 0) == last
-    assert restored(levels) == levels
 
 
 @given(st.floats(0, 5), st.integers(0, 20))
@@ -108,8 +94,6 @@ def test_levels_that_cannot_be_are_refused(options: dict[str, float], text: str)
         OverlappingLevels(**options)
     with pytest.raises(BraidedError, match="previous=99"):
         OverlappingLevels().level(1.0, 99)
-    with pytest.raises(BraidedError, match="not load levels"):
-        OverlappingLevels.from_json({"floor": "a"})
 
 
 # Hot spots
@@ -130,9 +114,10 @@ def test_a_hot_spot_is_found_once_it_has_lasted() -> None:
     found = judged(HotSpotRule(), [[0.5, 0.5, 0.5, 0.5]] * 5 + [[0.5, 1.0, 0.4, 0.5]] * 5)
     assert found[:7] == [None] * 7
     assert found[7] is not None
-    assert (found[7].worker, found[7].coldest, found[7].load, found[7].spread) == (1, 2, 1.0, 0.6)
-    assert found[7].average == pytest.approx(0.8)
-    assert "worker 1: load 1.000 and 0.800 over 5 batches" in found[7].reason
+    assert found[7].worker == 1
+    assert found[7].reason == (
+        "worker 1: load 1.000 and 0.800 over 5 batches, above 0.720 and 0.672; spread 0.600 to worker 2; 3 reports"
+    )
     assert found[9] is not None  # it is reported while it lasts
 
 
@@ -142,9 +127,11 @@ def test_spikes_are_no_hot_spot() -> None:
 
 
 def test_the_longer_horizon_must_agree() -> None:
-    history = [[0.2, 1.0]] * 15 + [[1.0, 0.8]] * 2
-    assert judged(HotSpotRule(persistence=1, relative=1.05, horizon=15), history)[-1] is None
-    assert judged(HotSpotRule(persistence=1, relative=1.05, horizon=1), history)[-1] is not None
+    found = judged(HotSpotRule(), [[0.1, 1.0]] * 5 + [[1.0, 0.55]] * 5)
+    # The count of reports alone would name worker 0 at its third, when worker 1 still has more on average.
+    assert found[5:9] == [None] * 4
+    assert found[9] is not None
+    assert found[9].worker == 0
 
 
 @pytest.mark.parametrize("scale", [1.0, 0.1])
@@ -161,9 +148,8 @@ def test_no_gain_no_hot_spot() -> None:
 
 def test_equally_busy_workers_need_more_workers_not_moves() -> None:
     """With an absolute threshold that all exceed, the spread decides (the paper's second criterion)."""
-    assert judged(HotSpotRule(high=0.8), [[1.0, 0.9, 0.95]] * 9) == [None] * 9
-    assert judged(HotSpotRule(high=0.8), [[1.0, 0.75, 0.95]] * 3)[-1] is not None
-    assert judged(HotSpotRule(high=0.8, spread=0.5), [[1.0, 0.75, 0.95]] * 9) == [None] * 9
+    assert judged(HotSpotRule(), [[1.5, 1.35, 1.45]] * 9) == [None] * 9
+    assert judged(HotSpotRule(), [[1.5, 1.15, 1.45]] * 3)[-1] is not None
 
 
 def test_workers_not_in_use_do_not_count() -> None:
@@ -172,7 +158,8 @@ def test_workers_not_in_use_do_not_count() -> None:
     assert judged(HotSpotRule(), batches, [0]) == [None] * 4
     found = judged(HotSpotRule(), batches, [2, 1, 0])[-1]
     assert found is not None
-    assert (found.worker, found.coldest) == (0, 1)
+    assert found.worker == 0
+    assert "to worker 1" in found.reason
 
 
 def test_two_workers_that_take_turns_at_the_top_are_both_hot() -> None:
@@ -180,31 +167,7 @@ def test_two_workers_that_take_turns_at_the_top_are_both_hot() -> None:
     assert [spot.worker if spot else None for spot in found] == [None, None, 0, 1]
 
 
-def test_the_count_of_reports_survives_a_restart() -> None:
-    rule, averages = HotSpotRule(high=0.7, persistence=3), LoadAverages(2)
-    found = []
-    for _ in range(3):
-        averages.add(np.array([1.0, 0.1]))
-        rule, averages = restored(rule), restored(averages)
-        found.append(rule.judge(averages, [0, 1]))
-    assert found[:2] == [None, None]
-    assert found[2] is not None
-
-
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
-        ({"relative": 0.5}, "relative=0.5"),
-        ({"high": float("nan")}, "high=nan"),
-        ({"horizon": 4}, "horizon=4"),
-        ({"persistence": 0}, "persistence=0"),
-    ],
-)
-def test_rules_that_cannot_be_are_refused(options: dict[str, Any], text: str) -> None:
-    with pytest.raises(BraidedError, match=text):
-        HotSpotRule(**options)
-    with pytest.raises(BraidedError, match="not a hot-spot rule"):
-        HotSpotRule.from_json(HotSpotRule().to_json() | options)
+def test_workers_that_are_not_there_are_refused() -> None:
     with pytest.raises(BraidedError, match="workers are numbered 0 to 1"):
         HotSpotRule().judge(LoadAverages(2), [0, 2])
 
@@ -218,7 +181,6 @@ def test_one_migration_of_a_worker_at_a_time() -> None:
     migrations = Migrations(10)
     migrations.begin(4, [(1, 0, 1), (2, 0, 2)])
     assert migrations.busy == {0, 1, 2}
-    migrations = restored(migrations)
     level = np.zeros(5)
     assert migrations.allowed([7, 8], 3, 4, level, level).tolist() == [True, True]
     assert not migrations.allowed(7, 3, 0, level, level).any()
@@ -233,7 +195,6 @@ def test_a_bucket_returns_home_only_when_both_loads_have_turned_round() -> None:
     migrations = Migrations(10)
     migrations.begin(1, [(3, 0, 1)])
     migrations.end(1)
-    migrations = restored(migrations)
     for current, average, back in [
         (HIGH_LOW, HIGH_LOW, False),
         (LOW_HIGH, HIGH_LOW, False),
@@ -262,13 +223,11 @@ def test_migrations_that_cannot_be_are_refused() -> None:
     for move in [(4, 0, 1), (-1, 0, 1), (0, 1, 1), (0, -1, 1)]:
         with pytest.raises(BraidedError, match="not a bucket and two different workers"):
             migrations.begin(1, [(0, 0, 1), move])
-    assert migrations.to_json() == Migrations(4).to_json()
+    assert not migrations.busy
+    assert migrations.barred(np.ones(4, np.int32), LOW_HIGH, LOW_HIGH).tolist() == [-1] * 4
     migrations.begin(1, [(0, 0, 1)])
     with pytest.raises(BraidedError, match="version=1"):
         migrations.begin(1, [(0, 0, 1)])
-    for homes in ({"0": [4]}, {"0": [-1]}, {"-2": [0]}, {"x": [0]}, {"99999999999": [0]}, []):
-        with pytest.raises(BraidedError, match="not migrations"):
-            Migrations.from_json({"buckets": 4, "under_way": {}, "homes": homes})
 
 
 # Moves
@@ -298,19 +257,17 @@ def clusters(draw: st.DrawFn) -> dict[str, Any]:
         "fixed": chance.integers(0, 2, workers) * chance.exponential(3.0, workers),
         "in_use": sorted(set(chance.integers(0, workers, workers).tolist())),
         "movable": chance.random(buckets) < 0.8,
-        "target_ratio": draw(st.sampled_from([1.0, 1.1, 1.5])),
-        "busy": draw(st.sets(st.integers(0, workers - 1), max_size=2)),
         "barred": chance.integers(-1, workers, buckets).astype(np.int32),
     }
 
 
 @settings(max_examples=examples(300))
-@given(clusters(), st.integers(0, 20))
-def test_moves_keep_their_promises(case: dict[str, Any], limit: int) -> None:
+@given(clusters())
+def test_moves_keep_their_promises(case: dict[str, Any]) -> None:
     owner, bucket_load, fixed, in_use = (case[name] for name in ("owner", "bucket_load", "fixed", "in_use"))
     kept = owner.copy()
-    moves = choose_moves(**case, limit=limit)
-    assert moves == choose_moves(**case, limit=limit)
+    moves = choose_moves(**case)
+    assert moves == choose_moves(**case)
     assert (owner == kept).all()
     new = after(owner, moves)
     assert all(case["movable"][bucket] for bucket, _, _ in moves)
@@ -318,30 +275,28 @@ def test_moves_keep_their_promises(case: dict[str, Any], limit: int) -> None:
 
     leaving = [move for move in moves if move[1] not in in_use]
     balancing = [move for move in moves if move[1] in in_use]
-    assert len(balancing) <= limit
     before = loads_of(after(owner, leaving), bucket_load, fixed)
     end = loads_of(new, bucket_load, fixed)
-    bound = case["target_ratio"] * before[in_use].mean()
+    bound = TARGET_RATIO * before[in_use].mean()
     for bucket, source, target in balancing:
         assert before[source] > bound
         assert end[target] <= bound + 1e-9
-        assert not {source, target} & case["busy"]
         assert target != case["barred"][bucket]
         assert bucket_load[bucket] > 0
 
 
 @settings(max_examples=examples(100))
-@given(st.integers(2, 40), st.integers(0, 2**32), st.sampled_from([1.05, 1.1, 1.2]))
-def test_many_small_buckets_are_levelled_in_one_decision(workers: int, seed: int, ratio: float) -> None:
+@given(st.integers(2, 40), st.integers(0, 2**32))
+def test_many_small_buckets_are_levelled_in_one_decision(workers: int, seed: int) -> None:
     """Greedy fails only when no bucket fits anywhere; buckets below (ratio - 1) x mean always fit somewhere."""
     chance = np.random.default_rng(seed)
     owner = (chance.integers(0, workers, 4000) * chance.integers(0, 2, 4000)).astype(np.int32)
     bucket_load = chance.random(4000) + 0.01
     mean = bucket_load.sum() / workers
-    assert bucket_load.max() < (ratio - 1) * mean
-    moves = choose_moves(owner, bucket_load, np.zeros(workers), range(workers), np.ones(4000, bool), target_ratio=ratio)
+    assert bucket_load.max() < (TARGET_RATIO - 1) * mean
+    moves = choose_moves(owner, bucket_load, np.zeros(workers), range(workers), np.ones(4000, bool))
     end = loads_of(after(owner, moves), bucket_load, np.zeros(workers))
-    assert end.max() <= ratio * mean * (1 + 1e-9)
+    assert end.max() <= TARGET_RATIO * mean * (1 + 1e-9)
 
 
 def test_balanced_workers_move_nothing() -> None:
@@ -354,11 +309,11 @@ def test_balanced_workers_move_nothing() -> None:
 def test_few_moves() -> None:
     """The smallest bucket that is enough, else the largest that fits; not ten small ones."""
     owner = np.array([0] * 14 + [1, 2], np.int32)
-    enough = np.array([0.1] * 10 + [1.0, 2.0, 3.0, 4.0, 8.0, 8.0])
-    assert choose_moves(owner, enough, np.zeros(3), [0, 1, 2], np.ones(16, bool), target_ratio=1.2) == [(10, 0, 1)]
+    enough = np.array([0.1] * 10 + [1.5, 2.0, 3.0, 4.0, 8.0, 8.0])
+    assert choose_moves(owner, enough, np.zeros(3), [0, 1, 2], np.ones(16, bool)) == [(10, 0, 1)]
     fits = np.array([0.1] * 10 + [3.0, 5.0, 4.0, 9.0, 10.0, 10.0])
     expected = [(11, 0, 1), (10, 0, 2)]
-    assert choose_moves(owner, fits, np.zeros(3), [0, 1, 2], np.ones(16, bool), target_ratio=1.2) == expected
+    assert choose_moves(owner, fits, np.zeros(3), [0, 1, 2], np.ones(16, bool)) == expected
 
 
 def test_a_worker_hot_by_a_fixed_load_sheds_what_it_can() -> None:
@@ -380,8 +335,6 @@ def test_evacuation_is_complete_and_even() -> None:
         np.zeros(8),
         [0, 3, 5],
         np.ones(4096, bool),
-        limit=0,
-        busy={0, 1},
         barred=np.zeros(4096, np.int32),
     )
     new = after(owner, moves)
@@ -415,8 +368,6 @@ def test_thousands_of_buckets_move_off_one_worker_in_one_decision() -> None:
         ({"bucket_load": np.array([1.0, np.nan])}, "bucket_load: loads must be finite"),
         ({"bucket_load": np.ones(3)}, "2, 3 and 2 buckets"),
         ({"fixed": np.array([1.0, -1.0])}, "fixed: loads"),
-        ({"target_ratio": 0.9}, "target_ratio=0.9"),
-        ({"limit": -1}, "limit=-1"),
     ],
 )
 def test_input_that_no_decision_can_be_based_on_is_refused(change: dict[str, Any], text: str) -> None:
@@ -451,12 +402,10 @@ def test_the_rules_together_end_a_hot_spot_and_then_are_silent(workers: int, sca
         for version in migrations.under_way:
             if version + 4 <= batch:
                 migrations.end(version)
-        if rule.judge(averages, range(workers)) is None:
+        if rule.judge(averages, range(workers)) is None or migrations.busy:
             continue
         barred = migrations.barred(owner, averages.over(1), averages.over(5))
-        moves = choose_moves(
-            owner, shares, np.zeros(workers), range(workers), np.ones(512, bool), busy=migrations.busy, barred=barred
-        )
+        moves = choose_moves(owner, shares, np.zeros(workers), range(workers), np.ones(512, bool), barred=barred)
         if moves:
             decided.append(batch)
             migrations.begin(batch, moves)

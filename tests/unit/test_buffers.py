@@ -14,13 +14,13 @@ from support.profiles import examples
 
 from braided.errors import BraidedError
 from braided.eviction.buffer import Buffer, Events, sorted_events
-from braided.eviction.kernel import WENT_EVICTED, WENT_EXPIRED, WENT_REFUSED
+from braided.eviction.buffer_kernel import DROP_EVICTED, DROP_EXPIRED, DROP_REFUSED
 from braided.eviction.policies.age import AGE
 from braided.eviction.policies.fifo import FIFO
 from braided.eviction.policies.gdj import GDJ
 from braided.eviction.policies.prob import PROB
 from braided.eviction.policies.random import RAND
-from braided.eviction.rows import row_keys, slots_by_age
+from braided.eviction.stored_rows import row_keys, slots_by_age
 
 
 def spread(word: int) -> int:
@@ -145,13 +145,13 @@ class Reference:
 
     def event(self, key, time, stream, content, id, hint=0.0):
         """Process one event; return its matches and the rows that went."""
-        policy, gone = self.policy, []
+        policy, drops = self.policy, []
         if isinstance(policy, GDJ):
             self.end_units(time)
         for row in [r for r in self.rows if time - r.time > self.ages[r.stream][1]]:
             self.rows.remove(row)
             self.exits[row.stream][127] += 1
-            gone.append((row.id, WENT_EXPIRED))
+            drops.append((row.id, DROP_EXPIRED))
         matched = [
             r for r in self.rows if r.stream != stream and r.key == key and time - r.time >= self.ages[r.stream][0]
         ]
@@ -187,17 +187,17 @@ class Reference:
             if stored:
                 self.rows.remove(victim)
                 self.exits[victim.stream][self.bin(victim.stream, time - victim.time)] += 1
-                gone.append((victim.id, WENT_EVICTED))
+                drops.append((victim.id, DROP_EVICTED))
         if stored:
             if isinstance(policy, GDJ):
                 new.credit = self.start_credit(self.pool(stream))
             self.rows.append(new)
         else:
-            gone.append((id, WENT_REFUSED))
+            drops.append((id, DROP_REFUSED))
         self.events += 1
         if isinstance(policy, AGE) and self.events % (policy.period or max(1024, self.capacity)) == 0:
             self.learn()
-        return [r.id for r in matched], gone
+        return [r.id for r in matched], drops
 
 
 POLICIES = [
@@ -258,11 +258,11 @@ def stored_rows(buffer):
 
 def check_against_reference(buffer, reference, events):
     for i, (key, time, stream, content, id, hint) in enumerate(zip(*(a.tolist() for a in events), strict=True)):
-        matched, gone = reference.event(key, time, stream, content, id, hint)
+        matched, drops = reference.event(key, time, stream, content, id, hint)
         result = buffer.run(events.part(i, i + 1))
         assert sorted(result.pair_row.tolist()) == sorted(matched)
-        got = list(zip(result.gone_row.tolist(), result.gone_why.tolist(), strict=True))
-        assert sorted(got) == sorted(gone)
+        got = list(zip(result.dropped_row.tolist(), result.drop_reason.tolist(), strict=True))
+        assert sorted(got) == sorted(drops)
         assert stored_rows(buffer) == [(r.id, reference.credit(r)) for r in reference.rows]
         assert buffer.rows <= buffer.capacity
 
@@ -342,21 +342,21 @@ def test_cuts_small_outputs_and_restarts_change_nothing(policy, share, events, c
     buffer = Buffer(capacity, policy, window=seconds(window), share=share)
     n = len(events.keys)
     edges = sorted({0, n, *(c for c in cuts if c < n)})
-    pairs, gone = [], []
+    pairs, drops = [], []
     for start, end in itertools.pairwise(edges):
         part, at = events.part(start, end), 0
         while at < end - start:
             a, b, c = (np.empty(room, np.int64) for _ in range(3))
             d = np.empty(room, np.int8)
-            at, n_pairs, n_gone = buffer.step(part, at, pair_event=a, pair_row=b, gone_row=c, gone_why=d)
+            at, n_pairs, n_drops = buffer.step(part, at, pair_event=a, pair_row=b, dropped_row=c, drop_reason=d)
             pairs += zip((a[:n_pairs] + start).tolist(), b[:n_pairs].tolist(), strict=True)
-            gone += zip(c[:n_gone].tolist(), d[:n_gone].tolist(), strict=True)
+            drops += zip(c[:n_drops].tolist(), d[:n_drops].tolist(), strict=True)
             if data.draw(st.booleans()):
                 saved = buffer.to_bytes()
                 buffer = Buffer.from_bytes(saved, policy)
                 assert buffer.to_bytes() == saved
     assert pairs == list(zip(expected.pair_event.tolist(), expected.pair_row.tolist(), strict=True))
-    assert gone == list(zip(expected.gone_row.tolist(), expected.gone_why.tolist(), strict=True))
+    assert drops == list(zip(expected.dropped_row.tolist(), expected.drop_reason.tolist(), strict=True))
     assert buffer.to_bytes() == whole.to_bytes()
 
 
@@ -383,7 +383,9 @@ def test_a_chain_longer_than_the_output_goes_on_where_it_stopped():
     at, rows = 0, []
     for _ in range(4):
         a, b, c = (np.empty(2, np.int64) for _ in range(3))
-        at, pairs, _ = buffer.step(events, at, pair_event=a, pair_row=b, gone_row=c, gone_why=np.empty(2, np.int8))
+        at, pairs, _ = buffer.step(
+            events, at, pair_event=a, pair_row=b, dropped_row=c, drop_reason=np.empty(2, np.int8)
+        )
         rows += b[:pairs].tolist()
     assert (at, rows) == (6, [0, 1, 2, 3, 4])
 

@@ -95,15 +95,15 @@ def test_cuts_and_restarts_change_nothing(policy, share, cuts, restart, room):
     expected = whole.run(events)
     buffer = AdaptiveBuffer(100, policy, window=(-500_000, 500_000), share=share)
     edges = sorted({0, 12_000, *cuts})
-    rows, gone = [], []
+    rows, drops = [], []
     for i, (start, end) in enumerate(itertools.pairwise(edges)):
         result = buffer.run(events.part(start, end), room=room)
         rows += list(zip((result.pair_event + start).tolist(), result.pair_row.tolist(), strict=True))
-        gone += result.gone_row.tolist()
+        drops += result.dropped_row.tolist()
         if i == restart:
             buffer = buffer_from_bytes(buffer.to_bytes(), policy)
     assert rows == list(zip(expected.pair_event.tolist(), expected.pair_row.tolist(), strict=True))
-    assert gone == expected.gone_row.tolist()
+    assert drops == expected.dropped_row.tolist()
     assert buffer.to_bytes() == whole.to_bytes()
 
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.profiles import examples
 
-from braided.eviction.order import order_add, order_remove, order_settle
+from braided.eviction.order import order_add, order_least, order_remove
 from braided.eviction.policies.percentiles import select
 from braided.eviction.records import NONE, ORDER, ROW
 
@@ -33,10 +33,10 @@ def test_the_least_row_of_a_chain_is_always_known(seed):
             least = order_remove(order, least, slot)
             del stored[slot]
         elif stored:
-            least = order_settle(order, rows, least)
+            least = order_least(order, rows, least)
             assert least == min(stored, key=lambda s: stored[s])
     while stored:
-        least = order_settle(order, rows, least)
+        least = order_least(order, rows, least)
         assert least == min(stored, key=lambda s: stored[s])
         del stored[least]
         least = order_remove(order, least, least)

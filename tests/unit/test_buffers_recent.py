@@ -16,7 +16,7 @@ from braided.eviction.policies.fifo import FIFO
 from braided.eviction.policies.gdj import GDJ
 from braided.eviction.policies.prob import PROB
 from braided.eviction.policies.recent import RECENT
-from braided.eviction.rows import row_keys, slots_by_age
+from braided.eviction.stored_rows import row_keys, slots_by_age
 from braided.routing.kernels import mix
 
 
@@ -137,7 +137,7 @@ def test_cuts_small_outputs_and_restarts_change_nothing(events, alike, capacity,
     buffer = Buffer.from_bytes(buffer.to_bytes(), policy)
     second = buffer.run(events.part(cut, len(events.keys)), room=room)
     assert [*first.pair_row.tolist(), *second.pair_row.tolist()] == expected.pair_row.tolist()
-    assert [*first.gone_row.tolist(), *second.gone_row.tolist()] == expected.gone_row.tolist()
+    assert [*first.dropped_row.tolist(), *second.dropped_row.tolist()] == expected.dropped_row.tolist()
     assert buffer.to_bytes() == whole.to_bytes()
 
 

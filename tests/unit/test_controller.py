@@ -18,9 +18,9 @@ from support.operators import join_operator
 from support.profiles import some
 
 from braided.balance.controller import Controller, Decision
-from braided.balance.loads import LoadAverages
+from braided.balance.load_averages import LoadAverages
 from braided.balance.observation import Observation
-from braided.balance.scale import ScaleRule
+from braided.balance.scale import PATIENCE, ScaleRule
 from braided.balance.shapes import Rates, cheapest_grid, expected_loads, level_weights, ssp_grid
 from braided.local.runtime import LocalRuntime
 from braided.operators.join.window_join import WindowJoin
@@ -621,7 +621,7 @@ def test_the_auto_rule_doubles_when_busy_and_halves_when_idle_and_waits_in_betwe
     up, down = [s for s in seen if s[0] < 70], [s for s in seen if s[0] >= 70]
     assert [wanted for _, wanted in up] == [2, 4, 8]
     assert [wanted for _, wanted in down] == [4, 2, 1]
-    assert min(b - a for (a, _), (b, _) in pairwise(seen)) >= rule.patience
+    assert min(b - a for (a, _), (b, _) in pairwise(seen)) >= PATIENCE
 
 
 def _observed(batch: int, table: RoutingTable, cpu: Sequence[float]) -> Observation:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from braided.errors import BraidedError
-from braided.time.learning.buckets import (
+from braided.time.learning.delay_buckets import (
     BUCKETS,
     MOST,
     bucket_lower,

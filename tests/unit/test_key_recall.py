@@ -18,7 +18,7 @@ from braided.eviction.policies.fifo import FIFO
 from braided.eviction.policies.gdj import GDJ
 from braided.eviction.policies.prob import PROB
 from braided.eviction.policies.random import RAND
-from braided.eviction.recall.keys import KeyRecall
+from braided.eviction.recall.key_recall import KeyRecall
 from braided.eviction.tuning.adaptive import make_buffer
 
 POLICIES = [GDJ(initial=0.3), PROB(), FIFO(), RAND()]

@@ -15,9 +15,8 @@ import braided
 import braided.local
 from braided.errors import BraidedError
 from braided.local.runtime import LocalRuntime
-from braided.operators.match import matcher, open_rows
-from braided.operators.match import operator as match_operator
-from braided.operators.match.keys import by_key
+from braided.operators.match import match_operator, matcher, open_rows
+from braided.operators.match.key_groups import by_key
 from braided.operators.match.open_rows import Leaf, OpenRows
 from braided.operators.match.spec import MatchSpec
 from braided.operators.order.spec import OrderSpec
@@ -372,7 +371,7 @@ def test_rows_that_are_all_there_are_cut_between_keys(monkeypatch: pytest.Monkey
     operator: Any = build(spec, [Stream("input", data.schema)]).operator
     whole = pa.Table.from_batches(operator.find_all(data.to_batches()), operator.output)
     assert whole.sort_by([("k", "ascending"), ("a", "ascending")]).to_pylist() == sorted(
-        braided.local.match(data, **{name: getattr(spec, name) for name in spec.words()}).table.to_pylist(),
+        braided.local.match(data, **{name: getattr(spec, name) for name in spec.descriptions()}).table.to_pylist(),
         key=lambda row: (row["k"], row["a"]),
     )
     monkeypatch.setattr(match_operator, "_ENOUGH_ROWS", 50)
@@ -558,7 +557,7 @@ def test_the_times_of_a_result_are_waited_for_by_the_next_operator() -> None:
         lateness="1 second",
     )
     plan = build(spec, [Stream("input", schema)])
-    assert plan.behind == (11 * SECOND,)
+    assert plan.watermark_delays == (11 * SECOND,)
     after = build(OrderSpec(time="a", lateness="1 second"), [plan.as_stream("input")])
     assert after.operator.lateness == (11 * SECOND,)
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.profiles import examples
 
-from braided.operators.join.kernels import match_ranges
+from braided.operators.join.pair_kernels import match_ranges
 from braided.operators.join.runs import Run, all_meet, sorted_run
 
 rows = st.lists(st.tuples(st.integers(0, 3), st.integers(-20, 20)), min_size=1, max_size=30)

@@ -17,7 +17,7 @@ from support.profiles import examples, size
 import braided
 from braided.local.runtime import LocalRuntime
 from braided.runtime.bookkeeping import read_bookkeeping
-from braided.runtime.parts import COLUMN as PART
+from braided.runtime.input_parts import COLUMN as PART
 from braided.time.learning.learner import Learner
 
 SECOND = 1_000_000

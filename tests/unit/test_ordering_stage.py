@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from support.profiles import examples
 
 from braided.runtime import rows as rows_module
-from braided.runtime import waiting as waiting_module
+from braided.runtime import waiting_runs as waiting_module
 from braided.runtime.blocks import Blocks
 from braided.runtime.contract import Block, Json, StreamTime, Work
 from braided.runtime.ordering_stage import OrderingStage, merged_order

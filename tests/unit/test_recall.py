@@ -20,7 +20,7 @@ from braided.eviction.policies.fifo import FIFO
 from braided.eviction.policies.gdj import GDJ
 from braided.eviction.policies.prob import PROB
 from braided.eviction.policies.random import RAND
-from braided.eviction.recall.pairs import Recall, most_ghosts
+from braided.eviction.recall.pair_recall import Recall, most_ghosts
 from braided.eviction.tuning.adaptive import make_buffer
 from braided.routing.kernels import hash_words
 

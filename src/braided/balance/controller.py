@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from braided.balance.bucket_moves import choose_moves
 from braided.balance.hot_keys import HotKeys
 from braided.balance.hot_spots import HotSpotRule
 from braided.balance.levels import OverlappingLevels
-from braided.balance.loads import HORIZONS, LoadAverages, worker_loads
+from braided.balance.load_averages import HORIZONS, LoadAverages, worker_loads
 from braided.balance.migrations import Migrations
-from braided.balance.moves import choose_moves
 from braided.balance.observation import Loads, Observation
 from braided.balance.reshape import SAMPLES, ReshapeRule, Windows
 from braided.balance.scale import ScaleRule
@@ -58,7 +58,6 @@ class Decision:
     detail: dict[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
         return {
             "batch": self.batch, "version": self.version, "action": self.action, "reason": self.reason, **self.detail
         }  # fmt: skip
@@ -348,7 +347,6 @@ class Controller:
         return float(self._bucket_loads(seen)[np.unique(homes)].sum()) > _DRAINED * fair
 
     def _bucket_work(self, seen: Observation) -> Loads:
-        """Return the rows and results of each worker's buckets."""
         owner = self.table.owner
         alone = owner < GRIDS
         work: Loads = np.bincount(owner[alone], self._bucket_loads(seen)[alone], minlength=self.table.workers).astype(
@@ -411,5 +409,4 @@ class Controller:
 
 
 def edit_group(table: RoutingTable, key: int) -> int:
-    """Return the group of a key that has one."""
     return BUCKETS + int(np.searchsorted(table.key_hashes, np.uint64(key)))

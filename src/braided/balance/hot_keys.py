@@ -17,7 +17,7 @@ Counts = tuple[float, float, float]
 
 
 @dataclass
-class _Known:
+class _KeyHistory:
     counts: Counts
     hot: int = 0
     cold: int = 0
@@ -32,14 +32,14 @@ class HotKeys:
     """
 
     def __init__(self) -> None:
-        self._known: dict[int, _Known] = {}
+        self._known: dict[int, _KeyHistory] = {}
         self._promoted: set[int] = set()
 
     def add(self, keys: dict[int, Counts], fair: float) -> tuple[list[int], list[int]]:
         """Take one batch's keys and a worker's fair share; return the keys that became hot and cold."""
         for key in {*keys, *self._known}:
             now = keys.get(key, (0.0, 0.0, 0.0))
-            known = self._known.setdefault(key, _Known(now))
+            known = self._known.setdefault(key, _KeyHistory(now))
             old = known.counts
             known.counts = ((old[0] + now[0]) / 2, (old[1] + now[1]) / 2, (old[2] + now[2]) / 2)
             known.hot = known.hot + 1 if sum(now) > PROMOTE * fair else 0
@@ -59,12 +59,10 @@ class HotKeys:
         return hot[: MOST - len(self._promoted)], cold
 
     def promoted(self, key: int) -> None:
-        """Take note that a key has a grid."""
         self._promoted.add(key)
-        self._known.setdefault(key, _Known((0.0, 0.0, 0.0)))
+        self._known.setdefault(key, _KeyHistory((0.0, 0.0, 0.0)))
 
     def demoted(self, key: int) -> None:
-        """Take note that a key went back to its bucket."""
         self._promoted.discard(key)
 
     def is_cooling(self, key: int) -> bool:

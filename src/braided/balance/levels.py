@@ -11,9 +11,8 @@ level it has::
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from braided.errors import BraidedError
 
@@ -70,15 +69,3 @@ class OverlappingLevels:
         lower = self.bounds[previous - 1] * (1 - self.overlap / 2) if previous else 0.0
         upper = self.bounds[previous] * (1 + self.overlap / 2) if previous < len(self.bounds) else float("inf")
         return previous if lower <= load < upper else bisect_right(self.bounds, load)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the settings as plain numbers."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, value: Any) -> OverlappingLevels:
-        """Return the levels that ``to_json`` wrote."""
-        try:
-            return cls(**value)
-        except (ValueError, TypeError) as error:
-            raise BraidedError(f"not load levels ({type(error).__name__}: {error}): {str(value)[:200]}") from error

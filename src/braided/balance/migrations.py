@@ -8,7 +8,6 @@ move too much.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -98,25 +97,3 @@ class Migrations:
         A controller that restarts may declare a death twice.
         """
         self._under_way.pop(version, None)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the state as plain lists: workers by version, and buckets by previous home."""
-        under_way = {str(version): sorted(workers) for version, workers in self._under_way.items()}
-        homes = {str(home): np.flatnonzero(self._homes == home).tolist() for home in np.unique(self._homes)}
-        homes.pop("-1", None)
-        return {"buckets": len(self._homes), "under_way": under_way, "homes": homes}
-
-    @classmethod
-    def from_json(cls, value: Any) -> Migrations:
-        """Return the migrations that ``to_json`` wrote."""
-        try:
-            migrations = cls(value["buckets"])
-            for version, workers in value["under_way"].items():
-                migrations._under_way[int(version)] = frozenset(int(worker) for worker in workers)
-            for home, buckets in value["homes"].items():
-                if int(home) < 0 or min(buckets) < 0:
-                    raise ValueError(f"home {home} of buckets from {min(buckets)}")
-                migrations._homes[np.array(buckets, dtype=np.int64)] = int(home)
-        except (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError) as error:
-            raise BraidedError(f"not migrations ({type(error).__name__}: {error}): {str(value)[:200]}") from error
-        return migrations

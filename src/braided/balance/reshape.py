@@ -27,7 +27,6 @@ class Windows:
         self._clocks: list[tuple[int, int]] = []
 
     def add(self, seen: Observation) -> None:
-        """Take a batch."""
         clocks = [clock for clock in seen.clocks if clock is not None]
         if clocks:
             self._clocks = [*self._clocks, (seen.batch, max(clocks))][-_CLOCKS:]
@@ -77,5 +76,4 @@ class ReshapeRule:
         )
 
     def changed(self) -> None:
-        """Take note that the grid was changed."""
         self._better = 0

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from braided.balance.loads import LoadAverages
+from braided.balance.load_averages import LoadAverages
+
+# Mean loads of the workers in use, of what they could do. 0.7 leaves room for a burst; 0.2 is below half of it, so that
+# halving does not call for doubling.
+_HIGH, _LOW = 0.7, 0.2
+# Batches between two changes, as long as the average is.
+PATIENCE = 15
 
 
 class ScaleRule:
     """Twice the workers when those in use are busy, half when they idle, by the longest average.
 
-    high, low : mean loads of the workers in use, of what they could do. 0.7 leaves room for a burst; 0.2 lies below
-        half of it, so that halving does not call for doubling.
-    patience : batches between two changes, as long as the average is.
-
-    >>> averages, rule = LoadAverages(4), ScaleRule(patience=1)
+    >>> averages, rule = LoadAverages(4), ScaleRule()
     >>> averages.add(__import__("numpy").array([0.9, 0.8, 0.0, 0.0]))
-    >>> rule.judge(averages, [0, 1], 4)
-    4
+    >>> [rule.judge(averages, [0, 1], 4) for _ in range(PATIENCE)][-2:]
+    [2, 4]
     """
 
-    def __init__(self, *, high: float = 0.7, low: float = 0.2, patience: int = 15) -> None:
-        self.high, self.low, self.patience = high, low, patience
+    def __init__(self) -> None:
         self._waited = 0
 
     def judge(self, averages: LoadAverages, in_use: list[int], most: int, slots: int = 0) -> int:
@@ -30,10 +31,10 @@ class ScaleRule:
         """
         self._waited += 1
         now = len(in_use)
-        if self._waited < self.patience:
+        if self._waited < PATIENCE:
             return now
         mean = float(averages.over(15)[in_use].mean()) * max(1.0, slots / now)
-        wanted = min(most, 2 * now) if mean > self.high else max(1, now // 2) if mean < self.low else now
+        wanted = min(most, 2 * now) if mean > _HIGH else max(1, now // 2) if mean < _LOW else now
         if wanted != now:
             self._waited = 0
         return wanted

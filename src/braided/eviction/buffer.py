@@ -7,17 +7,17 @@ equal for equal keys. Where rows are cut into calls changes nothing, neither res
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, Required, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from braided.errors import BraidedError, StateError
-from braided.eviction.kernel import kernel_of
+from braided.eviction.buffer_format import load, read_header, read_streams, save
+from braided.eviction.buffer_kernel import kernel_of
 from braided.eviction.policies.policy import Policy, Shape
-from braided.eviction.records import Bytes, Ints, Reals, Words, allocate
-from braided.eviction.rows import slots_by_age
-from braided.eviction.saved import load, read_header, read_streams, save
+from braided.eviction.records import Bytes, Ints, Reals, UInt64s, allocate
+from braided.eviction.stored_rows import slots_by_age
 
 __all__ = ["Buffer", "Events", "Progress", "Result", "sorted_events"]
 
@@ -32,18 +32,35 @@ Share = Literal["unified", "proportional"]
 Results = Literal["pairs", "combinations"]
 
 
+class BufferOptions(TypedDict, total=False):
+    """Options of `Buffer`."""
+
+    window: Required[tuple[int, int]]
+    streams: int
+    share: Share
+    results: Results
+
+
+class Outputs(TypedDict, total=False):
+    """Arrays that `Buffer.step` writes to."""
+
+    pair_event: Ints
+    pair_row: Ints
+    dropped_row: Ints
+    drop_reason: Bytes
+
+
 class Events(NamedTuple):
     """Rows as a policy sees them, in sequence: parallel arrays."""
 
-    keys: Words
+    keys: UInt64s
     times: Ints
     streams: Bytes
-    contents: Words
+    contents: UInt64s
     rows: Ints
     hints: Reals = _NO_REALS
 
     def part(self, start: int, end: int) -> Events:
-        """Return the events from start up to end."""
         return self.pick(slice(start, end))
 
     def pick(self, which: slice | Ints | npt.NDArray[np.bool_]) -> Events:
@@ -58,16 +75,16 @@ class Progress(NamedTuple):
 
     event: int
     pairs: int
-    gone: int
+    drops: int
 
 
 class Result(NamedTuple):
-    """Pairs (event number, stored row id), and the ids of rows that went with why (`kernel.WENT_...`)."""
+    """Pairs (event number, stored row id), and the ids of rows that went with why (`buffer_kernel.DROP_...`)."""
 
     pair_event: Ints
     pair_row: Ints
-    gone_row: Ints
-    gone_why: Bytes
+    dropped_row: Ints
+    drop_reason: Bytes
 
 
 def sorted_events(events: Events) -> Events:
@@ -108,7 +125,7 @@ class Buffer:
     >>> keys = np.array([7, 7, 7, 7], np.uint64)
     >>> events = Events(keys, np.arange(4), np.array([0, 0, 0, 1], np.int8), keys, np.arange(100, 104))
     >>> result = buffer.run(events)
-    >>> result.pair_event.tolist(), result.pair_row.tolist(), result.gone_row.tolist()
+    >>> result.pair_event.tolist(), result.pair_row.tolist(), result.dropped_row.tolist()
     ([3, 3], [101, 102], [100, 101])
     """
 
@@ -153,7 +170,6 @@ class Buffer:
 
     @property
     def rows(self) -> int:
-        """Rows stored now."""
         return int(self.state.totals["rows"][0])
 
     @property
@@ -170,35 +186,35 @@ class Buffer:
         *,
         pair_event: Ints | None = None,
         pair_row: Ints | None = None,
-        gone_row: Ints | None = None,
-        gone_why: Bytes | None = None,
+        dropped_row: Ints | None = None,
+        drop_reason: Bytes | None = None,
     ) -> Progress:
         """Process events from `start`; stop early when an output is full, to be called again from there.
 
-        Without `pair_row` pairs are only counted; without `gone_row` rows that go are. Pairs are written as
+        Without `pair_row` pairs are only counted; without `dropped_row` rows that go are. Pairs are written as
         (number of the event in `events`, id of the stored row).
         """
         self._check(events, start)
-        counting, reporting = pair_row is None, gone_row is None
+        counting, reporting = pair_row is None, dropped_row is None
         if not counting and (pair_event is None or len(pair_event) != len(pair_row) or not len(pair_row)):  # type: ignore[arg-type]
             raise BraidedError("pair_event, pair_row: give two arrays of one length, at least 1")
-        if not reporting and (gone_why is None or len(gone_why) != len(gone_row) or not len(gone_row)):  # type: ignore[arg-type]
-            raise BraidedError("gone_row, gone_why: give two arrays of one length, at least 1")
-        event, pairs, gone = self._step(
+        if not reporting and (drop_reason is None or len(drop_reason) != len(dropped_row) or not len(dropped_row)):  # type: ignore[arg-type]
+            raise BraidedError("dropped_row, drop_reason: give two arrays of one length, at least 1")
+        event, pairs, drops = self._step(
             self.state,
             self.learned,
             *events,
             start,
             _NO_INTS if pair_event is None else pair_event,
             _NO_INTS if pair_row is None else pair_row,
-            _NO_INTS if gone_row is None else gone_row,
-            _NO_BYTES if gone_why is None else gone_why,
+            _NO_INTS if dropped_row is None else dropped_row,
+            _NO_BYTES if drop_reason is None else drop_reason,
             counting,
             not reporting,
         )
         if event:
             self.last_time = int(events.times[event - 1])
-        return Progress(event, pairs, gone)
+        return Progress(event, pairs, drops)
 
     def count(self, events: Events) -> int:
         """Process all events and return the number of pairs."""
@@ -263,7 +279,7 @@ class Buffer:
         ids: Ints = self.state.rows["row"][slots_by_age(self.state)]
         return ids
 
-    def attach(self, keys: Words, times: Ints, ids: Ints) -> None:
+    def attach(self, keys: UInt64s, times: Ints, ids: Ints) -> None:
         """Give a buffer that was read from bytes its rows, oldest first, where they were saved elsewhere."""
         if self._unread is None:
             raise BraidedError("attach: this buffer has its rows")
@@ -307,23 +323,26 @@ class Buffer:
 class Steps(Protocol):
     """What processes events in steps."""
 
-    def step(
-        self, events: Events, start: int, *, pair_event: Ints, pair_row: Ints, gone_row: Ints, gone_why: Bytes
-    ) -> Progress:
+    def step(self, events: Events, start: int, **outputs: Unpack[Outputs]) -> Progress:
         """Process events from `start` until an output is full."""
 
 
 def collect(buffer: Steps, events: Events, room: int) -> Result:
     """Process all events, in steps with outputs of `room`, and return all that was written."""
-    pair_event, pair_row, gone_row = (np.empty(room, np.int64) for _ in range(3))
-    gone_why = np.empty(room, np.int8)
+    pair_event, pair_row, dropped_row = (np.empty(room, np.int64) for _ in range(3))
+    drop_reason = np.empty(room, np.int8)
     parts: list[Result] = []
     at = 0
     while at < len(events.keys) or not parts:
-        at, pairs, gone = buffer.step(
-            events, at, pair_event=pair_event, pair_row=pair_row, gone_row=gone_row, gone_why=gone_why
+        at, pairs, drops = buffer.step(
+            events, at, pair_event=pair_event, pair_row=pair_row, dropped_row=dropped_row, drop_reason=drop_reason
         )
         parts.append(
-            Result(pair_event[:pairs].copy(), pair_row[:pairs].copy(), gone_row[:gone].copy(), gone_why[:gone].copy())
+            Result(
+                pair_event[:pairs].copy(),
+                pair_row[:pairs].copy(),
+                dropped_row[:drops].copy(),
+                drop_reason[:drops].copy(),
+            )
         )
     return Result(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))

@@ -17,7 +17,7 @@ from braided.errors import OptionError, StateError
 from braided.eviction.group_kernel import allocate, fill, kernel_of
 from braided.eviction.policies.policy import Policy, Shape
 from braided.eviction.policies.registry import POLICIES
-from braided.eviction.records import NONE, Bytes, Ints, Words
+from braided.eviction.records import NONE, Bytes, Ints, UInt64s
 from braided.eviction.sections import Reader, Writer, require, seal, unseal
 
 _MAGIC = b"BRDG"
@@ -32,11 +32,11 @@ def buffer_bytes(policy: Policy, joins: int, capacity: int) -> int:
 class GroupEvents(NamedTuple):
     """Rows in sequence: per row and join its key and its role there, 0 left, 1 right, -1 none."""
 
-    keys: Words
+    keys: UInt64s
     roles: Bytes
     times: Ints
     streams: Bytes
-    contents: Words
+    contents: UInt64s
     rows: Ints
 
 
@@ -94,7 +94,6 @@ class GroupBuffer:
 
     @property
     def rows(self) -> int:
-        """Rows stored now."""
         return int(self.state.totals["rows"][0])
 
     @property

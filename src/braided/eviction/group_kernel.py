@@ -4,7 +4,7 @@ A stored row is in one chain per join that it serves. A match in any of them rai
 smallest credit gives way, whichever streams and joins are concerned. What a policy does is compiled into a kernel of
 its own (`braided.eviction.policies.hooks`).
 
-Preconditions: as of `braided.eviction.kernel`.
+Preconditions: as of `braided.eviction.buffer_kernel`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 from braided.compiled import in_place
 from braided.eviction.heap import heap_push, heap_remove, heap_sink
-from braided.eviction.index import find_entry, index_append, index_remove, new_entry
+from braided.eviction.key_index import find_entry, index_append, index_remove, new_entry
 from braided.eviction.policies.hooks import GroupHooks
 from braided.eviction.records import (
     CHAIN,
@@ -32,9 +32,10 @@ from braided.eviction.records import (
     Links,
     Reals,
     Records,
-    Words,
+    UInt64s,
     power_of_two,
 )
+from braided.eviction.stored_rows import append_newest, free_slot
 
 ROW = np.dtype(
     [
@@ -75,7 +76,7 @@ class GroupState(NamedTuple):
     chains: Records
     sizes: Ints
     joins: Records
-    keys: Words
+    keys: UInt64s
     roles: Bytes
     link: Records
     table: Links
@@ -85,7 +86,6 @@ class GroupState(NamedTuple):
 
 
 def allocate(capacity: int, streams: int, joins: int) -> GroupState:
-    """Return an empty state."""
     state = GroupState(
         settings=np.zeros(1, SETTINGS),
         totals=np.zeros(1, TOTALS),
@@ -118,7 +118,6 @@ def allocate(capacity: int, streams: int, joins: int) -> GroupState:
 
 @in_place
 def remove(state: GroupState, slot: int) -> None:
-    """Take a row out of the buffer."""
     rows, streams, totals = state.rows, state.streams, state.totals
     heap_remove(state.heap, state.heap_at, 0, totals[0].rows, slot)
     for j in range(len(state.joins)):
@@ -126,18 +125,7 @@ def remove(state: GroupState, slot: int) -> None:
             index_remove(
                 state.table[j], state.link[j], state.entries[j], state.join_chains[j], state.join_totals[j], slot
             )
-    older, newer, s = rows[slot].older, rows[slot].newer, int(rows[slot].stream)
-    if older < 0:
-        streams[s].first = newer
-    else:
-        rows[older].newer = newer
-    if newer < 0:
-        streams[s].last = older
-    else:
-        rows[newer].older = older
-    rows[slot].entry = NONE
-    rows[slot].newer = totals[0].free_row
-    totals[0].free_row = slot
+    free_slot(rows, streams, totals, slot)
     totals[0].rows -= 1
     state.pools[0].rows -= 1
     if len(state.sizes):
@@ -145,7 +133,7 @@ def remove(state: GroupState, slot: int) -> None:
 
 
 @in_place
-def insert(state: GroupState, keys: Words, roles: Bytes, time: int, stream: int, id_: int, credit: float) -> None:
+def insert(state: GroupState, keys: UInt64s, roles: Bytes, time: int, stream: int, id_: int, credit: float) -> None:
     """Put a row into a free slot, of which there must be one."""
     rows, streams, totals = state.rows, state.streams, state.totals
     slot = int(totals[0].free_row)
@@ -154,13 +142,7 @@ def insert(state: GroupState, keys: Words, roles: Bytes, time: int, stream: int,
     row.time, row.stream, row.row, row.credit, row.entry = time, stream, id_, credit, 0
     row.seq = totals[0].seq
     totals[0].seq += 1
-    last = streams[stream].last
-    row.older, row.newer = last, NONE
-    if last < 0:
-        streams[stream].first = slot
-    else:
-        rows[last].newer = slot
-    streams[stream].last = slot
+    append_newest(rows, streams, slot, stream)
     heap_push(state.heap, state.heap_at, 0, totals[0].rows, credit, row.seq, slot)
     totals[0].rows += 1
     state.pools[0].rows += 1
@@ -198,11 +180,11 @@ def kernel_of(hooks: GroupHooks) -> Step:
     def step(
         state: GroupState,
         learned: Any,
-        keys: Words,
+        keys: UInt64s,
         roles: Bytes,
         times: Ints,
         event_streams: Bytes,
-        contents: Words,
+        contents: UInt64s,
         ids: Ints,
         start: int,
         pair_event: Ints,
@@ -274,7 +256,9 @@ def kernel_of(hooks: GroupHooks) -> Step:
 
 
 @in_place
-def fill(state: GroupState, keys: Words, roles: Bytes, times: Ints, streams: Bytes, ids: Ints, credits: Reals) -> None:
+def fill(
+    state: GroupState, keys: UInt64s, roles: Bytes, times: Ints, streams: Bytes, ids: Ints, credits: Reals
+) -> None:
     """Put rows, oldest first, with their credits into an empty state."""
     for i in range(len(times)):
         insert(state, keys[i], roles[i], times[i], int(streams[i]), ids[i], credits[i])

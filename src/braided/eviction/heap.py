@@ -45,7 +45,6 @@ def _sink(heap: Records, heap_at: Links, pool: int, at: int, size: int, credit: 
 
 @in_place
 def heap_push(heap: Records, heap_at: Links, pool: int, size: int, credit: float, seq: int, item: int) -> None:
-    """Add an item to `size` others."""
     _rise(heap, heap_at, pool, size, credit, seq, item)
 
 

@@ -83,7 +83,7 @@ def order_remove(order: Records, least: int, slot: int) -> int:
 
 
 @in_place
-def order_settle(order: Records, rows: Records, least: int) -> int:
+def order_least(order: Records, rows: Records, least: int) -> int:
     """Return the least row of a chain by the credits that its rows really have."""
     while order[least].standing != rows[least].credit:
         below = _meld_all(order, int(order[least].child))

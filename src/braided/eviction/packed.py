@@ -21,7 +21,7 @@ __all__ = [
 
 _WIDTHS = (0, 1, 2, 4, 8)
 _EARLY = "buffer: the saved bytes end too early"
-Words = npt.NDArray[np.uint64]
+UInt64s = npt.NDArray[np.uint64]
 
 
 def pack(values: npt.NDArray[Any]) -> tuple[list[int], bytes]:
@@ -50,7 +50,7 @@ def unpack(facts: list[int], data: bytes, at: int, kind: Any) -> tuple[npt.NDArr
     return values if np.dtype(kind) == np.uint64 else values.view(np.int64).astype(kind), end
 
 
-def pack_each(values: Words) -> tuple[list[int], bytes]:
+def pack_each(values: UInt64s) -> tuple[list[int], bytes]:
     """Return (count, bytes in all), for a JSON header, and the bytes.
 
     >>> pack_each(np.array([3, 300], np.uint64))
@@ -70,8 +70,7 @@ def pack_each(values: Words) -> tuple[list[int], bytes]:
     return [len(values), len(out)], out.tobytes()
 
 
-def unpack_each(facts: list[int], data: bytes, at: int) -> tuple[Words, int]:
-    """Return the numbers that start at `at`, and where they end."""
+def unpack_each(facts: list[int], data: bytes, at: int) -> tuple[UInt64s, int]:
     count, size = facts
     if not 0 <= count <= size or at + size > len(data):
         raise BraidedError(_EARLY)
@@ -98,7 +97,6 @@ def pack_rising(values: npt.NDArray[Any]) -> tuple[list[int], bytes]:
 
 
 def unpack_rising(facts: list[int], data: bytes, at: int, kind: Any) -> tuple[npt.NDArray[Any], int]:
-    """Return the numbers that start at `at`, and where they end."""
     first, *rest = facts
     gaps, end = unpack_each(rest, data, at)
     return (np.cumsum(gaps, dtype=np.uint64) + np.uint64(first % (1 << 64))).view(kind), end
@@ -116,7 +114,6 @@ def pack_sparse(values: npt.NDArray[np.int64]) -> tuple[list[int], bytes]:
 
 
 def unpack_sparse(facts: list[int], data: bytes, at: int) -> tuple[npt.NDArray[np.int64], int]:
-    """Return the numbers that start at `at`, and where they end."""
     count, *rest = facts
     start = at + -(-count // 8)
     if count < 0 or start > len(data):
@@ -139,7 +136,6 @@ def pack_reals(values: npt.NDArray[np.float64]) -> tuple[list[int], bytes]:
 
 
 def unpack_reals(facts: list[int], data: bytes, at: int) -> tuple[npt.NDArray[np.float64], int]:
-    """Return the numbers that start at `at`, and where they end."""
     first, *rest = facts
     if rest:
         above, end = unpack_each(rest, data, at)

@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
 Links = npt.NDArray[np.int32]
-Words = npt.NDArray[np.uint64]
+UInt64s = npt.NDArray[np.uint64]
 Reals = npt.NDArray[np.float64]
 Bytes = npt.NDArray[np.int8]
 Records = npt.NDArray[Any]
@@ -112,7 +112,6 @@ def power_of_two(least: int) -> int:
 
 
 def allocate(capacity: int, streams: int, pools: int) -> State:
-    """Return an empty state."""
     chains = np.zeros((capacity, streams), CHAIN)
     state = State(
         settings=np.zeros(1, SETTINGS),

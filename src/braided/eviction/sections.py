@@ -113,22 +113,18 @@ class Reader:
         self._facts, self._data, self._at = iter(facts), data, at
 
     def ints(self, kind: Any) -> Any:
-        """Read what `Writer.ints` wrote."""
         values, self._at = unpack(next(self._facts), self._data, self._at, kind)
         return values
 
     def rising(self, kind: Any) -> Any:
-        """Read what `Writer.rising` wrote."""
         values, self._at = unpack_rising(next(self._facts), self._data, self._at, kind)
         return values
 
     def sparse(self) -> Ints:
-        """Read what `Writer.sparse` wrote."""
         values, self._at = unpack_sparse(next(self._facts), self._data, self._at)
         return values
 
     def reals(self) -> Reals:
-        """Read what `Writer.reals` wrote."""
         values, self._at = unpack_reals(next(self._facts), self._data, self._at)
         return values
 

@@ -1,6 +1,6 @@
 """Shedding: rows dropped at random before they reach the buffer, so that what comes out is a fair sample (section 4.2).
 
-A row is dropped by a hash of its content, of its ordinal among identical rows and of the seed. The share is fixed, or
+A row is dropped by a hash of its content, and of its ordinal among identical rows. The share is fixed, or
 such that the rest just fits::
 
     p = 1 - B / (rate x window)         by Little's law, B rows then wait for the whole window
@@ -21,7 +21,7 @@ import numpy.typing as npt
 from braided.compiled import compiled
 from braided.errors import OptionError
 from braided.eviction.buffer import Events
-from braided.eviction.records import Bytes, Ints, Reals, Words
+from braided.eviction.records import Bytes, Ints, Reals, UInt64s
 from braided.routing.content import with_ordinals
 
 __all__ = ["Shed", "Shedding", "check_shed"]
@@ -53,9 +53,9 @@ def check_shed(shed: Any, *, bounded: bool) -> Shed | None:
     return float(shed)
 
 
-def draws(contents: Words, streams: Bytes, seed: int) -> Reals:
+def draws(contents: UInt64s, streams: Bytes) -> Reals:
     """Return a number from 0 to 1 for each row, different among identical rows."""
-    salted = contents ^ ((streams.astype(np.uint64) + np.uint64(2 * seed + 1)) * _SPREAD)
+    salted = contents ^ ((streams.astype(np.uint64) + np.uint64(1)) * _SPREAD)
     return (with_ordinals(salted) >> np.uint64(11)).astype(np.float64) / _WHOLE
 
 
@@ -69,20 +69,19 @@ class Shedding:
     in one call.
     """
 
-    def __init__(self, shed: Shed, *, capacity: int, retention: Sequence[int], seed: int = 0) -> None:
-        self._shed, self._capacity, self._seed = shed, capacity, seed
+    def __init__(self, shed: Shed, *, capacity: int, retention: Sequence[int]) -> None:
+        self._shed, self._capacity = shed, capacity
         self._retention = np.array(retention, np.int64)
         self._panes = np.zeros((len(retention), _PANES), np.int64)
         self._at = np.zeros(len(retention) + 1, np.int64)  # each stream's pane of the last event; the time of the first
         self._seen = False
 
     def restore(self, saved: Any) -> None:
-        """Go on from what `to_json` gave."""
         self._panes[:], self._at[:], self._seen = saved["panes"], saved["at"], bool(saved["seen"])
 
     def drop(self, events: Events) -> npt.NDArray[np.bool_]:
         """Return which of the next events are dropped."""
-        drawn = draws(events.contents, events.streams, self._seed)
+        drawn = draws(events.contents, events.streams)
         if self._shed != "unbiased":
             fixed: npt.NDArray[np.bool_] = drawn < self._shed
             return fixed
@@ -93,7 +92,6 @@ class Shedding:
         return out
 
     def to_json(self) -> Any:
-        """Return what it has counted, as plain JSON."""
         return {"panes": self._panes.tolist(), "at": self._at.tolist(), "seen": self._seen}
 
 

@@ -58,32 +58,16 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from braided.errors import BraidedError, OptionError
+from braided.expressions import tree
 from braided.expressions.evaluate import NARROW, Block, arrow_type
 from braided.expressions.overflow import Comparisons, terms
 from braided.expressions.parse import Parser, Syntax, Uncompilable
-from braided.expressions.tree import (
-    Always,
-    Arithmetic,
-    Column,
-    Compare,
-    Constant,
-    Every,
-    Holds,
-    IsIn,
-    IsNull,
-    Not,
-    Some,
-    Truth,
-    Type,
-    Value,
-    Widen,
-)
 
 __all__ = ["Predicate", "Uncompilable", "compile_filter", "compile_where"]
 
 _WHOLE = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}  # digits of the decimal Spark casts each to
 _FLOATS = ("float", "double")
-_DOUBLE = Type("double")
+_DOUBLE = tree.Type("double")
 # A decimal of 15 digits and its power of ten are exact doubles, so one division rounds once, as in Java.
 _EXACT_DIGITS = 15
 _DAY = 86_400_000_000
@@ -96,7 +80,7 @@ class Predicate:
     left: tuple[str, ...]
     right: tuple[str, ...]
     text: str
-    root: Truth
+    root: tree.Truth
 
     def mask(self, left: Mapping[str, pa.Array[Any]], right: Mapping[str, pa.Array[Any]]) -> npt.NDArray[np.bool_]:
         """Return which pairs satisfy the predicate; row i of every array belongs to pair i.
@@ -106,11 +90,11 @@ class Predicate:
         rows = len(left[self.left[0]] if self.left else right[self.right[0]])
         block = Block({"l": left, "r": right}, rows)
         with np.errstate(all="ignore"):
-            kept = block.true(self.root)
-            if block.overflowed and (block.true(self.root, possibly=True) & ~kept).any():
+            mask = block.true(self.root)
+            if block.overflowed and (block.true(self.root, possibly=True) & ~mask).any():
                 parts = " or ".join(dict.fromkeys(block.overflowed))
                 raise BraidedError(f"where={self.text!r}: {parts} overflows; cast an operand to a wider type")
-        return kept
+        return mask
 
 
 def compile_where(text: str, left: pa.Schema, right: pa.Schema) -> Predicate:
@@ -155,66 +139,65 @@ class Compiler:
 
     def _resolve(self, side: str, name: str) -> str:
         names = self._schemas[side].names
-        found = [known for known in names if known.lower() == name.lower()]
-        if not found:
+        matching = [known for known in names if known.lower() == name.lower()]
+        if not matching:
             raise OptionError(
                 f"{self._option}={self._text!r}: {side} has no column {name!r}; it has {', '.join(names)}"
             )
-        if len(found) > 1:
-            raise self._refusal(f"{side}.{name} is ambiguous among {', '.join(found)}")
-        self._used[side].add(found[0])
-        return str(found[0])
+        if len(matching) > 1:
+            raise self._refusal(f"{side}.{name} is ambiguous among {', '.join(matching)}")
+        self._used[side].add(matching[0])
+        return str(matching[0])
 
     # Truths.
 
-    def truth(self, node: Syntax) -> Truth:
-        """Return a predicate."""
+    def truth(self, node: Syntax) -> tree.Truth:
         if node.op in ("and", "or"):
             parts = tuple(self.truth(part) for part in node.args)
-            return Every(parts) if node.op == "and" else Some(parts)
+            return tree.Every(parts) if node.op == "and" else tree.Some(parts)
         if node.op == "not":
-            return Not(self.truth(node.args[0]))
+            return tree.Not(self.truth(node.args[0]))
         if node.op == "isnull":
             if node.args[0].op not in ("column", "navigation"):
                 raise self._refusal(f"{node.text}: IS NULL compiles for columns")
-            return IsNull(self.value(node.args[0]))
+            return tree.IsNull(self.value(node.args[0]))
         if node.op == "in":
             return self._in(node)
         if node.op in ("=", "<", "<=", "<=>"):
             return self._compare(node)
         if node.op == "literal" and node.args[1].name in ("boolean", "void"):
-            return Always(node.args[0])
+            return tree.Always(node.args[0])
         value = self.value(node)
         if value.type.name != "boolean":
             raise self._refusal(f"{node.text} is {value.type}, not a boolean")
-        return Holds(value)
+        return tree.Holds(value)
 
-    def _compare(self, node: Syntax) -> Truth:
+    def _compare(self, node: Syntax) -> tree.Truth:
         one, other = node.args
         if _is_null(one) or _is_null(other):
             rest = other if _is_null(one) else one
             if rest.op not in ("column", "navigation"):
                 raise self._refusal(f"{node.text}: a comparison with NULL compiles for columns")
             column = self.value(rest)
-            return IsNull(column) if node.op == "<=>" else Always(None)
+            return tree.IsNull(column) if node.op == "<=>" else tree.Always(None)
         left, right = self.value(one), self.value(other)
-        if isinstance(left, Constant) and isinstance(right, Constant):
+        if isinstance(left, tree.Constant) and isinstance(right, tree.Constant):
             raise self._refusal(f"{node.text} compares constants")
-        if left.type.name in _WHOLE and right.type.name == "decimal" and isinstance(right, Constant):
+        if left.type.name in _WHOLE and right.type.name == "decimal" and isinstance(right, tree.Constant):
             right = self._rounded(right, up=node.op == "<", node=node)
-        elif right.type.name in _WHOLE and left.type.name == "decimal" and isinstance(left, Constant):
+        elif right.type.name in _WHOLE and left.type.name == "decimal" and isinstance(left, tree.Constant):
             left = self._rounded(left, up=node.op != "<", node=node)
         kind = self._common(left.type, right.type, node.text)
         left, right = self._widen(left, kind, node.text), self._widen(right, kind, node.text)
         self._check(node, left, right)
-        return Compare(node.op, left, right)
+        return tree.Compare(node.op, left, right)
 
-    def _check(self, node: Syntax, *values: Value) -> None:
+    def _check(self, node: Syntax, *values: tree.Value) -> None:
         why = self._comparisons.why_skipped(*values)
         if why and self.shared_with_spark:
             raise self._refusal(f"{node.text} {why}")
 
-    def _rounded(self, literal: Constant, *, up: bool, node: Syntax) -> Constant:
+    def _rounded(self, literal: tree.Constant, *, up: bool, node: Syntax) -> tree.Constant:
         """Return the whole number beside which an integer compares as beside the decimal, as Spark does."""
         unit = 10**literal.type.scale
         if not -(1 << 63) * unit <= literal.value <= ((1 << 63) - 1) * unit:
@@ -222,14 +205,14 @@ class Compiler:
             raise self._refusal(f"{node.text} compares an integer with a literal beyond 64 bits")
         if node.op in ("=", "<=>") and literal.value % unit:
             return literal
-        return Constant(-(-literal.value // unit) if up else literal.value // unit, Type("bigint"))
+        return tree.Constant(-(-literal.value // unit) if up else literal.value // unit, tree.Type("bigint"))
 
-    def _in(self, node: Syntax) -> Truth:
+    def _in(self, node: Syntax) -> tree.Truth:
         operand, members = self.value(node.args[0]), [item for item in node.args[1:] if not _is_null(item)]
-        if isinstance(operand, Constant):
+        if isinstance(operand, tree.Constant):
             raise self._refusal(f"{node.text} tests a constant")
         if not members:
-            return Always(None)
+            return tree.Always(None)
         values = [self.value(member) for member in members]
         kind = operand.type
         for value in values:
@@ -238,17 +221,17 @@ class Compiler:
         operand = self._widen(operand, kind, node.text)
         self._check(node, operand, *dict.fromkeys(wide))
         has_null = len(members) < len(node.args) - 1
-        return IsIn(operand, tuple(value.value for value in wide if isinstance(value, Constant)), has_null)
+        return tree.IsIn(operand, tuple(value.value for value in wide if isinstance(value, tree.Constant)), has_null)
 
     # Values.
 
-    def value(self, node: Syntax) -> Value:
+    def value(self, node: Syntax) -> tree.Value:
         """Return a value that is not a predicate."""
         match node.op:
             case "column":
                 return self._column(*node.args)
             case "literal" if node.args[0] is not None:
-                return Constant(*node.args)
+                return tree.Constant(*node.args)
             case "+" | "-" | "*" if len(node.args) == 2:
                 return self._folded(self._arithmetic(node), node)
             case "-" | "abs":
@@ -257,24 +240,24 @@ class Compiler:
                     raise self._refusal(f"{node.text}: {operand.type} is no number")
                 if operand.type.precision > NARROW:
                     raise self._refusal(f"{node.text}: Spark rounds the sign of {operand.type} to 34 digits")
-                return self._folded(Arithmetic(node.op, (operand,), operand.type, node.text), node)
+                return self._folded(tree.Arithmetic(node.op, (operand,), operand.type, node.text), node)
             case "cast":
                 return self._cast(node)
             case _:
                 raise self._refusal(f"{node.text} is not a value in the compiled subset")
 
-    def _column(self, side: str, name: str) -> Column:
+    def _column(self, side: str, name: str) -> tree.Column:
         return self._typed(side, name, self._schemas[side].field(name))
 
-    def _typed(self, side: str, name: str, field: pa.Field[Any]) -> Column:
+    def _typed(self, side: str, name: str, field: pa.Field[Any]) -> tree.Column:
         kind = arrow_type(field.type)
         if kind is None:
             raise self._refusal(f"{side}.{name} has type {field.type}")
         if any(b"__CHAR_VARCHAR_TYPE_STRING" in part for part in (field.metadata or {}).values()):
             raise self._refusal(f"{side}.{name} is a CHAR or VARCHAR, which Spark pads")
-        return Column(side, name, kind)
+        return tree.Column(side, name, kind)
 
-    def _arithmetic(self, node: Syntax) -> Arithmetic:
+    def _arithmetic(self, node: Syntax) -> tree.Arithmetic:
         if any(part.op == "interval" for part in node.args):
             return self._shift(node)
         left, right = (self.value(part) for part in node.args)
@@ -288,9 +271,9 @@ class Compiler:
         many = kind.name in _WHOLE and node.op != "-" and sum(terms(part, node.op) for part in operands) > 2
         if many and self.shared_with_spark:
             raise self._refusal(f"{node.text}: Spark reorders a {node.op} of three integers")
-        return Arithmetic(node.op, operands, kind, node.text)
+        return tree.Arithmetic(node.op, operands, kind, node.text)
 
-    def _shift(self, node: Syntax) -> Arithmetic:
+    def _shift(self, node: Syntax) -> tree.Arithmetic:
         moment, interval = node.args if node.args[1].op == "interval" else reversed(node.args)
         if node.op == "*" or moment.op == "interval" or (node.op == "-" and moment is node.args[1]):
             raise self._refusal(f"{node.text}: an interval compiles as timestamp + INTERVAL or timestamp - INTERVAL")
@@ -299,9 +282,9 @@ class Compiler:
             raise self._refusal(f"{node.text}: {operand.type} with an interval does not compile")
         if operand.type.name == "timestamp" and abs(micros) >= _DAY:
             raise self._refusal(f"{node.text}: days of a zoned timestamp depend on the session time zone")
-        return Arithmetic(node.op, (operand, Constant(micros, operand.type)), operand.type, node.text)
+        return tree.Arithmetic(node.op, (operand, tree.Constant(micros, operand.type)), operand.type, node.text)
 
-    def _cast(self, node: Syntax) -> Value:
+    def _cast(self, node: Syntax) -> tree.Value:
         operand, target = self.value(node.args[0]), node.args[1]
         source = operand.type
         names = list(_WHOLE)
@@ -319,18 +302,18 @@ class Compiler:
             raise self._refusal(f"{node.text}: CAST of {source} to {target} does not compile")
         return self._widen(operand, target, node.text)
 
-    def _folded(self, node: Arithmetic, syntax: Syntax) -> Value:
+    def _folded(self, node: tree.Arithmetic, syntax: Syntax) -> tree.Value:
         """Compute what has no column now: Spark folds it too, and an overflow fails its planning."""
-        if not all(isinstance(operand, Constant) for operand in node.operands):
+        if not all(isinstance(operand, tree.Constant) for operand in node.operands):
             return node
         block = Block({}, 1)
         with np.errstate(all="ignore"):
-            found = block.value(node)
+            value = block.value(node)
         if block.overflowed:
             raise self._refusal(f"{syntax.text} overflows {node.type}")
-        return Constant(found.values.item(), node.type)
+        return tree.Constant(value.values.item(), node.type)
 
-    def _common(self, one: Type, other: Type, text: str) -> Type:
+    def _common(self, one: tree.Type, other: tree.Type, text: str) -> tree.Type:
         """The type in which Spark's ANSI mode compares or adds two others."""
         names = {one.name, other.name}
         if one == other:
@@ -340,28 +323,30 @@ class Compiler:
         if names <= {*_WHOLE, *_FLOATS, "decimal"}:
             if names & set(_FLOATS):
                 return _DOUBLE  # also for an integer beside a float
-            decimals = [kind if kind.name == "decimal" else Type("decimal", _WHOLE[kind.name]) for kind in (one, other)]
+            decimals = [
+                kind if kind.name == "decimal" else tree.Type("decimal", _WHOLE[kind.name]) for kind in (one, other)
+            ]
             scale = max(kind.scale for kind in decimals)
             precision = scale + max(kind.precision - kind.scale for kind in decimals)
             if precision > 38:
                 raise self._refusal(f"{text}: {one} and {other} need more than 38 digits, so Spark rounds")
-            return Type("decimal", precision, scale)
+            return tree.Type("decimal", precision, scale)
         if names != {"date", "timestamp_ntz"}:
             raise self._refusal(f"{text}: {one} with {other} does not compile")
-        return Type("timestamp_ntz")
+        return tree.Type("timestamp_ntz")
 
-    def _widen(self, value: Value, kind: Type, text: str) -> Value:
+    def _widen(self, value: tree.Value, kind: tree.Type, text: str) -> tree.Value:
         if value.type == kind:
             return value
         source = value.type
-        if isinstance(value, Constant):
-            return Constant(_convert(value.value, source, kind), kind)
+        if isinstance(value, tree.Constant):
+            return tree.Constant(_convert(value.value, source, kind), kind)
         if kind == _DOUBLE and source.name == "decimal" and source.precision > _EXACT_DIGITS:
             raise self._refusal(f"{text}: {source} has too many digits to become a double exactly as in Spark")
-        return Widen(value, kind)
+        return tree.Widen(value, kind)
 
 
-def _convert(value: Any, source: Type, target: Type) -> Any:
+def _convert(value: Any, source: tree.Type, target: tree.Type) -> Any:
     if target.name == "decimal":
         return value * 10 ** (target.scale - source.scale)
     if target.name == "double":

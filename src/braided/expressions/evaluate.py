@@ -21,23 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from braided.errors import BraidedError
-from braided.expressions.tree import (
-    Always,
-    Arithmetic,
-    Column,
-    Compare,
-    Constant,
-    Every,
-    Holds,
-    IsIn,
-    IsNull,
-    Not,
-    Some,
-    Truth,
-    Type,
-    Value,
-    Widen,
-)
+from braided.expressions import tree
 
 Mask = npt.NDArray[np.bool_]
 
@@ -94,25 +78,25 @@ class Block:
     def __init__(self, columns: Mapping[str, Mapping[str, pa.Array[Any]]], rows: int) -> None:
         self._columns = columns
         self.rows = rows
-        self._memo: dict[Value, Vector] = {}
+        self._memo: dict[tree.Value, Vector] = {}
         self.overflowed: list[str] = []
 
-    def true(self, node: Truth, want: bool = True, *, possibly: bool = False) -> Mask:
+    def true(self, node: tree.Truth, want: bool = True, *, possibly: bool = False) -> Mask:
         """Return where ``node`` is ``want``; with ``possibly`` also where it might be but for an overflow."""
         match node:
-            case Every(parts) | Some(parts):
+            case tree.Every(parts) | tree.Some(parts):
                 masks = (self.true(part, want, possibly=possibly) for part in parts)
-                return reduce(np.logical_and if isinstance(node, Every) == want else np.logical_or, masks)
-            case Not(operand):
+                return reduce(np.logical_and if isinstance(node, tree.Every) == want else np.logical_or, masks)
+            case tree.Not(operand):
                 return self.true(operand, not want, possibly=possibly)
-            case Always(value):
+            case tree.Always(value):
                 return np.full(self.rows, value is want)
-            case IsNull(operand):
+            case tree.IsNull(operand):
                 valid = self.value(operand).valid
                 if valid is None:
                     return np.full(self.rows, not want)
                 return ~valid if want else valid
-            case IsIn(null=True) if not want:
+            case tree.IsIn(null=True) if not want:
                 return np.full(self.rows, False)  # x IN (1, NULL) is true or null, never false
         hit, valid, bad = self._leaf(node)
         if not want:
@@ -123,8 +107,8 @@ class Block:
             hit = hit | bad if possibly else hit & ~bad
         return np.asarray(hit)
 
-    def _leaf(self, node: Holds | Compare | IsIn) -> Vector:
-        if isinstance(node, Compare):
+    def _leaf(self, node: tree.Holds | tree.Compare | tree.IsIn) -> Vector:
+        if isinstance(node, tree.Compare):
             left, right = self.value(node.left), self.value(node.right)
             hit = _compare(node.op, left.values, right.values, node.left.type)
             if node.op != "<=>":
@@ -135,17 +119,17 @@ class Block:
                 hit = (hit & one & other) | ~(one | other)
             return Vector(hit, None, _either(left.bad, right.bad))
         operand = self.value(node.operand)
-        if isinstance(node, Holds):
+        if isinstance(node, tree.Holds):
             return operand
         return operand._replace(values=_is_in(operand.values, node.members, node.operand.type))
 
-    def value(self, node: Value) -> Vector:
+    def value(self, node: tree.Value) -> Vector:
         """Return the vector of a value, computed once a block however often the predicate has it."""
         if node not in self._memo:
             self._memo[node] = self._compute(node)
         return self._memo[node]
 
-    def array(self, node: Value) -> pa.Array[Any]:
+    def array(self, node: tree.Value) -> pa.Array[Any]:
         """Return a value as a column of one of the types in `ARROW`; what overflowed holds anything."""
         vector = self.value(node)
         values = vector.values
@@ -155,9 +139,9 @@ class Block:
             values = plain.cast(pa.int32()) if node.type.name == "date" else plain
         return values.cast(ARROW[node.type.name])
 
-    def _compute(self, node: Value) -> Vector:
+    def _compute(self, node: tree.Value) -> Vector:
         match node:
-            case Column(side, name, kind):
+            case tree.Column(side, name, kind):
                 array = self._columns[side][name]
                 if len(array) != self.rows or not same_type(array.type, kind):
                     raise BraidedError(
@@ -165,11 +149,11 @@ class Block:
                         f"give {self.rows} rows of {kind}"
                     )
                 return _read(array, kind)
-            case Constant(value, kind):
+            case tree.Constant(value, kind):
                 return Vector(_constant(value, kind))
-            case Widen(operand, kind):
+            case tree.Widen(operand, kind):
                 return self._widen(self.value(operand), operand.type, node)
-            case Arithmetic(op, operands, kind):
+            case tree.Arithmetic(op, operands, kind):
                 parts = [self.value(operand) for operand in operands]
                 if not is_whole(kind):
                     values, bad = _unchecked(op, *(part.values for part in parts)), None
@@ -186,7 +170,7 @@ class Block:
             self.overflowed.append(text)
         return Vector(values, valid, _known(reduce(_either, (part.bad for part in parts), bad), valid))
 
-    def _widen(self, vector: Vector, source: Type, node: Widen) -> Vector:
+    def _widen(self, vector: Vector, source: tree.Type, node: tree.Widen) -> Vector:
         values, target = vector.values, node.type
         if target.name == "timestamp_ntz":
             moments, bad = _checked("*", "bigint", np.asarray(values, np.int64), np.int64(_DAY))
@@ -209,23 +193,23 @@ class Block:
         return vector._replace(values=narrow.cast(pa.decimal128(target.precision, target.scale)))
 
 
-def is_whole(kind: Type) -> bool:
+def is_whole(kind: tree.Type) -> bool:
     """Whether arithmetic on the type is int64 arithmetic that can overflow."""
     return np.issubdtype(DTYPES.get(kind.name, np.bool_), np.signedinteger) and kind.name != "decimal"
 
 
-def arrow_type(arrow: pa.DataType) -> Type | None:
+def arrow_type(arrow: pa.DataType) -> tree.Type | None:
     """Return the SQL type of an Arrow type, None for one that does not compile."""
     if pa.types.is_decimal128(arrow):
-        return Type("decimal", arrow.precision, arrow.scale) if 0 <= arrow.scale <= arrow.precision else None
+        return tree.Type("decimal", arrow.precision, arrow.scale) if 0 <= arrow.scale <= arrow.precision else None
     if pa.types.is_timestamp(arrow):
         zoned = "timestamp_ntz" if arrow.tz is None else "timestamp"
-        return Type(zoned) if arrow.unit == "us" else None
+        return tree.Type(zoned) if arrow.unit == "us" else None
     name = _ARROW_NAMES.get(arrow)
-    return Type(name) if name else None
+    return tree.Type(name) if name else None
 
 
-def same_type(arrow: pa.DataType, kind: Type) -> bool:
+def same_type(arrow: pa.DataType, kind: tree.Type) -> bool:
     """Whether an array's type is the one that the predicate was compiled for."""
     return arrow_type(arrow) == kind
 
@@ -246,11 +230,11 @@ _ARROW_NAMES = {
 }
 
 
-def _in_arrow(kind: Type) -> bool:
+def _in_arrow(kind: tree.Type) -> bool:
     return kind.name in ("string", "binary") or (kind.name == "decimal" and kind.precision > NARROW)
 
 
-def _read(array: pa.Array[Any], kind: Type) -> Vector:
+def _read(array: pa.Array[Any], kind: tree.Type) -> Vector:
     """View an Arrow column; null rows hold whatever its buffer holds."""
     buffers: list[Any] = array.buffers()
     rows, offset = len(array), array.offset
@@ -273,22 +257,22 @@ def _bits(buffer: Any, offset: int, rows: int) -> Mask:
     return np.unpackbits(part, bitorder="little")[offset % 8 : offset % 8 + rows].view(np.bool_)
 
 
-def _constant(value: Any, kind: Type) -> Any:
+def _constant(value: Any, kind: tree.Type) -> Any:
     if not _in_arrow(kind):
         return DTYPES[kind.name](value)
     return pa.scalar(value, pa.string()) if kind.name == "string" else _decimal(value, kind)
 
 
-def _decimal(unscaled: int, kind: Type) -> pa.Scalar[Any]:
+def _decimal(unscaled: int, kind: tree.Type) -> pa.Scalar[Any]:
     # From bytes, since Python's decimal rounds to its context's 28 digits.
     buffer = pa.py_buffer(unscaled.to_bytes(16, "little", signed=True))
     return pa.Array.from_buffers(pa.decimal128(kind.precision, kind.scale), 1, [None, buffer])[0]
 
 
-def _compare(op: str, left: Any, right: Any, kind: Type) -> Any:
+def _compare(op: str, left: Any, right: Any, kind: tree.Type) -> Any:
     if _in_arrow(kind):
-        found = _ARROW[op](left, right)
-        return _bits(found.buffers()[1], found.offset, len(found))
+        result = _ARROW[op](left, right)
+        return _bits(result.buffers()[1], result.offset, len(result))
     if kind.name not in ("float", "double"):
         return _NUMPY[op](left, right)
     # Spark's order of doubles: NaN equals NaN and exceeds everything else. IEEE compares NaN false.
@@ -299,11 +283,11 @@ def _compare(op: str, left: Any, right: Any, kind: Type) -> Any:
     return (left == right) | ((left != left) & (right != right))  # noqa: PLR0124
 
 
-def _is_in(values: Any, members: tuple[Any, ...], kind: Type) -> Any:
+def _is_in(values: Any, members: tuple[Any, ...], kind: tree.Type) -> Any:
     if not _in_arrow(kind):
         return np.isin(values, np.array(members, DTYPES[kind.name]))
-    found = [_compare("=", values, _constant(member, kind), kind) for member in members]
-    return reduce(np.logical_or, found, np.zeros(len(values), np.bool_))
+    tests = [_compare("=", values, _constant(member, kind), kind) for member in members]
+    return reduce(np.logical_or, tests, np.zeros(len(values), np.bool_))
 
 
 def _unchecked(op: str, left: Any, right: Any = None) -> Any:

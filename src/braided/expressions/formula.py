@@ -30,23 +30,20 @@ class Formula:
 
     @property
     def type(self) -> pa.DataType:
-        """The type of the value."""
         return ARROW[self.root.type.name]
 
     def compute(self, rows: pa.RecordBatch) -> pa.Array[Any]:
         """Return the value for each row; raise where an integer overflows, as Spark's ANSI mode does."""
         block = Block({"l": {name: rows.column(name) for name in self.columns}}, rows.num_rows)
         with np.errstate(all="ignore"):
-            found = block.array(self.root)
+            values = block.array(self.root)
         if block.overflowed:
             parts = " or ".join(dict.fromkeys(block.overflowed))
             raise BraidedError(f"{self.text}: {parts} overflows; cast an operand to a wider type")
-        return found
+        return values
 
 
 class _ValueCompiler(Compiler):
-    """Compiles a value instead of a predicate."""
-
     def formula(self) -> Formula:
         root = self.value(Parser(self._text, self._resolve, self._option, bare=True).parse())
         if not self._used["l"]:
@@ -56,6 +53,6 @@ class _ValueCompiler(Compiler):
         return Formula(tuple(name for name in self._schemas["l"].names if name in self._used["l"]), self._text, root)
 
 
-def compile_formula(text: str, schema: pa.Schema, option: str = "value") -> Formula:
+def compile_formula(text: str, schema: pa.Schema) -> Formula:
     """Compile a value over the columns of a schema; raise `Uncompilable` for what docs/where.md does not list."""
-    return _ValueCompiler(text, {"l": schema, "r": pa.schema([])}, option, bare=True).formula()
+    return _ValueCompiler(text, {"l": schema, "r": pa.schema([])}, "value", bare=True).formula()

@@ -23,7 +23,7 @@ def ordered(values: npt.NDArray[Any]) -> Keys:
 def ranks(one: pa.Array[Any], other: pa.Array[Any]) -> tuple[Keys, Keys]:
     """Return integers that compare as the values of two arrays do; a null's is any."""
     if pa.types.is_decimal(one.type):
-        halves = [_words(array) for array in (one, other)]
+        halves = [_halves(array) for array in (one, other)]
         if all((high == low >> 63).all() for low, high in halves):
             return np.ascontiguousarray(halves[0][0]), np.ascontiguousarray(halves[1][0])
     elif pa.types.is_string(one.type) or pa.types.is_large_string(one.type):
@@ -34,11 +34,11 @@ def ranks(one: pa.Array[Any], other: pa.Array[Any]) -> tuple[Keys, Keys]:
     order = pc.sort_indices(coded.dictionary).to_numpy()
     places = np.empty(max(len(order), 1), np.int64)
     places[order] = np.arange(len(order))
-    found = places[coded.indices.fill_null(0).to_numpy()]
-    return found[: len(one)], found[len(one) :]
+    rank = places[coded.indices.fill_null(0).to_numpy()]
+    return rank[: len(one)], rank[len(one) :]
 
 
-def _words(array: pa.Array[Any]) -> tuple[Keys, Keys]:
+def _halves(array: pa.Array[Any]) -> tuple[Keys, Keys]:
     """The low and high halves of decimals."""
     if not len(array):
         return np.empty(0, np.int64), np.empty(0, np.int64)

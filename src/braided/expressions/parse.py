@@ -66,7 +66,7 @@ _CASTS = {
     "double": "double",
     "timestamp_ntz": "timestamp_ntz",
 }
-# Words that Spark takes for something other than a column when they stand alone.
+# UInt64s that Spark takes for something other than a column when they stand alone.
 _NOT_COLUMNS = re.compile(
     "all|and|between|case|current_[a-z]+|distinct|else|end|exists|in|interval|is|like|localtime|localtimestamp"
     "|not|or|select|session_user|then|user|when|with"
@@ -105,7 +105,6 @@ class Parser:
             self._tokens.append(Token(kind, match[kind], match.start(kind), match.end(kind)))
 
     def parse(self) -> Syntax:
-        """Return the tree of the whole text."""
         tree = self._disjunction()
         if self._next.kind != "end":
             self._unexpected()
@@ -131,9 +130,9 @@ class Parser:
         )
 
     def _accept(self, *words: str) -> bool:
-        found = self._sees(*words)
-        self._at += len(words) * found
-        return found
+        is_next = self._sees(*words)
+        self._at += len(words) * is_next
+        return is_next
 
     def _expect(self, word: str) -> None:
         if not self._accept(word):
@@ -184,10 +183,10 @@ class Parser:
             negated = self._accept("not")
             if self._accept("distinct", "from"):
                 negated = not negated
-                found = self._compare("<=>", value, self._sum(), start)
+                node = self._compare("<=>", value, self._sum(), start)
             else:
                 self._expect("null")
-                found = self._node("isnull", (value,), start)
+                node = self._node("isnull", (value,), start)
         else:
             negated = self._accept("not")
             if self._accept("between"):
@@ -197,14 +196,14 @@ class Parser:
                     self._compare("<=", low, value, start),
                     self._compare("<=", value, self._sum(), start),
                 )
-                found = self._node("and", bounds, start)
+                node = self._node("and", bounds, start)
             elif self._accept("in"):
-                found = self._node("in", (value, *self._items()), start)
+                node = self._node("in", (value, *self._items()), start)
             elif negated:
                 self._unexpected()
             else:
                 return value
-        return self._node("not", (found,), start) if negated else found
+        return self._node("not", (node,), start) if negated else node
 
     def _compare(self, op: str, left: Syntax, right: Syntax, start: int) -> Syntax:
         if op in (">", ">="):
@@ -298,18 +297,20 @@ class Parser:
         raise OptionError(f"where={self.text!r}: column {name!r} has no side; write l.{name} or r.{name}")
 
     def _qualified(self, side: Token, start: int) -> Syntax:
-        given, token = self._name(side), self._next
+        side_name, token = self._name(side), self._next
         if token.kind not in ("word", "quoted"):
             self._unexpected()
         self._take()
         if self._bare:  # an alias of the input, or a field: which one Spark would have to say
-            self._refuse(f"{given}.{token.text} has a qualifier")
-        if given.lower() not in ("l", "r"):
-            raise OptionError(f"where={self.text!r}: {given!r} is not a side; write l.{token.text} or r.{token.text}")
+            self._refuse(f"{side_name}.{token.text} has a qualifier")
+        if side_name.lower() not in ("l", "r"):
+            raise OptionError(
+                f"where={self.text!r}: {side_name!r} is not a side; write l.{token.text} or r.{token.text}"
+            )
         if self._sees(".") or self._sees("("):
-            self._refuse(f"{given}.{token.text}{self._next.text} is a field or a function")
-        name = self._column(given.lower(), self._name(token))
-        return self._node("column", (given.lower(), name), start)
+            self._refuse(f"{side_name}.{token.text}{self._next.text} is a field or a function")
+        name = self._column(side_name.lower(), self._name(token))
+        return self._node("column", (side_name.lower(), name), start)
 
     @staticmethod
     def _name(token: Token) -> str:
@@ -319,9 +320,9 @@ class Parser:
         text = self._take().text
         return self._literal(literals.number(text, sign), start)
 
-    def _literal(self, found: tuple[Any, Type] | None, start: int) -> Syntax:
-        node = self._node("literal", found or (), start)
-        if found is None:
+    def _literal(self, literal: tuple[Any, Type] | None, start: int) -> Syntax:
+        node = self._node("literal", literal or (), start)
+        if literal is None:
             shown = node.text if len(node.text) <= 60 else f"{node.text[:20]}... of {len(node.text):,} characters"
             self._refuse(f"the literal {shown} is not in the compiled subset")
         return node

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from braided.balance.levels import OverlappingLevels
-from braided.balance.loads import HORIZONS, LoadAverages
+from braided.balance.load_averages import HORIZONS, LoadAverages
 from braided.errors import PeerError
 from braided.fleet.discovery import Discovery
 from braided.fleet.messages import Contact, Done, Message, message

@@ -11,12 +11,12 @@ import pyarrow.compute as pc
 from braided.errors import OptionError
 from braided.local.frontend import run
 from braided.local.results import LocalGroupResult, LocalResult
-from braided.operators.bounded.group_spec import GroupSpec, Join, check_named, each_stream, with_centre_first
+from braided.operators.bounded.group_spec import GroupSpec, Join, check_named, common_stream_first, each_stream
 from braided.operators.detect.spec import DetectSpec
 from braided.operators.join.spec import JoinSpec
 from braided.operators.match.spec import MatchSpec
 from braided.operators.multijoin.spec import MultiJoinSpec, check_streams
-from braided.operators.order.operator import LATE
+from braided.operators.order.order_operator import LATE
 from braided.operators.order.spec import OrderSpec
 from braided.operators.reference import documented
 from braided.operators.row_windows.spec import RowWindowsSpec
@@ -151,7 +151,7 @@ def join_group(
     {'a': 2, 'b': 4}
     """
     check_named(streams)
-    ordered = with_centre_first(joins, streams)
+    ordered = common_stream_first(joins, streams)
     spec = spec_of(GroupSpec, locals(), streams=tuple(ordered))
     columns = None
     if arrival is not None:

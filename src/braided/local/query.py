@@ -45,7 +45,7 @@ class LocalQuery:
             raise OptionError(
                 f"other: {type(other).__name__} is no stream; write braided.local.stream(table, time='ts')"
             )
-        check_options(options, [*_RUNNING, *(set(JoinSpec.words()) - {"time"})], "join")
+        check_options(options, [*_RUNNING, *(set(JoinSpec.descriptions()) - {"time"})], "join")
         running = {name: options.pop(name) for name in _RUNNING if name in options}
         return LocalJoin(JoinSpec(time=(self.time, other.time), **options), (self.data, other.data), running)
 

@@ -94,7 +94,7 @@ class Plan:
     streams: tuple[Stream, ...]
     operator: Operator
     times: tuple[str, ...]
-    behind: tuple[int, ...]
+    watermark_delays: tuple[int, ...]
     """How long the watermark of each input must wait for results."""
     columns: tuple[Column, ...]
     joined: Described | None = None
@@ -105,7 +105,7 @@ class Plan:
     """Why the routing cannot adapt; None where it can."""
     waits: bool = False
     """Whether rows wait to be put in order, so that the end must let them go."""
-    words: str | None = None
+    description: str | None = None
     """What it does, as people would say it, where it is neither a join nor an order."""
     propagated_delay: PropagatedDelay | None = None
     residual: Residual | None = None
@@ -113,8 +113,8 @@ class Plan:
     @property
     def unchosen(self) -> list[int]:
         """The streams of a join whose lateness nobody chose: neither given, nor by a watermark, nor handed on."""
-        given = getattr(self.spec, "lateness", None)
-        each = given if isinstance(given, tuple) else (given,) * len(self.streams)
+        lateness = getattr(self.spec, "lateness", None)
+        each = lateness if isinstance(lateness, tuple) else (lateness,) * len(self.streams)
         return [
             at
             for at, (stream, time, rule) in enumerate(zip(self.streams, self.times, each, strict=True))
@@ -143,8 +143,8 @@ def describe(plan: Plan) -> str:
     """Return what a plan does as people would say it."""
     if plan.joined is not None:
         return plan.joined.describe()
-    if plan.words is not None:
-        return plan.words
+    if plan.description is not None:
+        return plan.description
     inputs = "a stream" if len(plan.streams) == 1 else f"{len(plan.streams)} streams"
     return f"puts {inputs} in order of {plan.times[0]}, {per_key(getattr(plan.spec, 'key', None))}"
 
@@ -154,6 +154,6 @@ def per_key(key: Keys) -> str:
     return "as a whole" if key is None else f"per {key if isinstance(key, str) else ', '.join(key)}"
 
 
-def watermark_after(marks: TimeMarks, behind: int) -> int | None:
+def watermark_after(marks: TimeMarks, delay: int) -> int | None:
     """Return the delay that a watermark has after it was lengthened for results so far behind."""
-    return None if marks.watermark is None else max(marks.watermark, -(-behind // 1000) * 1000)
+    return None if marks.watermark is None else max(marks.watermark, -(-delay // 1000) * 1000)

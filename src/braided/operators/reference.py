@@ -19,11 +19,14 @@ def documented(spec: type[Spec]) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Put the words of all options where a function's docstring has the line ``{options}``."""
 
     def put(function: Callable[P, R]) -> Callable[P, R]:
-        words = {**RUNTIME, **spec.words()}
+        descriptions = {**RUNTIME, **spec.descriptions()}
         lines = ["Parameters", "----------"]
         for name in inspect.signature(function).parameters:
-            if name in words:
-                lines += [f"{name}:", *textwrap.wrap(words[name], 112, initial_indent="    ", subsequent_indent="    ")]
+            if name in descriptions:
+                lines += [
+                    f"{name}:",
+                    *textwrap.wrap(descriptions[name], 112, initial_indent="    ", subsequent_indent="    "),
+                ]
         text = function.__doc__ or ""
         if _MARK in text:  # none where Python runs without docstrings
             function.__doc__ = text.replace(_MARK, textwrap.indent("\n".join(lines), "    ") + "\n")

@@ -10,7 +10,7 @@ from braided.operators.spec import Spec, option
 from braided.time.resolve import resolve_idle
 from braided.typing import Duration, Evict, Latenesses, Memory, Share, Shed
 
-LATENESS_WORDS = (
+LATENESS_TEXT = (
     'How late a row may be and still count: one duration, or one for each stream. ``"auto"`` or a `braided.Lateness` '
     "learns it from the stream's own delays. Default: the delay of the input's own `withWatermark`, else ``\"auto\"``. "
     "The result of another braided operator brings its own, to which a given one is added."
@@ -37,7 +37,7 @@ class WithIdle(Spec):
 class WithLateness(WithIdle):
     """Takes rows that come late, by so much."""
 
-    lateness: Latenesses = option(LATENESS_WORDS, default=None)
+    lateness: Latenesses = option(LATENESS_TEXT, default=None)
 
 
 @dataclass(frozen=True, kw_only=True)

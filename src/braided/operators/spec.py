@@ -1,4 +1,4 @@
-"""What a spec is: one logical operator with its options, frozen, comparable and JSON-able, checked where it is made.
+"""What a spec is: one logical operator with its options, frozen, comparable, checked where it is made.
 
 Every function of the API, a line of SQL and a job file end in specs; nothing after that knows where they came from. An
 option is written once, as a field of its spec: with its type, its words for the reference, and its check.
@@ -45,47 +45,26 @@ class Spec:
         raise NotImplementedError
 
     def time_of(self, stream: int) -> object:
-        """Return what the user called the time column of an input."""
         raise NotImplementedError
 
     @classmethod
-    def words(cls) -> dict[str, str]:
+    def descriptions(cls) -> dict[str, str]:
         """Return what the reference says of each option."""
         return {field.name: field.metadata[_DOC] for field in dataclasses.fields(cls) if _DOC in field.metadata}
 
     def to_json(self) -> Json:
         """Return the spec as plain JSON; options that have their default are left out."""
-        given = {
+        options = {
             field.name: _to_plain(getattr(self, field.name), field.name)
             for field in dataclasses.fields(self)
             if getattr(self, field.name) != field.default
         }
-        return {"kind": self.kind, **given}
+        return {"kind": self.kind, **options}
 
 
-def spec_of(kind: type[S], given: Mapping[str, Any], **more: Any) -> S:
+def spec_of(kind: type[S], arguments: Mapping[str, Any], **more: Any) -> S:
     """Return a spec with its options taken by their names from what a function was given."""
-    return kind(**{name: given[name] for name in kind.words()}, **more)
-
-
-def spec_from_json(content: Json) -> Spec:
-    """Return the spec that `Spec.to_json` wrote.
-
-    >>> from braided.operators.order.spec import OrderSpec
-    >>> spec_from_json({"kind": "order", "time": "ts", "late": "drop"}) == OrderSpec(time="ts", late="drop")
-    True
-    """
-    kinds = spec_kinds()
-    if not isinstance(content, dict) or content.get("kind") not in kinds:
-        raise OptionError(f"kind={content.get('kind') if isinstance(content, dict) else content!r}: "
-                          f"write one of {', '.join(map(repr, kinds))}")  # fmt: skip
-    cls = kinds[content["kind"]]
-    names = {field.name for field in dataclasses.fields(cls)}
-    options = {name: value for name, value in content.items() if name != "kind"}
-    unknown = sorted(set(options) - names)
-    if unknown:
-        raise OptionError(f"{unknown[0]}: no option of {content['kind']}; there are {', '.join(sorted(names))}")
-    return cls(**{name: _from_plain(value) for name, value in options.items()})
+    return kind(**{name: arguments[name] for name in kind.descriptions()}, **more)
 
 
 def spec_kinds() -> dict[str, type[Spec]]:
@@ -98,14 +77,14 @@ def spec_kinds() -> dict[str, type[Spec]]:
     import braided.operators.order.spec
     import braided.operators.row_windows.spec  # noqa: F401
 
-    found: dict[str, type[Spec]] = {}
+    kinds: dict[str, type[Spec]] = {}
     pending = list(Spec.__subclasses__())
     while pending:
         cls = pending.pop()
         pending += cls.__subclasses__()
         if "kind" in vars(cls):
-            found[cls.kind] = cls
-    return dict(sorted(found.items()))
+            kinds[cls.kind] = cls
+    return dict(sorted(kinds.items()))
 
 
 def frozen(value: Any) -> Any:
@@ -116,7 +95,7 @@ def frozen(value: Any) -> Any:
 
 
 def _objects() -> dict[str, type]:
-    """Return what options may hold beside plain values, by name. Nothing else is ever made from JSON."""
+    """Return what options may hold beside plain values, by name."""
     from braided.eviction.policies.registry import POLICIES
     from braided.operators.bounded.group_spec import Join
     from braided.operators.detect.spec import Pattern
@@ -132,30 +111,12 @@ def _to_plain(value: Any, name: str) -> Any:
     if isinstance(value, dict):
         return {key: _to_plain(part, name) for key, part in value.items()}
     if dataclasses.is_dataclass(value) and _objects().get(type(value).__name__) is type(value):
-        given = {
+        options = {
             field.name: _to_plain(getattr(value, field.name), field.name)
             for field in dataclasses.fields(value)
             if getattr(value, field.name) != field.default
         }
-        return {"is": type(value).__name__, **given}
+        return {"is": type(value).__name__, **options}
     if value is None or isinstance(value, str | int | float | bool):
         return value
     raise OptionError(f"{name}={value!r}: cannot be written as JSON")
-
-
-def _from_plain(value: Any) -> Any:
-    if isinstance(value, list):
-        return tuple(_from_plain(part) for part in value)
-    if isinstance(value, dict) and "is" in value:
-        objects = _objects()
-        if value["is"] not in objects:
-            raise OptionError(f"is={value['is']!r}: write one of {', '.join(sorted(objects))}")
-        cls = objects[value["is"]]
-        parts = {name: _from_plain(part) for name, part in value.items() if name != "is"}
-        known = {field.name for field in dataclasses.fields(cls)}
-        if set(parts) - known:
-            raise OptionError(
-                f"{min(set(parts) - known)}: no option of {value['is']}; there are {', '.join(sorted(known))}"
-            )
-        return cls(**parts)
-    return {key: _from_plain(part) for key, part in value.items()} if isinstance(value, dict) else value

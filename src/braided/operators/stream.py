@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from braided.errors import OptionError
+from braided.routing.keys import KeyHasher, common_key_type
 from braided.time.lateness import Lateness
-from braided.time.resolve import learned_above
+from braided.time.resolve import learned_above, resolve_rule
 
 
 @dataclass(frozen=True)
@@ -17,26 +18,32 @@ class TimeMarks:
     """What is known beforehand of a time column, in microseconds.
 
     delay : of the result of an operator, how far its times may be behind the largest seen; None for a source's.
-    behind : how far they may be behind the clocks of its sources.
+    watermark_delay : how far they may be behind the clocks of its sources.
     watermark : the delay of a watermark that was given to it, or of its sources; None where there is none.
     """
 
     delay: int | None = None
-    behind: int = 0
+    watermark_delay: int = 0
     watermark: int | None = None
 
-    def lateness(self, given: int | Lateness | None) -> int | Lateness:
+    def lateness(self, rule: int | Lateness | None) -> int | Lateness:
         """Return a stream's lateness: as given, else of its watermark, else learned; never less than its own delay.
 
         >>> TimeMarks(watermark=5).lateness(None), TimeMarks(delay=7).lateness(3)
         (5, 10)
         """
         own = self.delay or 0
-        if isinstance(given, int):
-            return own + given
-        if given is None and self.delay is None and self.watermark is not None:
+        if isinstance(rule, int):
+            return own + rule
+        if rule is None and self.delay is None and self.watermark is not None:
             return self.watermark
-        return learned_above(Lateness() if given is None else given, own)
+        return learned_above(Lateness() if rule is None else rule, own)
+
+    def waiting_lateness(self, rule: int | Lateness | None) -> int | Lateness:
+        """Return the lateness of a stream whose rows wait for it: a learned one has no floor."""
+        if rule is None and (self.delay is not None or self.watermark is None):
+            rule = resolve_rule("auto", 0)
+        return self.lateness(rule)
 
 
 @dataclass(frozen=True)
@@ -61,7 +68,6 @@ class Stream:
         )  # fmt: skip
 
     def marks_of(self, column: str) -> TimeMarks:
-        """Return what is known of a time column."""
         return self.marks.get(column, TimeMarks())
 
     def find(self, name: object, option: str) -> str:
@@ -91,3 +97,14 @@ class Stream:
                 "to string"
             )
         return column
+
+    def key_columns(self, names: str | Sequence[str] | None) -> tuple[str, ...]:
+        """Find the columns that ``key=`` names: none, one or several."""
+        wanted = () if names is None else (names,) if isinstance(names, str) else names
+        return tuple(self.key_column(name, "key") for name in wanted)
+
+    def hasher(self, keys: Sequence[str]) -> KeyHasher:
+        kinds = [self.schema.field(name).type for name in keys]
+        return KeyHasher(
+            tuple(common_key_type(kind, kind, (name, name)) for name, kind in zip(keys, kinds, strict=True))
+        )

@@ -23,7 +23,7 @@ from braided.runtime.router import FORMAT
 _HEAD = re.compile(rb"braided (\d{1,9}) ([0-9a-f]{32})\n")
 # Options that give stored state no meaning: they may change from one start to the next.
 _FREE = ("idle",)
-_WORDS = {"adaptive": "adaptive (control=)"}
+_NAMES = {"adaptive": "adaptive (control=)"}
 _DURATIONS = ("lateness", "between", "within")
 
 
@@ -58,7 +58,8 @@ def check_options(stored: Json, now: Json) -> None:
     changed = list(_changes(stored, json.loads(json.dumps(now))))
     if changed:
         details = ", ".join(
-            f"{_WORDS.get(name, name)} was {_shown(name, old)} and is {_shown(name, new)}" for name, old, new in changed
+            f"{_NAMES.get(name, name)} was {_value_text(name, old)} and is {_value_text(name, new)}"
+            for name, old, new in changed
         )
         raise StateError(
             f"the checkpoint was written with other options: {details}; restore them or start with a new checkpoint"
@@ -101,8 +102,7 @@ def _only_longer(old: Any, new: Any) -> bool:
     )
 
 
-def _shown(name: str, value: Any) -> str:
-    """Return the value of an option as people would write it."""
+def _value_text(name: str, value: Any) -> str:
     if name.rpartition(".")[2] in _DURATIONS:
         parts = [format_duration(part) if isinstance(part, int) else part for part in _listed(value)]
         value = parts if isinstance(value, list) else parts[0]

@@ -35,7 +35,7 @@ from braided.routing.sorting import time_order
 from braided.runtime.blocks import Blocks
 from braided.runtime.contract import Json, TimedStreams, Work
 from braided.runtime.rows import Index, Rows, Times, in_order, together
-from braided.runtime.waiting import Waiting
+from braided.runtime.waiting_runs import Waiting
 from braided.time.clocks import MAX_TIME, MIN_TIME
 from braided.time.quarantine import Quarantine
 from braided.time.stream_clock import StreamClock, all_safe, update_all
@@ -208,7 +208,6 @@ class OrderingStage:
         return [clock.report() for clock in self.clocks]
 
     def to_json(self) -> Json:
-        """Return the state as plain JSON."""
         return {
             "until": self.until,
             "last": self.last,

@@ -75,7 +75,6 @@ class Report:
         return cls(query, streams, workers, routing)
 
     def to_dict(self) -> Json:
-        """Return the report as plain JSON values."""
         plain: Json = json.loads(json.dumps(asdict(self)))
         del plain["full"]
         return plain
@@ -130,7 +129,6 @@ def _busiest(workers: list[T], load: Callable[[T], float]) -> list[T]:
 
 
 def _sum(workers: list[Json]) -> Json:
-    """Return all workers as one."""
     spans = {
         span: {name: sum(worker[span][name] for worker in workers) for name in _COLUMNS} for span in ("last", "total")
     }
@@ -148,7 +146,6 @@ def _worker_row(worker: Json) -> tuple[str, ...]:
 
 
 def _stream(side: int, label: str, known: Json, reports: list[Json]) -> Json:
-    """Return what all workers together say of one input."""
     totals = [report["total"] for report in reports]
     late = sum(total.get(f"late:{label}", 0) for total in totals)
     stream = {"name": label, **known, "late": late}
@@ -170,7 +167,6 @@ def _shares(reports: list[Json]) -> list[float]:
 
 
 def _bounded(report: Json, span: str) -> Json:
-    """Return what a worker says of its budget; nothing where it has none."""
     if "recall" not in report:
         return {}
     estimate = recall_of(report["recall"][span == "last"])
@@ -179,7 +175,6 @@ def _bounded(report: Json, span: str) -> Json:
 
 
 def _recall_of_all(reports: list[Json]) -> Json:
-    """Return the recall over all workers, whose sums add up."""
     sums = [report["recall"] for report in reports if "recall" in report]
     out: Json = {}
     for at, name in enumerate(("recall", "recent_recall") if sums else ()):
@@ -198,11 +193,11 @@ def _matches(reports: list[Json]) -> Json:
 def _detectors(reports: list[Json]) -> Json:
     """Return what all workers say of each detector of a hierarchy: of delays the longest, and their history on one."""
     of_workers = [report["detectors"] for report in reports if "detectors" in report]
-    found = []
+    detectors = []
     for told in zip(*of_workers, strict=True):
         late = sum(one["late"] for one in told)
         by = sum(one["late"] * one["late_by_mean"] for one in told)
-        found.append(
+        detectors.append(
             {
                 **told[0],
                 **{name: sum(one[name] for one in told) for name in ("events", "waiting", "late")},
@@ -211,7 +206,7 @@ def _detectors(reports: list[Json]) -> Json:
                 "late_by_most": max(one["late_by_most"] for one in told),
             }
         )
-    return {"detectors": found} if of_workers else {}
+    return {"detectors": detectors} if of_workers else {}
 
 
 def _rounded(value: float | None) -> float | None:

@@ -22,12 +22,12 @@ from braided.routing.routes import append_tags
 from braided.routing.sketch import HeavyHitters
 from braided.routing.table import RoutingTable
 from braided.runtime.contract import Admitted, Json, Operator
-from braided.runtime.parts import Parts
+from braided.runtime.input_parts import Parts
 from braided.time.clocks import MIN_TIME, late_in_task
 from braided.time.learning.delays import Delays
 from braided.time.learning.learner import new_summary
 from braided.time.learning.next_delays import NextDelays
-from braided.time.propagated_delay import Handed
+from braided.time.propagated_delay import DelayColumn
 from braided.time.stream_clock import jump_of
 from braided.time.trust import Cluster, clusters_of, in_largest, largest, merge_clusters
 from braided.version import __version__
@@ -96,13 +96,13 @@ def route_task(
 ) -> Iterator[list[Packet] | RouterReport]:
     """Turn one task's rows into packets, a list per piece of input; then summaries; then the report."""
     started = time.process_time()
-    seen = _Seen.of(operator, side)
+    seen = _InputSummary.of(operator, side)
     report = RouterReport(side, task)
     heavy = HeavyHitters(capacity=_WATCHED_KEYS)
     running_max = MIN_TIME
     shrink = -(-table.most_copies[min(side, 1)] // _COPIES)
-    handed, parts = Handed(), Parts()
-    for seq, piece in enumerate(_pieces(parts.take(handed.take(batches)), operator.inputs[side], shrink)):
+    delay_column, parts = DelayColumn(), Parts()
+    for seq, piece in enumerate(_pieces(parts.take(delay_column.take(batches)), operator.inputs[side], shrink)):
         seen.rows += piece.num_rows
         starts = parts.starts(piece.num_rows)
         timed = piece
@@ -133,7 +133,7 @@ def route_task(
         "workers": workers,
         "options": fingerprint,
         "table": [table.version, table.digest],
-        "handed": handed.delay,
+        "handed": delay_column.delay,
         **seen.to_json(),
     }
     note = json.dumps(header, separators=(",", ":"))
@@ -146,7 +146,7 @@ def route_task(
 
 
 @dataclass
-class _Seen:
+class _InputSummary:
     """What a task saw of its input: how many rows, and when."""
 
     jump: int
@@ -163,7 +163,7 @@ class _Seen:
     top: int | None = None
 
     @classmethod
-    def of(cls, operator: Operator, side: int) -> _Seen:
+    def of(cls, operator: Operator, side: int) -> _InputSummary:
         lateness = operator.lateness[side]
         if isinstance(lateness, int):
             return cls(jump_of(lateness), lateness, None)
@@ -171,14 +171,14 @@ class _Seen:
 
     def times(self, rows: pa.RecordBatch, times: npt.NDArray[np.int64], starts: npt.NDArray[np.int64]) -> int:
         """Take note of the times of a piece, in which parts begin at `starts`; return the last one of its crowd."""
-        found = clusters_of(times, self.jump)
-        if found:
-            self.top = found[-1].last if self.top is None else max(self.top, found[-1].last)
+        clusters = clusters_of(times, self.jump)
+        if clusters:
+            self.top = clusters[-1].last if self.top is None else max(self.top, clusters[-1].last)
         setting = None if self.clock_rows is None else _mask(self.clock_rows(rows), rows.num_rows)
-        moving = found if setting is None else clusters_of(times[setting], self.jump)
+        moving = clusters if setting is None else clusters_of(times[setting], self.jump)
         self.clusters = merge_clusters([*self.clusters, *moving], self.jump)
         if self.delays is not None:
-            crowd = in_largest(times, found)
+            crowd = in_largest(times, clusters)
             for part, (first, stop) in enumerate(pairwise([0, *starts.tolist(), len(times)])):
                 if part:
                     self.delays.begin_part()
@@ -187,7 +187,7 @@ class _Seen:
                     self.delays.add(times[chosen], None if setting is None else setting[chosen])
                 else:
                     self.delays.add(times[chosen])
-        return largest(found).last if found else MIN_TIME
+        return largest(clusters).last if clusters else MIN_TIME
 
     def to_json(self) -> Json:
         return {
@@ -210,7 +210,6 @@ def _mask(value: Any, rows: int) -> npt.NDArray[np.bool_]:
 
 
 def _label(operator: Operator, side: int, admitted: Admitted, heavy: HeavyHitters, report: RouterReport) -> None:
-    """Remember what the heaviest keys of a piece look like."""
     assert admitted.hashes is not None
     for key, weight in heavy.top(_LABELS):
         text = f"{key:016x}"

@@ -32,7 +32,6 @@ class Marks(NamedTuple):
     probes: npt.NDArray[np.int8]
 
     def at(self, which: Mask | Index | slice) -> Marks:
-        """Return those of some rows."""
         return Marks(self.tags[which], self.arrived[which], self.probes[which])
 
 
@@ -55,7 +54,6 @@ class Rows:
 
     @classmethod
     def none(cls, schema: pa.Schema) -> Rows:
-        """Return no rows."""
         return cls(pa.RecordBatch.from_pylist([], schema=schema))
 
     def __len__(self) -> int:
@@ -77,7 +75,6 @@ class Rows:
         return np.zeros(len(self), np.int8) if self.marks is None else self.marks.probes
 
     def pick(self, which: Mask | Index) -> Rows:
-        """Return the rows of a mask or at some positions."""
         if which.dtype == np.bool_:
             if which.all():
                 return self
@@ -87,13 +84,11 @@ class Rows:
         return Rows(rows, None if self.marks is None else self.marks.at(which))
 
     def slice(self, start: int, stop: int | None = None) -> Rows:
-        """Return a part."""
         stop = len(self) if stop is None else stop
         marks = None if self.marks is None else self.marks.at(slice(start, stop))
         return Rows(self.rows.slice(start, stop - start), marks)
 
     def times(self, column: str) -> Times:
-        """Return the event time of each row."""
         times: Times = self.rows.column(column).view(pa.int64()).to_numpy()
         return times
 

@@ -71,15 +71,12 @@ class MemoryCache:
         self._entries: dict[str, list[pa.Buffer]] = {}
 
     def get(self, name: str) -> list[pa.Buffer] | None:
-        """See `Cache`."""
         return self._entries.get(name)
 
     def put(self, name: str, buffers: list[pa.Buffer]) -> None:
-        """See `Cache`."""
         self._entries[name] = buffers
 
     def drop(self, name: str) -> None:
-        """See `Cache`."""
         self._entries.pop(name, None)
 
 
@@ -147,11 +144,9 @@ class MemoryStore(CachedBlocks):
         self.book, self.blocks = state
 
     def load(self) -> bytes | None:
-        """See `Store`."""
         return self.book
 
     def save(self, book: bytes) -> None:
-        """See `Store`."""
         self.book = book
 
     def open(self, book: Json) -> BlockStore:

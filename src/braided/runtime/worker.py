@@ -207,13 +207,13 @@ def _sum_streams(headers: list[tuple[int, Json]], operator: Operator) -> list[St
         stream.null_keys += header["null_keys"]
         stream.shed += header["shed"]
         if header["handed"] is not None:
-            stream.handed = max(header["handed"], stream.handed or 0)
+            stream.propagated_delay = max(header["handed"], stream.propagated_delay or 0)
         if header["top"] is not None:
             stream.top = header["top"] if stream.top is None else max(stream.top, header["top"])
         clusters[side] += [Cluster(*cluster) for cluster in header["clusters"]]
         rule = operator.lateness[side]
         if header["delays"] is not None and not isinstance(rule, int):
             stream.delays.append(read_summary(rule, header["delays"]))
-    for stream, found, lateness in zip(streams, clusters, operator.lateness, strict=True):
-        stream.clusters = merge_clusters(found, jump_of(lateness))
+    for stream, stream_clusters, lateness in zip(streams, clusters, operator.lateness, strict=True):
+        stream.clusters = merge_clusters(stream_clusters, jump_of(lateness))
     return streams

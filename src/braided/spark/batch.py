@@ -13,12 +13,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from braided.errors import OptionError
-from braided.operators.detect.operator import DetectOperator
+from braided.operators.detect.detect_operator import DetectOperator
 from braided.operators.join.spec import JoinSpec
 from braided.operators.join.window_join import WindowJoin
-from braided.operators.match.operator import MatchOperator
+from braided.operators.match.match_operator import MatchOperator
 from braided.operators.multijoin.multijoin import MultiJoin
-from braided.operators.order.operator import LATE, SEQ, OrderOperator
+from braided.operators.order.order_operator import LATE, SEQ, OrderOperator
 from braided.operators.physical import ComputedColumn, InputColumn, Plan
 from braided.runtime.router import conform
 from braided.spark.arrow_types import from_arrow

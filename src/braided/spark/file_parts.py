@@ -1,7 +1,7 @@
 """Which of Spark's files, and which part of it, each row of a stream comes from.
 
 Spark gives a task its files by size, not in the order in which they were written. An operator that learns a lateness
-must not take that for rows that are late (`braided.runtime.parts`).
+must not take that for rows that are late (`braided.runtime.input_parts`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from braided.runtime.parts import COLUMN
+from braided.runtime.input_parts import COLUMN
 from braided.spark.catalyst import PlanNode, plan_of
 from braided.spark.sessions import is_connect
 

@@ -84,7 +84,7 @@ def run(
         frame if stream.marks_of(time).delay is None else with_delay(frame)
         for frame, stream, time in zip(frames, streams, plan.times, strict=True)
     ]
-    lengthened = lengthen_watermarks(with_delays, plan.times, plan.behind)
+    lengthened = lengthen_watermarks(with_delays, plan.times, plan.watermark_delays)
     if lengthened.problem is not None:
         problem = lengthened.problem.describe(names or {})
         if aggregated:

@@ -11,7 +11,7 @@ from pyspark.sql.types import DataType, StringType, StructType
 
 from braided.errors import OptionError
 from braided.operators.stream import Stream, TimeMarks
-from braided.runtime.parts import COLUMN as PART
+from braided.runtime.input_parts import COLUMN as PART
 from braided.spark.arrow_types import to_arrow
 from braided.spark.watermark import marks_of
 from braided.time.propagated_delay import COLUMN

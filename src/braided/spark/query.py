@@ -220,7 +220,7 @@ def _checked(step: str, text: str, query: Query) -> Query:
 
 
 def _options_of(spec: type[JoinSpec] | type[MultiJoinSpec] | type[OrderSpec]) -> Iterable[str]:
-    return {*spec.words(), *_AROUND} - {"time"}
+    return {*spec.descriptions(), *_AROUND} - {"time"}
 
 
 def _each(given: tuple[LatenessOption | None, ...]) -> tuple[LatenessOption | None, ...] | None:

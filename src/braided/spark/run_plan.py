@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from braided.operators.order.operator import LATE
+from braided.operators.order.order_operator import LATE
 from braided.operators.order.spec import OrderSpec
 from braided.operators.spec import Spec
 from braided.plan.explain import spelled, why_native

@@ -20,8 +20,8 @@ from braided.runtime.bookkeeping import lasting
 from braided.runtime.cache import host_cache
 from braided.runtime.contract import Json, Operator
 from braided.runtime.file_blocks import FileBlocks, StateFolder
-from braided.runtime.parts import COLUMN as PART
-from braided.runtime.parts import FIELD as PART_FIELD
+from braided.runtime.input_parts import COLUMN as PART
+from braided.runtime.input_parts import FIELD as PART_FIELD
 from braided.runtime.router import Packet, Watch, route_task
 from braided.runtime.store import BlockStore, CachedBlocks
 from braided.runtime.worker import WorkerTask, fingerprint, run_worker
@@ -163,7 +163,7 @@ class FileTask:
 class RouteTask:
     """ROUTE: rows of one input become packets and a report row.
 
-    Where `in_parts`, a last column of the rows tells parts of the input apart (`braided.runtime.parts`).
+    Where `in_parts`, a last column of the rows tells parts of the input apart (`braided.runtime.input_parts`).
     """
 
     def __init__(

@@ -56,7 +56,7 @@ def marks_of(metadata: Mapping[str, Any]) -> TimeMarks:
 
 def to_metadata(marks: TimeMarks, watermark_ms: int | None, *, unmarked: bool) -> dict[str, int]:
     """Return marks as metadata, with the watermark that the inputs really have."""
-    metadata = {BEHIND: marks.behind}
+    metadata = {BEHIND: marks.watermark_delay}
     if unmarked:
         metadata[UNMARKED] = 1
     if marks.delay is not None:

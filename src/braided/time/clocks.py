@@ -59,7 +59,6 @@ class Window(_Stays):
         return self.reach(1 - side)
 
     def retention(self, side: int) -> int:
-        """How far behind the other stream's clock a stored row of this side may be and still match."""
         return self.reach(side)[1] + self.lateness[1 - side]
 
     def horizon(self, side: int, clocks: tuple[int | None, ...]) -> int:
@@ -96,19 +95,15 @@ class Span(_Stays):
 
     @property
     def span(self) -> int:
-        """How far apart the times may be that one row meets."""
         return 2 * self.within
 
     def meets(self, side: int) -> tuple[int, int]:
-        """Return (low, high): stored rows of this side from t + low to t + high may meet a probe at t."""
         return -self.within, self.within
 
     def retention(self, side: int) -> int:
-        """How far behind the slowest other stream's clock a stored row of this side may be and still match."""
         return self.within + max(self._others(side))
 
     def horizon(self, side: int, clocks: tuple[int | None, ...]) -> int:
-        """Return the oldest time at which a row of this side can still match a row that is not late."""
         oldest = MAX_TIME
         for other, clock in enumerate(clocks):
             if other != side:
@@ -140,11 +135,9 @@ class GroupSpan(_Stays):
     lateness: tuple[int, ...]
 
     def retention(self, side: int) -> int:
-        """How far behind another stream's clock a stored row of this side may be and still match."""
         return max(window.retention(role) for window, role, _ in self._serving(side))
 
     def horizon(self, side: int, clocks: tuple[int | None, ...]) -> int:
-        """Return the oldest time at which a row of this side can still match a row that is not late."""
         return min(window.horizon(role, (clocks[other],) * 2) for window, role, other in self._serving(side))
 
     def _serving(self, side: int) -> list[tuple[Window, int, int]]:

@@ -51,7 +51,7 @@ def append_delay(
 
 
 @dataclass
-class Handed:
+class DelayColumn:
     """Takes the column off a task's rows and keeps the largest delay in it."""
 
     delay: int | None = None
@@ -62,7 +62,7 @@ class Handed:
             if batch.schema.names[-1:] != [COLUMN]:
                 yield batch
                 continue
-            found = pc.max(batch.column(batch.num_columns - 1)).as_py()
-            if found is not None:
-                self.delay = max(found, self.delay or 0)
+            delay = pc.max(batch.column(batch.num_columns - 1)).as_py()
+            if delay is not None:
+                self.delay = max(delay, self.delay or 0)
             yield batch.select(batch.schema.names[:-1])

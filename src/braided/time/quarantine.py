@@ -71,19 +71,19 @@ class Quarantine:
         vouching = [clock.limit for clock in clocks if clock.settled]
         self.limit = MAX_TIME if final else max(vouching, default=MAX_TIME)
         """The last time that is not doubted."""
-        self._gone = [clock.gone for clock in clocks]
+        self._progress = [clock.progress for clock in clocks]
 
     def since(self, side: int) -> StreamProgress:
         """Return the mark of rows of a stream that are put apart now."""
-        return self._gone[side]
+        return self._progress[side]
 
     def judge(self, side: int, first: int, since: StreamProgress, patience: int) -> Verdict:
         """Say what becomes of rows put apart earlier, by their first time; believed are those up to the limit."""
         if first <= self.limit:
             return "believed"
-        return "given up" if self._gone[side].on_for(since, patience) else "doubted"
+        return "given up" if self._progress[side].on_for(since, patience) else "doubted"
 
     def same(self, side: int, since: StreamProgress, patience: int) -> bool:
         """Whether rows put apart at that mark and rows put apart now may be kept together, under the later mark."""
-        now, width = self._gone[side], max(1, patience // _PARTS)
+        now, width = self._progress[side], max(1, patience // _PARTS)
         return since.leaps == now.leaps and since.moved // width == now.moved // width

@@ -39,6 +39,13 @@ def resolve_rules(lateness: Any, streams: int, floor: int = JOIN_FLOOR) -> tuple
     return tuple(None if part is None else resolve_rule(part, floor) for part in parts)
 
 
+def one_lateness(lateness: Any) -> int | Lateness | None:
+    """Return the lateness of an operator's only input, None where the user left it open; ``"auto"`` has no floor."""
+    if isinstance(lateness, list | tuple):
+        raise OptionError(f"lateness={lateness!r}: write one for the input")
+    return None if lateness is None else resolve_rule(lateness, 0)
+
+
 def learned_above(rule: Lateness, floor: int) -> Lateness:
     """Return a rule with its floor, and where need be its ceiling, raised to at least `floor` microseconds."""
     floor = max(floor, rule.floor_us)

@@ -32,7 +32,7 @@ class StreamTime:
     shed: int = 0
     clusters: list[Cluster] = field(default_factory=list)
     delays: list[Delays | NextDelays] = field(default_factory=list)
-    handed: int | None = None
+    propagated_delay: int | None = None
     """How late an operator before this one says its results may be."""
     top: int | None = None
     """The largest time of all rows, also of those that set no clock."""
@@ -92,7 +92,7 @@ class StreamClock:
         return self.trust.clock if self.trust.settled else None
 
     @property
-    def gone(self) -> StreamProgress:
+    def progress(self) -> StreamProgress:
         """How far the stream has gone on row by row."""
         return self.trust.gone
 
@@ -137,8 +137,8 @@ class StreamClock:
         if seen.last is not None:
             # Rows that set no clock are stored too: an assignment lives as long as they can match.
             self.trust.top = seen.last if self.trust.top is None else max(self.trust.top, seen.last)
-        if self._learner is not None and seen.handed is not None:
-            self._learner.hint(seen.handed)
+        if self._learner is not None and seen.propagated_delay is not None:
+            self._learner.hint(seen.propagated_delay)
         self._learn(before, seen.delays, missed)
         if moment is not None:
             if seen.clusters or self._heard is None:
@@ -156,7 +156,6 @@ class StreamClock:
             self._history = [*self._history, [self.clock, self._learner.lateness]][-_HISTORY:]
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Take the state as `to_json` left it."""
         self.trust = Trust.from_json(state["trust"])
         self.gaps = Gaps(state.get("gaps", ()))
         self._heard, self.silent, self._history = state["heard"], state["silent"], state["history"]
@@ -164,7 +163,6 @@ class StreamClock:
             self._learner = Learner.from_json(state["learner"], self._learner.spec, self._reach)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the state, a few kilobytes at most, as plain JSON."""
         return {
             "trust": self.trust.to_json(),
             "gaps": self.gaps.recent,
@@ -175,9 +173,8 @@ class StreamClock:
         }
 
     def report(self) -> dict[str, Any]:
-        """Return what people want to know of it."""
         report: dict[str, Any] = {"clock": self.clock, "lateness": self.lateness}
-        report["trust"] = {"settled": self.settled, "top": self.trust.top, "limit": self.limit, "gone": self.gone}
+        report["trust"] = {"settled": self.settled, "top": self.trust.top, "limit": self.limit, "gone": self.progress}
         if self._learner is not None:
             report["lateness_history"] = self._history
         if self._idle_after is not None:
@@ -203,13 +200,13 @@ def update_all(
         others = [other for i, other in enumerate(before) if i != at and other is not None]
         late = None if missed is None else missed[at]
         clock.update(stream, moment, max(others, default=None), late, SPARSE * usual)
-    _settle_together(clocks, SPARSE * usual)
+    _confirm_together(clocks, SPARSE * usual)
     furthest = max((clock.counted for clock in clocks if clock.counted is not None), default=None)
     for clock in clocks:
-        clock.trust.settle(clock.jump, furthest)
+        clock.trust.confirm(clock.jump, furthest)
 
 
-def _settle_together(clocks: Sequence[StreamClock], wide: int) -> None:
+def _confirm_together(clocks: Sequence[StreamClock], wide: int) -> None:
     """Let clocks count that are near each other, once enough rows of all of them have been there."""
     known = [(clock.clock, clock) for clock in clocks if clock.clock is not None]
     for at, clock in known:

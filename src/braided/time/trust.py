@@ -100,7 +100,6 @@ def largest(clusters: Iterable[Cluster]) -> Cluster:
 
 
 def _middle(clusters: list[Cluster]) -> Cluster:
-    """Return the cluster that holds the middle row."""
     half = _weight(clusters) / 2
     for cluster in clusters:
         half -= cluster.rows
@@ -149,7 +148,7 @@ class Trust:
                 self._reach(wide)
             self._start(clusters, jump, others)
             self._move(clusters, jump if wide is None else max(jump, wide), jump, others)
-        self.settle(jump, others)
+        self.confirm(jump, others)
 
     def _reach(self, wide: int) -> None:
         """Move the clock on to rows that were doubted while longer gaps were not known to be usual."""
@@ -157,7 +156,7 @@ class Trust:
             vote = self.ahead.pop(0)
             self.clock, self.near = max(self.clock, vote.last), self.near + vote.rows
 
-    def settle(self, jump: int, others: int | None) -> None:
+    def confirm(self, jump: int, others: int | None) -> None:
         """Let the clock count once enough rows, or `others`, have been there."""
         if self.clock is not None and (self.near >= QUORUM or (others is not None and self.clock - others <= jump)):
             self.settled = True
@@ -219,12 +218,10 @@ class Trust:
         return clamp((0 if self.clock is None else self.clock) + jump)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the state as plain JSON."""
         return dict(vars(self))
 
     @classmethod
     def from_json(cls, state: dict[str, Any]) -> Trust:
-        """Read what `to_json` gave."""
         votes = {name: [Cluster(*vote) for vote in state[name]] for name in ("ahead", "behind")}
         return cls(**{**state, **votes, "gone": StreamProgress(*state["gone"])})
 

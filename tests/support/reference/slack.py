@@ -14,11 +14,11 @@ import numpy.typing as npt
 from braided.compiled import compiled
 from braided.time.clocks import MAX_TIME, MIN_TIME, Times
 from braided.time.lateness import Lateness
-from braided.time.learning.buckets import Ints, bucket_of, gap
-from braided.time.learning.learned import Learned, Rule, new_learned
+from braided.time.learning.delay_buckets import Ints, bucket_of, gap
 from braided.time.learning.learner import rule_of
+from braided.time.learning.learner_state import Learned, Rule, new_learned
 from braided.time.learning.pending import State, add_pending, measure_pending
-from braided.time.learning.rules import settle, take_delay
+from braided.time.learning.rules import end_batch, take_delay
 from braided.time.learning.target import lose_behind
 
 Flags = npt.NDArray[np.bool_]
@@ -103,7 +103,9 @@ def _run(
         if next_clock:
             _take_pending(state, rule.ceiling, before, time)
             if sets:
-                settle(state, maxima, hints, recent, counts, rule, clock, measure_pending(state, rule.ceiling, clock))
+                end_batch(
+                    state, maxima, hints, recent, counts, rule, clock, measure_pending(state, rule.ceiling, clock)
+                )
         elif fixed < 0:
             delay = gap(before, time)
             if bucket_of(delay) > top:
@@ -115,7 +117,7 @@ def _run(
                     lose_behind(state, rule, bucket_of(delay), 1)
                 elif not in_order[row]:
                     now.losing += 1.0
-            settle(state, maxima, hints, recent, counts, rule, clock, delay)
+            end_batch(state, maxima, hints, recent, counts, rule, clock, delay)
         lateness[row] = now.lateness
         if started and clock >= MIN_TIME + now.lateness:
             horizon = max(horizon, clock - now.lateness)

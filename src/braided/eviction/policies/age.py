@@ -47,15 +47,15 @@ def learn_ages(keep: Ints, streams: Records, matches: Reals, exits: Reals) -> No
         lived = 0.0
         for j in range(BINS):
             lived += exits[s, j]
-        found, best, best_bin = 0.0, 0.0, BINS - 1
+        pairs, best, best_bin = 0.0, 0.0, BINS - 1
         for j in range(BINS):
             exposure = lived - 0.5 * exits[s, j]
             if exposure <= 0.0:
                 break
             lived -= exits[s, j]
-            found += matches[s, j] / exposure
-            if found / (j + 1) > best:
-                best, best_bin = found / (j + 1), j
+            pairs += matches[s, j] / exposure
+            if pairs / (j + 1) > best:
+                best, best_bin = pairs / (j + 1), j
         keep[s] = int((best_bin + 1) * (float(streams[s].retention) + 1.0) / BINS)
         for j in range(BINS):
             exits[s, j] *= 0.5
@@ -145,13 +145,11 @@ class AGE(Policy):
         return Ages(period, int(self.per_row), keep, *seen)
 
     def save(self, learned: Ages, write: Writer) -> Facts:
-        """Write what was seen."""
         write.reals(learned.matches.ravel())
         write.reals(learned.exits.ravel())
         return {"keep": learned.keep.tolist()}
 
     def load(self, learned: Ages, facts: Facts, read: Reader) -> Ages:
-        """Fill in what was seen."""
         for array in (learned.matches, learned.exits):
             values = read.reals()
             require(values.size == array.size, "its ages")

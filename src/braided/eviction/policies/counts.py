@@ -12,8 +12,8 @@ from __future__ import annotations
 import numpy as np
 
 from braided.compiled import compiled, in_place
-from braided.eviction.index import home
-from braided.eviction.records import SPREAD, Ints, Records, Words
+from braided.eviction.key_index import home
+from braided.eviction.records import SPREAD, Ints, Records, UInt64s
 from braided.routing.kernels import mix
 
 SKETCH_ROWS = 4
@@ -29,7 +29,7 @@ def is_free(counts: Ints, at: int) -> bool:
 
 
 @in_place
-def place_of(count_key: Words, counts: Ints, key: np.uint64) -> int:
+def place_of(count_key: UInt64s, counts: Ints, key: np.uint64) -> int:
     """Return where a key is, or the free place where it would go."""
     size = len(count_key)
     at = home(key, size)
@@ -39,7 +39,7 @@ def place_of(count_key: Words, counts: Ints, key: np.uint64) -> int:
 
 
 @in_place
-def count_in_table(head: Records, count_key: Words, counts: Ints, key: np.uint64, stream: int) -> bool:
+def count_in_table(head: Records, count_key: UInt64s, counts: Ints, key: np.uint64, stream: int) -> bool:
     """Count one occurrence; return whether other counts were halved for it, so that credits must be read again."""
     at, fallen = _place_for(head, count_key, counts, key)
     counts[at, stream] += 1
@@ -47,7 +47,7 @@ def count_in_table(head: Records, count_key: Words, counts: Ints, key: np.uint64
 
 
 @in_place
-def _place_for(head: Records, count_key: Words, counts: Ints, key: np.uint64) -> tuple[int, bool]:
+def _place_for(head: Records, count_key: UInt64s, counts: Ints, key: np.uint64) -> tuple[int, bool]:
     """Return the place of a key, made if there was none, and whether counts were halved for it."""
     at = place_of(count_key, counts, key)
     fallen = False
@@ -62,7 +62,7 @@ def _place_for(head: Records, count_key: Words, counts: Ints, key: np.uint64) ->
 
 
 @in_place
-def _halve(count_key: Words, counts: Ints) -> int:
+def _halve(count_key: UInt64s, counts: Ints) -> int:
     """Halve all counts until half of the room, a quarter of the table, is in use; return the keys left."""
     used = len(count_key)
     while used > len(count_key) // 4:
@@ -75,7 +75,7 @@ def _halve(count_key: Words, counts: Ints) -> int:
 
 
 @compiled
-def repack(count_key: Words, counts: Ints) -> int:
+def repack(count_key: UInt64s, counts: Ints) -> int:
     """Take keys out that count zero, and put the others where they belong; return their number."""
     used = 0
     for at in range(len(count_key)):

@@ -24,7 +24,7 @@ import numpy as np
 from braided.compiled import compiled, in_place
 from braided.eviction.policies.counts import is_free, place_of, repack
 from braided.eviction.policies.percentiles import select
-from braided.eviction.records import Ints, Reals, Records, Words
+from braided.eviction.records import Ints, Reals, Records, UInt64s
 
 SCALES = 3
 FADE_STEPS = 8
@@ -46,7 +46,7 @@ def weight_at(time: int, half: int) -> int:
 
 
 @in_place
-def look_at_clock(head: Records, count_key: Words, counts: Ints, span: int, time: int) -> None:
+def look_at_clock(head: Records, count_key: UInt64s, counts: Ints, span: int, time: int) -> None:
     """Let time pass up to now: scale down what has counted FADE_STEPS half-lives."""
     if head[0].looked:
         emptied = False
@@ -80,7 +80,7 @@ def set_weights(weights: Ints, factors: Reals, span: int, only_long: int, time: 
 
 @in_place
 def note_occurrence(
-    head: Records, count_key: Words, counts: Ints, weights: Ints, most: int, key: np.uint64, stream: int
+    head: Records, count_key: UInt64s, counts: Ints, weights: Ints, most: int, key: np.uint64, stream: int
 ) -> bool:
     """Count one occurrence; return whether keys were forgotten to make room for it, of which there is for `most`."""
     at = place_of(count_key, counts, key)
@@ -98,7 +98,7 @@ def note_occurrence(
 
 
 @compiled
-def _forget(count_key: Words, counts: Ints, used: int) -> int:
+def _forget(count_key: UInt64s, counts: Ints, used: int) -> int:
     """Forget the quarter of the keys that the longest memory has seen least; return the keys left."""
     seen = np.zeros(len(count_key), np.float64)
     values = np.empty(used, np.float64)

@@ -18,7 +18,8 @@ class FIFO(Policy):
     >>> import numpy as np
     >>> buffer = Buffer(2, FIFO(), window=(-10, 10))
     >>> keys = np.array([7, 8, 9], np.uint64)
-    >>> buffer.run(Events(keys, np.arange(3), np.zeros(3, np.int8), keys, np.array([100, 101, 102]))).gone_row.tolist()
+    >>> events = Events(keys, np.arange(3), np.zeros(3, np.int8), keys, np.array([100, 101, 102]))
+    >>> buffer.run(events).dropped_row.tolist()
     [100]
     >>> FIFO()
     FIFO()
@@ -29,5 +30,4 @@ class FIFO(Policy):
 
     @property
     def group_hooks(self) -> GroupHooks:
-        """The same in a group of joins."""
         return GroupHooks()

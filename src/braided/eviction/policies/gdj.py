@@ -19,9 +19,9 @@ from braided.errors import OptionError
 from braided.eviction.policies.hooks import GroupHooks, Hooks
 from braided.eviction.policies.percentiles import percentile_index, select, shell_sort, values_below
 from braided.eviction.policies.policy import Adopted, Policy, Shape, check_choice, check_count
-from braided.eviction.records import EVERYTHING, Bytes, Ints, Reals, Records, State, Words
-from braided.eviction.rows import current_credit, pool_of
+from braided.eviction.records import EVERYTHING, Bytes, Ints, Reals, Records, State, UInt64s
 from braided.eviction.sections import Facts, Reader, Writer, require
+from braided.eviction.stored_rows import current_credit, pool_of
 
 if TYPE_CHECKING:
     from braided.eviction.tuning.challenge import Challenge
@@ -149,13 +149,15 @@ def _group_matched(state: Any, learned: Credits, slot: int) -> None:
 
 
 @in_place
-def _group_arrived(state: Any, learned: Credits, keys: Words, roles: Bytes) -> None:
+def _group_arrived(state: Any, learned: Credits, keys: UInt64s, roles: Bytes) -> None:
     if learned.snapshot.shape[1] > 0 and state.totals[0].events % learned.refresh == 0:
         _refresh(learned, state.rows, state.chains)
 
 
 @in_place
-def _group_newcomer(state: Any, learned: Credits, keys: Words, roles: Bytes, content: np.uint64) -> tuple[float, float]:
+def _group_newcomer(
+    state: Any, learned: Credits, keys: UInt64s, roles: Bytes, content: np.uint64
+) -> tuple[float, float]:
     return _initial(learned, 0), EVERYTHING
 
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from braided.compiled import in_place
-from braided.eviction.records import EVERYTHING, Bytes, State, Words
+from braided.eviction.records import EVERYTHING, Bytes, State, UInt64s
 
 __all__ = ["GroupHooks", "Hooks"]
 
@@ -93,12 +93,12 @@ def group_matched(state: Any, learned: Any, slot: int) -> None:
 
 
 @in_place
-def group_arrived(state: Any, learned: Any, keys: Words, roles: Bytes) -> None:
+def group_arrived(state: Any, learned: Any, keys: UInt64s, roles: Bytes) -> None:
     """See a row that has met all that is stored, with its key and role in each join."""
 
 
 @in_place
-def group_newcomer(state: Any, learned: Any, keys: Words, roles: Bytes, content: np.uint64) -> tuple[float, float]:
+def group_newcomer(state: Any, learned: Any, keys: UInt64s, roles: Bytes, content: np.uint64) -> tuple[float, float]:
     """Return a row's credit, and the bar."""
     return 0.0, EVERYTHING
 

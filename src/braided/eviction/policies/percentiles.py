@@ -39,10 +39,10 @@ def select(values: Reals, n: int, k: int) -> float:
             within += (values[i] >= least) & (values[i] <= most)
         if not below <= k < below + within or 2 * within > n:
             break
-        kept = 0
+        sample = 0
         for i in range(n):
-            values[kept] = values[i]
-            kept += (values[i] >= least) & (values[i] <= most)
+            values[sample] = values[i]
+            sample += (values[i] >= least) & (values[i] <= most)
         n, k = within, k - below
     return _partitioned(values, n, k)
 

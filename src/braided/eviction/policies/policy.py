@@ -12,7 +12,7 @@ import numpy as np
 
 from braided.errors import OptionError
 from braided.eviction.policies.hooks import GroupHooks, Hooks
-from braided.eviction.records import Bytes, Ints, Reals, Words
+from braided.eviction.records import Bytes, Ints, Reals, UInt64s
 from braided.eviction.sections import Facts, Reader, Writer
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Shape(NamedTuple):
 class Stored(NamedTuple):
     """The rows of a buffer, oldest first."""
 
-    keys: Words
+    keys: UInt64s
     times: Ints
     streams: Bytes
 
@@ -83,8 +83,10 @@ class Policy:
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
     def __repr__(self) -> str:
-        given = [(field.name, getattr(self, field.name)) for field in fields(self) if field.repr]
-        changed = [f"{name}={value!r}" for name, value in given if value != self.__dataclass_fields__[name].default]
+        parameters = [(field.name, getattr(self, field.name)) for field in fields(self) if field.repr]
+        changed = [
+            f"{name}={value!r}" for name, value in parameters if value != self.__dataclass_fields__[name].default
+        ]
         return f"{type(self).__name__}({', '.join(changed)})"
 
     @property

@@ -9,12 +9,19 @@ import numpy as np
 
 from braided.compiled import in_place
 from braided.errors import OptionError
-from braided.eviction.index import find_entry
+from braided.eviction.key_index import find_entry
+from braided.eviction.policies.counting_policy import (
+    CountingPolicy,
+    KeyCounts,
+    new_counts,
+    newcomer,
+    read_again,
+    stored,
+)
 from braided.eviction.policies.counts import SKETCH_ROWS, count_in_sketch, count_in_table, count_of_sketch
 from braided.eviction.policies.hooks import GroupHooks, Hooks
 from braided.eviction.policies.policy import Shape, Stored, check_choice, check_count
-from braided.eviction.policies.seen import CountingPolicy, Seen, new_counts, newcomer, read_again, stored
-from braided.eviction.records import Bytes, Ints, Reals, State, Words
+from braided.eviction.records import Bytes, Ints, Reals, State, UInt64s
 from braided.eviction.sections import Facts, Reader, Writer, require
 
 
@@ -25,7 +32,7 @@ class Sketched(NamedTuple):
 
 
 @in_place
-def _arrived(state: State, learned: Seen, key: np.uint64, time: int, stream: int, entry: int) -> None:
+def _arrived(state: State, learned: KeyCounts, key: np.uint64, time: int, stream: int, entry: int) -> None:
     read_again(state, learned, key, entry, count_in_table(learned.head, learned.keys, learned.counts, key, stream))
 
 
@@ -63,7 +70,7 @@ def _sketch_stored(state: State, learned: Sketched, slot: int, key: np.uint64) -
 
 
 @in_place
-def _group_arrived(state: Any, learned: Sketched, keys: Words, roles: Bytes) -> None:
+def _group_arrived(state: Any, learned: Sketched, keys: UInt64s, roles: Bytes) -> None:
     """Count a row in each join, and raise the credits of the rows that it makes more likely to match."""
     for j in range(len(roles)):
         if roles[j] >= 0:
@@ -79,7 +86,7 @@ def _group_arrived(state: Any, learned: Sketched, keys: Words, roles: Bytes) -> 
 
 @in_place
 def _group_newcomer(
-    state: Any, learned: Sketched, keys: Words, roles: Bytes, content: np.uint64
+    state: Any, learned: Sketched, keys: UInt64s, roles: Bytes, content: np.uint64
 ) -> tuple[float, float]:
     seen = 0
     for j in range(len(roles)):
@@ -152,14 +159,12 @@ class PROB(CountingPolicy):
         return new_counts(shape.streams, self.count_keys or max(1024, 4 * shape.capacity))
 
     def save(self, learned: Any, write: Writer) -> Facts:
-        """Write the counts."""
         if not isinstance(learned, Sketched):
             return super().save(learned, write)
         write.ints(learned.sketch.ravel())
         return {}
 
     def load(self, learned: Any, facts: Facts, read: Reader) -> Any:
-        """Fill in the counts."""
         if not isinstance(learned, Sketched):
             return super().load(learned, facts, read)
         values = read.ints(np.int64)
@@ -181,5 +186,4 @@ class PROB(CountingPolicy):
         return super().load_credits(learned, rows, read)
 
     def group_bytes(self, capacity: int, joins: int) -> int:
-        """Return the bytes of the sketch."""
         return 2 * joins * SKETCH_ROWS * 8 * _group_width(capacity)

@@ -10,7 +10,7 @@ import numpy as np
 from braided.compiled import compiled, in_place
 from braided.eviction.policies.hooks import GroupHooks, Hooks
 from braided.eviction.policies.policy import Adopted, Policy, Shape, check_seed
-from braided.eviction.records import SPREAD, Bytes, Ints, Reals, State, Words
+from braided.eviction.records import SPREAD, Bytes, Ints, Reals, State, UInt64s
 from braided.routing.kernels import mix
 
 
@@ -29,7 +29,7 @@ def _newcomer(
 
 
 @in_place
-def _group_newcomer(state: Any, learned: Draw, keys: Words, roles: Bytes, content: np.uint64) -> tuple[float, float]:
+def _group_newcomer(state: Any, learned: Draw, keys: UInt64s, roles: Bytes, content: np.uint64) -> tuple[float, float]:
     drawn = float(mix(content ^ (learned.seed * SPREAD)) >> np.uint64(11))
     return drawn, drawn
 
@@ -68,7 +68,6 @@ class RAND(Policy):
 
     @property
     def group_hooks(self) -> GroupHooks:
-        """The same in a group of joins."""
         return GroupHooks(newcomer=_group_newcomer)
 
     def learned(self, shape: Shape) -> Draw:
@@ -77,11 +76,11 @@ class RAND(Policy):
 
     def adopt(self, learned: Draw, rows: Adopted) -> Reals:
         """Let rows draw from their keys and times: contents of stored rows are not known."""
-        return _drawn(rows.stored.keys, rows.stored.times)
+        return _random_credits(rows.stored.keys, rows.stored.times)
 
 
 @compiled
-def _drawn(keys: Words, times: Ints) -> Reals:
+def _random_credits(keys: UInt64s, times: Ints) -> Reals:
     out = np.empty(len(keys), np.float64)
     for i in range(len(keys)):
         out[i] = float(mix(keys[i] ^ mix(np.uint64(times[i]))) >> np.uint64(11))

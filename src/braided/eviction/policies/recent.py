@@ -8,16 +8,24 @@ from typing import Literal
 import numpy as np
 
 from braided.compiled import in_place
+from braided.eviction.policies.counting_policy import (
+    CountingPolicy,
+    KeyCounts,
+    new_counts,
+    newcomer,
+    read_again,
+    stored,
+    worth_of_rows,
+)
 from braided.eviction.policies.fading import SCALES, look_at_clock, note_occurrence, set_weights
 from braided.eviction.policies.hooks import Hooks
 from braided.eviction.policies.policy import Adopted, Shape, check_choice, check_count
-from braided.eviction.policies.seen import CountingPolicy, Seen, new_counts, newcomer, read_again, stored, worth_of_rows
-from braided.eviction.records import Bytes, Ints, Reals, State, Words
+from braided.eviction.records import Bytes, Ints, Reals, State, UInt64s
 from braided.eviction.sections import Facts, Reader
 
 
 @in_place
-def _note(seen: Seen, key: np.uint64, time: int, stream: int) -> bool:
+def _note(seen: KeyCounts, key: np.uint64, time: int, stream: int) -> bool:
     """Count an occurrence; return whether other counts have fallen."""
     looking = seen.head[0].noted % seen.refresh == 0
     if looking:
@@ -29,22 +37,22 @@ def _note(seen: Seen, key: np.uint64, time: int, stream: int) -> bool:
 
 
 @in_place
-def note_all(seen: Seen, keys: Words, times: Ints, streams: Bytes) -> None:
+def note_all(seen: KeyCounts, keys: UInt64s, times: Ints, streams: Bytes) -> None:
     """Count occurrences for when RECENT is followed again, while another policy is."""
     for i in range(len(keys)):
         _note(seen, keys[i], times[i], int(streams[i]))
 
 
 @in_place
-def _arrived(state: State, learned: Seen, key: np.uint64, time: int, stream: int, entry: int) -> None:
+def _arrived(state: State, learned: KeyCounts, key: np.uint64, time: int, stream: int, entry: int) -> None:
     read_again(state, learned, key, entry, _note(learned, key, time, stream))
 
 
-def _weigh(seen: Seen) -> None:
+def _weigh(seen: KeyCounts) -> None:
     set_weights(seen.weights, seen.factors, seen.span, seen.only_long, int(seen.head["time"][0]))
 
 
-def seen_recently(seen: Seen, keys: Words, streams: Bytes) -> Reals:
+def seen_recently(seen: KeyCounts, keys: UInt64s, streams: Bytes) -> Reals:
     """Return how often keys of rows were seen recently in the other streams, over all memories, per window."""
     weights, factors = np.empty_like(seen.weights), np.empty_like(seen.factors)
     set_weights(weights, factors, seen.span, 0, int(seen.head["time"][0]))
@@ -95,7 +103,7 @@ class RECENT(CountingPolicy):
         """Count what arrives, and give rows the worth of their keys."""
         return Hooks(arrived=_arrived, newcomer=newcomer, stored=stored)
 
-    def learned(self, shape: Shape) -> Seen:
+    def learned(self, shape: Shape) -> KeyCounts:
         """Return counts of nothing so far.
 
         A key is known by 9 bits of its hash or more beyond those in which all keys differ.
@@ -112,12 +120,12 @@ class RECENT(CountingPolicy):
         _weigh(seen)
         return seen
 
-    def load(self, learned: Seen, facts: Facts, read: Reader) -> Seen:
+    def load(self, learned: KeyCounts, facts: Facts, read: Reader) -> KeyCounts:
         """Fill in the counts, and what they are worth since the last look at the clock."""
         _weigh(super().load(learned, facts, read))
         return learned
 
-    def adopt(self, learned: Seen, rows: Adopted) -> Reals:
+    def adopt(self, learned: KeyCounts, rows: Adopted) -> Reals:
         """Go on from what was counted meanwhile."""
         for mine, theirs in zip((learned.head, learned.keys, learned.counts), rows.counts, strict=False):
             mine[:] = theirs

@@ -1,4 +1,4 @@
-"""The kernel of `braided.eviction.recall.keys`: the keys that are held, the times of their rows, and their sums.
+"""The kernel of `braided.eviction.recall.key_recall`: the keys that are held, the times of their rows, and their sums.
 
 Preconditions: events are sorted by (time, stream, content); no event is earlier than one before it.
 """
@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from braided.compiled import compiled
-from braided.eviction.index import home
-from braided.eviction.records import NONE, Bytes, Ints, Links, Reals, Records, Words
+from braided.eviction.key_index import home
+from braided.eviction.records import NONE, Bytes, Ints, Links, Reals, Records, UInt64s
 from braided.routing.kernels import mix
 
 GROUPS = 64
@@ -144,10 +144,9 @@ def _compact(head: Records, nodes: Records, chains: Records) -> None:
 
 @compiled
 def refill(
-    head: Records, nodes: Records, slots: Records, chains: Records, table: Links, keys: Words, firsts: Ints,
+    head: Records, nodes: Records, slots: Records, chains: Records, table: Links, keys: UInt64s, firsts: Ints,
     lasts: Ints, counts: Ints, streams: Ints,
 ) -> None:  # fmt: skip
-    """Put nodes, oldest first, into an empty state."""
     for i in range(len(keys)):
         slot = _slot_of(slots, table, keys[i])
         if slot < 0:
@@ -166,7 +165,6 @@ def _draw(bucket: int) -> float:
 
 @compiled
 def count_rows(buckets: Records, rows: Links) -> None:
-    """Add up the rows of each bucket."""
     for at in range(len(buckets)):
         buckets[at].rows = 0
         for quarter in range(rows.shape[0]):
@@ -175,7 +173,7 @@ def count_rows(buckets: Records, rows: Links) -> None:
 
 
 @compiled
-def _wanted(head: Records, buckets: Records, at: int) -> float:
+def _probability(head: Records, buckets: Records, at: int) -> float:
     """Return with which probability a bucket is to be held: so much a row of the window, up to one."""
     return float(min(1.0, head[0].share * float(max(1, buckets[at].rows))))
 
@@ -192,7 +190,7 @@ def _next_quarter(head: Records, buckets: Records, rows: Links, quarter: int, mo
     if head[0].live < most // 2 and head[0].share < 1.0:
         head[0].share = min(1.0, 2.0 * head[0].share)
     for at in range(len(buckets)):
-        buckets[at].held = min(buckets[at].held, max(_wanted(head, buckets, at), 0.5 * buckets[at].held))
+        buckets[at].held = min(buckets[at].held, max(_probability(head, buckets, at), 0.5 * buckets[at].held))
 
 
 @compiled
@@ -203,7 +201,7 @@ def _hold_less(
     while head[0].live > most - most // 4 or head[0].used > len(slots) - len(slots) // 4:
         head[0].share *= 0.5
         for at in range(len(buckets)):
-            buckets[at].held = min(buckets[at].held, _wanted(head, buckets, at))
+            buckets[at].held = min(buckets[at].held, _probability(head, buckets, at))
         for place in range(len(table)):
             slot = int(table[place])
             while slot >= 0:
@@ -281,10 +279,10 @@ def feed(
     within: int,
     most: int,
     fade_every: int,
-    keys: Words,
+    keys: UInt64s,
     times: Ints,
     streams: Bytes,
-    found: Ints,
+    results: Ints,
 ) -> None:
     """See events, each with the number of combinations that came out with it."""
     width = within // PANES + 1
@@ -300,13 +298,13 @@ def feed(
             _compact(head, nodes, chains)
         at = home(key, len(buckets))
         drawn, before = _draw(at), buckets[at].held
-        buckets[at].held = max(before, _wanted(head, buckets, at))
+        buckets[at].held = max(before, _probability(head, buckets, at))
         chance = buckets[at].held
         if before <= drawn < chance:
             _begin(head, nodes, slots, chains, table, buckets, rows, at, within, key, time)
         slot = _slot_of(slots, table, key) if drawn < chance else NONE
         for span in range(len(sums)):
-            sums[span].pairs += found[i]
+            sums[span].pairs += results[i]
         if drawn < chance:
             matches = 1.0 if slot >= 0 else 0.0
             if slot >= 0:
@@ -318,9 +316,9 @@ def feed(
             spread = np.sqrt(1.0 - chance) / chance
             for span in range(len(sums)):
                 sums[span].matches += matches / chance
-                sums[span].found += found[i] / chance
+                sums[span].found += results[i] / chance
                 groups[span, group, 0] += spread * matches
-                groups[span, group, 1] += spread * found[i]
+                groups[span, group, 1] += spread * results[i]
             if slot < 0:
                 slot = _new_slot(head, slots, chains, table, key)
             last = int(chains[slot, s].last)

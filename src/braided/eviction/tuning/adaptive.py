@@ -5,10 +5,11 @@ It has the interface of `Buffer`, and decides at every so many events, whatever 
 
 from __future__ import annotations
 
+from typing import Unpack
+
 from braided.errors import BraidedError, StateError
-from braided.eviction.buffer import Buffer, Events, Progress, Result, Results, Share, collect
+from braided.eviction.buffer import Buffer, BufferOptions, Events, Outputs, Progress, Result, collect
 from braided.eviction.policies.policy import Policy
-from braided.eviction.records import Bytes, Ints
 from braided.eviction.sections import seal, unseal
 from braided.eviction.tuning.tuner import Tuner
 
@@ -17,15 +18,7 @@ __all__ = ["AdaptiveBuffer", "buffer_from_bytes", "main_of", "make_buffer"]
 _MAGIC = b"BRDA"
 
 
-def make_buffer(
-    capacity: int,
-    policy: Policy,
-    *,
-    window: tuple[int, int],
-    streams: int = 2,
-    share: Share = "unified",
-    results: Results = "pairs",
-) -> Buffer | AdaptiveBuffer:
+def make_buffer(capacity: int, policy: Policy, **options: Unpack[BufferOptions]) -> Buffer | AdaptiveBuffer:
     """Return the buffer that a policy needs: one that tunes itself if there is something to tune.
 
     >>> from braided.eviction.policies.gdj import GDJ
@@ -35,7 +28,7 @@ def make_buffer(
     'AdaptiveBuffer'
     """
     kind = Buffer if policy.tuner() is None else AdaptiveBuffer
-    return kind(capacity, policy, window=window, streams=streams, share=share, results=results)
+    return kind(capacity, policy, **options)
 
 
 def buffer_from_bytes(data: bytes, policy: Policy) -> Buffer | AdaptiveBuffer:
@@ -59,19 +52,9 @@ class AdaptiveBuffer:
     RECENT()
     """
 
-    def __init__(
-        self,
-        capacity: int,
-        policy: Policy,
-        *,
-        window: tuple[int, int],
-        streams: int = 2,
-        share: Share = "unified",
-        results: Results = "pairs",
-    ) -> None:
+    def __init__(self, capacity: int, policy: Policy, **options: Unpack[BufferOptions]) -> None:
         self._take_policy(policy)
-        policy = self.tuner.policy_of(self._at)
-        self.main = Buffer(capacity, policy, window=window, streams=streams, share=share, results=results)
+        self.main = Buffer(capacity, self.tuner.policy_of(self._at), **options)
 
     def _take_policy(self, policy: Policy) -> None:
         tuner = policy.tuner()
@@ -83,41 +66,26 @@ class AdaptiveBuffer:
 
     @property
     def capacity(self) -> int:
-        """Rows stored at most."""
         return self.main.capacity
 
     @property
     def rows(self) -> int:
-        """Rows stored now."""
         return self.main.rows
 
     @property
     def counts(self) -> dict[str, int]:
-        """Totals since the start, as those of `Buffer`."""
         return self.main.counts
 
     @property
     def following(self) -> Policy:
-        """The policy that the buffer follows now."""
         return self.tuner.policies[self._at]
 
-    def step(
-        self,
-        events: Events,
-        start: int,
-        *,
-        pair_event: Ints | None = None,
-        pair_row: Ints | None = None,
-        gone_row: Ints | None = None,
-        gone_why: Bytes | None = None,
-    ) -> Progress:
+    def step(self, events: Events, start: int, **outputs: Unpack[Outputs]) -> Progress:
         """Process events from `start` as `Buffer.step` does; also stops, sooner than it must, at an epoch's end."""
         epoch = max(512, self.capacity // 2)
         left = epoch - self.main.counts["events"] % epoch
         end = min(len(events.keys), start + left)
-        progress = self.main.step(
-            events.part(0, end), start, pair_event=pair_event, pair_row=pair_row, gone_row=gone_row, gone_why=gone_why
-        )
+        progress = self.main.step(events.part(0, end), start, **outputs)
         done = progress.event - start
         if done:
             self.tuner.feed(events.part(start, progress.event))
@@ -128,18 +96,15 @@ class AdaptiveBuffer:
         return progress
 
     def count(self, events: Events) -> int:
-        """Process all events and return the number of pairs."""
         before, at = self.main.counts["pairs"], 0
         while at < len(events.keys):
             at = self.step(events, at).event
         return self.main.counts["pairs"] - before
 
     def run(self, events: Events, *, room: int = 1 << 16) -> Result:
-        """Process all events and return every pair and every row that went."""
         return collect(self, events, room)
 
     def to_bytes(self) -> bytes:
-        """Return the buffer and its shadows as bytes."""
         facts, saved = self.tuner.to_bytes()
         saved = [self.main.to_bytes(), *saved]
         header = {"at": self._at, "tuner": facts, "lengths": [len(data) for data in saved]}
@@ -147,7 +112,6 @@ class AdaptiveBuffer:
 
     @classmethod
     def from_bytes(cls, data: bytes, policy: Policy) -> AdaptiveBuffer:
-        """Return the buffer that was saved, whose policy must be the same."""
         header, at = unseal(_MAGIC, data, "adaptive buffer")
         try:
             buffer = cls.__new__(cls)

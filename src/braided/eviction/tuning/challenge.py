@@ -23,7 +23,7 @@ from braided.errors import StateError
 from braided.eviction.buffer import Buffer, Events
 from braided.eviction.policies.gdj import FIRST_GUESS, GDJ
 from braided.eviction.policies.policy import Policy
-from braided.eviction.rows import fill_rows, row_keys, slots_by_age
+from braided.eviction.stored_rows import fill_rows, row_keys, slots_by_age
 
 __all__ = ["FIRST", "PERCENTILES", "Challenge"]
 
@@ -120,7 +120,6 @@ class Challenge:
         return facts, [] if self.shadow is None else [self.shadow.to_bytes()]
 
     def restore(self, facts: dict[str, Any], saved: list[bytes], at: int, main: Buffer) -> None:
-        """Go on from what was saved."""
         self._before = [int(results) for results in facts["before"]]
         self._left, self._way, self._lost = int(facts["left"]), int(facts["way"]), int(facts["lost"])
         self._tried = range(len(PERCENTILES))[facts["tried"]]

@@ -24,9 +24,9 @@ import numpy as np
 from braided.errors import StateError
 from braided.eviction.buffer import Buffer, Events
 from braided.eviction.policies.auto import AUTO
+from braided.eviction.policies.counting_policy import KeyCounts
 from braided.eviction.policies.policy import Policy
 from braided.eviction.policies.recent import RECENT, note_all
-from braided.eviction.policies.seen import Seen
 from braided.eviction.sections import Reader, Writer
 from braided.eviction.tuning.switch import switched
 
@@ -57,7 +57,7 @@ class Shadows:
         candidates = policy.candidates()
         self.policies: list[Policy] = [candidate for candidate, _ in candidates]
         self.bonus = np.array([bonus for _, bonus in candidates])
-        self._counts: Seen | None = None  # while the buffer follows a policy that does not count
+        self._counts: KeyCounts | None = None  # while the buffer follows a policy that does not count
         self._least_sample = policy.sample
         self.sample = 1
         self.buffers: list[Buffer] = []
@@ -67,7 +67,6 @@ class Shadows:
         self.scored = 0  # epochs
 
     def policy_of(self, at: int) -> Policy:
-        """Return the policy itself."""
         return self.policies[at]
 
     def feed(self, events: Events) -> None:
@@ -133,7 +132,6 @@ class Shadows:
         return {**facts, "sample": self.sample, "scored": self.scored}, saved
 
     def restore(self, facts: dict[str, Any], saved: list[bytes], at: int, main: Buffer) -> None:
-        """Go on from what was saved."""
         if "counts" in facts:
             *saved, data = saved
             read = Reader(facts["counts"]["sections"], data, 0)

@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 
 from braided.eviction.buffer import Buffer
+from braided.eviction.policies.counting_policy import KeyCounts
 from braided.eviction.policies.policy import Adopted, Policy, Stored
 from braided.eviction.policies.recent import seen_recently
-from braided.eviction.policies.seen import Seen
-from braided.eviction.rows import fill_rows, row_keys, slots_by_age
+from braided.eviction.stored_rows import fill_rows, row_keys, slots_by_age
 
 _MOVED = ("events", "pairs", "results", "expired", "evicted", "refused", "too_large")
 
 
-def switched(old: Buffer, policy: Policy, *, counts: Seen, shadow: Any, now: int) -> Buffer:
+def switched(old: Buffer, policy: Policy, *, counts: KeyCounts, shadow: Any, now: int) -> Buffer:
     """Return a buffer with the rows and totals of `old`.
 
     counts : what RECENT has counted of the same events. shadow : what a small buffer of the new policy has learned.

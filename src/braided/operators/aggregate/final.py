@@ -29,7 +29,7 @@ _AT_ONCE = 1 << 20
 
 
 def windows_of(
-    partials: pa.Table, keys: Sequence[str], measures: Sequence[Measure], *, size: int, slide: int, offset: int = 0
+    partials: pa.Table, keys: Sequence[str], measures: Sequence[Measure], *, size: int, slide: int
 ) -> pa.Table:
     """Return a row for each window and group, in order of time: its start, under any name, the keys, the measures."""
     for name in keys:
@@ -40,7 +40,7 @@ def windows_of(
     kind = panes.schema.field(PANE).type
     starts = panes[PANE].combine_chunks().view(pa.int64()).to_numpy()
     # How far into the last window that has it a pane begins, and in how many it is.
-    into = (starts - offset) % slide
+    into = starts % slide
     each = (size - 1 - into) // slide + 1
     total = int(each.sum())
     if total > MOST_PARTS:
@@ -65,8 +65,8 @@ def windows_of(
             )
         chosen = panes.take(pa.array(at)).set_column(0, start, pa.array(first).view(kind))
         parts.append(grouped(chosen, [start, *keys], measures))
-    found = grouped(pa.concat_tables(parts), [start, *keys], measures)
-    return found.sort_by([(start, "ascending")])
+    windows = grouped(pa.concat_tables(parts), [start, *keys], measures)
+    return windows.sort_by([(start, "ascending")])
 
 
 def _normal(values: pa.ChunkedArray[Any]) -> pa.ChunkedArray[Any]:

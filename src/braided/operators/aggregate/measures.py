@@ -81,14 +81,14 @@ def grouped(rows: pa.Table, keys: list[str], measures: Sequence[Measure], *, par
         else:
             columns[measure.name] = column
         wanted.append((measure.name, MERGED[measure.kind] if partial or measure.timed else measure.kind))
-    found = pa.TableGroupBy(pa.table(columns), keys, use_threads=False).aggregate(wanted)
-    result = [found[name] for name in keys]
+    groups = pa.TableGroupBy(pa.table(columns), keys, use_threads=False).aggregate(wanted)
+    result = [groups[name] for name in keys]
     for measure, (name, how) in zip(measures, wanted, strict=True):
-        made = found[f"{name}_{how}" if name else how]
+        array = groups[f"{name}_{how}" if name else how]
         if measure.timed:
             values, order = orders[measure.name]
-            made = values.take(order.take(made.combine_chunks()))
-        result.append(made if made.type == measure.type else made.cast(measure.type))
+            array = values.take(order.take(array.combine_chunks()))
+        result.append(array if array.type == measure.type else array.cast(measure.type))
     return pa.table(result, names=[*keys, *(measure.name for measure in measures)])
 
 

@@ -101,22 +101,18 @@ class PartialAggregate:
 
     @property
     def inputs(self) -> tuple[pa.Schema, ...]:
-        """See `Operator`."""
         return self.inner.inputs
 
     @property
     def times(self) -> tuple[str, ...]:
-        """See `Operator`."""
         return self.inner.times
 
     @property
     def lateness(self) -> tuple[int | Lateness, ...]:
-        """See `Operator`."""
         return self.inner.lateness
 
     @property
     def idle(self) -> int | None:
-        """See `Operator`."""
         return self.inner.idle
 
     @property
@@ -136,16 +132,15 @@ class PartialAggregate:
 
     @property
     def options(self) -> Json:
-        """See `Operator`."""
         measures = [[measure.kind, measure.source] for measure in self.measures]
         panes = self.panes
-        found = {
+        options = {
             **self.inner.options,
             "partials": [self.time, list(self.keys), measures, panes.width, panes.offset],
         }
         if self.computed:
-            found["computed"] = [[name, formula.text] for name, formula in self.computed]
-        return found
+            options["computed"] = [[name, formula.text] for name, formula in self.computed]
+        return options
 
     @cached_property
     def layout(self) -> Layout | None:
@@ -153,11 +148,9 @@ class PartialAggregate:
         return Layout.of(self)
 
     def admit(self, side: int, rows: pa.RecordBatch, table: RoutingTable) -> Admitted:
-        """See `Operator`."""
         return self.inner.admit(side, rows, table)
 
     def label(self, side: int, row: pa.RecordBatch) -> str:
-        """See `Operator`."""
         return self.inner.label(side, row)
 
     def process(self, work: Work, state: Json | None, blocks: Blocks) -> Generator[pa.RecordBatch, None, Outcome]:
@@ -273,27 +266,26 @@ class _Partials:
         for measure in a.measures:
             if measure.source is not None:
                 columns[measure.name] = _summable(columns[measure.name], measure)
-        found = grouped(pa.table(columns), self._keys, a.measures, partial=False)
-        if piece.num_rows >= FEW_PAIRS and found.num_rows > GROUPS_A_PAIR * piece.num_rows:
+        groups = grouped(pa.table(columns), self._keys, a.measures, partial=False)
+        if piece.num_rows >= FEW_PAIRS and groups.num_rows > GROUPS_A_PAIR * piece.num_rows:
             self._not_grouped = NOT_GROUPED
-        self._take(found)
+        self._take(groups)
         return None
 
     def _alone(self, columns: dict[str, pa.Array[Any]], rows: int) -> pa.Table:
-        """Return rows as groups of one."""
-        made = [columns[name] for name in self._keys]
+        arrays = [columns[name] for name in self._keys]
         for measure in self._aggregate.measures:
             if measure.kind == "rows":
-                made.append(pa.repeat(1, rows))
+                arrays.append(pa.repeat(1, rows))
             elif measure.kind == "count":
-                made.append(columns[measure.name].is_valid().cast(measure.type))
+                arrays.append(columns[measure.name].is_valid().cast(measure.type))
             else:
-                made.append(columns[measure.name].cast(measure.type))
-        return pa.table(made, schema=self._schema)
+                arrays.append(columns[measure.name].cast(measure.type))
+        return pa.table(arrays, schema=self._schema)
 
-    def _take(self, found: pa.Table) -> None:
-        self._parts.append(found.cast(self._schema))
-        self._size += found.num_rows
+    def _take(self, groups: pa.Table) -> None:
+        self._parts.append(groups.cast(self._schema))
+        self._size += groups.num_rows
         if self._size > self._room and len(self._parts) > 1:
             self._merge()
             # Twice what is left, or groups that do not meet again would be merged with every piece.
@@ -305,17 +297,17 @@ class _Partials:
         return self._size > MOST_PARTIALS
 
     def _merge(self) -> None:
-        found = grouped(pa.concat_tables(self._parts), self._keys, self._aggregate.measures)
-        self._parts, self._size = [found.cast(self._schema)], found.num_rows
+        groups = grouped(pa.concat_tables(self._parts), self._keys, self._aggregate.measures)
+        self._parts, self._size = [groups.cast(self._schema)], groups.num_rows
 
     def take(self) -> pa.Table:
         """Return the groups, in an order that every re-run repeats, and begin anew."""
         self._group_totals()
         if len(self._parts) > 1:
             self._merge()
-        found = self._parts[0] if self._parts else self._schema.empty_table()
+        groups = self._parts[0] if self._parts else self._schema.empty_table()
         self._parts, self._size, self._room = [], 0, 2 * PARTIAL_ROWS
-        return found
+        return groups
 
 
 def _summable(column: pa.Array[Any], measure: Measure) -> pa.Array[Any]:

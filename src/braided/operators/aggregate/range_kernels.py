@@ -55,21 +55,21 @@ def cut_at_panes(
 @compiled
 def sum_ranges(values: Doubles, valid: Valid, starts: Index, ends: Index, low: int) -> Doubles:
     """Return the sum of each range of doubles, in order; null values count nothing. Positions begin at `low`."""
-    found = np.zeros(len(starts), np.float64)
+    sums = np.zeros(len(starts), np.float64)
     everything = len(valid) == 0
     for i in range(len(starts)):
         total = 0.0
         for at in range(starts[i] - low, ends[i] - low):
             if everything or valid[at]:
                 total += values[at]
-        found[i] = total
-    return found
+        sums[i] = total
+    return sums
 
 
 @compiled
 def best_of_ranges(values: Index, valid: Valid, starts: Index, ends: Index, low: int, sign: int) -> Index:
     """Return where the least value (sign 1) or the largest (-1) of each range is; -1 where all are null."""
-    found = np.full(len(starts), -1, np.int64)
+    positions = np.full(len(starts), -1, np.int64)
     everything = len(valid) == 0
     for i in range(len(starts)):
         best = -1
@@ -78,8 +78,8 @@ def best_of_ranges(values: Index, valid: Valid, starts: Index, ends: Index, low:
                 best < 0 or (values[at] < values[best] if sign > 0 else values[at] > values[best])
             ):
                 best = at
-        found[i] = best if best < 0 else best + low
-    return found
+        positions[i] = best if best < 0 else best + low
+    return positions
 
 
 @compiled
@@ -92,3 +92,11 @@ def count_before(times: Times, starts: Index, ends: Index, moment: int) -> int:
             at += 1
         total += at - starts[i]
     return total
+
+
+def whole_sums(values: Index, starts: Index, past: Index) -> Index:
+    """Return the sum of whole numbers over each range, as a difference of running sums."""
+    running = np.zeros(len(values) + 1, np.int64)
+    np.cumsum(values, out=running[1:])
+    sums: Index = running[past] - running[starts]
+    return sums

@@ -23,10 +23,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from braided.operators.aggregate.range_kernels import best_of_ranges, count_before, cut_at_panes, sum_ranges
+from braided.operators.aggregate.range_kernels import best_of_ranges, count_before, cut_at_panes, sum_ranges, whole_sums
 from braided.operators.join.arrivals import OutputColumn
-from braided.operators.join.kernels import match_ranges
-from braided.operators.join.runs import Run, all_meet
+from braided.operators.join.emit import find_ranges
+from braided.operators.join.runs import Run
 from braided.operators.join.window_join import WindowJoin
 
 if TYPE_CHECKING:
@@ -162,24 +162,8 @@ class RangeTotals:
 
     def _matches(self, side: int, probe: Run, stored: Run) -> tuple[Index, Index, Index]:
         """Return the rows of a run with matches in another, and their ranges there."""
-        rows, starts, ends = (np.empty(len(probe.hashes), np.int64) for _ in range(3))
-        low, high = self._join.window.reach(side)
-        found = match_ranges(
-            probe.hashes,
-            probe.times,
-            stored.hashes,
-            stored.times,
-            stored.directory,
-            stored.filter,
-            stored.shift,
-            low,
-            high,
-            all_meet(probe, stored, low, high),
-            rows,
-            starts,
-            ends,
-        )
-        return rows[:found], starts[:found], starts[:found] + np.diff(ends[:found], prepend=0)
+        rows, starts, ends = find_ranges(probe, stored, *self._join.window.reach(side))
+        return rows, starts, starts + np.diff(ends, prepend=0)
 
     def _reads_all(self, drive: int, other: Run) -> bool:
         """Whether more of the other run is read than the ends of its ranges."""
@@ -246,14 +230,14 @@ class RangeTotals:
         sizes = past - starts
         for measure, source in layout.measures:
             if source is None:
-                found: pa.Array[Any] | None = pa.array(sizes)
+                total: pa.Array[Any] | None = pa.array(sizes)
             elif source.side == drive:
-                found = _own(measure, mine.rows.column(source.source).take(taking[0]), sizes)
+                total = _own(measure, mine.rows.column(source.source).take(taking[0]), sizes)
             else:
-                found = _others(measure, other.rows.column(source.source), starts, past, span)
-            if found is None:
+                total = _others(measure, other.rows.column(source.source), starts, past, span)
+            if total is None:
                 return None
-            arrays.append(found)
+            arrays.append(total)
         names = [str(number) for number in range(len(arrays))]
         return pa.RecordBatch.from_arrays(arrays, names=names)
 
@@ -283,7 +267,7 @@ def _others(
         keys = keys.view(pa.int64()) if pa.types.is_timestamp(part.type) else keys
         at = best_of_ranges(_numbers(keys), valid, starts, past, low, 1 if measure.kind == "min" else -1)
         return column.take(pa.array(at, mask=at < 0))
-    counts = past - starts if not len(valid) else _differences(valid.astype(np.int64), starts, past, low)
+    counts = past - starts if not len(valid) else whole_sums(valid.astype(np.int64), starts - low, past - low)
     if measure.kind == "count":
         return pa.array(counts)
     values = _numbers(part)
@@ -292,15 +276,7 @@ def _others(
         return pa.array(sum_ranges(values, valid, starts, past, low), mask=mask)
     if _largest(values) * len(values) >= _SAFE:
         return None
-    return pa.array(_differences(values, starts, past, low), mask=mask)
-
-
-def _differences(values: Index, starts: Index, past: Index, low: int) -> Index:
-    """Return the sum over each range, as a difference of running sums."""
-    running = np.zeros(len(values) + 1, np.int64)
-    np.cumsum(values, out=running[1:])
-    found: Index = running[past - low] - running[starts - low]
-    return found
+    return pa.array(whole_sums(values, starts - low, past - low), mask=mask)
 
 
 def _valid(column: pa.Array[Any]) -> npt.NDArray[np.bool_]:

@@ -17,12 +17,10 @@ class AroundJoin:
 
     @property
     def inputs(self) -> tuple[pa.Schema, ...]:
-        """The Arrow schema of each input's rows."""
         return self.exact.inputs
 
     @property
     def times(self) -> tuple[str, ...]:
-        """The event-time column of each input."""
         return self.exact.times
 
     @property
@@ -32,19 +30,15 @@ class AroundJoin:
 
     @property
     def lateness(self) -> tuple[int | Lateness, ...]:
-        """Each input's lateness, or how it is learned."""
         return self.exact.lateness
 
     @property
     def idle(self) -> int | None:
-        """After how much silence a stream holds the others back no longer."""
         return self.exact.idle
 
     @property
     def output(self) -> pa.Schema:
-        """The schema of the results."""
         return self.exact.output
 
     def label(self, side: int, row: pa.RecordBatch) -> str:
-        """Return a row's key, its columns separated by commas."""
         return self.exact.label(side, row)

@@ -12,8 +12,8 @@ from braided.errors import OptionError
 from braided.eviction.buffer import MOST_ROWS
 from braided.eviction.policies.policy import Policy
 from braided.eviction.policies.registry import POLICIES
-from braided.eviction.recall.keys import sample_bytes
-from braided.eviction.recall.pairs import GHOST_BYTES, most_ghosts
+from braided.eviction.recall.key_recall import sample_bytes
+from braided.eviction.recall.pair_recall import GHOST_BYTES, most_ghosts
 from braided.eviction.shed import check_shed
 from braided.operators.bounded.combinations import BoundedMultiJoin
 from braided.operators.bounded.pairs import BoundedJoin
@@ -66,7 +66,7 @@ def resolve_memory(
     if isinstance(memory, int) and not isinstance(memory, bool):
         if memory < 1:
             raise OptionError(f"memory={memory!r}: no row fits; write a number of rows of 1 or more, or '256 MB'")
-        return Room(_kept(memory, memory))
+        return Room(_countable(memory, memory))
     match = _SIZE.fullmatch(memory) if isinstance(memory, str) else None
     if match is None or match[2].lower() not in _UNITS:
         raise OptionError(f"memory={memory!r}: write a number of rows, or a size with its unit, such as '256 MB'")
@@ -80,13 +80,13 @@ def resolve_memory(
         raise OptionError(
             f"memory={memory!r}: less than one row, which takes {least_bytes} bytes with its credit and indexes"
         )
-    _kept(rows, memory)
+    _countable(rows, memory)
     if not any(varying for _, varying in least):
         return Room(rows)
     return Room(rows, size - rows * overhead - beside(rows))
 
 
-def _kept(rows: int, memory: Any) -> int:
+def _countable(rows: int, memory: Any) -> int:
     """Return the number of rows, if a buffer can count them."""
     if rows > MOST_ROWS:
         raise OptionError(

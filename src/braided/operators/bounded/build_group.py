@@ -8,13 +8,13 @@ from typing import Any
 import pyarrow as pa
 
 from braided.eviction.group_buffer import GroupBuffer, buffer_bytes
-from braided.eviction.recall.joins import sample_bytes
+from braided.eviction.recall.group_recall import sample_bytes
 from braided.eviction.shed import check_shed
 from braided.operators.bounded.budget import resolve_evict, resolve_memory
 from braided.operators.bounded.group_spec import GroupSpec, each_stream
 from braided.operators.bounded.join_group import JoinGroup, Member
-from braided.operators.join.build import marked, stream_rules, window_join
-from braided.operators.names import check_zones, find_names
+from braided.operators.column_names import check_zones, find_names
+from braided.operators.join.build import mark_times, stream_rules, window_join
 from braided.operators.physical import ComputedColumn, EngineFeatures, InputColumn, Nested, Plan
 from braided.operators.stream import Stream
 from braided.time.clocks import Window
@@ -24,13 +24,12 @@ from braided.typing import JOIN
 
 
 def build_group(spec: GroupSpec, streams: tuple[Stream, ...], setting: EngineFeatures) -> Plan:
-    """Return the plan of several joins."""
     wanted = each_stream(spec.time, "time", spec.streams)
     times = tuple(stream.time_column(wanted[name]) for stream, name in zip(streams, spec.streams, strict=True))
     check_zones(streams, times)
     late: Any = each_stream(spec.lateness, "lateness", spec.streams)
     rules = stream_rules(streams, times, resolve_rules([late[name] for name in spec.streams], len(streams)))
-    members, nested, behind = [], [], [0] * len(streams)
+    members, nested, watermark_delays = [], [], [0] * len(streams)
     for join in spec.joins:
         at = spec.streams.index(join.left), spec.streams.index(join.right)
         pair = streams[at[0]], streams[at[1]]
@@ -38,17 +37,17 @@ def build_group(spec: GroupSpec, streams: tuple[Stream, ...], setting: EngineFea
         window = Window(*join.bounds, (least(rules[at[0]]), least(rules[at[1]])))
         member = window_join(names, pair, window, join.suffixes)
         members.append(Member(join.name, at, member))
-        columns, waits = marked(member.columns, pair, names.times, window)
+        columns, waits = mark_times(member.columns, pair, names.times, window)
         nested.append(Nested(join.name, tuple(InputColumn(c.name, at[c.stream], c.source, c.marks) for c in columns)))
         for side, wait in zip(at, waits, strict=True):
-            behind[side] = max(behind[side], wait)
+            watermark_delays[side] = max(watermark_delays[side], wait)
     operator = _assemble(spec, streams, times, rules, tuple(members), adaptive=setting.adaptive)
     return Plan(
         spec,
         streams,
         operator,
         times,
-        tuple(behind),
+        tuple(watermark_delays),
         (ComputedColumn(JOIN, pa.string(), nullable=True), *nested),
         joined=operator,
         scheme="auto" if operator.one_key else "hash",

@@ -23,13 +23,13 @@ import numpy as np
 import pyarrow as pa
 
 from braided.eviction.buffer import Events
-from braided.eviction.recall.keys import KeyRecall
+from braided.eviction.recall.key_recall import KeyRecall
 from braided.eviction.tuning.adaptive import buffer_from_bytes, make_buffer
 from braided.operators.bounded.driver import Batch
 from braided.operators.bounded.one_buffer import BoundedAround, OneBuffer
-from braided.operators.bounded.ordered import Entering
+from braided.operators.bounded.ordered_rows import Entering
 from braided.operators.join.emit import PIECE_ROWS
-from braided.operators.multijoin.emit import MultiEmitter, OneRun, Places
+from braided.operators.multijoin.combination_emitter import MultiEmitter, OneRun, Places
 from braided.operators.multijoin.multijoin import MultiJoin
 from braided.operators.multijoin.stamps import with_stamps
 from braided.runtime.rows import Index
@@ -47,16 +47,13 @@ class BoundedMultiJoin(BoundedAround):
 
     @property
     def adapts(self) -> bool:
-        """Whether the routing may change, so that rows keep its marks."""
         return self.exact.adaptive
 
     @property
     def retention(self) -> list[int]:
-        """How long a row of each stream can match later ones."""
         return [self.exact.window.within] * len(self.inputs)
 
     def tactic(self, batch: Batch, buffer: bytes | None, recall: bytes | None) -> Combinations:
-        """Return what joins the rows of a batch."""
         return Combinations(self, batch, buffer, recall)
 
 
@@ -81,11 +78,10 @@ class Combinations(OneBuffer):
             self._recall.restore(recall)
 
     def run(self) -> Generator[pa.RecordBatch, None, dict[str, int]]:
-        """See `Tactic`."""
         exact = self._join.exact
         emitter = MultiEmitter(exact, self._runs(), self.tally, stamps=exact.adaptive)
         combining = _Combining(self.entering, self.events)
-        found = np.zeros(len(self.all_events.keys), np.int64)
+        results = np.zeros(len(self.all_events.keys), np.int64)
         # The pairs of an event may come in several steps; its combinations need them all.
         waiting: list[tuple[Index, Index]] = []
         for at, pair_event, pair_row in self.steps():
@@ -93,11 +89,11 @@ class Combinations(OneBuffer):
             of_event, rows = (np.concatenate(parts) for parts in zip(*waiting, strict=True))
             done = int(np.searchsorted(of_event, at))
             choices = combining.choices(of_event[:done], rows[:done])
-            found[self.entered[choices.events]] = choices.size.prod(axis=1)
+            results[self.entered[choices.events]] = choices.size.prod(axis=1)
             for places in combining.places(choices):
                 yield from emitter.emit(places)
             waiting = [(of_event[done:], rows[done:])]
-        self._recall.feed(self.all_events, found)
+        self._recall.feed(self.all_events, results)
         yield from emitter.flush()
         return {"results": emitter.results}
 
@@ -121,13 +117,11 @@ class Combinations(OneBuffer):
         """See `Tactic`. Recall is estimated by keys: no row has a position there."""
 
     def recall(self) -> list[list[float]]:
-        """See `Tactic`."""
         counts = self.buffer.counts
         lost = self._join.shed or any(counts[name] for name in ("evicted", "refused", "too_large"))
         return self._recall.sums() if lost else self._recall.sums_of_all()
 
     def to_bytes(self) -> dict[str, bytes]:
-        """See `Tactic`."""
         return {"buffer": self.buffer_bytes(), "recall": self._recall.to_bytes()}
 
 

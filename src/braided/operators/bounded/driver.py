@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from braided.eviction.policies.policy import Policy
 from braided.eviction.shed import Shed, Shedding
-from braided.operators.bounded.ordered import Entering, OrderedRows, OrderedStreams
+from braided.operators.bounded.ordered_rows import Entering, OrderedRows, OrderedStreams
 from braided.routing.tally import Tally
 from braided.runtime.blocks import Blocks
 from braided.runtime.contract import Json, Outcome, Work
@@ -45,7 +45,7 @@ class Tactic(Protocol):
     def run(self) -> Generator[pa.RecordBatch, None, dict[str, int]]:
         """Run the rows through the buffer, yield results in pieces, and return how many there were, by name."""
 
-    def kept(self) -> Index:
+    def kept_ids(self) -> Index:
         """Return the ids of the rows in the buffer."""
 
     def move(self, positions: Index) -> None:
@@ -127,7 +127,7 @@ def drive(
     tally = _tally(operator, work)
     tactic = operator.tactic(Batch(entering, sizes, tally), ordered.saved(old["buffer"]), ordered.saved(old["recall"]))
     results = yield from tactic.run()
-    tactic.move(ordered.keep(tactic.kept()))
+    tactic.move(ordered.keep(tactic.kept_ids()))
     saved = {name: ordered.replace(old[name], content) for name, content in tactic.to_bytes().items()}
     stage, labels = ordered.stage, operator.labels
     return Outcome(

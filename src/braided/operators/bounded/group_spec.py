@@ -68,11 +68,9 @@ class GroupSpec(WithIdle):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """What messages call the inputs."""
         return tuple(f"streams[{name!r}]" for name in self.streams)
 
     def time_of(self, stream: int) -> object:
-        """Return what the user called the time column of an input."""
         return each_stream(self.time, "time", self.streams)[self.streams[stream]]
 
     def check(self) -> None:
@@ -120,7 +118,7 @@ def check_named(streams: object) -> None:
         raise OptionError("streams: give a dict from a name to its stream, {'calls': ..., 'cells': ...}")
 
 
-def with_centre_first(joins: Sequence[Join], streams: Mapping[str, T]) -> dict[str, T]:
+def common_stream_first(joins: Sequence[Join], streams: Mapping[str, T]) -> dict[str, T]:
     """Return the streams with one that is in every join, if there is one, before the others."""
     known = [join for join in joins if isinstance(join, Join)] if isinstance(joins, list | tuple) else []
     centres = [name for name in streams if all(name in (join.left, join.right) for join in known)][:1]

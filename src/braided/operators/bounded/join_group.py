@@ -40,7 +40,7 @@ from braided.time.resolve import least
 from braided.time.stream_clock import lateness_options
 from braided.typing import JOIN
 
-Words = npt.NDArray[np.uint64]
+UInt64s = npt.NDArray[np.uint64]
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,6 @@ class JoinGroup:
 
     @property
     def options(self) -> Json:
-        """Everything that gives the stored state its meaning."""
         joins = [{"name": m.name, "streams": list(m.streams), **m.join.options} for m in self.members]
         return {
             "operator": "join group",
@@ -119,7 +118,6 @@ class JoinGroup:
         return None
 
     def describe(self) -> str:
-        """Return the joins as people would say it."""
         told = []
         for member in self.members:
             left, right = (self.names[stream] for stream in member.streams)
@@ -147,12 +145,10 @@ class JoinGroup:
         return member.join.label(role, row)
 
     def process(self, work: Work, state: Json | None, blocks: Blocks) -> Generator[pa.RecordBatch, None, Outcome]:
-        """Join one batch under the budget."""
         return drive(self, work, state, blocks)
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """What reports call the streams."""
         return self.names
 
     @property
@@ -162,14 +158,12 @@ class JoinGroup:
 
     @property
     def retention(self) -> list[int]:
-        """How long a row of each stream can match later ones."""
         return retention_of(self.windows, len(self.inputs))
 
-    def hashes(self, side: int, rows: pa.RecordBatch, tags: npt.NDArray[np.int32] | None) -> Words:
+    def hashes(self, side: int, rows: pa.RecordBatch, tags: npt.NDArray[np.int32] | None) -> UInt64s:
         """Return the hash by which each row is routed, where it is."""
         member, role = next((m, role) for m in self.members if (role := m.role(side)) is not None)
         return member.join.hashes(role, rows, tags)
 
     def tactic(self, batch: Batch, buffer: bytes | None, recall: bytes | None) -> Joins:
-        """Return what joins the rows of a batch."""
         return Joins(self, batch, buffer, recall)

@@ -10,11 +10,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from braided.eviction.group_buffer import GroupBuffer, GroupEvents
-from braided.eviction.recall.joins import GroupRecall
+from braided.eviction.recall.group_recall import GroupRecall
 from braided.operators.bounded import driver
 from braided.operators.bounded.driver import Batch
 from braided.operators.bounded.pairs import met_before
-from braided.operators.multijoin.emit import MultiEmitter, OneRun
+from braided.operators.multijoin.combination_emitter import MultiEmitter, OneRun
 from braided.runtime.rows import Index, Rows
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ class Joins:
             self._buffer.set_facts(batch.sizes, group.most_bytes)
 
     def _events(self) -> GroupEvents:
-        """Return the rows with their key and role in each join."""
         keys, roles, entering, members = [], [], self._entering, self._group.members
         for side, rows in enumerate(entering.arriving):
             keys.append(np.zeros((len(rows), len(members)), np.uint64))
@@ -51,7 +50,6 @@ class Joins:
         return GroupEvents(*in_order, entering.times, entering.streams, entering.contents, entering.ids)
 
     def run(self) -> Generator[pa.RecordBatch, None, dict[str, int]]:
-        """See `Tactic`."""
         entering, recall, members, tally = self._entering, self._recall, self._group.members, self._tally
         events = self._events()
         probes, arrived, tags = (entering.by_id(name) for name in ("probes", "arrived", "tags"))
@@ -97,14 +95,12 @@ class Joins:
             yield at, pair_event[:pairs], pair_join[:pairs], pair_row[:pairs]
 
     def _places(self, number: int, events: GroupEvents, of: Index, theirs: Index) -> list[Index]:
-        """Return where the left and the right row of each pair of a join is."""
         streams = self._group.members[number].streams
         mine, from_left = events.rows[of], events.streams[of] == streams[0]
         ids = np.where(from_left, mine, theirs), np.where(from_left, theirs, mine)
         return [rows - self._entering.starts[stream] for stream, rows in zip(streams, ids, strict=True)]
 
     def _tagged(self, number: int, pieces: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Put the results of one join into the columns of all."""
         for piece in pieces:
             columns = [pa.array([self._group.members[number].name] * piece.num_rows, pa.string())]
             for other, field in enumerate(list(self._group.output)[1:]):
@@ -116,25 +112,20 @@ class Joins:
                 )
             yield pa.RecordBatch.from_arrays(columns, schema=self._group.output)
 
-    def kept(self) -> Index:
-        """See `Tactic`."""
+    def kept_ids(self) -> Index:
         return self._buffer.ids
 
     def move(self, positions: Index) -> None:
-        """See `Tactic`."""
         self._recall.moved(positions)
 
     def counts(self) -> dict[str, int]:
-        """See `Tactic`."""
         counts = self._buffer.counts
         return {"stored_rows": self._buffer.rows, **{name: counts[name] for name in ("evicted", "refused")}}
 
     def recall(self) -> list[list[float]]:
-        """See `Tactic`."""
         return self._recall.sums()
 
     def to_bytes(self) -> dict[str, bytes]:
-        """See `Tactic`."""
         return {"buffer": self._buffer.to_bytes(), "recall": self._recall.to_bytes()}
 
 

@@ -53,17 +53,14 @@ class BoundedAround(AroundJoin, ABC):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """What reports call the streams."""
         return stream_labels(len(self.inputs))
 
     @property
     def keyed(self) -> bool:
-        """Rows are routed by their key."""
         return True
 
     @property
     def options(self) -> Json:
-        """Everything that gives the stored state its meaning."""
         exact = self.exact.options
         return {**exact, "operator": f"bounded {exact['operator']}", "share": self.share, **budget_options(self)}
 
@@ -72,7 +69,6 @@ class BoundedAround(AroundJoin, ABC):
         return self.exact.admit(side, rows, table)
 
     def hashes(self, side: int, rows: pa.RecordBatch, tags: npt.NDArray[np.int32] | None) -> npt.NDArray[np.uint64]:
-        """Return the hash by which each row is routed."""
         return self.exact.hashes(side, rows, tags)
 
     def keys(self, side: int, rows: Rows) -> npt.NDArray[np.uint64]:
@@ -80,7 +76,6 @@ class BoundedAround(AroundJoin, ABC):
         return self.exact.hashes(side, rows.rows, rows.tags if rows.tags.any() else None)
 
     def process(self, work: Work, state: Json | None, blocks: Blocks) -> Generator[pa.RecordBatch, None, Outcome]:
-        """Join one batch under the budget."""
         return drive(self, work, state, blocks)
 
 
@@ -112,12 +107,10 @@ class OneBuffer:
             at, pairs, _ = self.buffer.step(self.events, at, pair_event=pair_event, pair_row=pair_row)
             yield at, pair_event[:pairs], pair_row[:pairs]
 
-    def kept(self) -> Index:
-        """See `Tactic`."""
+    def kept_ids(self) -> Index:
         return main_of(self.buffer).row_ids()
 
     def counts(self) -> dict[str, int]:
-        """See `Tactic`."""
         counts = self.buffer.counts
         return {"stored_rows": self.buffer.rows, **{name: counts[name] for name in ("evicted", "refused")}}
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from braided.eviction.recall.pairs import Recall
+from braided.eviction.recall.pair_recall import Recall
 from braided.eviction.tuning.adaptive import buffer_from_bytes, make_buffer
 from braided.operators.bounded.driver import Batch
 from braided.operators.bounded.one_buffer import BoundedAround, OneBuffer
@@ -39,11 +39,9 @@ class BoundedJoin(BoundedAround):
 
     @property
     def retention(self) -> tuple[int, int]:
-        """How long a row of each stream can match later ones."""
         return self.exact.window.hi, -self.exact.window.lo
 
     def tactic(self, batch: Batch, buffer: bytes | None, recall: bytes | None) -> Pairs:
-        """Return what joins the rows of a batch."""
         return Pairs(self, batch, buffer, recall)
 
 
@@ -63,7 +61,6 @@ class Pairs(OneBuffer):
         self._recall = Recall(join.capacity, window=window) if recall is None else Recall.from_bytes(recall)
 
     def run(self) -> Generator[pa.RecordBatch, None, dict[str, int]]:
-        """See `Tactic`."""
         entering, events, all_events, recall = self.entering, self.events, self.all_events, self._recall
         ends = np.append(self.entered, len(all_events.keys))
         probes, arrived = entering.by_id("probes"), entering.by_id("arrived")
@@ -89,15 +86,12 @@ class Pairs(OneBuffer):
         return {"results": emitter.results}
 
     def move(self, positions: Index) -> None:
-        """See `Tactic`."""
         self._recall.moved(positions)
 
     def recall(self) -> list[list[float]]:
-        """See `Tactic`."""
         return self._recall.sums()
 
     def to_bytes(self) -> dict[str, bytes]:
-        """See `Tactic`."""
         return {"buffer": self.buffer_bytes(), "recall": self._recall.to_bytes()}
 
 

@@ -10,20 +10,20 @@ import pyarrow as pa
 from braided.durations import parse_duration
 from braided.errors import OptionError
 from braided.operators.bounded.group_spec import each_stream
+from braided.operators.column_names import check_zones
 from braided.operators.detect.arranging import arrange, subscriptions
 from braided.operators.detect.calling import ManyKeys, PerKey
-from braided.operators.detect.columns import read_columns
-from braided.operators.detect.delays import LEARNED
+from braided.operators.detect.declared_columns import read_columns
+from braided.operators.detect.detect_operator import DetectOperator
 from braided.operators.detect.detector import Declared, Detector, KeyedDetector
-from braided.operators.detect.events import AT, GROUP, RESERVED, TYPE, Keys
+from braided.operators.detect.detector_delay import LEARNED
+from braided.operators.detect.event_batches import AT, GROUP, RESERVED, TYPE, Keys
 from braided.operators.detect.node import Node, Tactic
-from braided.operators.detect.operator import DetectOperator
 from braided.operators.detect.patterns import InPattern
 from braided.operators.detect.spec import DetectSpec, Pattern
 from braided.operators.match.build import matcher_of, meaning_of
 from braided.operators.match.expressions import Source
-from braided.operators.match.operator import MatchOperator
-from braided.operators.names import check_zones
+from braided.operators.match.match_operator import MatchOperator
 from braided.operators.physical import (
     Column,
     ComputedColumn,
@@ -34,7 +34,6 @@ from braided.operators.physical import (
     watermark_after,
 )
 from braided.operators.stream import Stream, TimeMarks
-from braided.routing.keys import KeyHasher, common_key_type
 from braided.time.lateness import Lateness
 from braided.time.resolve import least, resolve_idle, resolve_rule
 from braided.typing import AnyDetector
@@ -43,7 +42,6 @@ Types = dict[str, pa.Schema]
 
 
 def build_detect(spec: DetectSpec, streams: tuple[Stream, ...], setting: EngineFeatures) -> Plan:
-    """Return the plan of detectors over streams."""
     keys = _keys(spec, streams)
     rules = _rules(spec, streams, keys.time)
     types: Types = {name: stream.schema for name, stream in zip(spec.streams, streams, strict=True)}
@@ -51,22 +49,24 @@ def build_detect(spec: DetectSpec, streams: tuple[Stream, ...], setting: EngineF
     nodes: list[Node] = []
     for number in arrange(spec.streams, spec.detectors):
         one = spec.detectors[number]
-        given = _given(one, types, keys)
+        event_schema = _event_schema(one, types, keys)
         collated = {name for stream in streams for name in stream.collated}
         if isinstance(one, Pattern):
-            schema, tactic, delay = _pattern(spec, one, given, keys, Source(given, frozenset(collated), sensitive))
+            schema, tactic, delay = _pattern(
+                spec, one, event_schema, keys, Source(event_schema, frozenset(collated), sensitive)
+            )
         else:
             schema, tactic, delay = _detector(one, types, keys)
         if one.publishes in types and not types[one.publishes].equals(schema):
             raise OptionError(
-                f"detectors: {one.publishes!r} is published with {_shown(types[one.publishes])} and with "
-                f"{_shown(schema)}; let both have the same columns, or give them two names"
+                f"detectors: {one.publishes!r} is published with {_schema_text(types[one.publishes])} and with "
+                f"{_schema_text(schema)}; let both have the same columns, or give them two names"
             )
         types[one.publishes] = schema
         same = [node for node in nodes if node.publishes == one.publishes]
         name = f"{one.publishes} ({len(same) + 1})" if same else one.publishes
         forget = None if isinstance(one, Pattern) else _forget(one)
-        nodes.append(Node(name, one.publishes, subscriptions(one), keys, given, schema, delay, tactic, forget))
+        nodes.append(Node(name, one.publishes, subscriptions(one), keys, event_schema, schema, delay, tactic, forget))
     chosen = spec.chosen()
     flat = isinstance(spec.types, str)
     _check_result(chosen, keys, flat=flat)
@@ -82,29 +82,30 @@ def build_detect(spec: DetectSpec, streams: tuple[Stream, ...], setting: EngineF
         _meaning(spec, nodes),
     )
     early = _earliest(spec, nodes, chosen)
-    behind = tuple(
-        max(stream.marks_of(keys.time).behind, least(rule)) + (early or 0)
+    watermark_delays = tuple(
+        max(stream.marks_of(keys.time).watermark_delay, least(rule)) + (early or 0)
         for stream, rule in zip(streams, rules, strict=True)
     )
-    after = TimeMarks(early, max(behind), watermark_after(streams[0].marks_of(keys.time), max(behind)))
+    after = TimeMarks(
+        early, max(watermark_delays), watermark_after(streams[0].marks_of(keys.time), max(watermark_delays))
+    )
     return Plan(
         spec,
         streams,
         operator,
         operator.times,
-        behind,
+        watermark_delays,
         tuple(_column(field, keys, after) for field in operator.output),
         fixed="a detector needs the rows of its key on one worker",
         waits=True,
-        words=f"detects {', '.join(chosen)} in {', '.join(spec.streams)} in order of {keys.time}, {per_key(spec.key)}",
+        description=f"detects {', '.join(chosen)} in {', '.join(spec.streams)} in order of {keys.time}, "
+        f"{per_key(spec.key)}",
     )
 
 
 def _keys(spec: DetectSpec, streams: Sequence[Stream]) -> Keys:
-    """Find the key and the time column, which are the same in all streams."""
-    wanted = () if spec.key is None else (spec.key,) if isinstance(spec.key, str) else tuple(spec.key)
     first = streams[0]
-    time, key = first.time_column(spec.time), tuple(first.key_column(name, "key") for name in wanted)
+    time, key = first.time_column(spec.time), first.key_columns(spec.key)
     if len({*key, time}) < len(key) + 1:
         raise OptionError(f"key={spec.key!r}: names a column twice, or the time; name each once")
     for stream in streams:
@@ -120,24 +121,20 @@ def _keys(spec: DetectSpec, streams: Sequence[Stream]) -> Keys:
             if name.lower() in RESERVED:
                 raise OptionError(f"{stream.label}: column {name!r}: events have one of that name; rename it")
     check_zones(streams, [time] * len(streams))
-    kinds = tuple(common_key_type(first.schema.field(n).type, first.schema.field(n).type, (n, n)) for n in key)
-    return Keys(key, time, KeyHasher(kinds))
+    return Keys(key, time, first.hasher(key))
 
 
 def _rules(spec: DetectSpec, streams: Sequence[Stream], time: str) -> tuple[int | Lateness, ...]:
     """Return the lateness of each stream; a learned one has no floor, since every event would wait for it."""
-    given = each_stream(spec.lateness, "lateness", spec.streams)
+    latenesses = each_stream(spec.lateness, "lateness", spec.streams)
     rules = []
     for name, stream in zip(spec.streams, streams, strict=True):
-        marks = stream.marks_of(time)
-        rule = None if given[name] is None else resolve_rule(given[name], 0)
-        if rule is None and (marks.delay is not None or marks.watermark is None):
-            rule = resolve_rule("auto", 0)
-        rules.append(marks.lateness(rule))
+        rule = None if latenesses[name] is None else resolve_rule(latenesses[name], 0)
+        rules.append(stream.marks_of(time).waiting_lateness(rule))
     return tuple(rules)
 
 
-def _given(one: AnyDetector, types: Types, keys: Keys) -> pa.Schema:
+def _event_schema(one: AnyDetector, types: Types, keys: Keys) -> pa.Schema:
     """Return the columns of the events that a detector sees: those of all its types."""
     names = subscriptions(one)
     first = types[names[0]]
@@ -157,7 +154,6 @@ def _given(one: AnyDetector, types: Types, keys: Keys) -> pa.Schema:
 
 
 def _detector(one: Detector | KeyedDetector, types: Types, keys: Keys) -> tuple[pa.Schema, Tactic, int | Lateness]:
-    """Return what a detector publishes, how it is run, and its delay."""
     who = f"{type(one).__name__}.schema"
     of_streams = next(iter(types.values()))
     moment = of_streams.field(keys.time).type
@@ -206,14 +202,14 @@ def _forget(one: Declared) -> int | None:
 
 
 def _pattern(
-    spec: DetectSpec, one: Pattern, given: pa.Schema, keys: Keys, source: Source
+    spec: DetectSpec, one: Pattern, events: pa.Schema, keys: Keys, source: Source
 ) -> tuple[pa.Schema, Tactic, int | Lateness]:
     """Return what a pattern publishes, how it is run, and its delay: until `within` has passed a match may be open."""
     try:
         matcher = matcher_of(one.spec(spec.time, spec.key), source, keys.key)
     except OptionError as error:
         raise OptionError(f"Pattern({one.publishes!r}): {error}") from error
-    output, moment = matcher.output, given.field(keys.time).type
+    output, moment = matcher.output, events.field(keys.time).type
     for name in (keys.time, *([AT] if AT in output.names else [])):
         if name not in output.names or output.field(name).type != moment:
             raise OptionError(
@@ -225,7 +221,7 @@ def _pattern(
             raise OptionError(f"Pattern({one.publishes!r}): measure {name!r}: events have one of that name; rename it")
     schema = pa.schema([field.with_nullable(True) for field in output])
     schema = schema if AT in schema.names else schema.append(pa.field(AT, moment))
-    matching = MatchOperator(given, keys.time, keys.hasher, 0, matcher, {})
+    matching = MatchOperator(events, keys.time, keys.hasher, 0, matcher, {})
     return schema, InPattern(matching), matcher.within or 0
 
 
@@ -263,18 +259,18 @@ def _meaning(spec: DetectSpec, nodes: Sequence[Node]) -> dict[str, Any]:
 
 def _earliest(spec: DetectSpec, nodes: Sequence[Node], chosen: Sequence[str]) -> int | None:
     """Return how far behind the streams' horizon an event of the result may be dated; None where that is learned."""
-    behind: dict[str, int | None] = dict.fromkeys(spec.streams, 0)
+    delays: dict[str, int | None] = dict.fromkeys(spec.streams, 0)
     for node in nodes:
-        below = [behind[name] for name in node.subscribes]
+        below = [delays[name] for name in node.subscribes]
         own = None
         if isinstance(node.delay, int) and None not in below:
             own = max(part for part in below if part is not None) + node.delay
-        if node.publishes in behind:
-            other = behind[node.publishes]
+        if node.publishes in delays:
+            other = delays[node.publishes]
             own = None if own is None or other is None else max(own, other)
-        behind[node.publishes] = own
-    found = [behind[name] for name in chosen]
-    return None if None in found else max((part for part in found if part is not None), default=0)
+        delays[node.publishes] = own
+    delays_of_result = [delays[name] for name in chosen]
+    return None if None in delays_of_result else max((part for part in delays_of_result if part is not None), default=0)
 
 
 def _column(field: pa.Field, keys: Keys, marks: TimeMarks) -> Column:
@@ -285,5 +281,5 @@ def _column(field: pa.Field, keys: Keys, marks: TimeMarks) -> Column:
     return ComputedColumn(field.name, field.type, nullable=True)
 
 
-def _shown(schema: pa.Schema) -> str:
+def _schema_text(schema: pa.Schema) -> str:
     return ", ".join(f"{field.name} {field.type}" for field in schema if field.name != AT)

@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from braided.operators.detect.columns import fits, shown
+from braided.operators.detect.declared_columns import fits, schema_text
 from braided.operators.detect.detector import Detector, KeyedDetector
-from braided.operators.detect.events import AT, GROUP, Grouped, Int64s, group, later, times_of
+from braided.operators.detect.event_batches import AT, GROUP, Grouped, Int64s, group, later, times_of
 from braided.operators.detect.keyed_state import KeyedState
 from braided.operators.detect.node import Memory, Node, Turn, first_row
 from braided.runtime.blocks import Blocks
@@ -34,29 +34,27 @@ class PerKey:
     detector: Detector
 
     def open(self, node: Node, blocks: Blocks, state: list[Json] | None) -> Memory:
-        """See `Tactic`."""
         return KeyedState(blocks, node.keys, _key_fields(node), _STATES, node.forget, state)
 
     def run(self, node: Node, memory: Memory, events: pa.RecordBatch, turn: Turn) -> Iterator[pa.RecordBatch]:
-        """See `Tactic`."""
         batch = turn.batch
 
         def call(part: Grouped, states: pa.RecordBatch, of: Int64s) -> tuple[list[pa.RecordBatch], pa.RecordBatch]:
             known = dict(zip(of.tolist(), states.column(0), strict=True))
             published: list[pa.RecordBatch] = []
             groups: list[Groups] = []
-            made: list[tuple[int, bytes]] = []
+            new_states: list[tuple[int, bytes]] = []
             for number in range(part.size):
                 first, end = int(part.bounds[number]), int(part.bounds[number + 1])
-                given = part.rows.slice(first, end - first)
-                rows, state = self._one(node, given, known.get(number), batch)
+                key_events = part.rows.slice(first, end - first)
+                rows, state = self._one(node, key_events, known.get(number), batch)
                 if rows is not None and rows.num_rows:
                     published.append(rows)
                     groups.append(np.full(rows.num_rows, number, np.int32))
                 if state is not None:
-                    made.append((number, state))
-            numbers = pa.array([number for number, _ in made], pa.int32())
-            contents = pa.array([state for _, state in made], pa.binary())
+                    new_states.append((number, state))
+            numbers = pa.array([number for number, _ in new_states], pa.int32())
+            contents = pa.array([state for _, state in new_states], pa.binary())
             new = pa.RecordBatch.from_arrays([numbers, contents], schema=pa.schema([_GROUP_FIELD, *_STATES]))
             if not published:
                 return [], new
@@ -73,11 +71,11 @@ class PerKey:
             if state is not None:
                 detector.load(decoded(state.as_py()))
             result = detector.on_events(events)
-            kept = detector.save()
+            new_state = detector.save()
         except (Exception, SystemExit) as error:  # an exit would end the worker without a word
-            raise node.failed(f"raised {_said(error)}", events, batch, error) from error
+            raise node.failed(f"raised {_error_text(error)}", events, batch, error) from error
         try:
-            content = encoded(kept)
+            content = encoded(new_state)
         except (TypeError, ValueError) as error:
             what = f"saved a state that is neither JSON nor Arrow ({error}); return plain values, a batch or a table"
             raise node.failed(what, events, batch, error) from error
@@ -95,46 +93,44 @@ class ManyKeys:
     state: pa.Schema
 
     def open(self, node: Node, blocks: Blocks, state: list[Json] | None) -> Memory:
-        """See `Tactic`."""
         return KeyedState(blocks, node.keys, _key_fields(node), self.state, node.forget, state)
 
     def run(self, node: Node, memory: Memory, events: pa.RecordBatch, turn: Turn) -> Iterator[pa.RecordBatch]:
-        """See `Tactic`."""
         batch = turn.batch
 
         def call(part: Grouped, states: pa.RecordBatch, of: Int64s) -> tuple[list[pa.RecordBatch], pa.RecordBatch]:
             groups = part.groups
-            given = _with_group(groups, part.rows)
+            numbered_events = _with_group(groups, part.rows)
             order = np.argsort(of, kind="stable")
             known = _with_group(of[order].astype(np.int32), states.take(pa.array(order)))
             try:
-                result = copy.deepcopy(self.detector).on_events(given, known)
+                result = copy.deepcopy(self.detector).on_events(numbered_events, known)
             except (Exception, SystemExit) as error:
-                raise node.failed(f"raised {_said(error)}", given, batch, error) from error
+                raise node.failed(f"raised {_error_text(error)}", numbered_events, batch, error) from error
             if not isinstance(result, tuple) or len(result) != 2:
                 what = f"returned {type(result).__name__}; return what is published and the new state, or None for each"
-                raise node.failed(what, given, batch)
-            rows, kept = result
-            new = self._states(node, kept, given, part.size, batch)
+                raise node.failed(what, numbered_events, batch)
+            rows, new_states = result
+            new = self._states(node, new_states, numbered_events, part.size, batch)
             if rows is None or not rows.num_rows:
                 return [], new
-            rows = _conformed(node, rows, given, batch, grouped=True)
-            of_rows = _checked_groups(node, rows.column(0), given, part.size, batch)
+            rows = _conformed(node, rows, numbered_events, batch, grouped=True)
+            of_rows = _checked_groups(node, rows.column(0), numbered_events, part.size, batch)
             return [_with_keys(node, part, rows.drop_columns([GROUP]), of_rows, batch)], new
 
         yield from cast(KeyedState, memory).update(group(events, node.keys), turn.until, call)
 
     def _states(
-        self, node: Node, kept: pa.RecordBatch | None, given: pa.RecordBatch, count: int, batch: int
+        self, node: Node, states: pa.RecordBatch | None, events: pa.RecordBatch, count: int, batch: int
     ) -> pa.RecordBatch:
         """Return the new states, checked: one row for a key at most."""
         schema = pa.schema([_GROUP_FIELD, *self.state])
-        if kept is None:
+        if states is None:
             return pa.RecordBatch.from_pylist([], schema=schema)
-        rows = _cast(node, kept, schema, given, batch, "a state with")
-        numbers = _checked_groups(node, rows.column(0), given, count, batch)
+        rows = _cast(node, states, schema, events, batch, "a state with")
+        numbers = _checked_groups(node, rows.column(0), events, count, batch)
         if len(np.unique(numbers)) < len(numbers):
-            raise node.failed("returned two states for one key; return one row for each group", given, batch)
+            raise node.failed("returned two states for one key; return one row for each group", events, batch)
         return rows
 
 
@@ -189,7 +185,7 @@ def _cast(
     if sorted(names) != sorted(schema.names) or not all(
         fits(rows.schema.field(field.name).type, field.type) for field in schema
     ):
-        text = f"returned {what} {shown(rows.schema)}; its schema says {shown(schema)}"
+        text = f"returned {what} {schema_text(rows.schema)}; its schema says {schema_text(schema)}"
         raise node.failed(text, events, batch)
     try:
         columns = [
@@ -201,7 +197,7 @@ def _cast(
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _said(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     """Return an error in words, also where it cannot say its own."""
     try:
         return f"{type(error).__name__}: {error}"

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from braided.operators.detect.delays import DetectionDelay
-from braided.operators.detect.events import AT, later, times_of
+from braided.operators.detect.detector_delay import DetectionDelay
+from braided.operators.detect.event_batches import AT, later, times_of
 from braided.operators.detect.node import Node, Turn
 from braided.operators.detect.unit import OrderingUnit
 from braided.runtime.blocks import Blocks
@@ -88,7 +88,6 @@ class Hierarchy:
             unit.tidy()
 
     def levels(self) -> dict[str, int]:
-        """Return how much is stored, as reports say it."""
         parts = [unit.levels() for unit in self._units] + [memory.levels() for memory in self._memories]
         return {name: sum(part[name] for part in parts) for name in ("stored_rows", "stored_bytes", "runs")}
 
@@ -102,7 +101,6 @@ class Hierarchy:
         ]
 
     def to_json(self) -> Json:
-        """Return the state as plain JSON."""
         parts = zip(self._units, self._memories, self._delays, self._events, strict=True)
         return {
             "nodes": [

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from braided.operators.detect.events import Grouped, Int64s, Keys, group, later, split, times_of
-from braided.operators.match.open_rows import Kept, OpenRows
+from braided.operators.detect.event_batches import Grouped, Int64s, Keys, group, later, split, times_of
+from braided.operators.match.open_rows import OpenRows, StoredRows
 from braided.runtime.blocks import Blocks
 from braided.runtime.contract import Json
 from braided.time.clocks import MAX_TIME, MIN_TIME, clamp
@@ -50,11 +50,9 @@ class KeyedState:
         self._kept = OpenRows(blocks, self._schema, state)
 
     def to_json(self) -> list[Json]:
-        """Return the bookkeeping."""
         return self._kept.to_json()
 
     def levels(self) -> dict[str, int]:
-        """Return how much there is."""
         levels = self._kept.levels()
         levels.pop("open_matches")
         return levels
@@ -69,7 +67,7 @@ class KeyedState:
             part = events
             if own is not None:
                 part = events.slice(int(own[0]), int(own[-1]) + 1) if len(own) else events.slice(0, 0)
-            stored = [kept.rows for leaf in leaves for kept in self._kept.read(leaf)]
+            stored = [leaf_rows.rows for leaf in leaves for leaf_rows in self._kept.read(leaf)]
             rows = pa.concat_batches(stored) if stored else pa.RecordBatch.from_pylist([], schema=self._schema)
             of, last = self._numbers(rows, part), rows.column(_LAST).to_numpy()
             stays = rows.take(pa.array(np.flatnonzero((of < 0) & (last >= expired))))
@@ -82,10 +80,10 @@ class KeyedState:
                 begins = times_of(part.rows, self._keys.time)[part.bounds[:-1]]
                 known = known[later(begins[of[known]], last[known]) <= self._forget]
             states = rows.select(self._fields.names).take(pa.array(known))
-            published, made = call(parts, states, first[of[known]])
+            published, new_states = call(parts, states, first[of[known]])
             yield from published
-            newest = np.isin(made.column(0).to_numpy(), first[1:] - 1)
-            self._replace(leaves, stays, parts, made.filter(pa.array(newest)))
+            newest = np.isin(new_states.column(0).to_numpy(), first[1:] - 1)
+            self._replace(leaves, stays, parts, new_states.filter(pa.array(newest)))
 
     def _none(self) -> pa.RecordBatch:
         return pa.RecordBatch.from_pylist([], schema=pa.schema([pa.field(_NUMBER, pa.int32()), *self._fields]))
@@ -101,25 +99,25 @@ class KeyedState:
         first = part.rows.select(names).take(pa.array(part.bounds[:-1]))
         number = pa.array(np.arange(stored + part.size))
         both = pa.concat_batches([rows.select(names), first])
-        found = group(both.append_column(_NUMBER, number), self._keys)
-        at = found.rows.column(_NUMBER).to_numpy()
+        groups = group(both.append_column(_NUMBER, number), self._keys)
+        at = groups.rows.column(_NUMBER).to_numpy()
         # The state of a key, if there is one, comes before its number, since a group keeps its order.
-        number_of_group = at[found.bounds[1:] - 1] - stored
+        number_of_group = at[groups.bounds[1:] - 1] - stored
         numbers = np.empty(len(at), np.int64)
-        numbers[at] = np.repeat(number_of_group, np.diff(found.bounds))
+        numbers[at] = np.repeat(number_of_group, np.diff(groups.bounds))
         return np.maximum(numbers[:stored], -1)
 
-    def _replace(self, leaves: Any, stays: pa.RecordBatch, part: Grouped, made: pa.RecordBatch) -> None:
+    def _replace(self, leaves: Any, stays: pa.RecordBatch, part: Grouped, new_states: pa.RecordBatch) -> None:
         """Write the states of keys without events, and the new ones of the others."""
-        of = made.column(0).to_numpy()
+        of = new_states.column(0).to_numpy()
         ends = part.bounds[1:][of] - 1
         keys = [part.rows.column(name).take(pa.array(ends)) for name in self._keys.key]
         last = times_of(part.rows, self._keys.time)[ends]
-        new = pa.RecordBatch.from_arrays([*keys, pa.array(last), *made.columns[1:]], schema=self._schema)
+        new = pa.RecordBatch.from_arrays([*keys, pa.array(last), *new_states.columns[1:]], schema=self._schema)
         rows = pa.concat_batches([stays, new])
         hashes = np.concatenate([self._keys.hashes(stays), part.hashes[of]])
         order = np.argsort(hashes, kind="stable")
         rows, hashes = rows.take(pa.array(order)), hashes[order]
         times = rows.column(_LAST).to_numpy() if self._forget is not None else np.full(len(order), MAX_TIME, np.int64)
-        kept = Kept(rows, hashes, np.zeros(len(order), np.uint8))
-        self._kept.replace(leaves, kept, np.ones(len(order), np.bool_), times)
+        stored = StoredRows(rows, hashes, np.zeros(len(order), np.uint8))
+        self._kept.replace(leaves, stored, np.ones(len(order), np.bool_), times)

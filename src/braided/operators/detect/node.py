@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 import pyarrow as pa
 
 from braided.errors import DetectorError
-from braided.operators.detect.events import Keys
+from braided.operators.detect.event_batches import Keys
 from braided.runtime.blocks import Blocks
 from braided.runtime.contract import Json
 from braided.time.lateness import Lateness

@@ -9,10 +9,10 @@ from typing import cast
 import numpy as np
 import pyarrow as pa
 
-from braided.operators.detect.events import AT, times_of
+from braided.operators.detect.event_batches import AT, times_of
 from braided.operators.detect.node import Memory, Node, Turn
+from braided.operators.match.match_operator import MatchOperator
 from braided.operators.match.open_rows import OpenRows
-from braided.operators.match.operator import MatchOperator
 from braided.runtime.blocks import Blocks
 from braided.runtime.contract import Json
 from braided.time.clocks import clamp
@@ -29,11 +29,9 @@ class InPattern:
     matching: MatchOperator
 
     def open(self, node: Node, blocks: Blocks, state: list[Json] | None) -> Memory:
-        """See `Tactic`."""
         return OpenRows(blocks, self.matching.schema, state)
 
     def run(self, node: Node, memory: Memory, events: pa.RecordBatch, turn: Turn) -> Iterator[pa.RecordBatch]:
-        """See `Tactic`."""
         time = node.keys.time
         oldest = clamp(turn.since - int(cast(int, node.delay)))
         for _, piece in self.matching.find(cast(OpenRows, memory), events, turn.until):

@@ -103,34 +103,31 @@ class DetectSpec(WithIdle):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """What messages call the inputs."""
         return tuple(f"streams[{name!r}]" for name in self.streams)
 
     def time_of(self, stream: int) -> object:
-        """Return what the user called the time column."""
         return self.time
 
     def check(self) -> None:
-        """Refuse what no input could make right."""
         super().check()
-        given = self.detectors
-        if not isinstance(given, tuple) or not all(
-            isinstance(one, Detector | KeyedDetector | Pattern) for one in given
+        detectors = self.detectors
+        if not isinstance(detectors, tuple) or not all(
+            isinstance(one, Detector | KeyedDetector | Pattern) for one in detectors
         ):
             raise OptionError("detectors: give a list of detectors, instances of braided.Detector or braided.Pattern")
-        if not 1 <= len(given) <= MOST_DETECTORS or not 1 <= len(self.streams) <= MOST_STREAMS:
+        if not 1 <= len(detectors) <= MOST_DETECTORS or not 1 <= len(self.streams) <= MOST_STREAMS:
             raise OptionError(
-                f"{len(given)} detectors over {len(self.streams)} streams given; give 1 to {MOST_DETECTORS} over 1 to "
-                f"{MOST_STREAMS}"
+                f"{len(detectors)} detectors over {len(self.streams)} streams given; give 1 to {MOST_DETECTORS} over "
+                f"1 to {MOST_STREAMS}"
             )
         if not isinstance(self.time, str):
             raise OptionError(f"time={self.time!r}: write a column name")
         seen: set[str] = set()
-        for one in given:
+        for one in detectors:
             seen |= set(self._check_types(one))
             if isinstance(one, Pattern):
                 one.spec(self.time, self.key)
-        arrange(self.streams, given)
+        arrange(self.streams, detectors)
         unused = [name for name in self.streams if name not in seen]
         if unused:
             raise OptionError(f"streams: no detector subscribes to {unused[0]!r}; leave it out")

@@ -16,11 +16,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from braided.operators.detect.events import merge_types
+from braided.operators.detect.event_batches import merge_types
 from braided.runtime.blocks import Blocks
 from braided.runtime.contract import Json
 from braided.runtime.rows import Rows, Times, in_order, together
-from braided.runtime.waiting import Waiting
+from braided.runtime.waiting_runs import Waiting
 from braided.time.clocks import MAX_TIME, MIN_TIME
 
 # So many changes are remembered for the report.
@@ -94,7 +94,6 @@ class OrderingUnit:
         return sum(map(len, self._waiting.values()))
 
     def levels(self) -> dict[str, int]:
-        """Return how much waits, as reports say it."""
         runs = [run for waiting in self._waiting.values() for run in waiting.runs]
         return {
             "stored_rows": sum(run.waiting for run in runs),
@@ -103,7 +102,6 @@ class OrderingUnit:
         }
 
     def report(self) -> Json:
-        """Return what people want to know of it."""
         return {
             "waiting": len(self),
             "late": self.late,
@@ -113,7 +111,6 @@ class OrderingUnit:
         }
 
     def to_json(self) -> Json:
-        """Return the state as plain JSON."""
         return {
             "until": self.until,
             "late": self.late,

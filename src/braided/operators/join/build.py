@@ -6,10 +6,10 @@ import logging
 from dataclasses import replace
 
 from braided.expressions.compile import Predicate, Uncompilable, compile_where
+from braided.operators.column_names import Names, find_names, result_columns
 from braided.operators.join.arrivals import OutputColumn
 from braided.operators.join.spec import JoinSpec
 from braided.operators.join.window_join import WindowJoin
-from braided.operators.names import Names, find_names, result_columns
 from braided.operators.physical import EngineFeatures, InputColumn, Plan, Residual, watermark_after
 from braided.operators.stream import Stream, TimeMarks
 from braided.routing.keys import KeyHasher, common_key_type
@@ -23,16 +23,15 @@ _log = logging.getLogger("braided")
 
 
 def build_join(spec: JoinSpec, streams: tuple[Stream, ...], setting: EngineFeatures) -> Plan:
-    """Return the plan of a join of two streams."""
     names = find_names(streams, spec.on, spec.time)
-    given = resolve_rules(spec.lateness, 2)
-    rules = stream_rules(streams, names.times, given)
+    spec_rules = resolve_rules(spec.lateness, 2)
+    rules = stream_rules(streams, names.times, spec_rules)
     window = Window(*spec.bounds, tuple(map(least, rules)))
     join = window_join(names, streams, window, spec.suffixes, rules=rules, idle=resolve_idle(spec.idle))
     predicate, why = _predicate(spec.where, streams, setting)
     if not names.keys[0] and spec.where is None:
         _log.warning("join by time alone: every pair within the window is a result; give a key if that is not meant")
-    columns, behind = marked(join.columns, streams, names.times, window)
+    columns, watermark_delays = mark_times(join.columns, streams, names.times, window)
     residual = None
     wide = join
     if predicate is not None:
@@ -44,7 +43,7 @@ def build_join(spec: JoinSpec, streams: tuple[Stream, ...], setting: EngineFeatu
             for number, source in enumerate(stream.schema.names)
         )
         wide = replace(join, columns=whole, where_text=spec.where)
-        residual = Residual(spec.where, why, marked(whole, streams, names.times, window)[0])
+        residual = Residual(spec.where, why, mark_times(whole, streams, names.times, window)[0])
         join = replace(join, where_text=spec.where)
         if not names.keys[0]:
             _log.warning(
@@ -53,9 +52,9 @@ def build_join(spec: JoinSpec, streams: tuple[Stream, ...], setting: EngineFeatu
     return Plan(
         spec,
         streams,
-        _limited(wide, spec, adapts=setting.adaptive),
+        _with_budget(wide, spec, adapts=setting.adaptive),
         names.times,
-        behind,
+        watermark_delays,
         columns,
         joined=join,
         scheme=spec.partition,
@@ -67,10 +66,10 @@ def build_join(spec: JoinSpec, streams: tuple[Stream, ...], setting: EngineFeatu
 
 
 def stream_rules(
-    streams: tuple[Stream, ...], times: tuple[str, ...], given: tuple[int | Lateness | None, ...]
+    streams: tuple[Stream, ...], times: tuple[str, ...], rules: tuple[int | Lateness | None, ...]
 ) -> tuple[int | Lateness, ...]:
     """Return each stream's lateness: as given, else of its watermark, else learned."""
-    return tuple(stream.marks_of(time).lateness(rule) for stream, time, rule in zip(streams, times, given, strict=True))
+    return tuple(stream.marks_of(time).lateness(rule) for stream, time, rule in zip(streams, times, rules, strict=True))
 
 
 def handed_on(window: Window | Span, rules: tuple[int | Lateness, ...]) -> PropagatedDelay | None:
@@ -78,24 +77,24 @@ def handed_on(window: Window | Span, rules: tuple[int | Lateness, ...]) -> Propa
     return PropagatedDelay(window) if any(not isinstance(rule, int) for rule in rules) else None
 
 
-def marked(
+def mark_times(
     columns: tuple[OutputColumn, ...], streams: tuple[Stream, ...], times: tuple[str, ...], window: Window | Span
 ) -> tuple[tuple[InputColumn, ...], tuple[int, ...]]:
     """Return result columns with the marks of their times, and how long each input's watermark must wait."""
     # A source row is at most K behind its clock. A result of another join brings its distance from its inputs'
     # clocks; where it was given a watermark of its own, its K, the distance from its own largest time, counts.
-    behind = tuple(
-        max(stream.marks_of(time).behind, window.lateness[side]) + window.watermark_reach(side)
+    watermark_delays = tuple(
+        max(stream.marks_of(time).watermark_delay, window.lateness[side]) + window.watermark_reach(side)
         for side, (stream, time) in enumerate(zip(streams, times, strict=True))
     )
     out = []
     for column in columns:
         side, marks = column.side, None
         if column.source == times[side]:
-            watermark = watermark_after(streams[side].marks_of(times[side]), behind[side])
-            marks = TimeMarks(window.result_delay(side), behind[side], watermark)
+            watermark = watermark_after(streams[side].marks_of(times[side]), watermark_delays[side])
+            marks = TimeMarks(window.result_delay(side), watermark_delays[side], watermark)
         out.append(InputColumn(column.name, side, column.source, marks))
-    return tuple(out), behind
+    return tuple(out), watermark_delays
 
 
 def window_join(
@@ -135,8 +134,7 @@ def with_predicate(join: WindowJoin, predicate: Predicate, text: str | None) -> 
     return replace(join, where=predicate, where_text=text, theta=theta)
 
 
-def _limited(join: WindowJoin, spec: JoinSpec, *, adapts: bool) -> Operator:
-    """Return the join with its budget, or of a share of its rows, or as it is."""
+def _with_budget(join: WindowJoin, spec: JoinSpec, *, adapts: bool) -> Operator:
     if spec.memory is None and spec.shed is None:
         return join
     from braided.operators.bounded.budget import limit

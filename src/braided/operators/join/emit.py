@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from braided.operators.join.kernels import expand_pairs, match_ranges
+from braided.operators.join.pair_kernels import expand_pairs, match_ranges
 from braided.operators.join.runs import Run, all_meet
 from braided.operators.join.sizes import fixed_row_bytes, row_bytes
 
@@ -29,6 +29,30 @@ class Ranges(Protocol):
 
     def take(self, side: int, probe: Run, stored: Run, rows: Index, starts: Index, ends: Index) -> int | None:
         """Take what `match_ranges` found and return how many of the pairs are results; None to be given the pairs."""
+
+
+def find_ranges(probe: Run, stored: Run, low: int, high: int) -> tuple[Index, Index, Index]:
+    """Return the probe rows with matches in a stored run: their positions, first matches and running totals."""
+    # Only probe rows within the run's span of hashes can match.
+    first = int(np.searchsorted(probe.hashes, stored.hashes[0]))
+    last = int(np.searchsorted(probe.hashes, stored.hashes[-1], side="right"))
+    rows, starts, ends = (np.empty(last - first, np.int64) for _ in range(3))
+    count = match_ranges(
+        probe.hashes[first:last],
+        probe.times[first:last],
+        stored.hashes,
+        stored.times,
+        stored.directory,
+        stored.filter,
+        stored.shift,
+        low,
+        high,
+        all_meet(probe, stored, low, high),
+        rows,
+        starts,
+        ends,
+    )
+    return rows[:count] + first, starts[:count], ends[:count]
 
 
 class Emitter:
@@ -54,29 +78,9 @@ class Emitter:
         """Yield full pieces of the pairs that probe rows of one side form with a run of the other side."""
         if not len(probe.hashes) or not len(stored.hashes):
             return
-        # Only probe rows within the run's span of hashes can match.
-        first = int(np.searchsorted(probe.hashes, stored.hashes[0]))
-        last = int(np.searchsorted(probe.hashes, stored.hashes[-1], side="right"))
-        rows, starts, ends = (np.empty(last - first, np.int64) for _ in range(3))
-        low, high = self._join.window.reach(side)
-        found = match_ranges(
-            probe.hashes[first:last],
-            probe.times[first:last],
-            stored.hashes,
-            stored.times,
-            stored.directory,
-            stored.filter,
-            stored.shift,
-            low,
-            high,
-            all_meet(probe, stored, low, high),
-            rows,
-            starts,
-            ends,
-        )
-        if not found:
+        rows, starts, ends = find_ranges(probe, stored, *self._join.window.reach(side))
+        if not len(rows):
             return
-        rows, starts, ends = rows[:found] + first, starts[:found], ends[:found]
         if self._tally is not None:
             tags = None if probe.tags is None else probe.tags[rows]
             self._tally.results(probe.hashes[rows], tags, np.diff(ends, prepend=0))

@@ -22,11 +22,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from braided.operators.join.kernels import (
+from braided.operators.join.pair_kernels import (
     Directory,
     Filter,
     Times,
-    Words,
+    UInt64s,
     build_filter,
 )
 from braided.routing.routes import append_tags
@@ -47,7 +47,7 @@ class Run:
     """
 
     rows: pa.RecordBatch
-    hashes: Words
+    hashes: UInt64s
     times: Times
     directory: Directory
     filter: Filter
@@ -55,7 +55,7 @@ class Run:
     known_span: tuple[int, int] | None = None
 
     @classmethod
-    def of(cls, rows: pa.RecordBatch, hashes: Words, times: Times, tags: Tags | None) -> Run:
+    def of(cls, rows: pa.RecordBatch, hashes: UInt64s, times: Times, tags: Tags | None) -> Run:
         """Index rows that are sorted by (hash, time)."""
         shift = directory_shift(len(hashes))
         return cls(rows, hashes, times, build_directory(hashes, shift), build_filter(hashes, shift), tags)
@@ -89,7 +89,7 @@ def all_meet(probe: Run, stored: Run, low: int, high: int) -> bool:
     return stored.span[0] >= probe.span[1] + low and stored.span[1] <= probe.span[0] + high
 
 
-def sorted_run(rows: pa.RecordBatch, hashes: Words, times: Times, tags: Tags | None = None) -> Run:
+def sorted_run(rows: pa.RecordBatch, hashes: UInt64s, times: Times, tags: Tags | None = None) -> Run:
     """Sort rows into a run; ties keep their order, so the same rows in the same order give the same bytes."""
     shift = directory_shift(len(hashes))
     directory = build_directory(hashes, shift)

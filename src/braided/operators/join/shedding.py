@@ -32,17 +32,15 @@ class SheddingJoin(AroundJoin):
 
     @property
     def options(self) -> Json:
-        """Everything that gives the stored state its meaning."""
         return {**self.exact.options, "shed": self.shed}
 
     def admit(self, side: int, rows: pa.RecordBatch, table: RoutingTable) -> Admitted:
         """Drop the share, and rows with a null key; route each other row."""
-        drawn = draws(row_hashes(rows), np.full(rows.num_rows, side, np.int8), 0)
+        drawn = draws(row_hashes(rows), np.full(rows.num_rows, side, np.int8))
         left = rows.filter(pa.array(drawn >= self.shed))
         admitted = self.exact.admit(side, left, table)
         admitted.shed = rows.num_rows - left.num_rows
         return admitted
 
     def process(self, work: Work, state: Json | None, blocks: Blocks) -> Generator[pa.RecordBatch, None, Outcome]:
-        """Join one batch."""
         return self.exact.process(work, state, blocks)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from braided.errors import OptionError
-from braided.expressions.trust import refuse_code
+from braided.expressions.forbidden_calls import refuse_code
 from braided.operators.shared_options import WithBudget, WithLateness, one_of, resolve_bounds
 from braided.operators.spec import option
 from braided.typing import Duration, How, On, Partition, Times, Within
@@ -51,11 +51,9 @@ class JoinSpec(WithLateness, WithBudget):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """What messages call the inputs."""
         return "left", "right"
 
     def time_of(self, stream: int) -> object:
-        """Return what the user called the time column of an input."""
         return one_of(self.time, stream)
 
     @property
@@ -64,7 +62,6 @@ class JoinSpec(WithLateness, WithBudget):
         return resolve_bounds(self.within, self.between)
 
     def check(self) -> None:
-        """Refuse what no input could make right."""
         if self.how != "inner":
             raise OptionError(f"how={self.how!r}: only 'inner' is supported for now")
         if self.where is not None and (not isinstance(self.where, str) or not self.where.strip()):

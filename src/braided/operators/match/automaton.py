@@ -38,19 +38,19 @@ class Automaton:
 
     def least_before(self) -> list[int]:
         """Return for each symbol how many rows of a match are at least before it; for one that is negated, all."""
-        found: dict[int, int] = {}
+        least: dict[int, int] = {}
         shortest = None
         reached, depth, states = set(self.first), 0, set(self.first)
         while states:
             for state in states:
-                found.setdefault(self.symbol[state], depth)
+                least.setdefault(self.symbol[state], depth)
             following = {after for state in states for after in self.after[state]}
             if ACCEPT in following and shortest is None:
                 shortest = depth + 1
             states = following - reached - {ACCEPT}
             reached |= states
             depth += 1
-        return [found.get(symbol, shortest or 0) for symbol, _ in enumerate(self.symbols)]
+        return [least.get(symbol, shortest or 0) for symbol, _ in enumerate(self.symbols)]
 
     @property
     def single(self) -> bool:

@@ -6,11 +6,11 @@ from braided.errors import OptionError
 from braided.expressions.parse import Uncompilable
 from braided.expressions.tree import Column as Expression
 from braided.operators.match.automaton import automaton_of
-from braided.operators.match.conditions import prepare
+from braided.operators.match.condition_programs import prepare
 from braided.operators.match.expressions import Register, Source, Symbols, compile_define, compile_measure
+from braided.operators.match.match_measures import Measures
+from braided.operators.match.match_operator import MatchOperator
 from braided.operators.match.matcher import Matcher
-from braided.operators.match.measures import Measures
-from braided.operators.match.operator import MatchOperator
 from braided.operators.match.pattern import parse_pattern
 from braided.operators.match.spec import MatchSpec
 from braided.operators.physical import (
@@ -23,42 +23,33 @@ from braided.operators.physical import (
     watermark_after,
 )
 from braided.operators.stream import Stream, TimeMarks
-from braided.routing.keys import KeyHasher, common_key_type
-from braided.time.resolve import least, resolve_rule
+from braided.time.resolve import least, one_lateness
 
 
 def build_match(spec: MatchSpec, streams: tuple[Stream, ...], setting: EngineFeatures) -> Plan:
-    """Return the plan of a pattern over a stream."""
     (stream,) = streams
     time = stream.time_column(spec.time)
-    keys = () if spec.key is None else (spec.key,) if isinstance(spec.key, str) else tuple(spec.key)
-    keys = tuple(stream.key_column(name, "key") for name in keys)
+    keys = stream.key_columns(spec.key)
     if len(set(keys)) < len(keys):
         raise OptionError(f"key={spec.key!r}: names a column twice; name each once")
     matcher = matcher_of(spec, Source(stream.schema, stream.collated, stream.case_sensitive), keys)
     marks = stream.marks_of(time)
-    if isinstance(spec.lateness, list | tuple):
-        raise OptionError(f"lateness={spec.lateness!r}: write one for the input")
-    given = None if spec.lateness is None else resolve_rule(spec.lateness, 0)
-    if given is None and (marks.delay is not None or marks.watermark is None):
-        given = resolve_rule("auto", 0)
-    rule = marks.lateness(given)
-    kinds = tuple(common_key_type(stream.schema.field(n).type, stream.schema.field(n).type, (n, n)) for n in keys)
-    operator = MatchOperator(stream.schema, time, KeyHasher(kinds), rule, matcher, meaning_of(spec))
+    rule = marks.waiting_lateness(one_lateness(spec.lateness))
+    operator = MatchOperator(stream.schema, time, stream.hasher(keys), rule, matcher, meaning_of(spec))
     # A match leaves before the horizon passes the time of its first row and `within`.
     longest = matcher.within or 0
-    behind = max(marks.behind, least(rule)) + longest
-    after = TimeMarks(longest, behind, watermark_after(marks, behind))
+    watermark_delay = max(marks.watermark_delay, least(rule)) + longest
+    after = TimeMarks(longest, watermark_delay, watermark_after(marks, watermark_delay))
     return Plan(
         spec,
         streams,
         operator,
         (time,),
-        (behind,),
+        (watermark_delay,),
         _columns(matcher, stream, time, after),
         fixed="a match needs the rows of its key on one worker",
         waits=True,
-        words=f"looks for {spec.pattern} in order of {time}, {per_key(spec.key)}",
+        description=f"looks for {spec.pattern} in order of {time}, {per_key(spec.key)}",
     )
 
 
@@ -89,14 +80,14 @@ def _compiled(spec: MatchSpec, source: Source, keys: tuple[str, ...]) -> Matcher
         compile_measure(name, text, source, symbols, remembered, running=every) for name, text in spec.measures.items()
     )
     shown = {name: f"measures[{name!r}]={text!r}" for name, text in spec.measures.items()}
-    made = Measures(measures, tuple(remembered), names, automaton.symbol, source.schema, shown, every)
+    result = Measures(measures, tuple(remembered), names, automaton.symbol, source.schema, shown, every)
     taken = [name.lower() for name in (source.schema.names if every else keys)]
     for name in spec.measures:
         if name.lower() in taken:
             raise OptionError(f"measures[{name!r}]: the result has a column of that name; choose another")
     skip, target = spec.skip(automaton)
     negated = -1 if pattern.negated is None else numbers[pattern.negated.upper()]
-    return Matcher(automaton, prepared, made, keys, spec.within_us(pattern, automaton), negated, skip, target)
+    return Matcher(automaton, prepared, result, keys, spec.within_us(pattern, automaton), negated, skip, target)
 
 
 def meaning_of(spec: MatchSpec) -> dict[str, object]:

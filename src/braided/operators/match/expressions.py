@@ -7,7 +7,7 @@ A column of a tree says by its side whose it is:
     row-1     the row before it, r3-1 the row before that in a register
     numbers   a count, a sum or a mean: its name says of which registers
 
-Registers are filled row by row while a match is followed (`matching.kernel`).
+Registers are filled row by row while a match is followed (`search_kernel`).
 """
 
 from __future__ import annotations
@@ -64,12 +64,11 @@ class Symbols:
         for subset, members in self.subsets.items():
             if subset.upper() == name.upper():
                 return sum({self.mask(member) or 0 for member in members})
-        found = [at for at, known in enumerate(self.names) if known.upper() == name.upper()]
-        return 1 << found[0] if found else None
+        positions = [at for at, known in enumerate(self.names) if known.upper() == name.upper()]
+        return 1 << positions[0] if positions else None
 
     @property
     def all(self) -> int:
-        """All bits."""
         return (1 << len(self.names)) - 1
 
     def before(self, mask: int) -> int:
@@ -86,14 +85,13 @@ class Source:
     case_sensitive: bool = False
 
     def find(self, name: str, where: str) -> str:
-        """Return a column as the schema has it."""
         names: list[str] = self.schema.names
         folded = [] if self.case_sensitive else [known for known in names if known.lower() == name.lower()]
-        found = [name] if name in names else folded
-        if len(found) != 1:
-            why = "no such column" if not found else f"ambiguous among {', '.join(found)}"
+        matching = [name] if name in names else folded
+        if len(matching) != 1:
+            why = "no such column" if not matching else f"ambiguous among {', '.join(matching)}"
             raise OptionError(f"{where}: {name!r}: {why}; there are {', '.join(names)}")
-        return found[0]
+        return matching[0]
 
 
 @dataclass(frozen=True)
@@ -251,14 +249,14 @@ class _Compiler(Compiler):
         if node.op == "column":
             symbol, name = node.args
             side = self._side_of(symbol) if self._side is None else self._side
-            found = self._found(name)
-            arrow = self._source.schema.field(found).type
+            column = self._found(name)
+            arrow = self._source.schema.field(column).type
             kind = arrow_type(arrow)
             if kind is None:
                 raise self._refusal(f"{node.text} has type {arrow}")
-            if found in self._source.collated:
+            if column in self._source.collated:
                 raise self._refusal(f"{node.text} has a collation; cast it to string before")
-            return Column(side, found, kind)
+            return Column(side, column, kind)
         return self._navigation(node) if node.op == "navigation" else super().value(node)
 
     def _found(self, name: str) -> str:
@@ -277,7 +275,6 @@ class _Compiler(Compiler):
         return mask
 
     def _side_of(self, symbol: str, *, final: bool = False) -> str:
-        """Return where the last row of a symbol is found."""
         mask = self._mask(symbol)
         is_own = self._own is not None and mask >> self._own & 1
         every_row = self._own is None and self._running and not final and mask == self._symbols.all
@@ -289,7 +286,6 @@ class _Compiler(Compiler):
         return f"r{self._registers.index(register)}"
 
     def _navigated(self, node: Syntax) -> str:
-        """Return the row that FIRST, LAST or PREV stands for."""
         name, inner, back, mode = node.args
         symbol = self._one_symbol(node, inner)
         final = self._is_final(mode)
@@ -316,12 +312,12 @@ class _Compiler(Compiler):
     def _one_symbol(self, node: Syntax, inner: Any) -> str:
         if isinstance(inner, str):
             return inner
-        found = list(dict.fromkeys(_symbols_in(inner)))
-        if not found:
+        symbols = list(dict.fromkeys(_symbols_in(inner)))
+        if not symbols:
             raise self._refusal(f"{node.text} names no column")
-        if len(found) > 1:
+        if len(symbols) > 1:
             raise self._refusal(f"{node.text} has columns of different symbols")
-        return str(found[0])
+        return str(symbols[0])
 
     def _navigation(self, node: Syntax) -> Value:
         name, inner, _, mode = node.args
@@ -349,7 +345,6 @@ class _Compiler(Compiler):
         return Column(NUMBERS, f"{name} {total} {counted}", kind)
 
     def _of_row(self, inner: Syntax, side: str) -> Value:
-        """Return a value with all its columns of one row."""
         self._side = side
         try:
             return self.value(inner)

@@ -15,11 +15,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from braided.errors import BraidedError
-from braided.operators.match import kernel
+from braided.operators.match import search_kernel
 from braided.operators.match.automaton import PAST_LAST, Automaton
-from braided.operators.match.conditions import Columns, Conditions, overflow
+from braided.operators.match.condition_programs import Columns, Conditions, overflow
 from braided.operators.match.expressions import columns_of
-from braided.operators.match.measures import Matches, Measures
+from braided.operators.match.match_measures import Matches, Measures
 from braided.time.clocks import clamp
 
 Int64s = npt.NDArray[np.int64]
@@ -81,10 +81,10 @@ class Finder(Protocol):
     def expired(self, horizon: int) -> int:
         """Return the time before which open starts are decided though their keys get no further rows."""
 
-    def search(self, given: Sorted, horizon: int) -> Decided:
+    def search(self, sorted_rows: Sorted, horizon: int) -> Decided:
         """Return what is certain where all rows before the horizon are there."""
 
-    def results(self, given: Sorted, matches: Matches) -> Iterator[pa.RecordBatch]:
+    def results(self, sorted_rows: Sorted, matches: Matches) -> Iterator[pa.RecordBatch]:
         """Yield what was found as rows of the result, in pieces of bounded size."""
 
 
@@ -116,73 +116,72 @@ class Matcher:
 
     @cached_property
     def read(self) -> list[str]:
-        """The columns that the search reads of every row."""
         names = {column.name for column in columns_of(tuple(self.conditions.plain.values()))}
         names |= self.conditions.columns | self.measures.conditions.columns
         return [name for name in self.measures.schema.names if name in names]
 
     def expired(self, horizon: int) -> int:
-        """See `Finder`."""
         return clamp(horizon - (self.within or 0))
 
-    def search(self, given: Sorted, horizon: int) -> Decided:
-        """Return what is certain where all rows before the horizon are there; `given.done` is written to."""
+    def search(self, sorted_rows: Sorted, horizon: int) -> Decided:
+        """Return what is certain where all rows before the horizon are there; `sorted_rows.done` is written to."""
         symbols = self.automaton.symbols
-        bits = self.conditions.bits(given.columns, given.bounds, len(symbols))
+        bits = self.conditions.bits(sorted_rows.columns, sorted_rows.bounds, len(symbols))
         # The successors of all states, and last what a match may begin with.
         every = [*self.automaton.after, self.automaton.first]
         starts = np.cumsum([0, *map(len, every)]).astype(np.int32)
         after = np.array([state for states in every for state in states], np.int32)
         following = np.empty(0, np.int64)
         if self.negated >= 0:
-            following = kernel.next_of(given.bounds, bits, np.int64(self.negated))
-        found, status, at = kernel.find_matches(
-            kernel.Rows(given.bounds, given.times, given.done, given.fresh, bits),
-            kernel.Automaton(
+            following = search_kernel.next_of(sorted_rows.bounds, bits, np.int64(self.negated))
+        matches, status, at = search_kernel.find_matches(
+            search_kernel.Rows(sorted_rows.bounds, sorted_rows.times, sorted_rows.done, sorted_rows.fresh, bits),
+            search_kernel.Automaton(
                 after, starts, np.array(self.automaton.symbol, np.int32), self.negated, self.skip, self.target
             ),
             self.conditions.machine(),
-            self.conditions.compute(given.columns, len(given.times)),
+            self.conditions.compute(sorted_rows.columns, len(sorted_rows.times)),
             following,
             horizon,
             -1 if self.within is None else self.within,
             MOST_STEPS,
             MANY_ROWS,
         )
-        if status == kernel.OVERFLOW:
+        if status == search_kernel.OVERFLOW:
             raise overflow(" or ".join(self.conditions.texts.values()))
-        if status == kernel.STEPS:
-            row = int(given.order[at])
-            key = ", ".join(f"{name}={given.rows.column(name)[row].as_py()!r}" for name in self.key) or "the stream"
-            raise BraidedError(
-                f"pattern: the search took more than {MOST_STEPS:,} steps from one row, or {kernel.STEPS_A_ROW:,} for "
-                f"every row (key {key}); shorten within=, let conditions exclude each other, or refer to fewer earlier "
-                "symbols"
+        if status == search_kernel.STEPS:
+            row = int(sorted_rows.order[at])
+            key = (
+                ", ".join(f"{name}={sorted_rows.rows.column(name)[row].as_py()!r}" for name in self.key) or "the stream"
             )
-        return Decided(Matches(found.first, found.length, found.states), found.stays, found.opens)
+            raise BraidedError(
+                f"pattern: the search took more than {MOST_STEPS:,} steps from one row, or "
+                f"{search_kernel.STEPS_A_ROW:,} for every row (key {key}); shorten within=, let conditions exclude "
+                "each other, or refer to fewer earlier symbols"
+            )
+        return Decided(Matches(matches.first, matches.length, matches.states), matches.stays, matches.opens)
 
-    def results(self, given: Sorted, matches: Matches) -> Iterator[pa.RecordBatch]:
+    def results(self, sorted_rows: Sorted, matches: Matches) -> Iterator[pa.RecordBatch]:
         """Yield matches as rows of the result, in pieces of bounded size."""
         if not len(matches.first):
             return
-        rows = given.rows
-        slots = self.measures.conditions.compute(given.columns, len(given.times))
+        rows = sorted_rows.rows
+        slots = self.measures.conditions.compute(sorted_rows.columns, len(sorted_rows.times))
         excluded = np.array(self.automaton.excluded)
         width = max(1, rows.nbytes // max(1, rows.num_rows))
         for part in matches.chunks(min(_PIECE_ROWS, max(1, _PIECE_BYTES // width))):
-            made = self.measures.compute(rows, given.order, part, slots)
+            measures = self.measures.compute(rows, sorted_rows.order, part, slots)
             every = self.measures.every
-            index = pa.array(given.order[part.rows if every else part.first])
+            index = pa.array(sorted_rows.order[part.rows if every else part.first])
             names = rows.schema.names if every else self.key
             columns = [rows.column(name).take(index) for name in names]
-            piece = pa.RecordBatch.from_arrays([*columns, *made], schema=self.output)
+            piece = pa.RecordBatch.from_arrays([*columns, *measures], schema=self.output)
             if every and excluded.any():
                 piece = piece.filter(pa.array(~excluded[part.states]))
             yield from _pieces(piece)
 
 
 def _pieces(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Cut rows in halves until each part is small."""
     if rows.num_rows > 1 and (rows.num_rows > _PIECE_ROWS or rows.nbytes > _PIECE_BYTES):
         middle = rows.num_rows // 2
         yield from _pieces(rows.slice(0, middle))

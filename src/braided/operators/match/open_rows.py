@@ -33,20 +33,18 @@ Times = npt.NDArray[np.int64]
 Index = npt.NDArray[np.int64]
 
 
-class Kept(NamedTuple):
+class StoredRows(NamedTuple):
     """Rows with the hashes of their keys, by (hash, time), and which of them are decided as a start."""
 
     rows: pa.RecordBatch
     hashes: Hashes
     done: Bytes
 
-    def pick(self, which: Index) -> Kept:
-        """Return the rows at some places."""
-        return Kept(self.rows.take(pa.array(which)), self.hashes[which], self.done[which])
+    def pick(self, which: Index) -> StoredRows:
+        return StoredRows(self.rows.take(pa.array(which)), self.hashes[which], self.done[which])
 
-    def slice(self, start: int, stop: int) -> Kept:
-        """Return a part."""
-        return Kept(self.rows.slice(start, stop - start), self.hashes[start:stop], self.done[start:stop])
+    def slice(self, start: int, stop: int) -> StoredRows:
+        return StoredRows(self.rows.slice(start, stop - start), self.hashes[start:stop], self.done[start:stop])
 
 
 @dataclass
@@ -74,7 +72,6 @@ class OpenRows:
         return [asdict(leaf) for leaf in self.leaves]
 
     def levels(self) -> dict[str, int]:
-        """Return how much there is, as reports say it."""
         blocks = [block for leaf in self.leaves for block in leaf.blocks]
         return {
             "open_matches": sum(leaf.open for leaf in self.leaves),
@@ -116,26 +113,25 @@ class OpenRows:
             return start, len(hashes)
         return start, int(np.searchsorted(hashes, np.uint64(self.leaves[at + 1].low)))
 
-    def read(self, leaf: Leaf) -> list[Kept]:
-        """Return the rows of a leaf."""
+    def read(self, leaf: Leaf) -> list[StoredRows]:
         return [self._decoded(self._blocks.read(number)[0]) for number, _ in leaf.blocks]
 
-    def _decoded(self, content: pa.Buffer) -> Kept:
+    def _decoded(self, content: pa.Buffer) -> StoredRows:
         batch = pa.ipc.read_record_batch(content, self._stored)
         rows = pa.RecordBatch.from_arrays(batch.columns[:-2], schema=self._schema)
-        return Kept(rows, *(batch.column(at).to_numpy() for at in (len(self._schema), len(self._schema) + 1)))
+        return StoredRows(rows, *(batch.column(at).to_numpy() for at in (len(self._schema), len(self._schema) + 1)))
 
-    def replace(self, leaves: Sequence[Leaf], kept: Kept, opens: npt.NDArray[np.bool_], times: Times) -> None:
+    def replace(self, leaves: Sequence[Leaf], stored: StoredRows, opens: npt.NDArray[np.bool_], times: Times) -> None:
         """Write what is kept in place of what leaves had; `opens` says which rows are open starts."""
-        for together in self._neighbours(leaves, kept.hashes):
+        for together in self._neighbours(leaves, stored.hashes):
             low = together[0].low
-            start, stop = self.bounds(together[0], kept.hashes)[0], self.bounds(together[-1], kept.hashes)[1]
+            start, stop = self.bounds(together[0], stored.hashes)[0], self.bounds(together[-1], stored.hashes)[1]
             for leaf in together:
                 for number, _ in leaf.blocks:
                     self._blocks.delete(number)
             new = []
-            for first, (begin, end) in _split(low, kept.hashes, start, stop):
-                new.append(self._written(first, kept.slice(begin, end), times[begin:end][opens[begin:end]]))
+            for first, (begin, end) in _split(low, stored.hashes, start, stop):
+                new.append(self._written(first, stored.slice(begin, end), times[begin:end][opens[begin:end]]))
             at = self._place(together[0])
             self.leaves[at : at + len(together)] = new
 
@@ -157,16 +153,16 @@ class OpenRows:
                 size = stop - start
         return out
 
-    def _written(self, low: int, kept: Kept, opens: Times) -> Leaf:
-        if not len(kept.hashes):
+    def _written(self, low: int, stored: StoredRows, opens: Times) -> Leaf:
+        if not len(stored.hashes):
             return Leaf(low)
-        columns = [*kept.rows.columns, pa.array(kept.hashes), pa.array(kept.done)]
+        columns = [*stored.rows.columns, pa.array(stored.hashes), pa.array(stored.done)]
         batch = pa.RecordBatch.from_arrays(columns, schema=self._stored)
         blocks = [
             list(self._blocks.write(batch.slice(start, stop - start).serialize().to_pybytes()))
             for start, stop in parts_of(batch, BLOCK_BYTES)
         ]
-        return Leaf(low, blocks, len(kept.hashes), int(opens.min()), len(opens))
+        return Leaf(low, blocks, len(stored.hashes), int(opens.min()), len(opens))
 
 
 def _split(low: int, all_hashes: Hashes, start: int, stop: int) -> Iterator[tuple[int, tuple[int, int]]]:

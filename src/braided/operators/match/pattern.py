@@ -80,7 +80,6 @@ class Pattern:
 
 
 def parse_pattern(text: object) -> Pattern:
-    """Read a pattern."""
     if not isinstance(text, str) or not text.strip():
         raise OptionError(f"pattern={text!r}: write a pattern such as 'A B+ C'")
     return _Parser(text).parse()
@@ -125,9 +124,9 @@ class _Parser:
         return self._tokens[self._at][:2] == ("mark", mark)
 
     def _accept(self, mark: str) -> bool:
-        found = self._sees(mark)
-        self._at += found
-        return found
+        is_next = self._sees(mark)
+        self._at += is_next
+        return is_next
 
     def _expect(self, mark: str, what: str) -> None:
         if not self._accept(mark):

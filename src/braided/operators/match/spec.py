@@ -11,7 +11,7 @@ from braided.durations import parse_duration
 from braided.errors import OptionError
 from braided.operators.match.automaton import NEXT_ROW, PAST_LAST, TO_FIRST, TO_LAST, Automaton, automaton_of
 from braided.operators.match.pattern import Pattern, parse_pattern
-from braided.operators.shared_options import LATENESS_WORDS
+from braided.operators.shared_options import LATENESS_TEXT
 from braided.operators.spec import Spec, option
 from braided.typing import Duration, Keys, Latenesses, RowsPerMatch
 
@@ -69,19 +69,16 @@ class MatchSpec(Spec):
         "and the measures so far (with FINAL: of the whole match).",
         default="one",
     )
-    lateness: Latenesses = option(LATENESS_WORDS, default=None)
+    lateness: Latenesses = option(LATENESS_TEXT, default=None)
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """What messages call the inputs."""
         return ("input",)
 
     def time_of(self, stream: int) -> object:
-        """Return what the user called the time column."""
         return self.time
 
     def check(self) -> None:
-        """Refuse what no input could make right."""
         super().check()
         pattern = parse_pattern(self.pattern)
         automaton = automaton_of(pattern)
@@ -98,11 +95,11 @@ class MatchSpec(Spec):
     def _check_names(self, pattern: Pattern) -> None:
         known = {name.upper() for name in pattern.symbols}
         shown = ", ".join(pattern.symbols)
-        for option_, given in (("define", self.define), ("measures", self.measures), ("subsets", self.subsets)):
-            if not isinstance(given or {}, Mapping) or not all(isinstance(name, str) for name in given or {}):
-                raise OptionError(f"{option_}={given!r}: write a dict by name")
-            folded = [name.upper() for name in given or {}]
-            twice = [name for name in given or {} if folded.count(name.upper()) > 1]
+        for option_, names in (("define", self.define), ("measures", self.measures), ("subsets", self.subsets)):
+            if not isinstance(names or {}, Mapping) or not all(isinstance(name, str) for name in names or {}):
+                raise OptionError(f"{option_}={names!r}: write a dict by name")
+            folded = [name.upper() for name in names or {}]
+            twice = [name for name in names or {} if folded.count(name.upper()) > 1]
             if twice:
                 raise OptionError(f"{option_}: {twice[0]!r} is there twice, however it is written; leave one out")
         if not self.measures:

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from braided.operators.join.build import handed_on, marked, stream_rules
+from braided.operators.column_names import Names, find_names, result_columns
+from braided.operators.join.build import handed_on, mark_times, stream_rules
 from braided.operators.multijoin.multijoin import MultiJoin
 from braided.operators.multijoin.spec import MultiJoinSpec
-from braided.operators.names import Names, find_names, result_columns
 from braided.operators.physical import EngineFeatures, Plan
 from braided.operators.stream import Stream
 from braided.routing.keys import KeyHasher, common_key_type
@@ -20,20 +20,19 @@ from braided.time.resolve import how_learned, least, resolve_idle, resolve_rules
 
 
 def build_multijoin(spec: MultiJoinSpec, streams: tuple[Stream, ...], setting: EngineFeatures) -> Plan:
-    """Return the plan of a join of many streams."""
     names = find_names(streams, spec.on, spec.time)
     rules = stream_rules(streams, names.times, resolve_rules(spec.lateness, len(streams)))
     window = Span(spec.span, tuple(map(least, rules)))
     join = multi_join(
         names, streams, window, spec.suffixes, rules=rules, idle=resolve_idle(spec.idle), adaptive=setting.adaptive
     )
-    columns, behind = marked(join.columns, streams, names.times, window)
+    columns, watermark_delays = mark_times(join.columns, streams, names.times, window)
     return Plan(
         spec,
         streams,
-        _limited(join, spec),
+        _with_budget(join, spec),
         names.times,
-        behind,
+        watermark_delays,
         columns,
         joined=join,
         scheme=spec.partition,
@@ -52,7 +51,6 @@ def multi_join(
     idle: int | None = None,
     adaptive: bool = False,
 ) -> MultiJoin:
-    """Assemble the operator."""
     count = len(streams)
     chosen = ("", *(f"_{number}" for number in range(2, count + 1))) if suffixes is None else suffixes
     return MultiJoin(
@@ -79,8 +77,7 @@ def _key_types(names: Names, streams: Sequence[Stream]) -> tuple[pa.DataType, ..
     return tuple(kinds)
 
 
-def _limited(join: MultiJoin, spec: MultiJoinSpec) -> Operator:
-    """Return the join with its budget, or of a share of its rows, or as it is."""
+def _with_budget(join: MultiJoin, spec: MultiJoinSpec) -> Operator:
     if spec.memory is None and spec.shed is None:
         return join
     from braided.operators.bounded.budget import limit_multijoin

@@ -29,9 +29,9 @@ from braided.durations import format_duration
 from braided.errors import BraidedError
 from braided.operators.join.arrivals import KeyedInputs, OutputColumn
 from braided.operators.join.stored import JoinState
-from braided.operators.multijoin.emit import MultiEmitter
+from braided.operators.multijoin.combination_emitter import MultiEmitter
 from braided.operators.multijoin.probe import Combiner, StreamRuns
-from braided.operators.multijoin.stamps import StampedStreams, stamped
+from braided.operators.multijoin.stamps import StampedStreams, add_stamps
 from braided.routing.keys import KeyHasher
 from braided.routing.table import RoutingTable
 from braided.routing.tally import Tally
@@ -62,7 +62,6 @@ class MultiJoin(KeyedInputs):
 
     @property
     def options(self) -> Json:
-        """Everything that gives the stored state its meaning."""
         return {
             "operator": "multijoin",
             "on": [list(names) for names in self.keys],
@@ -88,39 +87,37 @@ class MultiJoin(KeyedInputs):
         return super().admit(side, rows, table)
 
     def describe(self) -> str:
-        """Return the join as people would say it."""
         same = [names[0] if len(set(names)) == 1 else " = ".join(names) for names in zip(*self.keys, strict=True)]
         within = format_duration(self.window.within)
         return f"joins {len(self.inputs)} streams on {', '.join(same)}, max(t) - min(t) <= {within}"
 
     def process(self, work: Work, state: Json | None, blocks: Blocks) -> Generator[pa.RecordBatch, None, Outcome]:
-        """Join one batch."""
         stored = StampedStreams(self) if self.adaptive else self
-        kept = JoinState.restore(stored, state, blocks)
+        join_state = JoinState.restore(stored, state, blocks)
         batch = 1 if state is None else state["batch"] + 1
         sides = range(len(self.inputs))
-        arrived = [stamped(block, batch) for block in work.blocks] if self.adaptive else work.blocks
+        arrived = [add_stamps(block, batch) for block in work.blocks] if self.adaptive else work.blocks
         new = [[*self.new_runs(s, arrived, stored=True), *self.new_runs(s, arrived, stored=False)] for s in sides]
         tally = Tally() if work.watched else None
         if tally is not None:
             for side in sides:
                 for run in new[side]:
                     tally.rows(min(side, 1), run.hashes, run.tags)
-        late = [self.count_late(side, work.blocks, kept.streams[side].safe) for side in sides]
-        streams = [StreamRuns(kept, side, new[side]) for side in sides]
+        late = [self.count_late(side, work.blocks, join_state.streams[side].safe) for side in sides]
+        streams = [StreamRuns(join_state, side, new[side]) for side in sides]
         emitter = MultiEmitter(self, streams, tally, stamps=self.adaptive)
         combiner = Combiner(self.window.within, streams, emitter)
         for side in sides:
             yield from combiner.combine(side, new[side])
         yield from emitter.flush()
 
-        kept.advance(work)
+        join_state.advance(work)
         for side in sides:
-            kept.absorb(side, new[side])
+            join_state.absorb(side, new[side])
         return Outcome(
-            {"batch": batch, **kept.to_json()},
+            {"batch": batch, **join_state.to_json()},
             load={} if tally is None else tally.to_json(),
-            counts={"results": emitter.results, **kept.counts(late)},
-            levels=kept.levels(),
-            streams=[stream.report() for stream in kept.streams],
+            counts={"results": emitter.results, **join_state.counts(late)},
+            levels=join_state.levels(),
+            streams=[stream.report() for stream in join_state.streams],
         )

@@ -17,11 +17,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from braided.operators.join.emit import PIECE_ROWS
-from braided.operators.join.kernels import Index, Times, Words, expand_pairs
+from braided.operators.join.pair_kernels import Index, Times, UInt64s, expand_pairs
 from braided.operators.join.runs import Run
 from braided.operators.join.stored import JoinState
-from braided.operators.multijoin.emit import MultiEmitter, Places, place_of, times_at
-from braided.operators.multijoin.kernels import match_spans, narrowed, time_ranges
+from braided.operators.multijoin.combination_emitter import MultiEmitter, Places, place_of, times_at
+from braided.operators.multijoin.span_kernels import match_spans, narrowed, time_ranges
 
 # Decoded runs of one stream that stay at hand while a batch is joined; others are decoded again.
 _HELD_BYTES = 128 << 20
@@ -30,17 +30,16 @@ _HELD_BYTES = 128 << 20
 class StreamRuns:
     """The runs of one stream by number, those of earlier batches first, then the new ones."""
 
-    def __init__(self, kept: JoinState, side: int, new: Sequence[Run]) -> None:
-        self._kept = kept
+    def __init__(self, join_state: JoinState, side: int, new: Sequence[Run]) -> None:
+        self._kept = join_state
         self._side = side
-        self._infos = kept.infos(side)
+        self._infos = join_state.infos(side)
         self._new = new
         self._held: OrderedDict[int, Run] = OrderedDict()
         self._bytes = 0
         self.rows = sum(info.rows for info in self._infos) + sum(len(run.times) for run in new)
 
     def run(self, number: int) -> Run:
-        """Return a run."""
         if number >= len(self._infos):
             return self._new[number - len(self._infos)]
         run = self._held.pop(number, None)
@@ -53,7 +52,6 @@ class StreamRuns:
         return run
 
     def number_of_new(self, at: int) -> int:
-        """Return the number of a new run."""
         return len(self._infos) + at
 
     def meeting(self, partial: Partial, *, new: bool) -> Iterator[tuple[int, Run]]:
@@ -73,7 +71,7 @@ class StreamRuns:
 class Partial:
     """Combinations of rows of some streams, sorted by hash: the times a further row may have, and each row's place."""
 
-    hashes: Words
+    hashes: UInt64s
     first: Times
     last: Times
     places: dict[int, Places]
@@ -113,10 +111,10 @@ class Combiner:
 
     def _with_a_match(self, partial: Partial, stream: int, starting: int) -> Partial:
         """Leave out rows for which a stream has nothing, before others multiply them."""
-        found = np.zeros(len(partial.hashes), np.bool_)
+        matched = np.zeros(len(partial.hashes), np.bool_)
         for _, rows, _, _ in self._matches(partial, stream, starting):
-            found[rows] = True
-        return partial if found.all() else partial.take(np.flatnonzero(found))
+            matched[rows] = True
+        return partial if matched.all() else partial.take(np.flatnonzero(matched))
 
     def _grow(self, partial: Partial, rest: Sequence[int], starting: int) -> Iterator[pa.RecordBatch]:
         if not rest:
@@ -134,7 +132,7 @@ class Combiner:
             low = int(np.searchsorted(partial.hashes, run.hashes[0]))
             high = int(np.searchsorted(partial.hashes, run.hashes[-1], side="right"))
             rows, starts, counts = (np.empty(high - low, np.int64) for _ in range(3))
-            found = match_spans(
+            count = match_spans(
                 partial.hashes[low:high],
                 partial.first[low:high],
                 partial.last[low:high],
@@ -147,8 +145,8 @@ class Combiner:
                 starts,
                 counts,
             )
-            if found:
-                yield number, rows[:found] + low, starts[:found], counts[:found]
+            if count:
+                yield number, rows[:count] + low, starts[:count], counts[:count]
 
     def _extended(self, partial: Partial, stream: int, starting: int) -> Iterator[Partial]:
         """Yield the combinations with a row of one more stream, in pieces, sorted by hash as before."""

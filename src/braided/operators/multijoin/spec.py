@@ -55,16 +55,13 @@ class MultiJoinSpec(WithLateness, WithBudget):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """What messages call the inputs."""
         return tuple(f"streams[{number}]" for number in range(self.streams))
 
     def time_of(self, stream: int) -> object:
-        """Return what the user called the time column of an input."""
         return one_of(self.time, stream)
 
     @property
     def span(self) -> int:
-        """The window in microseconds."""
         if isinstance(self.within, tuple):
             raise OptionError(f"within={self.within!r}: write one duration, such as '10 seconds'")
         span = parse_duration(self.within, "within")
@@ -73,7 +70,6 @@ class MultiJoinSpec(WithLateness, WithBudget):
         return span
 
     def check(self) -> None:
-        """Refuse what no input could make right."""
         if self.partition not in ("auto", "hash"):
             raise OptionError(f"partition={self.partition!r}: a join of many streams is hashed; write 'auto' or 'hash'")
         if self.on is None:

@@ -31,48 +31,40 @@ class StampedStreams:
 
     @property
     def inputs(self) -> tuple[pa.Schema, ...]:
-        """The schema of each stream's stored rows."""
         return tuple(schema.append(pa.field(_STAMP, pa.int32())) for schema in self.join.inputs)
 
     @property
     def window(self) -> Span:
-        """The time condition."""
         return self.join.window
 
     @property
     def lateness(self) -> tuple[int | Lateness, ...]:
-        """Each stream's lateness, or how it is learned."""
         return self.join.lateness
 
     @property
     def idle(self) -> int | None:
-        """After how much silence a stream holds the others back no longer."""
         return self.join.idle
 
     def times_of(self, side: int, rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
-        """Return the event time of each row."""
         return self.join.times_of(side, rows)
 
     def hashes(
         self, side: int, rows: pa.RecordBatch, tags: npt.NDArray[np.int32] | None = None
     ) -> npt.NDArray[np.uint64]:
-        """Return the key hash of each row."""
         return self.join.hashes(side, rows, tags)
 
 
-def stamped(block: Block, batch: int) -> Block:
+def add_stamps(block: Block, batch: int) -> Block:
     """Return a block of new rows with their stamps."""
     stamp = np.full(block.rows.num_rows, batch if block.stored else -batch, np.int32)
     return replace(block, rows=with_stamps(block.rows, stamp))
 
 
 def with_stamps(rows: pa.RecordBatch, stamps: npt.NDArray[np.integer[Any]]) -> pa.RecordBatch:
-    """Return rows with these stamps."""
     return rows.append_column(_STAMP, pa.array(stamps.astype(np.int32)))
 
 
 def stamps_of(rows: pa.RecordBatch) -> Stamps:
-    """Return the stamps of stored rows."""
     stamps: Stamps = rows.column(rows.num_columns - 1).to_numpy()
     return stamps
 

@@ -45,15 +45,12 @@ class OrderSpec(WithLateness):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """What messages call the inputs."""
         return ("input",) if self.inputs == 1 else tuple(f"input {number}" for number in range(self.inputs))
 
     def time_of(self, stream: int) -> object:
-        """Return what the user called the time column of an input."""
         return self.time
 
     def check(self) -> None:
-        """Refuse what no input could make right."""
         if self.late not in LATE_WAYS:
             raise OptionError(f"late={self.late!r}: write 'flag', 'drop' or 'side'")
         super().check()

@@ -5,22 +5,19 @@ from __future__ import annotations
 import pyarrow as pa
 
 from braided.errors import OptionError
-from braided.operators.match.operator import MatchOperator
+from braided.operators.match.match_operator import MatchOperator
 from braided.operators.physical import Column, ComputedColumn, EngineFeatures, InputColumn, Plan, per_key
 from braided.operators.row_windows.row_windows import RowValue, RowWindows
 from braided.operators.row_windows.spec import RowWindowsSpec
 from braided.operators.stream import Stream
-from braided.routing.keys import KeyHasher, common_key_type
 from braided.runtime.contract import Json
-from braided.time.resolve import least, resolve_rule
+from braided.time.resolve import least, one_lateness
 
 
 def build_row_windows(spec: RowWindowsSpec, streams: tuple[Stream, ...], setting: EngineFeatures) -> Plan:
-    """Return the plan of windows of a number of rows over a stream."""
     (stream,) = streams
     time = stream.time_column(spec.time)
-    names = () if spec.key is None else (spec.key,) if isinstance(spec.key, str) else tuple(spec.key)
-    keys = tuple(stream.key_column(name, "key") for name in names)
+    keys = stream.key_columns(spec.key)
     if len({*keys, time}) <= len(keys):
         raise OptionError(f"key={spec.key!r}: names a column twice, or the time; name each once")
     values = tuple(_value(name, *called, stream) for name, called in spec.called().items())
@@ -28,13 +25,7 @@ def build_row_windows(spec: RowWindowsSpec, streams: tuple[Stream, ...], setting
         if value.name.lower() in [name.lower() for name in (*keys, time)]:
             raise OptionError(f"{value.name}=: the result has a column of that name already; choose another")
     marks = stream.marks_of(time)
-    if isinstance(spec.lateness, list | tuple):
-        raise OptionError(f"lateness={spec.lateness!r}: write one for the input")
-    given = None if spec.lateness is None else resolve_rule(spec.lateness, 0)
-    if given is None and (marks.delay is not None or marks.watermark is None):
-        given = resolve_rule("auto", 0)
-    rule = marks.lateness(given)
-    kinds = tuple(common_key_type(stream.schema.field(n).type, stream.schema.field(n).type, (n, n)) for n in keys)
+    rule = marks.waiting_lateness(one_lateness(spec.lateness))
     windows = RowWindows(stream.schema, time, keys, spec.rows, spec.slide, values, spec.forget_us())
     meaning: Json = {"rows": spec.rows, "every": spec.slide, "forget": spec.forget_us()}
     # A window's first row may be of any age: its time has no marks that another operator could rely on.
@@ -43,13 +34,14 @@ def build_row_windows(spec: RowWindowsSpec, streams: tuple[Stream, ...], setting
     return Plan(
         spec,
         streams,
-        MatchOperator(stream.schema, time, KeyHasher(kinds), rule, windows, meaning),
+        MatchOperator(stream.schema, time, stream.hasher(keys), rule, windows, meaning),
         (time,),
-        (max(marks.behind, least(rule)),),
+        (max(marks.watermark_delay, least(rule)),),
         tuple(columns),
         fixed="a window needs the rows of its key on one worker",
         waits=True,
-        words=f"aggregates windows of {spec.rows} rows, every {spec.slide}, in order of {time}, {per_key(spec.key)}",
+        description=f"aggregates windows of {spec.rows} rows, every {spec.slide}, in order of {time}, "
+        f"{per_key(spec.key)}",
     )
 
 

@@ -23,9 +23,9 @@ import pyarrow.compute as pc
 
 from braided.errors import BraidedError
 from braided.expressions.order_keys import ordered
-from braided.operators.aggregate.range_kernels import best_of_ranges, sum_ranges
+from braided.operators.aggregate.range_kernels import best_of_ranges, sum_ranges, whole_sums
+from braided.operators.match.match_measures import Matches
 from braided.operators.match.matcher import Decided, Sorted
-from braided.operators.match.measures import Matches
 from braided.time.clocks import MIN_TIME, clamp
 
 _PIECE_ROWS = 1 << 17
@@ -80,9 +80,9 @@ class RowWindows:
         """Return the time before which the last row of a key is forgotten."""
         return MIN_TIME if self.forget is None else clamp(horizon - self.forget)
 
-    def search(self, given: Sorted, horizon: int) -> Decided:
+    def search(self, sorted_rows: Sorted, horizon: int) -> Decided:
         """Return the windows that a further row exceeds, and the rows from each key's next window on."""
-        bounds = self._bounds(given)
+        bounds = self._bounds(sorted_rows)
         begins, sizes = bounds[:-1], np.diff(bounds)
         counts = np.where(sizes > self.rows, (sizes - self.rows - 1) // self.every + 1, 0)
         offsets = np.repeat(np.cumsum(counts) - counts, counts)
@@ -91,32 +91,32 @@ class RowWindows:
         ends = bounds[1:] - 1
         if self.forget is not None:
             # No row can come soon enough any more. That holds for all but the last rows of a key in any case.
-            needed = np.where(given.times[ends] < self.expired(horizon), bounds[1:], needed)
-        places = np.arange(len(given.times))
+            needed = np.where(sorted_rows.times[ends] < self.expired(horizon), bounds[1:], needed)
+        places = np.arange(len(sorted_rows.times))
         stays = places >= np.repeat(needed, sizes)
         opens = stays & np.isin(places, ends)
         return Decided(Matches(first, np.full(len(first), self.rows), np.empty(0, np.int32)), stays, opens)
 
-    def _bounds(self, given: Sorted) -> Index:
+    def _bounds(self, sorted_rows: Sorted) -> Index:
         """Return where the rows of keys begin, also those after a time in which a key was forgotten."""
-        if self.forget is None or not len(given.times):
-            return given.bounds
-        times = given.times.view(np.uint64)  # so that times may be as far apart as there are
+        if self.forget is None or not len(sorted_rows.times):
+            return sorted_rows.bounds
+        times = sorted_rows.times.view(np.uint64)  # so that times may be as far apart as there are
         gaps = times[1:] - times[:-1] > np.uint64(self.forget)
-        return np.union1d(given.bounds, np.flatnonzero(gaps) + 1)
+        return np.union1d(sorted_rows.bounds, np.flatnonzero(gaps) + 1)
 
-    def results(self, given: Sorted, matches: Matches) -> Iterator[pa.RecordBatch]:
+    def results(self, sorted_rows: Sorted, matches: Matches) -> Iterator[pa.RecordBatch]:
         """Yield windows as rows of the result, in pieces of bounded size."""
-        width = max(1, given.rows.nbytes // max(1, given.rows.num_rows))
+        width = max(1, sorted_rows.rows.nbytes // max(1, sorted_rows.rows.num_rows))
         most = min(_PIECE_ROWS, max(1, _PIECE_BYTES // width))
         for at in range(0, len(matches.first), most):
             first = matches.first[at : at + most]
-            index = pa.array(given.order[first])
-            columns = [given.rows.column(name).take(index) for name in self.key]
-            columns.append(given.columns[self.time].take(pa.array(first)))
+            index = pa.array(sorted_rows.order[first])
+            columns = [sorted_rows.rows.column(name).take(index) for name in self.key]
+            columns.append(sorted_rows.columns[self.time].take(pa.array(first)))
             low, high = int(first[0]), int(first[-1]) + self.rows
             for value in self.values:
-                source = None if value.source is None else given.columns[value.source].slice(low, high - low)
+                source = None if value.source is None else sorted_rows.columns[value.source].slice(low, high - low)
                 columns.append(self._value(value, source, first - low))
             yield pa.RecordBatch.from_arrays(columns, schema=self.output)
 
@@ -129,22 +129,22 @@ class RowWindows:
         if value.kind in ("min", "max"):
             at = best_of_ranges(_keys(column), valid, first, past, 0, 1 if value.kind == "min" else -1)
             return column.take(pa.array(at, mask=at < 0))
-        counts = _sums(valid.astype(np.int64), first, past)
+        counts = whole_sums(valid.astype(np.int64), first, past)
         if value.kind == "count":
             return pa.array(counts)
-        sums = self._sums(value, column, valid, first, past)
+        sums = self.whole_sums(value, column, valid, first, past)
         if value.kind == "avg":
             sums = sums.astype(np.float64) / np.maximum(counts, 1)
         return pa.array(sums, value.type, mask=counts == 0)
 
-    def _sums(
+    def whole_sums(
         self, value: RowValue, column: pa.Array[Any], valid: npt.NDArray[np.bool_], first: Index, past: Index
     ) -> npt.NDArray[Any]:
         if pa.types.is_floating(column.type):
             return sum_ranges(_filled(column, pa.float64()), valid, first, past, 0)
         numbers = _filled(column, pa.int64())
         # In two halves, so that a sum is wrong nowhere and too large only where it does not fit.
-        high, low = _sums(numbers >> 32, first, past), _sums(numbers & 0xFFFFFFFF, first, past)
+        high, low = whole_sums(numbers >> 32, first, past), whole_sums(numbers & 0xFFFFFFFF, first, past)
         high += low >> 32
         if (np.abs(high + 0.5) > 2.0**31).any() and value.kind == "sum":
             raise BraidedError(f"{value.name}: sum({value.source}) of a window does not fit 64 bits")
@@ -166,11 +166,3 @@ def _filled(column: pa.Array[Any], kind: pa.DataType) -> npt.NDArray[Any]:
     wide = column if column.type == kind else column.cast(kind)
     numbers: npt.NDArray[Any] = pc.fill_null(wide, 0).to_numpy(zero_copy_only=False)
     return numbers
-
-
-def _sums(values: Index, first: Index, past: Index) -> Index:
-    """Return the sum over each range, as a difference of running sums."""
-    running = np.zeros(len(values) + 1, np.int64)
-    np.cumsum(values, out=running[1:])
-    found: Index = running[past] - running[first]
-    return found

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from braided.durations import parse_duration
 from braided.errors import OptionError
-from braided.operators.shared_options import LATENESS_WORDS
+from braided.operators.shared_options import LATENESS_TEXT
 from braided.operators.spec import Spec, option
 from braided.typing import Duration, Keys, Latenesses
 
@@ -48,15 +48,13 @@ class RowWindowsSpec(Spec):
         "never; then state grows with the number of keys.",
         default=None,
     )
-    lateness: Latenesses = option(LATENESS_WORDS, default=None)
+    lateness: Latenesses = option(LATENESS_TEXT, default=None)
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """What messages call the inputs."""
         return ("input",)
 
     def time_of(self, stream: int) -> object:
-        """Return what the user called the time column."""
         return self.time
 
     @property
@@ -65,7 +63,6 @@ class RowWindowsSpec(Spec):
         return self.rows if self.every is None else self.every
 
     def check(self) -> None:
-        """Refuse what no input could make right."""
         super().check()
         if not isinstance(self.time, str):
             raise OptionError(f"time={self.time!r}: write a column name")
@@ -98,13 +95,13 @@ def _is_number(value: object) -> bool:
 
 
 def _called(name: str, text: object) -> tuple[str, str | None]:
-    found = _CALL.fullmatch(text) if isinstance(text, str) else None
-    if found is None:
+    call = _CALL.fullmatch(text) if isinstance(text, str) else None
+    if call is None:
         raise OptionError(
             f"{name}={text!r}: write an aggregate of one column, such as 'avg(price)', or 'count(*)'; compute other "
             "values before or afterwards"
         )
-    kind, column = found[1].lower(), found[2]
+    kind, column = call[1].lower(), call[2]
     if kind not in TOTALS:
         close = difflib.get_close_matches(kind, TOTALS, n=1, cutoff=0.7)
         meant = f"did you mean {close[0]}?" if close else f"there are {', '.join(TOTALS)}"

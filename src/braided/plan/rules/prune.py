@@ -21,9 +21,9 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from braided.expressions.dialect import Braided
+from braided.operators.column_names import find_names
 from braided.operators.join.spec import JoinSpec
 from braided.operators.multijoin.spec import MultiJoinSpec
-from braided.operators.names import find_names
 from braided.operators.physical import InputColumn
 from braided.plan.nodes import Aggregate, Filter, Node, Operator, Project, Watermark
 from braided.plan.optimiser import Analysis, NotApplied

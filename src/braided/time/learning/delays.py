@@ -26,7 +26,7 @@ import numpy as np
 from braided.compiled import compiled
 from braided.errors import BraidedError
 from braided.time.clocks import MAX_TIME, MIN_TIME, Times
-from braided.time.learning.buckets import (
+from braided.time.learning.delay_buckets import (
     BUCKETS,
     Ints,
     bucket_lower,
@@ -62,7 +62,6 @@ class Delays:
 
     @property
     def rows(self) -> int:
-        """Rows added."""
         return int(self._numbers[_ROWS])
 
     @property
@@ -117,7 +116,6 @@ class Delays:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Delays:
-        """Read what `to_json` gave."""
         task = cls()
         try:
             task._numbers[:] = value["numbers"]

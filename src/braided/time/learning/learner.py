@@ -13,9 +13,9 @@ import numpy as np
 from braided.errors import BraidedError
 from braided.time.clocks import advance
 from braided.time.lateness import Lateness
-from braided.time.learning.buckets import BUCKETS, Ints, count_buckets, decode_counts, encode_counts
+from braided.time.learning.delay_buckets import BUCKETS, Ints, count_buckets, decode_counts, encode_counts
 from braided.time.learning.delays import Delays, batch_delays
-from braided.time.learning.learned import LEARNED, SLICES, Rule, new_learned
+from braided.time.learning.learner_state import LEARNED, SLICES, Rule, new_learned
 from braided.time.learning.next_delays import NextDelays
 from braided.time.learning.pending import measure_pending
 from braided.time.learning.rules import (
@@ -23,7 +23,7 @@ from braided.time.learning.rules import (
     SLICE_ROWS,
     TARGET_PRIME_ROWS,
     TARGET_SLICE_ROWS,
-    settle,
+    end_batch,
     take_delays,
 )
 from braided.time.learning.target import lose_all_behind
@@ -51,7 +51,6 @@ def new_summary(spec: Lateness) -> Delays | NextDelays:
 
 
 def read_summary(spec: Lateness, value: dict[str, Any]) -> Delays | NextDelays:
-    """Read a task's summary of its delays."""
     return NextDelays.from_json(value, spec.ceiling_us) if spec.measure == "next" else Delays.from_json(value)
 
 
@@ -113,7 +112,7 @@ class Learner:
             largest = self._take_arrived(clock, [task for task in tasks if isinstance(task, Delays)], missed)
         if after is not None and largest is not None:
             parts = (self._state, self._maxima, self._hints, self._recent, self._counts)
-            settle(*parts, self._rule, after, largest)
+            end_batch(*parts, self._rule, after, largest)
 
     def learn(self, delays: Ints, clock: int) -> None:
         """Learn from delays that somebody else has measured; `clock` is the time up to which that was."""
@@ -124,7 +123,7 @@ class Learner:
             at = np.flatnonzero(counts)
             take_delays(self._state, self._counts, self._rule, at, counts[at])
             parts = (self._state, self._maxima, self._hints, self._recent, self._counts)
-            settle(*parts, self._rule, clock, int(usable.max()))
+            end_batch(*parts, self._rule, clock, int(usable.max()))
 
     def _take_arrived(self, clock: int | None, tasks: Sequence[Delays], missed: int | None) -> int:
         batch = batch_delays(tasks, clock, self._rule.ceiling)
@@ -144,7 +143,6 @@ class Learner:
         return largest if sets else None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the state as JSON values; nothing is lost."""
         return {
             "state": self._state[0].tolist(),
             "maxima": self._maxima.tolist(),
@@ -155,7 +153,6 @@ class Learner:
 
     @classmethod
     def from_json(cls, value: dict[str, Any], spec: Lateness, reach: int | None = None) -> Learner:
-        """Read what `to_json` gave."""
         learner = cls(spec, reach)
         try:
             learner._state[0] = tuple(value["state"])

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from braided.compiled import compiled
 from braided.errors import BraidedError
 from braided.time.clocks import MIN_TIME, Times, clamp
-from braided.time.learning.buckets import gap
+from braided.time.learning.delay_buckets import gap
 from braided.time.learning.pending import FIELDS, State, add_pending, measure_pending
 
 SEEN = np.dtype(
@@ -64,7 +64,6 @@ class NextDelays:
 
     @property
     def largest(self) -> int:
-        """The largest time."""
         return int(self._state[0]["largest"])
 
     @property
@@ -90,7 +89,6 @@ class NextDelays:
         _add(times, mask, self._state, self._ceiling)
 
     def begin_part(self) -> None:
-        """Begin another part of the input, whose rows may have arrived before those added so far."""
         self._state[0]["part_sets"] = 0
 
     def take_into(self, learned: State, clock: int | None) -> int:
@@ -113,12 +111,10 @@ class NextDelays:
         return max(int(task["most"]), behind if behind <= self._ceiling else 0)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the summary as JSON values."""
         return {"next": self._state[0].tolist()}
 
     @classmethod
     def from_json(cls, value: dict[str, Any], ceiling: int) -> NextDelays:
-        """Read what `to_json` gave."""
         task = cls(ceiling)
         try:
             task._state[0] = tuple(value["next"])

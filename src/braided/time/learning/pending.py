@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from braided.compiled import compiled
-from braided.time.learning.buckets import gap
+from braided.time.learning.delay_buckets import gap
 
 FIELDS = [
     ("rows", np.int64),  # measured

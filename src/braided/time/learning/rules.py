@@ -19,8 +19,8 @@ from __future__ import annotations
 import numpy as np
 
 from braided.compiled import compiled
-from braided.time.learning.buckets import MOST, Ints, bucket_lower, bucket_upper, gap
-from braided.time.learning.learned import ROW, SLICES, Learned, Rule
+from braided.time.learning.delay_buckets import MOST, Ints, bucket_lower, bucket_upper, gap
+from braided.time.learning.learner_state import ROW, SLICES, Learned, Rule
 from braided.time.learning.target import kept_target
 
 SLICE_ROWS = 64
@@ -57,7 +57,7 @@ def take_delays(state: Learned, counts: Ints, rule: Rule, buckets: Ints, rows: I
 
 
 @compiled
-def settle(
+def end_batch(
     state: Learned, maxima: Ints, hints: Ints, recent: Ints, counts: Ints, rule: Rule, clock: int, largest: int
 ) -> None:
     """End a batch: `clock` is the clock after it, `largest` its largest delay."""

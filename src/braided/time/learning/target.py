@@ -22,8 +22,8 @@ from __future__ import annotations
 import numpy as np
 
 from braided.compiled import compiled
-from braided.time.learning.buckets import MOST, Ints, bucket_lower, bucket_of, bucket_upper
-from braided.time.learning.learned import SLICES, Learned, Rule
+from braided.time.learning.delay_buckets import MOST, Ints, bucket_lower, bucket_of, bucket_upper
+from braided.time.learning.learner_state import SLICES, Learned, Rule
 
 CREDIT_ROWS, CREDIT_LOSSES, CREDIT_END = 3200.0, 32.0, 15000.0
 """Losses allowed in advance, those of so many rows and at most so many, and by which row they are paid back:
@@ -77,7 +77,6 @@ def kept_target(state: Learned, hints: Ints, recent: Ints, counts: Ints, rule: R
 
 @compiled
 def _count_losses(state: Learned, rule: Rule) -> None:
-    """Add up what the batch lost, and how bunched losses are."""
     now = state[0]
     now.lost += now.losing
     now.block += now.losing
@@ -104,7 +103,6 @@ def _next_recent(state: Learned, recent: Ints, rule: Rule, largest: int) -> None
 
 @compiled
 def _left(state: Learned, rule: Rule) -> float:
-    """Return the losses left to spend until now."""
     now = state[0]
     credit = min(CREDIT_LOSSES, rule.loss * CREDIT_ROWS) * max(0.0, 1.0 - now.rows / CREDIT_END)
     return float(rule.loss * now.rows + credit - now.lost)
@@ -112,7 +110,6 @@ def _left(state: Learned, rule: Rule) -> float:
 
 @compiled
 def _allowed(state: Learned, rule: Rule) -> float:
-    """Return the share of losses to allow from now on."""
     now = state[0]
     left = _left(state, rule)
     bunch = max(1.0, now.bunched / now.blocks) if now.blocks >= 1.0 else 1.0

@@ -44,12 +44,12 @@ _MIN, _MAX = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 def nested(keys: Keys, low: Keys, high: Keys, first: Index, past: Index) -> Iterator[tuple[Index, Index]]:
     """Yield the pairs by testing the stored rows ``first[i] <= j < past[i]`` of every probe row i."""
     room = piece_size(first, past)
-    probes, found = np.empty(room + 1, np.int64), np.empty(room + 1, np.int64)
+    probes, stored = np.empty(room + 1, np.int64), np.empty(room + 1, np.int64)
     i, j = 0, -1
     while i < len(first):
-        i, j, count = _nested(keys, low, high, first, past, i, j, room, probes, found)
+        i, j, count = _nested(keys, low, high, first, past, i, j, room, probes, stored)
         if count:
-            yield probes[:count].copy(), found[:count].copy()
+            yield probes[:count].copy(), stored[:count].copy()
 
 
 def zoned(keys: Keys, low: Keys, high: Keys) -> Iterator[tuple[Index, Index]]:
@@ -63,53 +63,53 @@ def zoned(keys: Keys, low: Keys, high: Keys) -> Iterator[tuple[Index, Index]]:
         if _ascends(groups[0][k]) and _ascends(groups[1][k]):
             start = np.maximum(start, np.searchsorted(groups[1][k], low[k], side="left"))
             stop = np.minimum(stop, np.searchsorted(groups[0][k], high[k], side="right"))
-    probes, found = np.empty(PIECE + 1, np.int64), np.empty(PIECE + 1, np.int64)
+    probes, stored = np.empty(PIECE + 1, np.int64), np.empty(PIECE + 1, np.int64)
     i, b = 0, -1
     while i < low.shape[1]:
-        i, b, count = _zoned(keys, low, high, *blocks, *groups, start, stop, i, b, PIECE, probes, found)
+        i, b, count = _zoned(keys, low, high, *blocks, *groups, start, stop, i, b, PIECE, probes, stored)
         if count:
-            yield turn[probes[:count]], order[found[:count]]
+            yield turn[probes[:count]], order[stored[:count]]
 
 
 def bounds_of(dimension: Dimension, side: int, slots: Mapping[str, npt.NDArray[Any]]) -> tuple[Index, Index]:
     """Return the least and greatest stored key that each probe row admits; none does where least > greatest."""
-    given = slots[dimension.raw[side]]
+    numbers = slots[dimension.raw[side]]
     low, high, sign = dimension.low, dimension.high, 1
     if dimension.plus:
         sign = -1
     elif side == 0:
         low, high = None if high is None else -high, None if low is None else -low
-    if given.dtype.kind == "f":
-        return _wide_bounds(given, sign, low, high)
-    least, over = _shifted(given, sign, low, _MIN)
-    greatest, under = _shifted(given, sign, high, _MAX)
+    if numbers.dtype.kind == "f":
+        return _wide_bounds(numbers, sign, low, high)
+    least, over = _shifted(numbers, sign, low, _MIN)
+    greatest, under = _shifted(numbers, sign, high, _MAX)
     empty = (over > 0) | (under < 0)
     return np.where(empty, _MAX, least), np.where(empty, _MIN, greatest)
 
 
-def _shifted(given: Index, sign: int, by: Any, unbounded: int) -> tuple[Index, Any]:
+def _shifted(numbers: Index, sign: int, by: Any, unbounded: int) -> tuple[Index, Any]:
     """Return ``sign * given + by``, held to 64 bits, and 1 or -1 where it lies beyond them."""
     if by is None:
-        return np.full(len(given), unbounded), np.int8(0)
+        return np.full(len(numbers), unbounded), np.int8(0)
     if sign < 0:
-        given, by = ~given, by + 1
+        numbers, by = ~numbers, by + 1
     half = by // 2
-    found = (given + np.int64(half)) + np.int64(by - half)
+    sums = (numbers + np.int64(half)) + np.int64(by - half)
     if by >= 0:
-        beyond = (given > _MAX - by).astype(np.int8)
-        return np.where(beyond != 0, _MAX, found), beyond
-    beyond = -(given < _MIN - by).astype(np.int8)
-    return np.where(beyond != 0, _MIN, found), beyond
+        beyond = (numbers > _MAX - by).astype(np.int8)
+        return np.where(beyond != 0, _MAX, sums), beyond
+    beyond = -(numbers < _MIN - by).astype(np.int8)
+    return np.where(beyond != 0, _MIN, sums), beyond
 
 
-def _wide_bounds(given: npt.NDArray[Any], sign: int, low: Any, high: Any) -> tuple[Index, Index]:
+def _wide_bounds(numbers: npt.NDArray[Any], sign: int, low: Any, high: Any) -> tuple[Index, Index]:
     """Bounds of floats, wide by more than all roundings; none for what is not finite, which is tested later."""
-    slack, finite = _SLACK[given.dtype.name], np.isfinite(given)
-    exact = np.where(finite, given, 0).astype(np.float64)
+    slack, finite = _SLACK[numbers.dtype.name], np.isfinite(numbers)
+    exact = np.where(finite, numbers, 0).astype(np.float64)
     ends = []
     for by, way in ((low, -1), (high, 1)):
         if by is None:
-            ends.append(np.full(len(given), _MIN if way < 0 else _MAX))
+            ends.append(np.full(len(numbers), _MIN if way < 0 else _MAX))
             continue
         with np.errstate(over="ignore"):
             end = sign * exact + by + way * (slack * (np.abs(exact) + abs(by)) + 1e-320)
@@ -132,8 +132,8 @@ def sampled_share(keys: Keys, low: Keys, high: Keys) -> float:
 def _sample(keys: Keys, low: Keys, high: Keys) -> npt.NDArray[np.bool_]:
     probes = slice(None, None, max(1, low.shape[1] // _SAMPLE[0]))
     points = keys[:, None, :: max(1, keys.shape[1] // _SAMPLE[1])]
-    found: npt.NDArray[np.bool_] = (points >= low[:, probes, None]) & (points <= high[:, probes, None])
-    return found
+    inside: npt.NDArray[np.bool_] = (points >= low[:, probes, None]) & (points <= high[:, probes, None])
+    return inside
 
 
 def _arranged(keys: Keys, low: Keys, high: Keys) -> tuple[Index, Keys, Index, Keys, Keys]:
@@ -176,7 +176,7 @@ def _count(one: Keys, other: Keys, low: int, high: int, low2: int, high2: int) -
 
 @compiled
 def _write(
-    keys: Keys, low: Keys, high: Keys, i: int, start: int, stop: int, probes: Index, found: Index, count: int
+    keys: Keys, low: Keys, high: Keys, i: int, start: int, stop: int, probes: Index, stored: Index, count: int
 ) -> int:
     """Append the rows of a block that lie in all bounds; a miss is overwritten by the next hit."""
     other = min(1, len(keys) - 1)
@@ -187,7 +187,7 @@ def _write(
         for k in range(2, len(keys)):
             hit &= (keys[k, j] >= low[k, i]) & (keys[k, j] <= high[k, i])
         probes[count] = i
-        found[count] = j
+        stored[count] = j
         count += hit
     return count
 
@@ -203,7 +203,7 @@ def _nested(
     j: int,
     room: int,
     probes: Index,
-    found: Index,
+    stored: Index,
 ) -> tuple[int, int, int]:
     """Fill a piece from probe row i and stored row j on (-1: its first); return where to go on."""
     last = len(keys) - 1
@@ -218,7 +218,7 @@ def _nested(
             if hits:
                 if count + hits > room:
                     return i, j, count
-                count = _write(keys, low, high, i, j, stop, probes, found, count)
+                count = _write(keys, low, high, i, j, stop, probes, stored, count)
             j = stop
         i += 1
         j = -1
@@ -248,7 +248,7 @@ def _zoned(
     b: int,
     room: int,
     probes: Index,
-    found: Index,
+    stored: Index,
 ) -> tuple[int, int, int]:
     """Fill a piece from probe row i and block b on (-1: the first of its first group); return where to go on."""
     rows = keys.shape[1]
@@ -272,7 +272,7 @@ def _zoned(
                         if hits:
                             if count + hits > room:
                                 return i, b, count
-                            count = _write(keys, low, high, i, j, end, probes, found, count)
+                            count = _write(keys, low, high, i, j, end, probes, stored, count)
                     b += 1
             group += 1
             b = group * per_group

@@ -1,6 +1,6 @@
 """Turn the predicate of a theta join into one loop over numbers: per-row inputs, an expression, and dimensions.
 
-A part that reads one side only is computed once a row, by `predicates.evaluate`, into a *slot*: an array of numbers. A
+A part that reads one side only is computed once a row, by `expressions.evaluate`, into a *slot*: an array of numbers. A
 comparison of a value of one side with one of the other becomes one of int64 keys, whose order is Spark's:
 
     ints, times, narrow decimals    themselves
@@ -36,24 +36,8 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from braided.expressions import tree
 from braided.expressions.evaluate import DTYPES, NARROW, is_whole
-from braided.expressions.tree import (
-    Always,
-    Arithmetic,
-    Column,
-    Compare,
-    Constant,
-    Every,
-    Holds,
-    IsIn,
-    IsNull,
-    Not,
-    Some,
-    Truth,
-    Type,
-    Value,
-    Widen,
-)
 
 Form = Literal["raw", "order", "rank", "truth", "valid"]
 _FLOATS = ("float", "double")
@@ -81,7 +65,7 @@ class Slot(NamedTuple):
     form: Form
     source: Any
     want: bool = True
-    partner: Value | None = None
+    partner: tree.Value | None = None
 
 
 class Dimension(NamedTuple):
@@ -105,7 +89,7 @@ class Check(NamedTuple):
     text: str
     op: str
     operands: tuple[str, ...]
-    type: Type
+    type: tree.Type
 
 
 @dataclass(frozen=True)
@@ -114,11 +98,11 @@ class Lowered:
 
     columns: dict[str, tuple[str, ...]]
     slots: dict[str, Slot]
-    filters: dict[str, tuple[Truth, ...]]
+    filters: dict[str, tuple[tree.Truth, ...]]
     """Conjuncts of one side, which rows must satisfy before they are paired."""
-    strict: frozenset[tuple[str, Value]]
+    strict: frozenset[tuple[str, tree.Value]]
     """Values whose null rows pair with nothing."""
-    lax: frozenset[tuple[str, Value]]
+    lax: frozenset[tuple[str, tree.Value]]
     """Values that may be null in a pair; one that is not nullable takes them to have no nulls."""
     dimensions: tuple[Dimension, ...]
     text: str
@@ -137,17 +121,17 @@ class Lowered:
             one, *others = (spans[part] for part in check.operands)
             if others:
                 exact = {"+": int.__add__, "-": int.__sub__, "*": int.__mul__}[check.op]
-                found = [exact(a, b) for a in one for b in others[0]]
+                values = [exact(a, b) for a in one for b in others[0]]
             else:
-                found = [-end for end in one] if check.op == "-" else [max(map(abs, one)), 0]
-            spans[check.text] = span = min(found), max(found)
+                values = [-end for end in one] if check.op == "-" else [max(map(abs, one)), 0]
+            spans[check.text] = span = min(values), max(values)
             limits = np.iinfo(DTYPES[check.type.name])
             if span[0] < limits.min or span[1] > limits.max:
                 return False
         return True
 
 
-def lower(root: Truth, nullable: bool) -> Lowered:
+def lower(root: tree.Truth, nullable: bool) -> Lowered:
     """Return how a predicate runs; raises ``Unlowered``."""
     return _Builder(nullable).build(root)
 
@@ -159,13 +143,13 @@ def sides_of(node: Any) -> frozenset[str]:
 
 def _columns(node: Any) -> frozenset[tuple[str, str]]:
     match node:
-        case Column(side, name):
+        case tree.Column(side, name):
             return frozenset([(side, name)])
-        case Widen(operand) | Holds(operand) | IsNull(operand) | IsIn(operand) | Not(operand):
+        case tree.Widen(operand) | tree.Holds(operand) | tree.IsNull(operand) | tree.IsIn(operand) | tree.Not(operand):
             return _columns(operand)
-        case Compare(_, left, right):
+        case tree.Compare(_, left, right):
             return _columns(left) | _columns(right)
-        case Arithmetic(_, parts) | Every(parts) | Some(parts):
+        case tree.Arithmetic(_, parts) | tree.Every(parts) | tree.Some(parts):
             return frozenset().union(*map(_columns, parts))
     return frozenset()
 
@@ -174,19 +158,19 @@ def _columns(node: Any) -> frozenset[tuple[str, str]]:
 class _Builder:
     nullable: bool
     slots: dict[Slot, str] = field(default_factory=dict)
-    strict: set[tuple[str, Value]] = field(default_factory=set)
-    lax: set[tuple[str, Value]] = field(default_factory=set)
+    strict: set[tuple[str, tree.Value]] = field(default_factory=set)
+    lax: set[tuple[str, tree.Value]] = field(default_factory=set)
     checks: list[Check] = field(default_factory=list)
     dimensions: list[Dimension] = field(default_factory=list)
 
-    def build(self, root: Truth) -> Lowered:
-        filters: dict[str, list[Truth]] = {"l": [], "r": []}
+    def build(self, root: tree.Truth) -> Lowered:
+        filters: dict[str, list[tree.Truth]] = {"l": [], "r": []}
         tests: list[tuple[str, bool]] = []
         never = False
         for part, want in _conjuncts(root, True):
             sides = sides_of(part)
             if len(sides) == 1:
-                filters[min(sides)].append(part if want else Not(part))
+                filters[min(sides)].append(part if want else tree.Not(part))
                 continue
             known = len(self.dimensions)
             text = self._conjunct(part, want)
@@ -207,15 +191,15 @@ class _Builder:
             tuple(self.checks),
         )
 
-    def _slot(self, side: str, form: Form, source: Any, want: bool = True, partner: Value | None = None) -> str:
+    def _slot(self, side: str, form: Form, source: Any, want: bool = True, partner: tree.Value | None = None) -> str:
         slot = Slot(side, form, source, want, partner)
         count = sum(known.side == side for known in self.slots)
         return self.slots.setdefault(slot, f"{side}{count}")
 
     # Truths.
 
-    def _conjunct(self, node: Truth, want: bool) -> str | bool:
-        if not isinstance(node, Compare) or (node.op == "<=>" and self.nullable):
+    def _conjunct(self, node: tree.Truth, want: bool) -> str | bool:
+        if not isinstance(node, tree.Compare) or (node.op == "<=>" and self.nullable):
             return self._truth(node, want)
         needed = {(min(sides_of(part)), part) for value in (node.left, node.right) for part in _halves(value)}
         if node.op == "<=>":
@@ -225,32 +209,32 @@ class _Builder:
         self._dimension(node, want)
         return self._test(node, want)
 
-    def _truth(self, node: Truth, want: bool) -> str | bool:
+    def _truth(self, node: tree.Truth, want: bool) -> str | bool:
         sides = sides_of(node)
         if len(sides) == 1:
             return self._slot(min(sides), "truth", node, want)
         match node:
-            case Always(value):
+            case tree.Always(value):
                 return value is want
-            case Not(operand):
+            case tree.Not(operand):
                 return self._truth(operand, not want)
-            case Every(parts) | Some(parts):
-                every = isinstance(node, Every) == want
+            case tree.Every(parts) | tree.Some(parts):
+                every = isinstance(node, tree.Every) == want
                 texts = [self._truth(part, want) for part in _by_side(parts, type(node))]
                 if (not every) in texts:
                     return not every
                 rest = [text for text in texts if isinstance(text, str)]
                 return f"({(' & ' if every else ' | ').join(rest)})" if rest else every
-            case IsIn(operand, members, null):
+            case tree.IsIn(operand, members, null):
                 if null and not want:
                     return False
-                equals = tuple(Compare("=", operand, Constant(member, operand.type)) for member in members)
-                return self._truth(Some(equals), want)
-            case Compare():
+                equals = tuple(tree.Compare("=", operand, tree.Constant(member, operand.type)) for member in members)
+                return self._truth(tree.Some(equals), want)
+            case tree.Compare():
                 return self._nulls(node, want, self._test(node, want))
         raise Unlowered(node)
 
-    def _nulls(self, node: Compare, want: bool, text: str) -> str:
+    def _nulls(self, node: tree.Compare, want: bool, text: str) -> str:
         halves = [_halves(value) for value in (node.left, node.right)]
         self.lax |= {(min(sides_of(part)), part) for side in halves for part in side}
         if not self.nullable:
@@ -263,7 +247,7 @@ class _Builder:
             return f"(({text} & {one} & {other}) | (({one} == False) & ({other} == False)))"
         return f"(({text} & {one} & {other}) | ({one} != {other}))"
 
-    def _test(self, node: Compare, want: bool) -> str:
+    def _test(self, node: tree.Compare, want: bool) -> str:
         op = _OPS[node.op] if want else _INVERSE[_OPS[node.op]]
         if _across(node.left, node.right):
             return f"({self._key(node.left, node.right)} {op} {self._key(node.right, node.left)})"
@@ -272,16 +256,16 @@ class _Builder:
 
     # Values.
 
-    def _key(self, value: Value, partner: Value) -> str:
+    def _key(self, value: tree.Value, partner: tree.Value) -> str:
         side = min(sides_of(value))
         if value.type.name in ("string", "binary") or _wide(value.type):
             return self._slot(side, "rank", value, partner=partner)
         return self._order(value) if value.type.name in _FLOATS else self._number(value)
 
-    def _order(self, value: Value) -> str:
+    def _order(self, value: tree.Value) -> str:
         return self._slot(min(sides_of(value)), "order", value)
 
-    def _number(self, node: Value) -> str:
+    def _number(self, node: tree.Value) -> str:
         """The text of a value that is a number itself."""
         if _wide(node.type) or node.type.name in ("string", "binary"):
             raise Unlowered(node)
@@ -289,16 +273,16 @@ class _Builder:
         if len(sides) == 1:
             return self._slot(min(sides), "raw", node)
         match node:
-            case Constant(value, kind):
+            case tree.Constant(value, kind):
                 return _literal(value, kind)
-            case Widen(operand, kind):
+            case tree.Widen(operand, kind):
                 text, source = self._number(operand), operand.type
                 if kind.name == "double":
                     scale = f" / np.float64({10**source.scale})" if source.scale else ""
                     return f"(np.float64({text}){scale})"
                 shift = kind.scale - source.scale
                 return f"({text} * {10**shift})" if shift else text
-            case Arithmetic(op, operands, kind):
+            case tree.Arithmetic(op, operands, kind):
                 parts = tuple(self._number(operand) for operand in operands)
                 text = f"({parts[0]} {op} {parts[1]})" if len(parts) == 2 else f"{op}({parts[0]})"
                 if is_whole(kind):
@@ -308,7 +292,7 @@ class _Builder:
 
     # Dimensions.
 
-    def _dimension(self, node: Compare, want: bool) -> None:
+    def _dimension(self, node: tree.Compare, want: bool) -> None:
         """Note the dimension of a conjunct that has one."""
         op = _OPS[node.op] if want else _INVERSE[_OPS[node.op]]
         one, other = node.left, node.right
@@ -320,13 +304,13 @@ class _Builder:
                 keys = self._key(one, other), self._key(other, one)
                 self.dimensions.append(Dimension(keys, keys, False, *bounds, True))
             return
-        if isinstance(one, Constant):
+        if isinstance(one, tree.Constant):
             one, other, op = other, one, _MIRROR[op]
-        if not isinstance(other, Constant) or not isinstance(one, Arithmetic) or not isfinite(other.value):
+        if not isinstance(other, tree.Constant) or not isinstance(one, tree.Arithmetic) or not isfinite(other.value):
             return
         absolute = one.op == "abs"
         inner = one.operands[0] if absolute else one
-        if not isinstance(inner, Arithmetic) or inner.op not in "+-" or not _across(*inner.operands):
+        if not isinstance(inner, tree.Arithmetic) or inner.op not in "+-" or not _across(*inner.operands):
             return
         exact = is_whole(inner.type)
         bounds = _interval(op, other.value, int(exact))
@@ -345,41 +329,41 @@ class _Builder:
         self.dimensions.append(Dimension(keys, raw, inner.op == "+", low, high, exact))
 
 
-def _conjuncts(node: Truth, want: bool) -> list[tuple[Truth, bool]]:
+def _conjuncts(node: tree.Truth, want: bool) -> list[tuple[tree.Truth, bool]]:
     match node:
-        case Not(operand):
+        case tree.Not(operand):
             return _conjuncts(operand, not want)
-        case Every(parts) | Some(parts) if isinstance(node, Every) == want:
-            return [found for part in parts for found in _conjuncts(part, want)]
+        case tree.Every(parts) | tree.Some(parts) if isinstance(node, tree.Every) == want:
+            return [conjunct for part in parts for conjunct in _conjuncts(part, want)]
     return [(node, want)]
 
 
-def _by_side(parts: tuple[Truth, ...], kind: type[Every] | type[Some]) -> list[Truth]:
+def _by_side(parts: tuple[tree.Truth, ...], kind: type[tree.Every] | type[tree.Some]) -> list[tree.Truth]:
     """Bring together what one side decides alone, so that it is one slot."""
-    found: list[Truth] = []
+    conjuncts: list[tree.Truth] = []
     for side in "lr":
         own = tuple(part for part in parts if sides_of(part) == {side})
-        found += [kind(own)] if len(own) > 1 else own
-    return found + [part for part in parts if len(sides_of(part)) != 1]
+        conjuncts += [kind(own)] if len(own) > 1 else own
+    return conjuncts + [part for part in parts if len(sides_of(part)) != 1]
 
 
-def _halves(value: Value) -> list[Value]:
+def _halves(value: tree.Value) -> list[tree.Value]:
     """The largest parts of a value that one side has alone; it is null where one of them is."""
     if len(sides_of(value)) == 1:
         return [value]
     match value:
-        case Widen(operand):
+        case tree.Widen(operand):
             return _halves(operand)
-        case Arithmetic(_, operands):
+        case tree.Arithmetic(_, operands):
             return [part for operand in operands for part in _halves(operand)]
     return []
 
 
-def _across(one: Value, other: Value) -> bool:
+def _across(one: tree.Value, other: tree.Value) -> bool:
     return len(sides_of(one)) == len(sides_of(other)) == 1 and sides_of(one) != sides_of(other)
 
 
-def _wide(kind: Type) -> bool:
+def _wide(kind: tree.Type) -> bool:
     return kind.name == "decimal" and kind.precision > NARROW
 
 
@@ -394,7 +378,7 @@ def _interval(op: str, value: Any, step: int) -> tuple[Any, Any] | None:
     }.get(op)
 
 
-def _literal(value: Any, kind: Type) -> str:
+def _literal(value: Any, kind: tree.Type) -> str:
     if kind.name not in _FLOATS:
         return repr(int(value))
     text = repr(float(value)) if isfinite(value) else f"np.{float(value)}".replace("np.-", "-np.")

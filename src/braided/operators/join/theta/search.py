@@ -94,10 +94,10 @@ class ThetaPredicate:
             return
         start, stop = int(first[some].min()), int(past[some].max())
         stored, first, past = stored.slice(start, stop - start), first - start, past - start
-        found = None if self.kind == "mask" else self._fast(side, probe, stored, first, past)
-        if found is None:
-            found = self._masked(side, probe, stored, first, past)
-        for probes, rows in found:
+        pairs = None if self.kind == "mask" else self._fast(side, probe, stored, first, past)
+        if pairs is None:
+            pairs = self._masked(side, probe, stored, first, past)
+        for probes, rows in pairs:
             yield probes, rows + start
 
     def _masked(self, side: int, probe: pa.RecordBatch, stored: pa.RecordBatch, first: Index, past: Index) -> Pairs:
@@ -113,9 +113,9 @@ class ThetaPredicate:
                 {name: batch.column(name).take(pa.array(index)) for name in batch.schema.names}
                 for batch, index in zip(batches, (i, j), strict=True)
             ]
-            kept = self.predicate.mask(taken[side], taken[1 - side])
-            if kept.any():
-                yield i[kept], j[kept]
+            mask = self.predicate.mask(taken[side], taken[1 - side])
+            if mask.any():
+                yield i[mask], j[mask]
 
     def _fast(
         self, side: int, probe: pa.RecordBatch, stored: pa.RecordBatch, first: Index, past: Index
@@ -139,8 +139,8 @@ class ThetaPredicate:
         seen = self._seen
         if seen is None or seen[0] is not probe or seen[1] is not lowered or seen[2] != side:
             self._seen = seen = (probe, lowered, side, _rows(lowered, side, probe))
-        found: _Rows | None = seen[3]
-        return found
+        rows: _Rows | None = seen[3]
+        return rows
 
 
 def _rows(lowered: Lowered, side: str, batch: pa.RecordBatch) -> _Rows | None:
@@ -176,8 +176,8 @@ def _paired(lowered: Lowered, side: int, probe: _Rows, stored: _Rows, first: Ind
         before = np.searchsorted(other, np.arange(int(past.max(initial=0)) + 1))
         some = past > first
         first, past = before[np.where(some, first, 0)], before[np.where(some, past, 0)]
-    values = {name: _kept(value, own) for name, value in probe.values.items()}
-    values |= {name: _kept(value, other) for name, value in stored.values.items()}
+    values = {name: _take_rows(value, own) for name, value in probe.values.items()}
+    values |= {name: _take_rows(value, other) for name, value in stored.values.items()}
     slots = _numbers(lowered, values)
     if lowered.checks and not lowered.fits(
         lambda name: (int(slots[name].min(initial=0)), int(slots[name].max(initial=0)))
@@ -186,8 +186,8 @@ def _paired(lowered: Lowered, side: int, probe: _Rows, stored: _Rows, first: Ind
     return _positions(_search(lowered, side, slots, first, past), own, other)
 
 
-def _positions(found: Pairs, own: Index | None, other: Index | None) -> Pairs:
-    for probes, rows in found:
+def _positions(pairs: Pairs, own: Index | None, other: Index | None) -> Pairs:
+    for probes, rows in pairs:
         yield (probes if own is None else own[probes]), (rows if other is None else other[rows])
 
 
@@ -202,7 +202,7 @@ def _search(lowered: Lowered, side: int, slots: dict[str, Any], first: Index, pa
     low, high = (np.stack(ends) for ends in zip(*bounds, strict=True))
     tested = int(np.maximum(past - first, 0).sum())
     if tested < _SORTED_FROM:
-        found = nested(keys, low, high, first, past)
+        pairs = nested(keys, low, high, first, past)
     elif lowered.rest and sampled_share(keys, low, high) > _LOOSE:
         yield from _looped(lowered.text, side, slots, first, past)
         return
@@ -210,34 +210,33 @@ def _search(lowered: Lowered, side: int, slots: dict[str, Any], first: Index, pa
         if first.max() > 0 or past.min() < keys.shape[1]:
             keys = np.concatenate((keys, np.arange(keys.shape[1])[None]))
             low, high = np.concatenate((low, first[None])), np.concatenate((high, past[None] - 1))
-        found = zoned(keys, low, high)
+        pairs = zoned(keys, low, high)
     if not lowered.rest:
-        yield from found
+        yield from pairs
         return
     rest = _expression(lowered.rest)
-    for probes, matches in found:
+    for probes, matches in pairs:
         index = {"lr"[side]: probes, "rl"[side]: matches}
         taken = {name: slots[name][index[name[0]]] for name in rest.co_names if name in slots}
         with np.errstate(all="ignore"):
-            kept = eval(rest, {"np": np}, taken)
-        if kept.any():
-            yield probes[kept], matches[kept]
+            mask = eval(rest, {"np": np}, taken)
+        if mask.any():
+            yield probes[mask], matches[mask]
 
 
 def _looped(text: str, side: int, slots: dict[str, Any], first: Index, past: Index) -> Pairs:
-    """Test every pair in the generated loop."""
     used = [name for name in slots if name in _expression(text).co_names]
     own = tuple(name for name in used if name[0] == "lr"[side])
     other = tuple(name for name in used if name[0] != "lr"[side])
     loop = loop_of(text, own, other, STRIP)
     room = piece_size(first, past)
-    probes, found = np.empty(room + 1, np.int64), np.empty(room + 1, np.int64)
+    probes, stored = np.empty(room + 1, np.int64), np.empty(room + 1, np.int64)
     i, j = 0, -1
-    given, tested = [slots[name] for name in own], [slots[name] for name in other]
+    inputs, tested = [slots[name] for name in own], [slots[name] for name in other]
     while i < len(first):
-        i, j, count = loop(*given, first, past, i, j, room, probes, found, *tested)
+        i, j, count = loop(*inputs, first, past, i, j, room, probes, stored, *tested)
         if count:
-            yield probes[:count].copy(), found[:count].copy()
+            yield probes[:count].copy(), stored[:count].copy()
 
 
 @lru_cache(maxsize=64)
@@ -245,8 +244,7 @@ def _expression(text: str) -> CodeType:
     return compile(text or "True", "<theta predicate>", "eval")
 
 
-def _kept(value: Any, index: Index | None) -> Any:
-    """Take the rows of a mask or a vector."""
+def _take_rows(value: Any, index: Index | None) -> Any:
     if index is None:
         return value
     if not isinstance(value, Vector):
@@ -258,14 +256,14 @@ def _kept(value: Any, index: Index | None) -> Any:
 
 def _numbers(lowered: Lowered, values: dict[str, Any]) -> dict[str, Any]:
     """Return the array of every slot: contiguous and writable, so that a loop is compiled for one type of each."""
-    found: dict[str, Any] = {}
+    arrays: dict[str, Any] = {}
     partners = {(slot.source, slot.partner): name for name, slot in lowered.slots.items() if slot.form == "rank"}
     for name, slot in lowered.slots.items():
         value = values[name]
         if slot.form == "rank":
-            if name not in found:
+            if name not in arrays:
                 other = partners[slot.partner, slot.source]
-                found[name], found[other] = ranks(value.values, values[other].values)
+                arrays[name], arrays[other] = ranks(value.values, values[other].values)
             continue
         if slot.form == "truth":
             array = value
@@ -277,5 +275,5 @@ def _numbers(lowered: Lowered, values: dict[str, Any]) -> dict[str, Any]:
                 array = array.astype(np.int64)
             elif slot.form == "order":
                 array = ordered(array)
-        found[name] = np.require(array, requirements=["C", "W"])
-    return found
+        arrays[name] = np.require(array, requirements=["C", "W"])
+    return arrays

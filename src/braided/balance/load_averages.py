@@ -6,8 +6,6 @@ clock is the batch: load is CPU time over the share of the cluster that one work
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
@@ -68,18 +66,3 @@ class LoadAverages:
             return np.zeros(self.workers)
         average: npt.NDArray[np.float64] = self._batches[-batches:].mean(axis=0)
         return average
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the state as plain lists; JSON keeps their floats exactly."""
-        return {"workers": self.workers, "batches": self._batches.tolist()}
-
-    @classmethod
-    def from_json(cls, value: Any) -> LoadAverages:
-        """Return the averages that ``to_json`` wrote."""
-        try:
-            averages = cls(value["workers"])
-            for row in value["batches"]:
-                averages.add(np.array(row, dtype=np.float64))
-        except (ValueError, KeyError, TypeError) as error:
-            raise BraidedError(f"not load averages ({type(error).__name__}: {error}): {str(value)[:200]}") from error
-        return averages

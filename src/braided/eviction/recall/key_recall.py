@@ -98,16 +98,15 @@ class KeyRecall:
         self._buckets["held"] = 1.0
         self._rows = np.zeros((QUARTERS + 1, streams, len(self._buckets)), np.int32)
 
-    def feed(self, events: Events, found: Ints) -> None:
+    def feed(self, events: Events, results: Ints) -> None:
         """See events, each with the number of combinations that came out with it."""
         feed(
             self._head, self._sums, self._groups, self._nodes, self._slots, self._chains, self._table, self._buckets,
-            self._rows, self.within, self.most, self._fade_every, events.keys, events.times, events.streams, found,
+            self._rows, self.within, self.most, self._fade_every, events.keys, events.times, events.streams, results,
         )  # fmt: skip
 
     @property
     def nodes(self) -> int:
-        """Nodes in use now."""
         return int(self._head["live"][0])
 
     def sums(self) -> list[list[float]]:
@@ -127,15 +126,12 @@ class KeyRecall:
         return [[float(pairs), float(pairs), 0.0, 0.0, 0.0, float(pairs)] for pairs in self._sums["pairs"]]
 
     def estimate(self) -> RecallEstimate:
-        """Return the recall since the start."""
         return recall_of(self.sums()[0])
 
     def recent(self) -> RecallEstimate:
-        """Return the recall of recent rows: an event counts half of one that is 4 capacities later."""
         return recall_of(self.sums()[1])
 
     def to_bytes(self) -> bytes:
-        """Return the estimator as bytes."""
         nodes = self._nodes[int(self._head["oldest"][0]) : int(self._head["end"][0])]
         nodes = nodes[nodes["slot"] >= 0]
         keys, of = np.unique(self._slots["key"][nodes["slot"]], return_inverse=True)

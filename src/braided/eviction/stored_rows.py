@@ -13,9 +13,9 @@ import numpy as np
 
 from braided.compiled import in_place, inlined
 from braided.eviction.heap import heap_lower, heap_push, heap_remove, heap_sink
-from braided.eviction.index import find_entry, index_append, index_remove, new_entry
-from braided.eviction.order import order_add, order_remove, order_settle
-from braided.eviction.records import NONE, Bytes, Ints, Reals, Records, State, Words
+from braided.eviction.key_index import find_entry, index_append, index_remove, new_entry
+from braided.eviction.order import order_add, order_least, order_remove
+from braided.eviction.records import NONE, Bytes, Ints, Reals, Records, State, UInt64s
 
 
 @in_place
@@ -38,7 +38,7 @@ def least_row(state: State, pool: int) -> int:
     while True:
         top = heap[pool, 0]
         chain = chain_list[top.item]
-        slot = order_settle(order, rows, int(chain.least))
+        slot = order_least(order, rows, int(chain.least))
         chain.least = slot
         credit, seq = rows[slot].credit + chain.gained, order[slot].seq
         if credit == top.credit and seq == top.seq:
@@ -47,8 +47,36 @@ def least_row(state: State, pool: int) -> int:
 
 
 @inlined
+def free_slot(rows: Records, streams: Records, totals: Records, slot: int) -> None:
+    """Unlink a row from its stream's order of age, and keep its slot for the next row."""
+    older, newer, s = rows[slot].older, rows[slot].newer, int(rows[slot].stream)
+    if older < 0:
+        streams[s].first = newer
+    else:
+        rows[older].newer = newer
+    if newer < 0:
+        streams[s].last = older
+    else:
+        rows[newer].older = older
+    rows[slot].entry = NONE
+    rows[slot].newer = totals[0].free_row
+    totals[0].free_row = slot
+
+
+@inlined
+def append_newest(rows: Records, streams: Records, slot: int, stream: int) -> None:
+    """Link a row as the newest of its stream."""
+    last = streams[stream].last
+    rows[slot].older, rows[slot].newer = last, NONE
+    if last < 0:
+        streams[stream].first = slot
+    else:
+        rows[last].newer = slot
+    streams[stream].last = slot
+
+
+@inlined
 def remove_row(state: State, slot: int) -> None:
-    """Take a row out of the buffer."""
     totals, pools, streams, rows, sizes = state.totals, state.pools, state.streams, state.rows, state.sizes
     entry, s = int(rows[slot].entry), int(rows[slot].stream)
     pool = pool_of(pools, s)
@@ -61,18 +89,7 @@ def remove_row(state: State, slot: int) -> None:
     if chain.first < 0:
         heap_remove(state.heap, state.heap_at, pool, pools[pool].chains, entry * len(streams) + s)
         pools[pool].chains -= 1
-    older, newer = rows[slot].older, rows[slot].newer
-    if older < 0:
-        streams[s].first = newer
-    else:
-        rows[older].newer = newer
-    if newer < 0:
-        streams[s].last = older
-    else:
-        rows[newer].older = older
-    rows[slot].entry = NONE
-    rows[slot].newer = totals[0].free_row
-    totals[0].free_row = slot
+    free_slot(rows, streams, totals, slot)
     pools[pool].rows -= 1
     if len(sizes):
         pools[pool].bytes -= sizes[rows[slot].row]
@@ -96,13 +113,7 @@ def insert_row(state: State, key: np.uint64, time: int, stream: int, id_: int, c
     totals[0].seq += 1
     row.time, row.stream, row.row = time, stream, id_
     row.credit = 0.0 if totals[0].alike else credit - chain.gained
-    last = streams[stream].last
-    row.older, row.newer = last, NONE
-    if last < 0:
-        streams[stream].first = slot
-    else:
-        rows[last].newer = slot
-    streams[stream].last = slot
+    append_newest(rows, streams, slot, stream)
     pool, item = pool_of(pools, stream), entry * len(streams) + stream
     if chain.first < 0:
         chain.least = order_add(state.order, NONE, slot, row.credit, seq)
@@ -123,7 +134,7 @@ def insert_row(state: State, key: np.uint64, time: int, stream: int, id_: int, c
 
 
 @in_place
-def fill_rows(state: State, keys: Words, times: Ints, streams: Bytes, ids: Ints, credits: Reals) -> None:
+def fill_rows(state: State, keys: UInt64s, times: Ints, streams: Bytes, ids: Ints, credits: Reals) -> None:
     """Put rows, oldest first, with their credits into an empty buffer."""
     for i in range(len(keys)):
         s = int(streams[i])
@@ -133,12 +144,10 @@ def fill_rows(state: State, keys: Words, times: Ints, streams: Bytes, ids: Ints,
 
 
 def slots_by_age(state: State) -> Ints:
-    """Return the slots of the stored rows, oldest first."""
     slots = np.flatnonzero(state.rows["entry"] >= 0)
     return slots[np.argsort(state.order["seq"][slots])]
 
 
-def row_keys(state: State, slots: Ints) -> Words:
-    """Return the keys of stored rows."""
-    keys: Words = state.entries["key"][state.rows["entry"][slots]]
+def row_keys(state: State, slots: Ints) -> UInt64s:
+    keys: UInt64s = state.entries["key"][state.rows["entry"][slots]]
     return keys

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from braided.eviction.buffer import Buffer, Events
 from braided.eviction.shed import Shedding
-from braided.operators.bounded.kept import Entry, Kept
+from braided.operators.bounded.kept_rows import Entry, KeptRows
 from braided.operators.join.sizes import sizes_of_rows
 from braided.routing.content import row_hashes
 from braided.runtime.blocks import Blocks, Stored
@@ -30,7 +30,7 @@ from braided.runtime.rows import Index, Mask, Rows, together
 from braided.time.clocks import GroupSpan, Span, Window
 from braided.time.stream_clock import StreamClock
 
-Words = npt.NDArray[np.uint64]
+UInt64s = npt.NDArray[np.uint64]
 Saved = Sequence[int] | None
 """A block, a `Stored` or what JSON makes of it; None: not yet written."""
 
@@ -53,7 +53,7 @@ class Entering(NamedTuple):
 
     times: Index
     streams: npt.NDArray[np.int8]
-    contents: Words
+    contents: UInt64s
     ids: Index
     sides: list[Rows]
     starts: Index
@@ -88,7 +88,7 @@ class Entering(NamedTuple):
     def attach(
         self,
         buffer: Buffer,
-        keys: Callable[[int, Rows], Words],
+        keys: Callable[[int, Rows], UInt64s],
         times: Callable[[int, pa.RecordBatch], Index],
     ) -> None:
         """Give a buffer that was read from state its rows again."""
@@ -170,10 +170,10 @@ class OrderedRows:
         alive = np.zeros(sum(map(len, self._sides)), np.bool_)
         alive[ids] = True
         parts = np.split(alive, np.cumsum([len(rows) for rows in self._sides])[:-1])
-        for kept, rows, part in zip(self._kept, self._sides, parts, strict=True):
-            kept.update(rows, part)
+        for stream, rows, part in zip(self._kept, self._sides, parts, strict=True):
+            stream.update(rows, part)
         bits = np.packbits(
-            np.concatenate([np.zeros(0, np.bool_), *(mask for kept in self._kept for mask in kept.masks)])
+            np.concatenate([np.zeros(0, np.bool_), *(mask for stream in self._kept for mask in stream.masks)])
         )
         self._state["alive"] = self.replace(self._state["alive"], bits.tobytes())
         return np.concatenate([np.where(part, np.cumsum(part) - 1, -1) for part in parts])
@@ -190,20 +190,19 @@ class OrderedRows:
         return self._blocks.write(content)
 
     def to_json(self) -> Json:
-        """Return the bookkeeping."""
         state = self._state
-        state |= {"stage": self.stage.to_json(), "kept": [kept.entries for kept in self._kept]}
+        state |= {"stage": self.stage.to_json(), "kept": [stream.entries for stream in self._kept]}
         if self._shedding is not None:
             state["shed"] = self._shedding.to_json()
         return state
 
     def stored(self, saved: Iterable[Saved]) -> dict[str, int]:
         """Return the bytes of what is kept with some blocks besides, and in how many blocks its rows are."""
-        entries = [entry for kept in self._kept for entry in kept.entries]
+        entries = [entry for stream in self._kept for entry in stream.entries]
         blocks = [block[1] for block in (self._state["alive"], *saved) if block is not None]
         return {"stored_bytes": sum(entry.bytes for entry in entries) + sum(blocks), "runs": len(entries)}
 
-    def _read_kept(self) -> list[Kept]:
+    def _read_kept(self) -> list[KeptRows]:
         counts = [sum(Entry(*entry).rows for entry in entries) for entries in self._state["kept"]]
         packed = self.saved(self._state["alive"])
         bits: Mask = np.zeros(0, np.bool_)
@@ -211,4 +210,4 @@ class OrderedRows:
             bits = np.unpackbits(np.frombuffer(packed, np.uint8), count=sum(counts)).view(np.bool_)
         parts = np.split(bits, np.cumsum(counts)[:-1])
         known = zip(self._state["kept"], parts, self._streams.inputs, strict=True)
-        return [Kept(self._blocks, entries, part, schema) for entries, part, schema in known]
+        return [KeptRows(self._blocks, entries, part, schema) for entries, part, schema in known]

@@ -32,7 +32,7 @@ class Entry(NamedTuple):
     marked: bool
 
 
-class Kept:
+class KeptRows:
     """The kept rows of one side, in the order in which they entered."""
 
     def __init__(self, blocks: Blocks, entries: Sequence[Sequence[Any]], bits: Mask, schema: pa.Schema) -> None:

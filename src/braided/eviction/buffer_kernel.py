@@ -16,12 +16,12 @@ from functools import cache
 from typing import Any
 
 from braided.compiled import in_place
-from braided.eviction.index import find_entry
+from braided.eviction.key_index import find_entry
 from braided.eviction.policies.hooks import Hooks
-from braided.eviction.records import NONE, Bytes, Ints, Reals, Records, State, Words
-from braided.eviction.rows import insert_row, least_row, pool_of, remove_row
+from braided.eviction.records import NONE, Bytes, Ints, Reals, Records, State, UInt64s
+from braided.eviction.stored_rows import insert_row, least_row, pool_of, remove_row
 
-WENT_EXPIRED, WENT_EVICTED, WENT_REFUSED = 0, 1, 2
+DROP_EXPIRED, DROP_EVICTED, DROP_REFUSED = 0, 1, 2
 
 _BEGIN, _EXPIRE, _MATCH, _STORE = range(4)
 
@@ -86,17 +86,17 @@ def kernel_of(hooks: Hooks) -> Step:  # noqa: PLR0915 - one loop
     def step(  # noqa: PLR0915 - phases share a dozen arrays; passing them on at each event is what costs
         state: State,
         learned: Any,
-        keys: Words,
+        keys: UInt64s,
         times: Ints,
         event_streams: Bytes,
-        contents: Words,
+        contents: UInt64s,
         ids: Ints,
         hints: Reals,
         start: int,
         pair_event: Ints,
         pair_row: Ints,
-        gone_row: Ints,
-        gone_why: Bytes,
+        dropped_row: Ints,
+        drop_reason: Bytes,
         counting: bool,
         reporting: bool,
     ) -> tuple[int, int, int]:
@@ -109,7 +109,7 @@ def kernel_of(hooks: Hooks) -> Step:  # noqa: PLR0915 - one loop
         heap, table, entries, chains = state.heap, state.table, state.entries, state.chains
         sizes, probes = state.sizes, state.probes
         many = settings[0].combining != 0
-        pairs, gone = 0, 0
+        pairs, drops = 0, 0
         for i in range(start, len(keys)):
             key, time, s = keys[i], times[i], int(event_streams[i])
             if totals[0].phase == _BEGIN:
@@ -122,11 +122,11 @@ def kernel_of(hooks: Hooks) -> Step:  # noqa: PLR0915 - one loop
                         if time - rows[slot].time <= streams[q].retention:
                             break
                         if reporting:
-                            if gone == len(gone_row):
-                                return i, pairs, gone
-                            gone_row[gone] = rows[slot].row
-                            gone_why[gone] = WENT_EXPIRED
-                            gone += 1
+                            if drops == len(dropped_row):
+                                return i, pairs, drops
+                            dropped_row[drops] = rows[slot].row
+                            drop_reason[drops] = DROP_EXPIRED
+                            drops += 1
                         left(state, learned, slot, time)
                         remove_row(state, slot)
                         totals[0].expired += 1
@@ -164,7 +164,7 @@ def kernel_of(hooks: Hooks) -> Step:  # noqa: PLR0915 - one loop
                                 if pairs == len(pair_row):
                                     totals[0].at_stream = q
                                     totals[0].at_slot = slot
-                                    return i, pairs, gone
+                                    return i, pairs, drops
                                 pair_event[pairs] = i
                                 pair_row[pairs] = rows[slot].row
                                 pairs += 1
@@ -190,11 +190,11 @@ def kernel_of(hooks: Hooks) -> Step:  # noqa: PLR0915 - one loop
                 kept = (len(pools) > 1 and pool != s) or heap[pool, 0].credit <= bar
                 if kept:
                     if reporting:
-                        if gone == len(gone_row):
-                            return i, pairs, gone
-                        gone_row[gone] = rows[victim].row
-                        gone_why[gone] = WENT_EVICTED
-                        gone += 1
+                        if drops == len(dropped_row):
+                            return i, pairs, drops
+                        dropped_row[drops] = rows[victim].row
+                        drop_reason[drops] = DROP_EVICTED
+                        drops += 1
                     left(state, learned, victim, time)
                     remove_row(state, victim)
                     totals[0].evicted += 1
@@ -203,11 +203,11 @@ def kernel_of(hooks: Hooks) -> Step:  # noqa: PLR0915 - one loop
                 stored(state, learned, slot, key)
             else:
                 if reporting:
-                    if gone == len(gone_row):
-                        return i, pairs, gone
-                    gone_row[gone] = ids[i]
-                    gone_why[gone] = WENT_REFUSED
-                    gone += 1
+                    if drops == len(dropped_row):
+                        return i, pairs, drops
+                    dropped_row[drops] = ids[i]
+                    drop_reason[drops] = DROP_REFUSED
+                    drops += 1
                 if size > most:
                     totals[0].too_large += 1
                 else:
@@ -215,6 +215,6 @@ def kernel_of(hooks: Hooks) -> Step:  # noqa: PLR0915 - one loop
             totals[0].phase = _BEGIN
             totals[0].events += 1
             ended(state, learned)
-        return len(keys), pairs, gone
+        return len(keys), pairs, drops
 
     return step

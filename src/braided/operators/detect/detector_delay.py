@@ -57,5 +57,4 @@ class DetectionDelay:
             self.history = [*self.history, [clock, self.now]][-_HISTORY:]
 
     def to_json(self) -> Json:
-        """Return the state as plain JSON."""
         return {"history": self.history, "learner": None if self._learner is None else self._learner.to_json()}

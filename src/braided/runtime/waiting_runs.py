@@ -61,7 +61,6 @@ class Waiting:
         return sum(run.waiting for run in self.runs)
 
     def to_json(self) -> list[tuple[Any, ...]]:
-        """Return the bookkeeping."""
         return [astuple(run) for run in self.runs]
 
     def heads(self, until: int, *, final: bool = False) -> list[tuple[Rows, Times]]:

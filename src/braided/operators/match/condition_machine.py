@@ -1,7 +1,7 @@
 """Conditions that read rows of earlier symbols, in the search itself: registers and a small stack machine.
 
 A condition is a program in postfix order. Its instructions read *slots*, arrays with one value a row that are computed
-as columns beforehand (`matching.conditions`), at the row that is tested or at a row in a register. A slot has one entry
+as columns beforehand (`condition_programs`), at the row that is tested or at a row in a register. A slot has one entry
 more than there are rows: a row whose columns are all null, for registers that hold none yet.
 """
 

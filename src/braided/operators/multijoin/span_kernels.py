@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from braided.compiled import compiled
-from braided.operators.join.kernels import Directory, Filter, Index, Times, Words, first_at_least, saturated
+from braided.operators.join.pair_kernels import Directory, Filter, Index, Times, UInt64s, first_at_least, saturated
 
 
 @compiled
@@ -34,10 +34,10 @@ def narrowed(first: Times, last: Times, rows: Index, times: Times, within: int) 
 
 @compiled
 def match_spans(
-    probe_hashes: Words,
+    probe_hashes: UInt64s,
     probe_first: Times,
     probe_last: Times,
-    hashes: Words,
+    hashes: UInt64s,
     times: Times,
     directory: Directory,
     filter_: Filter,
@@ -51,7 +51,7 @@ def match_spans(
     A match has the combination's hash and a time from its first to its last. Both are sorted by hash, so that
     combinations of one key share the search for it. Returns the number of combinations with matches.
     """
-    found = 0
+    count = 0
     from_, to = 0, 0
     before = np.uint64(0)
     for i in range(len(probe_hashes)):
@@ -75,8 +75,8 @@ def match_spans(
             last = probe_last[i]
             past = to if last == np.int64(0x7FFFFFFFFFFFFFFF) else first_at_least(times, start, to, last + 1)
             if past > start:
-                rows[found] = i
-                starts[found] = start
-                counts[found] = past - start
-                found += 1
-    return found
+                rows[count] = i
+                starts[count] = start
+                counts[count] = past - start
+                count += 1
+    return count

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from braided.compiled import compiled
 from braided.routing.sorting import SMALL
 
-Words = npt.NDArray[np.uint64]
+UInt64s = npt.NDArray[np.uint64]
 Times = npt.NDArray[np.int64]
 Index = npt.NDArray[np.int64]
 Directory = npt.NDArray[np.int32]
@@ -24,8 +24,7 @@ Filter = npt.NDArray[np.uint8]
 
 
 @compiled
-def build_filter(hashes: Words, shift: int) -> Filter:
-    """Return the filter of hashes."""
+def build_filter(hashes: UInt64s, shift: int) -> Filter:
     filter_ = np.zeros(1 << (64 - shift), np.uint8)
     for h in hashes:
         bit = (h >> np.uint64(shift - 3)) & np.uint64(7)
@@ -34,7 +33,7 @@ def build_filter(hashes: Words, shift: int) -> Filter:
 
 
 @compiled
-def first_at_least(sorted_: Words | Times, start: int, end: int, value: int | np.uint64) -> int:
+def first_at_least(sorted_: UInt64s | Times, start: int, end: int, value: int | np.uint64) -> int:
     """Return the first position in a sorted range that holds at least the value."""
     if end - start <= SMALL:
         while start < end and sorted_[start] < value:
@@ -61,9 +60,9 @@ def saturated(time: int, delta: int) -> int:
 
 @compiled
 def match_ranges(
-    probe_hashes: Words,
+    probe_hashes: UInt64s,
     probe_times: Times,
-    hashes: Words,
+    hashes: UInt64s,
     times: Times,
     directory: Directory,
     filter_: Filter,
@@ -104,7 +103,7 @@ def match_ranges(
             starts[likely] = starts[c]
             ends[likely] = ends[c]
             likely += 1
-    found = 0
+    count = 0
     total = 0
     from_, to = 0, 0
     before = np.uint64(0)
@@ -129,11 +128,11 @@ def match_ranges(
                 past = to if last == np.int64(0x7FFFFFFFFFFFFFFF) else first_at_least(times, first, to, last + 1)
             if past > first:
                 total += past - first
-                rows[found] = row
-                starts[found] = first
-                ends[found] = total
-                found += 1
-    return found
+                rows[count] = row
+                starts[count] = first
+                ends[count] = total
+                count += 1
+    return count
 
 
 @compiled

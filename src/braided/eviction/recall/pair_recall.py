@@ -28,10 +28,10 @@ import numpy as np
 from braided.compiled import compiled
 from braided.errors import BraidedError
 from braided.eviction.buffer import Events
-from braided.eviction.index import home
+from braided.eviction.key_index import home
 from braided.eviction.packed import pack, unpack
 from braided.eviction.recall.estimate import RecallEstimate, recall_of
-from braided.eviction.records import NONE, Bytes, Ints, Links, Records, Words, power_of_two
+from braided.eviction.records import NONE, Bytes, Ints, Links, Records, UInt64s, power_of_two
 from braided.routing.kernels import mix
 
 __all__ = ["GHOST_BYTES", "Recall", "most_ghosts"]
@@ -133,7 +133,6 @@ class Recall:
 
     @property
     def ghosts(self) -> int:
-        """Rows sampled now."""
         return int(self._head["end"][0] - self._head["oldest"][0])
 
     def sums(self) -> list[list[float]]:
@@ -146,7 +145,6 @@ class Recall:
         return [[float(a) + float(b) for a, b in zip(sums, more, strict=True)] for sums in self._sums.tolist()]
 
     def estimate(self) -> RecallEstimate:
-        """Return the recall since the start."""
         return recall_of(self.sums()[0])
 
     def recent(self) -> RecallEstimate:
@@ -170,7 +168,6 @@ class Recall:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Recall:
-        """Return the estimator that was saved."""
         try:
             at = _PREFIX.size + _PREFIX.unpack_from(data)[0]
             header: dict[str, Any] = json.loads(data[_PREFIX.size : at])
@@ -251,7 +248,7 @@ def _make_room(head: Records, ghosts: Records, table: Links, ghost_of: Links) ->
 
 
 @compiled
-def _found(sums: Records, ghosts: Records, slot: int) -> None:
+def _count_result(sums: Records, ghosts: Records, slot: int) -> None:
     """Count for a ghost a result of its row that came out."""
     ghosts[slot].found += 1
     weight = float(np.int64(1) << np.int64(ghosts[slot].level))
@@ -270,7 +267,7 @@ def _feed(
     soonest: Ints,
     retention: Ints,
     epoch: int,
-    keys: Words,
+    keys: UInt64s,
     times: Ints,
     streams: Bytes,
     ids: Ints,
@@ -301,7 +298,7 @@ def _feed(
         first = pair
         while pair < len(pair_row) and pair_event[pair] == i:
             if ghost_of[pair_row[pair]] >= 0:
-                _found(sums, ghosts, ghost_of[pair_row[pair]])
+                _count_result(sums, ghosts, ghost_of[pair_row[pair]])
             pair += 1
         for at in range(len(sums)):
             sums[at].matches += weight
@@ -335,5 +332,5 @@ def _feed(
         sums[at].pairs += len(pair_row) - pair
     while pair < len(pair_row):  # the step stopped among the pairs of the event at `end`
         if ghost_of[pair_row[pair]] >= 0:
-            _found(sums, ghosts, ghost_of[pair_row[pair]])
+            _count_result(sums, ghosts, ghost_of[pair_row[pair]])
         pair += 1

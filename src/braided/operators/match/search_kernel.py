@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from braided.compiled import compiled, in_place
 from braided.operators.match.automaton import NEXT_ROW, PAST_LAST, TO_FIRST
-from braided.operators.match.machine import COUNT, FAULT, TRUE, Machine, Slots, advance, holds
+from braided.operators.match.condition_machine import COUNT, FAULT, TRUE, Machine, Slots, advance, holds
 
 Int64s = npt.NDArray[np.int64]
 Int32s = npt.NDArray[np.int32]
@@ -73,7 +73,7 @@ class _Space(NamedTuple):
     """For each row and state of a key with many rows, how soon a match through there may end."""
 
 
-class Found(NamedTuple):
+class MatchArrays(NamedTuple):
     """First rows and lengths of matches, states of all their rows; which rows are kept, which begin open matches."""
 
     first: Int64s
@@ -94,15 +94,15 @@ def deadline_of(time: np.int64, within: np.int64) -> np.int64:
 @compiled
 def next_of(bounds: Int64s, bits: npt.NDArray[np.uint64], symbol: np.int64) -> Int64s:
     """Return for each row the next one of its key, itself or later, for which a symbol's plain condition holds."""
-    found = np.empty(len(bits), np.int64)
+    next_row = np.empty(len(bits), np.int64)
     mask = np.uint64(1) << np.uint64(symbol)
     for group in range(len(bounds) - 1):
         at = bounds[group + 1]
         for row in range(bounds[group + 1] - 1, bounds[group] - 1, -1):
             if bits[row] & mask:
                 at = row
-            found[row] = at
-    return found
+            next_row[row] = at
+    return next_row
 
 
 @in_place
@@ -129,8 +129,8 @@ def _followed(rows, automaton, machine, slots, following, space, row, high, dead
     """Look for a row that the pattern forbids after a match."""
     negated = automaton.negated
     if machine.code_starts[negated] == machine.code_starts[negated + 1]:
-        found = row < high and following[row] < high and rows.times[following[row]] <= deadline
-        return _FOUND if found else _FAILED
+        forbidden = row < high and following[row] < high and rows.times[following[row]] <= deadline
+        return _FOUND if forbidden else _FAILED
     depth = space.numbers[_LENGTH]
     while row < high and rows.times[row] <= deadline:
         space.numbers[_SPENT] += 1
@@ -215,12 +215,12 @@ def _search(rows, automaton, machine, slots, following, space, start, high, dead
 
 
 @in_place
-def _scan(rows, automaton, machine, slots, following, space, found, horizon, within, limit, many):  # type: ignore[no-untyped-def]
+def _scan(rows, automaton, machine, slots, following, space, matches, horizon, within, limit, many):  # type: ignore[no-untyped-def]
     """Go on from where the numbers say until all keys are done, or something lacks room or is wrong; return which."""
     bounds, times, done, fresh, bits = rows.bounds, rows.times, rows.done, rows.fresh, rows.bits
     symbol, skip, target = automaton.symbol, automaton.skip, automaton.target
     numbers, path = space.numbers, space.path
-    first, length, flat, stays, opens = found
+    first, length, flat, stays, opens = matches
     # What the first row of a match must be, where that can be seen at once.
     begin, at_once = np.uint64(0), True
     for at in range(automaton.starts[len(symbol)], automaton.starts[len(symbol) + 1]):
@@ -297,7 +297,7 @@ def find_matches(
     within: int,
     limit: int,
     many: int,
-) -> tuple[Found, int, int]:
+) -> tuple[MatchArrays, int, int]:
     """Return the matches that are decided with what is kept, how it ended, and the row where it did.
 
     `following` is `next_of` the negated symbol, empty if there is none. Starts that are decided are marked as `done`.
@@ -325,20 +325,19 @@ def find_matches(
         )
         space.whole[0, machine.kinds < COUNT] = -1
         first, length, flat = _larger(first, matches), _larger(length, matches), _larger(flat, filled)
-        found = Found(first, length, flat, stays, opens)
+        arrays = MatchArrays(first, length, flat, stays, opens)
         status = _scan(
-            rows, automaton, machine, slots, following, space, found,
+            rows, automaton, machine, slots, following, space, arrays,
             np.int64(horizon), np.int64(within), np.int64(limit), np.int64(many),
         )  # fmt: skip
         if status != _NO_ROOM:
             count, states = int(numbers[_MATCHES]), int(numbers[_FILLED])
-            found = Found(first[:count], length[:count], flat[:states], stays, opens)
-            return found, int(status), int(numbers[_START])
+            arrays = MatchArrays(first[:count], length[:count], flat[:states], stays, opens)
+            return arrays, int(status), int(numbers[_START])
         depth, matches, filled = 2 * depth, 2 * matches, max(2 * filled, 4 * depth)
 
 
 def _larger(array: Any, size: int) -> Any:
-    """Return an array with room for more at its end."""
     larger = np.empty(size, array.dtype)
     larger[: len(array)] = array
     return larger

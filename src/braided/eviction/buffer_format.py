@@ -15,14 +15,14 @@ import numpy as np
 
 from braided.errors import StateError
 from braided.eviction.policies.policy import Policy, Stored
-from braided.eviction.records import NONE, Bytes, Ints, State, Words
-from braided.eviction.rows import fill_rows, row_keys, slots_by_age
+from braided.eviction.records import NONE, Bytes, Ints, State, UInt64s
 from braided.eviction.sections import Facts, Reader, Writer, require, seal, unseal
+from braided.eviction.stored_rows import fill_rows, row_keys, slots_by_age
 
 _MAGIC = b"BRDB"
 _VERSION = 4
 _KEPT_TOTALS = ("events", "phase", "pairs", "results", "expired", "evicted", "refused", "too_large", "at_stream")
-Known = tuple[Words, Ints, Ints]
+Known = tuple[UInt64s, Ints, Ints]
 
 
 def save(state: State, policy: Policy, learned: Any, options: Facts, *, rows_elsewhere: bool = False) -> bytes:

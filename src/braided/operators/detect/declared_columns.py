@@ -30,54 +30,54 @@ _TYPES = {
 _COLUMN = re.compile(r"\s*(`[^`]+`|\w+)\s*:?\s+(\w+)(?:\s*\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?\s*")
 
 
-def read_columns(given: object, where: str, moment: pa.DataType) -> pa.Schema:
+def read_columns(columns: object, where: str, moment: pa.DataType) -> pa.Schema:
     """Return the columns that text, or an Arrow schema, declares; `moment` is what a timestamp is here.
 
     >>> read_columns("time timestamp, price decimal(9, 2)", "schema", pa.timestamp("us")).names
     ['time', 'price']
     """
-    if isinstance(given, pa.Schema):
-        fields = [pa.field(field.name, field.type) for field in given]
-    elif isinstance(given, str):
-        fields = [_column(part, where, moment) for part in re.split(r",(?![^(]*\))", given) if part.strip()]
+    if isinstance(columns, pa.Schema):
+        fields = [pa.field(field.name, field.type) for field in columns]
+    elif isinstance(columns, str):
+        fields = [_column(part, where, moment) for part in re.split(r",(?![^(]*\))", columns) if part.strip()]
     else:
-        raise OptionError(f"{where}={given!r}: write text such as 'time timestamp, player int', or a pyarrow.Schema")
+        raise OptionError(f"{where}={columns!r}: write text such as 'time timestamp, player int', or a pyarrow.Schema")
     names = [field.name.lower() for field in fields]
     for name in names:
         if names.count(name) > 1:
-            raise OptionError(f"{where}={given!r}: has two columns {name!r}; name each once")
+            raise OptionError(f"{where}={columns!r}: has two columns {name!r}; name each once")
     return pa.schema(fields)
 
 
 def _column(text: str, where: str, moment: pa.DataType) -> pa.Field:
-    found = _COLUMN.fullmatch(text)
-    if not found:
+    match = _COLUMN.fullmatch(text)
+    if not match:
         raise OptionError(f"{where}: {text.strip()!r} is no column; write a name and a type, such as 'player int'")
-    name, kind = found[1].strip("`"), found[2].lower()
+    name, kind = match[1].strip("`"), match[2].lower()
     if kind in ("decimal", "numeric"):
-        return pa.field(name, pa.decimal128(int(found[3] or 10), int(found[4] or 0)))
-    if kind == "timestamp" and not found[3]:
+        return pa.field(name, pa.decimal128(int(match[3] or 10), int(match[4] or 0)))
+    if kind == "timestamp" and not match[3]:
         return pa.field(name, moment)
-    if kind not in _TYPES or found[3]:
+    if kind not in _TYPES or match[3]:
         known = ", ".join(sorted([*_TYPES, "decimal", "timestamp"]))
         raise OptionError(f"{where}: {text.strip()!r}: no such type; write one of {known}, or give a pyarrow.Schema")
     return pa.field(name, _TYPES[kind])
 
 
-def fits(given: pa.DataType, wanted: pa.DataType) -> bool:
+def fits(kind: pa.DataType, expected: pa.DataType) -> bool:
     """Whether a column of one type may stand for one of another, if its values fit."""
-    if given == wanted or pa.types.is_null(given):
+    if kind == expected or pa.types.is_null(kind):
         return True
     numbers = (pa.types.is_integer, pa.types.is_floating)
     texts = (pa.types.is_string, pa.types.is_large_string)
     return (
-        (pa.types.is_integer(given) and any(test(wanted) for test in numbers))
-        or (pa.types.is_floating(given) and pa.types.is_floating(wanted))
-        or (pa.types.is_timestamp(given) and pa.types.is_timestamp(wanted))
-        or (any(test(given) for test in texts) and any(test(wanted) for test in texts))
+        (pa.types.is_integer(kind) and any(test(expected) for test in numbers))
+        or (pa.types.is_floating(kind) and pa.types.is_floating(expected))
+        or (pa.types.is_timestamp(kind) and pa.types.is_timestamp(expected))
+        or (any(test(kind) for test in texts) and any(test(expected) for test in texts))
     )
 
 
-def shown(schema: pa.Schema) -> str:
+def schema_text(schema: pa.Schema) -> str:
     """Return columns as a message has them."""
     return ", ".join(f"{field.name} {field.type}" for field in schema)

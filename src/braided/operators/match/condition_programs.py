@@ -16,26 +16,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from braided.errors import BraidedError
+from braided.expressions import tree
 from braided.expressions.evaluate import DTYPES, NARROW, Block, Vector, is_whole
 from braided.expressions.order_keys import ordered, ranks
 from braided.expressions.parse import Uncompilable
-from braided.expressions.tree import (
-    Always,
-    Arithmetic,
-    Column,
-    Compare,
-    Constant,
-    Every,
-    IsIn,
-    IsNull,
-    Not,
-    Some,
-    Truth,
-    Type,
-    Value,
-    Widen,
-)
-from braided.operators.match import machine as m
+from braided.operators.match import condition_machine as m
 from braided.operators.match.expressions import NUMBERS, ROW, Register, columns_of
 
 Columns = Mapping[str, pa.Array]
@@ -55,9 +40,9 @@ def place_of(side: str) -> tuple[int, int]:
     >>> place_of("row-2"), place_of("r3")
     ((-1, 2), (3, 0))
     """
-    found = _SIDE.fullmatch(side)
-    assert found is not None, side
-    return -1 if found[2] is None else int(found[2]), int(found[3] or 0)
+    match = _SIDE.fullmatch(side)
+    assert match is not None, side
+    return -1 if match[2] is None else int(match[2]), int(match[3] or 0)
 
 
 @dataclass(frozen=True)
@@ -68,15 +53,15 @@ class Slot:
     """
 
     form: str
-    source: Value | Truth
-    partner: Value | None = None
+    source: tree.Value | tree.Truth
+    partner: tree.Value | None = None
 
 
 @dataclass
 class Conditions:
     """What must hold for each symbol, and what is remembered of rows meanwhile."""
 
-    plain: dict[int, Truth]
+    plain: dict[int, tree.Truth]
     """Conditions on a row, and rows before it, by symbol; what has none is true."""
     registers: tuple[Register, ...] = ()
     slots: list[Slot] = field(default_factory=list)
@@ -89,7 +74,6 @@ class Conditions:
 
     @property
     def columns(self) -> set[str]:
-        """The columns that slots read."""
         return {column.name for slot in self.slots for column in columns_of((slot.source, slot.partner))}
 
     def machine(self) -> m.Machine:
@@ -118,7 +102,7 @@ class Conditions:
     def bits(self, columns: Columns, bounds: npt.NDArray[np.int64], symbols: int) -> npt.NDArray[np.uint64]:
         """Return a bit for each symbol whose plain condition holds for a row."""
         count = int(bounds[-1])
-        found = np.zeros(count, np.uint64)
+        bits = np.zeros(count, np.uint64)
         always = 0
         sides = self._sides(columns, bounds)
         block = Block(sides, count)
@@ -128,11 +112,11 @@ class Conditions:
                 always |= 1 << symbol
                 continue
             with np.errstate(all="ignore"):
-                kept = block.true(root)
-                if block.overflowed and (block.true(root, possibly=True) & ~kept).any():
+                holds = block.true(root)
+                if block.overflowed and (block.true(root, possibly=True) & ~holds).any():
                     raise overflow(self.texts[symbol])
-            found |= kept.astype(np.uint64) << np.uint64(symbol)
-        return found | np.uint64(always)
+            bits |= holds.astype(np.uint64) << np.uint64(symbol)
+        return bits | np.uint64(always)
 
     def _sides(self, columns: Columns, bounds: npt.NDArray[np.int64]) -> dict[str, dict[str, pa.Array[Any]]]:
         """Return the columns of rows, and of those before them: null where those are of another key."""
@@ -216,12 +200,12 @@ def _source_slot(register: Register) -> Slot:
     return Slot("rank" if _in_arrow(register.source.type) else "order", register.source)
 
 
-def _in_arrow(kind: Type) -> bool:
+def _in_arrow(kind: tree.Type) -> bool:
     return kind.name in ("string", "binary") or (kind.name == "decimal" and kind.precision > NARROW)
 
 
 def prepare(
-    conditions: Mapping[int, Truth], registers: Sequence[Register], texts: Mapping[int, str], symbols: int
+    conditions: Mapping[int, tree.Truth], registers: Sequence[Register], texts: Mapping[int, str], symbols: int
 ) -> Conditions:
     """Return conditions for the search: plain ones as they are, the others as programs."""
     plain = {
@@ -229,62 +213,64 @@ def prepare(
         for symbol, root in conditions.items()
         if all(column.side != NUMBERS and place_of(column.side)[0] < 0 for column in columns_of(root))
     }
-    made = Conditions(plain, tuple(registers), texts=dict(texts))
+    result = Conditions(plain, tuple(registers), texts=dict(texts))
     for register in registers:
         if register.source is not None:
-            _slot(made, _source_slot(register))
+            _slot(result, _source_slot(register))
     for symbol in range(symbols):
-        made.code_starts.append(len(made.code))
+        result.code_starts.append(len(result.code))
         if symbol in conditions and symbol not in plain:
-            _Lowering(made, texts[symbol]).truth(conditions[symbol])
-    made.code_starts.append(len(made.code))
-    return made
+            _Lowering(result, texts[symbol]).truth(conditions[symbol])
+    result.code_starts.append(len(result.code))
+    return result
 
 
-def _slot(made: Conditions, slot: Slot) -> int:
-    if slot not in made.slots:
-        made.slots.append(slot)
-    return made.slots.index(slot)
+def _slot(conditions: Conditions, slot: Slot) -> int:
+    if slot not in conditions.slots:
+        conditions.slots.append(slot)
+    return conditions.slots.index(slot)
 
 
 class _Lowering:
     """Writes the program of one condition."""
 
-    def __init__(self, made: Conditions, text: str) -> None:
-        self._made, self._text = made, text
+    def __init__(self, conditions: Conditions, text: str) -> None:
+        self._made, self._text = conditions, text
 
-    def truth(self, node: Truth) -> None:
+    def truth(self, node: tree.Truth) -> None:
         side = _one_side(node)
-        if isinstance(node, Always):
+        if isinstance(node, tree.Always):
             self._add(m.ALWAYS, m.UNKNOWN if node.value is None else int(node.value))
         elif side is not None:
-            self._load(m.TRUTH, Slot("truth", _moved(node)), side)
+            self._load(m.TRUTH, Slot("truth", _of_own_row(node)), side)
         else:
             self._across(node)
 
-    def _across(self, node: Truth) -> None:
+    def _across(self, node: tree.Truth) -> None:
         match node:
-            case Every(parts) | Some(parts):
+            case tree.Every(parts) | tree.Some(parts):
                 self.truth(parts[0])
                 for part in parts[1:]:
                     self.truth(part)
-                    self._add(m.AND if isinstance(node, Every) else m.OR)
-            case Not(operand):
+                    self._add(m.AND if isinstance(node, tree.Every) else m.OR)
+            case tree.Not(operand):
                 self.truth(operand)
                 self._add(m.NOT)
-            case IsNull(operand):
+            case tree.IsNull(operand):
                 self._number(operand)
                 self._add(m.IS_NULL)
-            case IsIn(operand, members, null):
-                tests: list[Truth] = [Compare("=", operand, Constant(member, operand.type)) for member in members]
-                self.truth(Some((*tests, Always(None)) if null else tuple(tests)))
-            case Compare(op, left, right):
+            case tree.IsIn(operand, members, null):
+                tests: list[tree.Truth] = [
+                    tree.Compare("=", operand, tree.Constant(member, operand.type)) for member in members
+                ]
+                self.truth(tree.Some((*tests, tree.Always(None)) if null else tuple(tests)))
+            case tree.Compare(op, left, right):
                 one, other = _one_side(left), _one_side(right)
                 if one is not None and other is not None:
                     form = "rank" if _in_arrow(left.type) else "order"
-                    partners = (_moved(right), _moved(left)) if form == "rank" else (None, None)
-                    self._load(m.WHOLE, Slot(form, _moved(left), partners[0]), one)
-                    self._load(m.WHOLE, Slot(form, _moved(right), partners[1]), other)
+                    partners = (_of_own_row(right), _of_own_row(left)) if form == "rank" else (None, None)
+                    self._load(m.WHOLE, Slot(form, _of_own_row(left), partners[0]), one)
+                    self._load(m.WHOLE, Slot(form, _of_own_row(right), partners[1]), other)
                     self._add(m.COMPARE, _COMPARISONS[op], 0)
                 else:
                     self._number(left)
@@ -293,14 +279,14 @@ class _Lowering:
             case _:
                 raise AssertionError(node)
 
-    def _number(self, node: Value) -> None:
+    def _number(self, node: tree.Value) -> None:
         real = node.type.name in _FLOATS
         side = _one_side(node)
         if side is not None and not _in_arrow(node.type):
-            self._load(m.REAL if real else m.WHOLE, Slot("real" if real else "whole", _moved(node)), side)
+            self._load(m.REAL if real else m.WHOLE, Slot("real" if real else "whole", _of_own_row(node)), side)
             return
         match node:
-            case Constant(value):
+            case tree.Constant(value):
                 if real:
                     self._made.real.append(float(value))
                     self._add(m.CONSTANT_REAL, len(self._made.real) - 1)
@@ -309,13 +295,13 @@ class _Lowering:
                     self._add(m.CONSTANT_WHOLE, len(self._made.whole) - 1)
                 else:
                     raise self._refusal(node)
-            case Column(_, name):
+            case tree.Column(_, name):
                 self._counted(name)
-            case Widen(operand, kind) if kind.name == "double" or is_whole(kind):
+            case tree.Widen(operand, kind) if kind.name == "double" or is_whole(kind):
                 self._number(operand)
                 if kind.name == "double" and operand.type.name not in _FLOATS:
                     self._add(m.TO_REAL)
-            case Arithmetic(op, operands, kind) if kind.name == "double" or is_whole(kind):
+            case tree.Arithmetic(op, operands, kind) if kind.name == "double" or is_whole(kind):
                 for operand in operands:
                     self._number(operand)
                 unary = m.NEGATE if op == "-" else m.ABSOLUTE
@@ -324,7 +310,7 @@ class _Lowering:
             case _:
                 raise self._refusal(node)
 
-    def _refusal(self, node: Value) -> Uncompilable:
+    def _refusal(self, node: tree.Value) -> Uncompilable:
         return Uncompilable(
             f"{self._text}: computes {node.type} of different rows, which is not supported yet; cast to double"
         )
@@ -356,12 +342,12 @@ def _one_side(node: Any) -> str | None:
     return next(iter(sides)) if len(sides) == 1 and NUMBERS not in sides else None
 
 
-def _moved(node: Any) -> Any:
+def _of_own_row(node: Any) -> Any:
     """Return a tree with all columns of the row itself."""
-    if isinstance(node, Column):
+    if isinstance(node, tree.Column):
         return replace(node, side=ROW)
     if isinstance(node, tuple):
-        return tuple(_moved(part) for part in node)
-    if isinstance(node, Type) or not hasattr(node, "__dataclass_fields__"):
+        return tuple(_of_own_row(part) for part in node)
+    if isinstance(node, tree.Type) or not hasattr(node, "__dataclass_fields__"):
         return node
-    return replace(node, **{name: _moved(part) for name, part in vars(node).items()})
+    return replace(node, **{name: _of_own_row(part) for name, part in vars(node).items()})

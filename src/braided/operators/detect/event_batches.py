@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from braided.operators.match.keys import by_key
+from braided.operators.match.key_groups import by_key
 from braided.routing.keys import KeyHasher
 from braided.routing.sorting import build_directory, directory_shift, sort_order
 from braided.runtime.ordering_stage import merged_order
@@ -38,12 +38,7 @@ class Keys:
     hasher: KeyHasher
 
     def hashes(self, rows: pa.RecordBatch) -> Hashes:
-        """Return the hash of each row's key."""
         return self.hasher.hash_with_nulls([rows.column(name) for name in self.key], rows.num_rows)
-
-    def shown(self, rows: pa.RecordBatch, at: int) -> str:
-        """Return the key of a row as people would write it."""
-        return ", ".join(f"{name}={rows.column(name)[at].as_py()!r}" for name in self.key)
 
 
 def times_of(rows: pa.RecordBatch, column: str) -> Int64s:
@@ -95,7 +90,6 @@ class Grouped(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many keys there are."""
         return len(self.bounds) - 1
 
     @property

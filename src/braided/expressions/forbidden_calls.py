@@ -28,6 +28,6 @@ def refuse_code(where: str) -> None:
     braided.errors.OptionError: where="reflect('C', 'm') = 1": reflect() may run any code and is refused; leave it out
     >>> refuse_code("l.reflect = 'reflect'")
     """
-    found = _CALL.search(where) or (_COMMENT.search(where) and _NAME.search(where))
-    if found:
-        raise OptionError(f"where={where!r}: {found[1].lower()}() may run any code and is refused; leave it out")
+    call = _CALL.search(where) or (_COMMENT.search(where) and _NAME.search(where))
+    if call:
+        raise OptionError(f"where={where!r}: {call[1].lower()}() may run any code and is refused; leave it out")

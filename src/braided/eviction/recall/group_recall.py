@@ -11,7 +11,7 @@ import numpy as np
 from braided.errors import BraidedError
 from braided.eviction.buffer import Events
 from braided.eviction.group_buffer import GroupEvents, GroupWindow
-from braided.eviction.recall.pairs import GHOST_BYTES, Recall, most_ghosts
+from braided.eviction.recall.pair_recall import GHOST_BYTES, Recall, most_ghosts
 from braided.eviction.records import Bytes, Ints
 
 __all__ = ["GroupRecall", "sample_bytes"]
@@ -63,7 +63,6 @@ class GroupRecall:
             sample.feed(events, first, last, np.searchsorted(at, pair_event[mine]), pair_row[mine])
 
     def moved(self, ids: Ints) -> None:
-        """Set where each row of its stream is now, -1 where it is no longer kept."""
         for sample in self._samples:
             sample.moved(ids)
 
@@ -73,13 +72,11 @@ class GroupRecall:
         return together
 
     def to_bytes(self) -> bytes:
-        """Return the estimator as bytes."""
         parts = [sample.to_bytes() for sample in self._samples]
         text = json.dumps([len(part) for part in parts]).encode()
         return _PREFIX.pack(len(text)) + text + b"".join(parts)
 
     def restore(self, data: bytes) -> None:
-        """Fill a new estimator with what one with the same options saved."""
         try:
             at = _PREFIX.size + _PREFIX.unpack_from(data)[0]
             lengths = json.loads(data[_PREFIX.size : at])

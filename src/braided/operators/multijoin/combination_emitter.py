@@ -51,7 +51,6 @@ class OneRun:
     tags: npt.NDArray[np.int32] | None = None
 
     def run(self, number: int) -> Run:
-        """Return the run."""
         none = np.zeros(0, np.int64)
         return Run(self.rows, self.hashes, none, none.view(np.int32), none.view(np.uint8), self.tags)
 
@@ -91,13 +90,12 @@ class MultiEmitter:
             start = stop
 
     def flush(self) -> Iterator[pa.RecordBatch]:
-        """Yield what is left."""
         if not self._waiting:
             return
         join = self._join
         places = [np.concatenate(parts) for parts in zip(*self._waiting, strict=True)]
         self._waiting, self._rows, self._bytes = [], 0, 0
-        wanted = self._wanted(places)
+        wanted = self._are_results(places)
         if not wanted.all():
             places = [at[wanted] for at in places]
         if self._tally is not None:
@@ -111,7 +109,7 @@ class MultiEmitter:
         if piece.num_rows:
             yield piece
 
-    def _wanted(self, places: list[Places]) -> npt.NDArray[np.bool_]:
+    def _are_results(self, places: list[Places]) -> npt.NDArray[np.bool_]:
         """Return which combinations have equal keys (hashes may collide) and are counted here."""
         join = self._join
         wanted = np.ones(len(places[0]), np.bool_)
@@ -152,7 +150,6 @@ class MultiEmitter:
         return sizes
 
     def _gather(self, stream: int, places: Places, names: Sequence[str]) -> list[pa.Array]:
-        """Copy columns of rows out of their runs, in order."""
         if not names:
             return []
         parts, order = [], []

@@ -17,7 +17,7 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from braided.operators.detect.events import AT, TYPE, Keys, times_of
+from braided.operators.detect.event_batches import AT, TYPE, Keys, times_of
 from braided.operators.detect.hierarchy import Hierarchy, Published
 from braided.operators.detect.node import Node
 from braided.routing.routes import route
@@ -60,7 +60,6 @@ class DetectOperator:
 
     @property
     def inputs(self) -> tuple[pa.Schema, ...]:
-        """The Arrow schema of each stream."""
         return self.schemas
 
     @property
@@ -70,17 +69,14 @@ class DetectOperator:
 
     @property
     def lateness(self) -> tuple[int | Lateness, ...]:
-        """How late rows may be."""
         return self.rules
 
     @property
     def idle(self) -> int | None:
-        """After how much silence a stream holds the others back no longer."""
         return self.quiet
 
     @cached_property
     def output(self) -> pa.Schema:
-        """The columns of the results."""
         types = {node.publishes: node.schema for node in self.nodes}
         if self.flat:
             return types[self.chosen[0]]
@@ -94,7 +90,6 @@ class DetectOperator:
 
     @property
     def options(self) -> Json:
-        """Everything that gives the stored state its meaning."""
         return {
             "operator": "detect",
             "time": self.keys.time,
@@ -111,11 +106,9 @@ class DetectOperator:
         return Admitted(rows, routes, times_of(rows, self.keys.time), 0)
 
     def label(self, side: int, row: pa.RecordBatch) -> str:
-        """Return a row's key, its columns separated by commas."""
         return ", ".join(str(row.column(name)[0].as_py()) for name in self.keys.key)
 
     def process(self, work: Work, state: Json | None, blocks: Blocks) -> Generator[pa.RecordBatch, None, Outcome]:
-        """Run all detectors on one batch."""
         old: Json = state or {"stage": None, "hierarchy": None, "batch": 0}
         stage = OrderingStage(self, old["stage"], blocks, agreed=True)
         stage.take(work)
@@ -129,12 +122,12 @@ class DetectOperator:
                         results += piece.num_rows
                         yield piece
         hierarchy.tidy()
-        waiting, kept = stage.stored(), hierarchy.levels()
+        waiting, levels = stage.stored(), hierarchy.levels()
         return Outcome(
             {"stage": stage.to_json(), "hierarchy": hierarchy.to_json(), "batch": old["batch"] + 1},
             counts={"results": results, **stage.counts(self.names)},
             levels={
-                **{name: count + waiting.get(name, 0) for name, count in kept.items()},
+                **{name: count + waiting.get(name, 0) for name, count in levels.items()},
                 **stage.levels(self.names),
             },
             streams=[{"name": name, **told} for name, told in zip(self.names, stage.report(), strict=True)],
@@ -190,7 +183,6 @@ class DetectOperator:
         yield last, MAX_TIME if final else stage.until
 
     def _results(self, published: Published) -> Iterator[pa.RecordBatch]:
-        """Yield events as rows of the result, in pieces of bounded size."""
         for start, stop in parts_of(published.rows, _PIECE_BYTES):
             for first in range(start, stop, _PIECE_ROWS):
                 yield self._result(published.type, published.rows.slice(first, min(_PIECE_ROWS, stop - first)))

@@ -19,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from braided.operators.match.keys import by_key
+from braided.operators.match.key_groups import by_key
 from braided.operators.match.matcher import Finder, Sorted
-from braided.operators.match.open_rows import Hashes, Kept, OpenRows
+from braided.operators.match.open_rows import Hashes, OpenRows, StoredRows
 from braided.routing.keys import KeyHasher
 from braided.routing.routes import route
 from braided.routing.sorting import build_directory, directory_shift, sort_order
@@ -57,17 +57,14 @@ class MatchOperator:
 
     @property
     def inputs(self) -> tuple[pa.Schema, ...]:
-        """The Arrow schema of the rows."""
         return (self.schema,)
 
     @property
     def times(self) -> tuple[str, ...]:
-        """The event-time column."""
         return (self.time,)
 
     @property
     def lateness(self) -> tuple[int | Lateness, ...]:
-        """How late rows may be."""
         return (self.rule,)
 
     @property
@@ -77,12 +74,10 @@ class MatchOperator:
 
     @property
     def output(self) -> pa.Schema:
-        """The columns of the results."""
         return self.matcher.output
 
     @property
     def options(self) -> Json:
-        """Everything that gives the stored state its meaning."""
         return {
             "operator": self.matcher.kind,
             "time": self.time,
@@ -103,30 +98,28 @@ class MatchOperator:
         return self.hasher.hash_with_nulls([rows.column(name) for name in self.matcher.key], rows.num_rows)
 
     def label(self, side: int, row: pa.RecordBatch) -> str:
-        """Return a row's key, its columns separated by commas."""
         return ", ".join(str(row.column(name)[0].as_py()) for name in self.matcher.key)
 
     def process(self, work: Work, state: Json | None, blocks: Blocks) -> Generator[pa.RecordBatch, None, Outcome]:
-        """Look for matches in one batch."""
         old: Json = state or {"stage": None, "open": None}
         # All rows before the horizon decide; one that comes after that is late, whatever has left.
         stage = OrderingStage(self, old["stage"], blocks, agreed=True)
         stage.take(work)
-        kept = OpenRows(blocks, self.schema, old["open"])
+        open_rows = OpenRows(blocks, self.schema, old["open"])
         matches = results = 0
         for rows, horizon in self._pieces(stage):
-            for found, piece in self.find(kept, rows, horizon):
-                matches += found
+            for match_count, piece in self.find(open_rows, rows, horizon):
+                matches += match_count
                 if piece is not None:
                     results += piece.num_rows
                     yield piece
-        waiting, opened = stage.stored(), kept.levels()
+        waiting, opened = stage.stored(), open_rows.levels()
         counts = {"matches": matches}
         if self.matcher.kind != "match":  # every result is one
             counts = {}
             opened.pop("open_matches")
         return Outcome(
-            {"stage": stage.to_json(), "open": kept.to_json()},
+            {"stage": stage.to_json(), "open": open_rows.to_json()},
             counts={"results": results, **counts, **stage.counts(_LABELS)},
             levels={
                 **{name: count + waiting.get(name, 0) for name, count in opened.items()},
@@ -135,22 +128,26 @@ class MatchOperator:
             streams=[{"name": name, **told} for name, told in zip(_LABELS, stage.report(), strict=True)],
         )
 
-    def find(self, kept: OpenRows, rows: pa.RecordBatch, horizon: int) -> Iterator[tuple[int, pa.RecordBatch | None]]:
+    def find(
+        self, open_rows: OpenRows, rows: pa.RecordBatch, horizon: int
+    ) -> Iterator[tuple[int, pa.RecordBatch | None]]:
         """Yield how many matches rows in order of time make certain, and their results; keep what stays open.
 
         Precondition: all rows before the horizon are there, or were before.
         """
-        new = Kept(rows, self._hashes(rows), np.zeros(rows.num_rows, np.uint8))
-        for leaves, own in kept.touched(new.hashes, self.matcher.expired(horizon)):
-            stored = [part for leaf in leaves for part in kept.read(leaf)]
-            given, hashes = self._sorted(stored, new if own is None else new.pick(own))
-            decided = self.matcher.search(given, horizon)
+        new = StoredRows(rows, self._hashes(rows), np.zeros(rows.num_rows, np.uint8))
+        for leaves, own in open_rows.touched(new.hashes, self.matcher.expired(horizon)):
+            stored = [part for leaf in leaves for part in open_rows.read(leaf)]
+            sorted_rows, hashes = self._sorted(stored, new if own is None else new.pick(own))
+            decided = self.matcher.search(sorted_rows, horizon)
             yield len(decided.matches.first), None
-            for piece in self.matcher.results(given, decided.matches):
+            for piece in self.matcher.results(sorted_rows, decided.matches):
                 yield 0, piece
             stays = np.flatnonzero(decided.stays)
-            left = Kept(given.rows.take(pa.array(given.order[stays])), hashes[stays], given.done[stays])
-            kept.replace(leaves, left, decided.opens[stays], given.times[stays])
+            left = StoredRows(
+                sorted_rows.rows.take(pa.array(sorted_rows.order[stays])), hashes[stays], sorted_rows.done[stays]
+            )
+            open_rows.replace(leaves, left, decided.opens[stays], sorted_rows.times[stays])
 
     def find_all(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the results of rows that are all there. Precondition: rows of a key come one after the other."""
@@ -171,9 +168,9 @@ class MatchOperator:
 
     def _all(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         ordered = in_order(Rows(rows), _times(rows, self.time))[0].rows
-        new = Kept(ordered, self._hashes(ordered), np.zeros(ordered.num_rows, np.uint8))
-        given, _ = self._sorted([], new)
-        yield from self.matcher.results(given, self.matcher.search(given, MAX_TIME).matches)
+        new = StoredRows(ordered, self._hashes(ordered), np.zeros(ordered.num_rows, np.uint8))
+        sorted_rows, _ = self._sorted([], new)
+        yield from self.matcher.results(sorted_rows, self.matcher.search(sorted_rows, MAX_TIME).matches)
 
     def _pieces(self, stage: OrderingStage) -> Iterator[tuple[pa.RecordBatch, int]]:
         """Yield rows in order, piece by piece, with the time before which all are there; the last may have none."""
@@ -184,7 +181,7 @@ class MatchOperator:
             last = rows.rows
         yield last, stage.until
 
-    def _sorted(self, stored: list[Kept], new: Kept) -> tuple[Sorted, Hashes]:
+    def _sorted(self, stored: list[StoredRows], new: StoredRows) -> tuple[Sorted, Hashes]:
         """Return stored rows with new ones, by key and time, and their hashes."""
         parts = [*stored, new]
         rows = pa.concat_batches([part.rows for part in parts]) if stored else new.rows

@@ -99,7 +99,6 @@ def encode_counts(counts: Ints, limit: int, *, upward: bool = True) -> str:
 
 
 def decode_counts(text: str, length: int) -> Ints:
-    """Read what `encode_counts` wrote."""
     counts = np.zeros(length, np.int64)
     try:
         numbers = _read_varints(base64.b64decode(text, validate=True))

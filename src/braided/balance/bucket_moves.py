@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 from itertools import chain
 
@@ -13,6 +13,7 @@ import numpy.typing as npt
 from braided.errors import BraidedError
 
 Move = tuple[int, int, int]  # bucket, from, to
+TARGET_RATIO = 1.1
 
 
 def choose_moves(
@@ -22,12 +23,9 @@ def choose_moves(
     in_use: Sequence[int],
     movable: npt.NDArray[np.bool_],
     *,
-    target_ratio: float = 1.1,
-    limit: int = 4096,
-    busy: Collection[int] = (),
     barred: npt.NDArray[np.int32] | None = None,
 ) -> list[Move]:
-    """Return moves (bucket, from, to) after which no worker exceeds ``target_ratio`` times the mean, where possible.
+    """Return moves (bucket, from, to) after which no worker exceeds `TARGET_RATIO` times the mean, where possible.
 
     Synergy moves one component from the most to the least loaded peer and looks again (section 3.1). A worker
     of ours is blocked until its old assignments die, so one decision must do: greedy, always from the most
@@ -38,10 +36,9 @@ def choose_moves(
     owner, bucket_load, movable : per bucket its worker, its load, and whether it may move at all.
     fixed : per worker the load that cannot move (grids of hot keys); its length is the number of workers.
     in_use : the workers to use. Movable buckets of all others are evacuated, largest first, each to the
-        least loaded; silent buckets to the worker with the fewest. Evacuation heeds neither ``limit`` nor
-        ``busy`` nor ``barred``: it was ordered, it is no reaction to a hot spot.
-    limit : the most moves for balance.
-    busy, barred : workers that take no part, and per bucket one worker it may not go to (``Migrations``).
+        least loaded; silent buckets to the worker with the fewest. Evacuation ignores ``barred``: it was
+        ordered, it is no reaction to a hot spot.
+    barred : per bucket one worker it may not go to (``Migrations``), -1 for none.
 
     Time: 4096 buckets that all leave one of 200 workers take 15 ms. Not done: exchanges of buckets and
     search among sums, so with few, large buckets the bound may be missed although some choice would meet it.
@@ -50,18 +47,17 @@ def choose_moves(
     >>> choose_moves(owner, load, np.zeros(2), [0, 1], np.ones(4, dtype=bool))
     [(0, 0, 1), (3, 0, 1)]
     """
-    users = _checked(owner, bucket_load, fixed, in_use, movable, target_ratio, limit)
+    users = _checked(owner, bucket_load, fixed, in_use, movable)
     owner = owner.copy()
     loads = fixed + np.bincount(owner, weights=bucket_load, minlength=len(fixed))
     moves = _evacuate(owner, bucket_load, loads, users, movable)
-    bound = target_ratio * float(loads[users].sum()) / len(users)
-    taking_part = [worker for worker in users if worker not in busy]
+    bound = TARGET_RATIO * float(loads[users].sum()) / len(users)
     if barred is None:
         barred = np.full(len(owner), -1, dtype=np.int32)
     # An evacuated bucket went where it fitted best; rounding alone could make it move a second time.
     movable = movable.copy()
     movable[[bucket for bucket, _, _ in moves]] = False
-    return moves + _level(owner, bucket_load, loads, taking_part, movable, bound, limit, barred)
+    return moves + _level(owner, bucket_load, loads, users, movable, bound, barred)
 
 
 def _checked(
@@ -70,8 +66,6 @@ def _checked(
     fixed: npt.NDArray[np.float64],
     in_use: Sequence[int],
     movable: npt.NDArray[np.bool_],
-    target_ratio: float,
-    limit: int,
 ) -> list[int]:
     """Return the workers in use, sorted; raise for input that no decision can be based on."""
     if not len(owner) == len(bucket_load) == len(movable):
@@ -84,8 +78,6 @@ def _checked(
         raise BraidedError(f"{in_use=}: name at least one worker, of 0 to {len(fixed) - 1}")
     if len(owner) and not 0 <= owner.min() <= owner.max() < len(fixed):
         raise BraidedError(f"owner: a bucket's worker is not one of 0 to {len(fixed) - 1}")
-    if not 1 <= target_ratio < float("inf") or limit < 0:
-        raise BraidedError(f"{target_ratio=}, {limit=}: write a ratio of at least 1.0 and a limit not below 0")
     return users
 
 
@@ -131,16 +123,15 @@ def _level(
     owner: npt.NDArray[np.int32],
     bucket_load: npt.NDArray[np.float64],
     loads: npt.NDArray[np.float64],
-    taking_part: list[int],
+    users: list[int],
     movable: npt.NDArray[np.bool_],
     bound: float,
-    limit: int,
     barred: npt.NDArray[np.int32],
 ) -> list[Move]:
     """Move buckets from the workers above the bound to those below it."""
-    hot = [(-float(loads[worker]), worker) for worker in taking_part if loads[worker] > bound]
+    hot = [(-float(loads[worker]), worker) for worker in users if loads[worker] > bound]
     heapify(hot)
-    room = sorted((float(loads[worker]), worker) for worker in taking_part if loads[worker] <= bound)
+    room = sorted((float(loads[worker]), worker) for worker in users if loads[worker] <= bound)
     candidates = {
         worker: sorted(
             (float(bucket_load[bucket]), bucket)
@@ -151,7 +142,7 @@ def _level(
     homes = barred.tolist()
     fruitless: set[tuple[int, int]] = set()  # a target's room and a source's candidates only shrink
     moves: list[Move] = []
-    while hot and len(moves) < limit:
+    while hot:
         excess, source = -hot[0][0] - bound, hot[0][1]
         heappop(hot)
         for place, (filled, target) in enumerate(room):

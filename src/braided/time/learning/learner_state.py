@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from braided.time.learning.buckets import BUCKETS, MOST, Ints
+from braided.time.learning.delay_buckets import BUCKETS, MOST, Ints
 from braided.time.learning.pending import FIELDS
 
 SLICES = 8

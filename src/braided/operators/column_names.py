@@ -41,7 +41,7 @@ def find_names(streams: Sequence[Stream], on: object, time: object) -> Names:
         raise OptionError(f"on={on!r}: write a column name, a list of names, or a list of {tuples}")
     each = [_each(key, "on", count) for key in wanted]
     keys = tuple(tuple(stream.key_column(key[at], "on") for key in each) for at, stream in enumerate(streams))
-    if any(len(set(found)) < len(found) for found in keys):
+    if any(len(set(columns)) < len(columns) for columns in keys):
         raise OptionError(f"on={on!r}: names a column twice; name each once")
     times = tuple(stream.time_column(name) for stream, name in zip(streams, _each(time, "time", count), strict=True))
     check_zones(streams, times)
@@ -60,7 +60,6 @@ def check_zones(streams: Sequence[Stream], times: Sequence[str]) -> None:
 
 
 def _each(value: object, option: str, count: int) -> tuple[str, ...]:
-    """Return a name for each stream."""
     if isinstance(value, str):
         return (value,) * count
     if isinstance(value, list | tuple) and len(value) == count and all(isinstance(part, str) for part in value):

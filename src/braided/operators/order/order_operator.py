@@ -56,17 +56,14 @@ class OrderOperator:
 
     @property
     def inputs(self) -> tuple[pa.Schema, ...]:
-        """The Arrow schema of each input's rows."""
         return (self.schema,) * self.streams
 
     @property
     def times(self) -> tuple[str, ...]:
-        """The event-time column of each input."""
         return (self.time,) * self.streams
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What reports call the inputs."""
         return ("input",) if self.streams == 1 else tuple(f"input {at}" for at in range(self.streams))
 
     @cached_property
@@ -77,7 +74,6 @@ class OrderOperator:
 
     @property
     def options(self) -> Json:
-        """Everything that gives the stored state its meaning."""
         return {
             "operator": "order",
             "inputs": self.streams,
@@ -102,11 +98,9 @@ class OrderOperator:
         return Admitted(rows, routes, _times(rows, self.time), 0)
 
     def label(self, side: int, row: pa.RecordBatch) -> str:
-        """Return a row's key, its columns separated by commas."""
         return ", ".join(str(row.column(name)[0].as_py()) for name in self.key)
 
     def process(self, work: Work, state: Json | None, blocks: Blocks) -> Generator[pa.RecordBatch, None, Outcome]:
-        """Order one batch."""
         old: Json = state or {"stage": None, "seq": 0}
         stage = OrderingStage(self, old["stage"], blocks)
         aside = stage.take(work, self._missed(work, stage))

@@ -14,9 +14,9 @@ import pyarrow as pa
 from braided.errors import OptionError
 from braided.expressions.evaluate import ARROW, Block
 from braided.expressions.tree import Column, Type
-from braided.operators.match.conditions import Conditions, overflow, place_of, prepare
+from braided.operators.match.condition_programs import Conditions, overflow, place_of, prepare
 from braided.operators.match.expressions import CLASSIFIER, NUMBERS, Measure, Register, columns_of
-from braided.operators.match.kernel import replay
+from braided.operators.match.search_kernel import replay
 
 Int64s = npt.NDArray[np.int64]
 Int32s = npt.NDArray[np.int32]
@@ -42,7 +42,6 @@ class Matches:
 
     @cached_property
     def rows(self) -> Int64s:
-        """All rows of all matches."""
         offsets = np.cumsum(self.length) - self.length
         inside = np.arange(len(self.states)) - np.repeat(offsets, self.length)
         return np.repeat(self.first, self.length) + inside
@@ -62,7 +61,6 @@ class Measures:
 
     @cached_property
     def fields(self) -> list[pa.Field[Any]]:
-        """The columns that they make."""
         return [pa.field(measure.name, self._type(measure)) for measure in self.measures]
 
     def _type(self, measure: Measure) -> pa.DataType:
@@ -80,25 +78,25 @@ class Measures:
         """What registers read of each row."""
         return prepare({}, self.registers, {}, len(self.symbols))
 
-    def compute(self, rows: pa.RecordBatch, order: Int64s, found: Matches, slots: Any) -> list[pa.Array[Any]]:
+    def compute(self, rows: pa.RecordBatch, order: Int64s, matches: Matches, slots: Any) -> list[pa.Array[Any]]:
         """Return the columns for matches among rows in an order; `slots` are those of `conditions` for them."""
         symbol = np.array(self.state_symbols, np.int32)
         whole, real, fine = replay(
-            found.first, found.length, found.states, symbol, self.conditions.machine(), slots, self.every
+            matches.first, matches.length, matches.states, symbol, self.conditions.machine(), slots, self.every
         )
         if not fine:
             raise overflow(" or ".join(self.texts.values()))
         if self.every:
-            last = np.repeat(np.cumsum(found.length) - 1, found.length)
+            last = np.repeat(np.cumsum(matches.length) - 1, matches.length)
             for at, register in enumerate(self.registers):
                 if register.final:
                     whole[:, at], real[:, at] = whole[last, at], real[last, at]
-        columns = self._columns(rows, order, found, whole, real)
-        count = len(found.states) if self.every else len(found.first)
+        columns = self._columns(rows, order, matches, whole, real)
+        count = len(matches.states) if self.every else len(matches.first)
         return [self._column(measure, columns, count) for measure in self.measures]
 
     def _columns(
-        self, rows: pa.RecordBatch, order: Int64s, found: Matches, whole: Int64s, real: npt.NDArray[np.float64]
+        self, rows: pa.RecordBatch, order: Int64s, matches: Matches, whole: Int64s, real: npt.NDArray[np.float64]
     ) -> dict[str, dict[str, pa.Array[Any]]]:
         columns: dict[str, dict[str, pa.Array[Any]]] = {}
         index: dict[str, pa.Array[Any]] = {}
@@ -107,19 +105,19 @@ class Measures:
             if column.name in side:
                 continue
             if column.side == NUMBERS:
-                side[column.name] = self._number(column.name, found, whole, real)
+                side[column.name] = self._number(column.name, matches, whole, real)
                 continue
             if column.side not in index:
                 register, back = place_of(column.side)
-                places = found.rows if register < 0 else whole[:, register]
+                places = matches.rows if register < 0 else whole[:, register]
                 missing = places < 0
                 index[column.side] = pa.array(order[np.where(missing, 0, places - back)], mask=missing)
             side[column.name] = rows.column(column.name).take(index[column.side])
         return columns
 
-    def _number(self, name: str, found: Matches, whole: Int64s, real: npt.NDArray[np.float64]) -> pa.Array[Any]:
+    def _number(self, name: str, matches: Matches, whole: Int64s, real: npt.NDArray[np.float64]) -> pa.Array[Any]:
         if name == CLASSIFIER:
-            states = found.states if self.every else found.states[np.cumsum(found.length) - 1]
+            states = matches.states if self.every else matches.states[np.cumsum(matches.length) - 1]
             numbers = np.array(self.state_symbols, np.int32)[states]
             return pa.DictionaryArray.from_arrays(numbers, list(self.symbols)).cast(pa.string())
         what, *parts = name.split()
@@ -142,9 +140,9 @@ class Measures:
         with np.errstate(all="ignore"):
             if kind is None:
                 true, false = block.true(measure.root), block.true(measure.root, want=False)  # type: ignore[arg-type]
-                made = pa.array(true, mask=~(true | false))
+                column = pa.array(true, mask=~(true | false))
             else:
-                made = block.array(measure.root)  # type: ignore[arg-type]
+                column = block.array(measure.root)  # type: ignore[arg-type]
         if block.overflowed:
             raise overflow(self.texts[measure.name])
-        return made
+        return column

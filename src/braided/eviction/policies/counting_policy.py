@@ -14,14 +14,14 @@ from braided.compiled import compiled, in_place
 from braided.eviction.heap import heap_rebuild
 from braided.eviction.policies.counts import place_of
 from braided.eviction.policies.policy import Policy, Stored
-from braided.eviction.records import Bytes, Ints, Reals, Records, State, Words, power_of_two
+from braided.eviction.records import Bytes, Ints, Reals, Records, State, UInt64s, power_of_two
 from braided.eviction.sections import Facts, Reader, Writer, require
 
 HEAD = np.dtype([("keys", np.int64), ("time", np.int64), ("looked", np.int64), ("noted", np.int64)])
 """The keys in the table; for counts that fade, the time of the last look at the clock, and the occurrences noted."""
 
 
-class Seen(NamedTuple):
+class KeyCounts(NamedTuple):
     """Counts of keys, in which each stream has one column or one per memory.
 
     mask : the bits by which a key is known. most : keys that counts which fade are kept of. weights, factors : what an
@@ -29,7 +29,7 @@ class Seen(NamedTuple):
     """
 
     head: Records
-    keys: Words
+    keys: UInt64s
     counts: Ints
     mask: np.uint64
     most: int
@@ -40,10 +40,10 @@ class Seen(NamedTuple):
     factors: Reals
 
 
-def new_counts(streams: int, keys: int) -> Seen:
+def new_counts(streams: int, keys: int) -> KeyCounts:
     """Return counts that do not fade, of nothing so far, in a table for so many keys."""
     places = power_of_two(2 * keys)
-    return Seen(
+    return KeyCounts(
         head=np.zeros(1, HEAD),
         keys=np.zeros(places, np.uint64),
         counts=np.zeros((places, streams), np.int64),
@@ -73,7 +73,7 @@ def worth_at(counts: Ints, factors: Reals, at: int, stream: int) -> float:
 
 
 @compiled
-def worth_of_rows(seen: Seen, keys: Words, streams: Bytes) -> Reals:
+def worth_of_rows(seen: KeyCounts, keys: UInt64s, streams: Bytes) -> Reals:
     """Return what rows are worth."""
     out = np.empty(len(keys), np.float64)
     for i in range(len(keys)):
@@ -90,7 +90,7 @@ def _set_chains(chains: Records, entry: int, counts: Ints, factors: Reals, at: i
 
 
 @in_place
-def _read_all(state: State, seen: Seen) -> None:
+def _read_all(state: State, seen: KeyCounts) -> None:
     """Set the credits of all stored rows, after counts have fallen."""
     pools, rows, heap = state.pools, state.rows, state.heap
     for p in range(len(pools)):
@@ -105,7 +105,7 @@ def _read_all(state: State, seen: Seen) -> None:
 
 
 @in_place
-def read_again(state: State, seen: Seen, key: np.uint64, entry: int, fallen: bool) -> None:
+def read_again(state: State, seen: KeyCounts, key: np.uint64, entry: int, fallen: bool) -> None:
     """Set the credits of a key that was seen, and where other counts have `fallen`, of all stored rows."""
     if entry >= 0:
         at = place_of(seen.keys, seen.counts, key & seen.mask)
@@ -116,7 +116,7 @@ def read_again(state: State, seen: Seen, key: np.uint64, entry: int, fallen: boo
 
 @in_place
 def newcomer(
-    state: State, learned: Seen, key: np.uint64, time: int, stream: int, content: np.uint64, hint: float
+    state: State, learned: KeyCounts, key: np.uint64, time: int, stream: int, content: np.uint64, hint: float
 ) -> tuple[float, float]:
     """Return what the row is worth, twice: it displaces none that is worth more."""
     at = place_of(learned.keys, learned.counts, key & learned.mask)
@@ -125,14 +125,14 @@ def newcomer(
 
 
 @in_place
-def stored(state: State, learned: Seen, slot: int, key: np.uint64) -> None:
+def stored(state: State, learned: KeyCounts, slot: int, key: np.uint64) -> None:
     """Give the credit to the chain: the next occurrence raises it for every row of the key."""
     at = place_of(learned.keys, learned.counts, key & learned.mask)
     _set_chains(state.chains, int(state.rows[slot].entry), learned.counts, learned.factors, at)
 
 
 @in_place
-def _restore(head: Records, count_key: Words, counts: Ints, keys: Words, values: Ints) -> None:
+def _restore(head: Records, count_key: UInt64s, counts: Ints, keys: UInt64s, values: Ints) -> None:
     for i in range(len(keys)):
         at = place_of(count_key, counts, keys[i])
         count_key[at] = keys[i]
@@ -146,7 +146,7 @@ class CountingPolicy(Policy):
 
     alike = True
 
-    def save(self, learned: Seen, write: Writer) -> Facts:
+    def save(self, learned: KeyCounts, write: Writer) -> Facts:
         """Write the counts: of a table, those of its keys in rising order."""
         used = np.zeros(len(learned.counts), np.bool_)
         for s in range(learned.counts.shape[1]):  # 5 times as fast as any(axis=1)
@@ -159,8 +159,7 @@ class CountingPolicy(Policy):
         head = learned.head[0]
         return {name: int(head[name]) for name in ("time", "looked", "noted")}
 
-    def load(self, learned: Seen, facts: Facts, read: Reader) -> Seen:
-        """Fill in the counts."""
+    def load(self, learned: KeyCounts, facts: Facts, read: Reader) -> KeyCounts:
         keys = read.rising(np.uint64)
         counts = [read.sparse() for _ in range(learned.counts.shape[1])]
         require({len(a) for a in counts} == {len(keys)} and 2 * len(keys) <= len(learned.keys), "its counts")
@@ -169,13 +168,13 @@ class CountingPolicy(Policy):
         _restore(learned.head, learned.keys, learned.counts, keys, np.stack(counts, axis=1))
         return learned
 
-    def save_credits(self, learned: Seen, rows: Stored, credits: Reals, write: Writer) -> None:
+    def save_credits(self, learned: KeyCounts, rows: Stored, credits: Reals, write: Writer) -> None:
         """Write the credits that are not what counts say: of keys taken for another that came meanwhile."""
         other = np.flatnonzero(credits != worth_of_rows(learned, rows.keys, rows.streams))
         write.rising(other)
         write.reals(credits[other])
 
-    def load_credits(self, learned: Seen, rows: Stored, read: Reader) -> Reals:
+    def load_credits(self, learned: KeyCounts, rows: Stored, read: Reader) -> Reals:
         """Return what counts say, but for those written."""
         other, written = read.rising(np.int64), read.reals()
         credits = worth_of_rows(learned, rows.keys, rows.streams)
