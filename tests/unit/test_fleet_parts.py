@@ -20,7 +20,7 @@ from braided.cli.peer import read_setting
 from braided.errors import JobError, PeerError
 from braided.fleet.checkpoints import Checkpoints, go_back, position_of
 from braided.fleet.definition import component_of, job_of, modules_of
-from braided.fleet.fields import MAX_TEXT
+from braided.fleet.records import MAX_TEXT
 from braided.fleet.host import Job
 from braided.fleet.hosting import meter, process
 from braided.fleet.hosting.component import Component, Progress

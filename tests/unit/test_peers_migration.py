@@ -86,7 +86,7 @@ def test_a_damaged_lease_is_named(root: Path) -> None:
     leases = Leases(LocalFiles(root))
     leases.take(_lease("sum", 0, "a"))
     (root / "leases/sum/000000000000.json").write_text('{"component": 3}')
-    with pytest.raises(PeerError, match=r"leases/sum/000000000000.json: is damaged \(component: 3 is no text"):
+    with pytest.raises(PeerError, match=r"leases/sum/000000000000.json: is damaged \(component: 3: expected a string"):
         leases.newest("sum")
     with pytest.raises(PeerError, match=r"component='\.\./x': write letters"):
         leases.newest("../x")

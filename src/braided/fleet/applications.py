@@ -25,6 +25,7 @@ from braided.durations import parse_duration
 from braided.errors import BraidedError, JobError, PeerError
 from braided.fleet.composition import Application, Step
 from braided.fleet.definition import component_of
+from braided.fleet.records import Record
 from braided.jobs.places import line_of
 from braided.jobs.reading import read_text
 
@@ -32,8 +33,7 @@ _KEYS = ("application", "latency", "jobs")
 _JOB_KEYS = ("file", "seconds", "cores")
 
 
-@dataclass(frozen=True)
-class StepFile:
+class StepFile(Record):
     """A job file of an application."""
 
     text: str

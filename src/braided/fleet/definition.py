@@ -10,8 +10,8 @@ from pathlib import Path
 
 from braided.errors import PeerError
 from braided.fleet.checkpoints import CONTROL
-from braided.fleet.fields import MAX_TEXT
 from braided.fleet.host import Job
+from braided.fleet.records import MAX_TEXT
 from braided.jobs import job as jobs
 from braided.jobs.job import NOW, TOPIC
 from braided.jobs.reading import parse_job

@@ -12,7 +12,7 @@ from braided.fleet.host import Job
 from braided.fleet.lease_holder import LeaseHolder
 from braided.fleet.leases import Lease, Observer
 from braided.fleet.loads import LEVELS
-from braided.fleet.messages import Contact, Done, Message, message
+from braided.fleet.messages import Contact, Done, Message
 from braided.fleet.names import covers, patterns_of
 from braided.fleet.survey import Survey, group_reasons
 from braided.fleet.watch import Watch
@@ -26,8 +26,6 @@ After each further failure of the component it is twice as long."""
 _OFFERS_NOTHING = "offers it no more, or its Spark does not answer"
 
 
-@message
-@dataclass(frozen=True)
 class Revive(Message):
     """Take over a component whose last epoch is over; -1 if it never ran. A user's retry forgives earlier failures."""
 

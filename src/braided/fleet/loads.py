@@ -13,8 +13,9 @@ from braided.balance.levels import OverlappingLevels
 from braided.balance.loads import HORIZONS, LoadAverages
 from braided.errors import PeerError
 from braided.fleet.discovery import Discovery
-from braided.fleet.messages import Contact, Done, Message, message
+from braided.fleet.messages import Contact, Done, Message
 from braided.fleet.names import check_pattern
+from braided.fleet.records import Record
 
 PERIOD = 5.0
 """Seconds between two measurements."""
@@ -28,8 +29,7 @@ ALIVE = 12
 """Periods after which a peer reports although nothing has changed: a minute."""
 
 
-@dataclass(frozen=True)
-class ComponentLoad:
+class ComponentLoad(Record):
     """One component of a peer.
 
     load : its CPU over the peer's cores.
@@ -45,8 +45,6 @@ class ComponentLoad:
     rate: float = 0.0
 
 
-@message
-@dataclass(frozen=True)
 class LoadUpdate(Message):
     """The sender's load, averaged over 1, 5 and 15 periods, and what its components take of it.
 

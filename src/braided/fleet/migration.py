@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from dataclasses import dataclass
 from typing import Any
 
 from braided.errors import BraidedError, PeerError
@@ -29,7 +28,7 @@ from braided.fleet.agent import Agent
 from braided.fleet.host import Job
 from braided.fleet.lease_holder import LeaseHolder
 from braided.fleet.leases import Lease, Position
-from braided.fleet.messages import Contact, Done, Message, Ping, expect, message
+from braided.fleet.messages import Contact, Done, Message, Ping, expect
 from braided.fleet.watch import Move
 
 REHEARSAL = 600.0
@@ -40,8 +39,6 @@ _ATTEMPTS = 2  # of a request or an update whose reply does not come
 _ASKED = 12  # times within START a target is asked how far it is: one that has died is given up after 40 s
 
 
-@message
-@dataclass(frozen=True)
 class MigrationDecision(Message):
     """Phase 1: move a component to a target."""
 
@@ -50,8 +47,6 @@ class MigrationDecision(Message):
     reason: str
 
 
-@message
-@dataclass(frozen=True)
 class MigrationRequest(Message):
     """Phase 2: get ready to take over what the sender owns with this epoch."""
 
@@ -59,8 +54,6 @@ class MigrationRequest(Message):
     epoch: int
 
 
-@message
-@dataclass(frozen=True)
 class MigrationReply(Message):
     """Phase 3: the target has rehearsed and is ready; or why it is not, and whether it is still at it."""
 
@@ -69,8 +62,6 @@ class MigrationReply(Message):
     is_under_way: bool = False
 
 
-@message
-@dataclass(frozen=True)
 class MigrationUpdate(Message):
     """Phase 4: the sender has stopped; its epoch, and how far it has come."""
 
@@ -79,8 +70,6 @@ class MigrationUpdate(Message):
     position: Position
 
 
-@message
-@dataclass(frozen=True)
 class MigrationUpdateReply(Message):
     """Phase 5: the target owns the component and runs it; or why not."""
 
@@ -88,8 +77,6 @@ class MigrationUpdateReply(Message):
     reason: str = ""
 
 
-@message
-@dataclass(frozen=True)
 class MigrationEnd(Message):
     """Phase 6: whether the component has moved."""
 

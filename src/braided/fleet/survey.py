@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from braided.errors import PeerError
 from braided.fleet.agent import Agent
 from braided.fleet.discovery import Discovery
 from braided.fleet.host import Host
 from braided.fleet.loads import ComponentLoad, largest
-from braided.fleet.messages import Contact, Message, expect, message
+from braided.fleet.messages import Contact, Message, expect
 from braided.fleet.names import check_pattern, patterns_of
 
 MAX_LATENCIES = 300  # in one answer
 
 
-@message
-@dataclass(frozen=True)
 class Describe(Message):
     """What do you have, and what do you do?"""
 
 
-@message
-@dataclass(frozen=True)
 class Description(Message):
     """The sender's load over its cores, what it can host, what it runs, and the seconds to peers that it has asked."""
 
