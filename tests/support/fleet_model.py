@@ -17,11 +17,11 @@ from braided.fleet.host import Job
 from braided.fleet.leases import Position
 from braided.fleet.loads import ComponentLoad, Measured
 from braided.fleet.peer import Peer, Settings
-from braided.fleet.virtual import VirtualMachine, VirtualNetwork
 from braided.routing.files import LocalFiles
 from braided.storage.topic import Topic, create_topic, digest
 from braided.storage.writing import DataFile
 from support.fleets import contact
+from support.virtual_fleet import VirtualMachine, VirtualNetwork
 
 RATE = 7.0  # numbers a second
 SETTINGS = Settings(period=2.0, ttl=15.0, span=6.0, rehearsal=12.0, start=4.0, evaluations=2000)

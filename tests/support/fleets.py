@@ -6,7 +6,7 @@ import hashlib
 
 from braided.fleet.agent import Agent
 from braided.fleet.messages import Contact
-from braided.fleet.virtual import VirtualMachine, VirtualNetwork
+from support.virtual_fleet import VirtualMachine, VirtualNetwork
 
 
 def contact(name: str) -> Contact:

@@ -383,11 +383,7 @@ def test_a_second_peer_of_one_name_is_refused_with_the_address_of_the_first(
 
 
 def test_lists_come_in_pages(peers: Peers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    import braided.fleet.client
-    import braided.fleet.service
-
-    for module in (braided.fleet.client, braided.fleet.service):
-        monkeypatch.setattr(module, "PAGE", 1)
+    monkeypatch.setattr("braided.fleet.requests.PAGE", 1)
     jobs = peers.peers["north"].holding.jobs
     for name in ("a", "b", "c"):
         jobs.add(Job(f"page.{name}", "nobody.has.this"))

@@ -20,7 +20,6 @@ from braided.cli.peer import read_setting
 from braided.errors import JobError, PeerError
 from braided.fleet.checkpoints import Checkpoints, go_back, position_of
 from braided.fleet.definition import component_of, job_of, modules_of
-from braided.fleet.records import MAX_TEXT
 from braided.fleet.host import Job
 from braided.fleet.hosting import meter, process
 from braided.fleet.hosting.component import Component, Progress
@@ -31,6 +30,7 @@ from braided.fleet.hosting.process import PeerOptions, run_peer
 from braided.fleet.identity import new_token
 from braided.fleet.leases import Position
 from braided.fleet.machine import RealMachine
+from braided.fleet.records import MAX_TEXT
 
 JOB = """
 name = "hits"

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.fleets import agent, contact
 from support.profiles import examples
+from support.virtual_fleet import VirtualNetwork, run
 
 from braided.errors import PeerError
 from braided.fleet.messages import LIMIT, Contact, Done, Envelope, Ping, decode, encode, kinds
 from braided.fleet.peer import Peer
-from braided.fleet.virtual import VirtualNetwork, run
 
 NORTH = contact("north")
 assert Peer  # with it all kinds of messages are there

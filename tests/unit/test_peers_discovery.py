@@ -9,13 +9,13 @@ import random
 import pytest
 from support.fleets import agent, contact
 from support.profiles import size
+from support.virtual_fleet import VirtualMachine, VirtualNetwork, run
 
 from braided.errors import PeerError
 from braided.fleet.buckets import Buckets, key_of
 from braided.fleet.discovery import Discovery
 from braided.fleet.index import MAX_HOSTS, HostIndex, Hosts, Register
 from braided.fleet.messages import Contact, Done
-from braided.fleet.virtual import VirtualMachine, VirtualNetwork, run
 
 
 async def _fleet(

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from support.fleet_model import ModelFleet, covered
 from support.fleets import contact
+from support.virtual_fleet import run
 
 from braided.fleet.leases import FAILURES, Beat, Lease
 from braided.fleet.loads import ComponentLoad
@@ -27,7 +28,6 @@ from braided.fleet.requests import (
     Submitted,
     shortened,
 )
-from braided.fleet.virtual import run
 from braided.storage.topic import Topic
 
 WHY = "ZeroDivisionError: the seventh call (fraud.py, line 6, in score)"

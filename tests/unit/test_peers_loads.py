@@ -9,6 +9,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from support.fleets import agent, contact
+from support.virtual_fleet import VirtualNetwork, run
 
 from braided.errors import PeerError
 from braided.fleet.buckets import key_of
@@ -28,7 +29,6 @@ from braided.fleet.loads import (
 from braided.fleet.messages import LIMIT, Contact, Envelope, encode
 from braided.fleet.names import check_operator, check_pattern, covers, patterns_of
 from braided.fleet.survey import MAX_LATENCIES, Description
-from braided.fleet.virtual import VirtualNetwork, run
 from braided.fleet.watch import Move, Watch
 
 PERIOD = 5.0

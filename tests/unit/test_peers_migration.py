@@ -14,13 +14,13 @@ import pytest
 from support.fleet_model import ModelFleet, covered
 from support.fleets import contact
 from support.profiles import size
+from support.virtual_fleet import run
 
 from braided.errors import PeerError, TopicError
 from braided.fleet.host import Job, Jobs
 from braided.fleet.leases import Beat, Lease, Leases, Observer, Position
 from braided.fleet.messages import Contact
 from braided.fleet.peer import Settings
-from braided.fleet.virtual import run
 from braided.routing.files import STORAGE, LocalFiles
 from braided.storage.topic import Topic, create_topic
 from braided.storage.writing import DataFile

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 from support.fleets import contact
+from support.virtual_fleet import VirtualMachine, VirtualNetwork, run
 
 from braided.errors import PeerError
 from braided.fleet.agent import Agent
 from braided.fleet.registry import PeerNames, find_peer
 from braided.fleet.requests import Storage, WhichStorage
-from braided.fleet.virtual import VirtualMachine, VirtualNetwork, run
 from braided.routing.files import LocalFiles
 
 

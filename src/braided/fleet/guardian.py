@@ -75,14 +75,14 @@ class Guardian:
         """Look once at the leases of all components that this peer guards, or watches."""
         machine, leases = self._agent.machine, self._holding.leases
         jobs = [
-            await machine.blocking(lambda: self._holding.jobs.read(name))  # noqa: B023
+            await machine.blocking(self._holding.jobs.read, name)
             for name in await machine.blocking(self._holding.jobs.names)
         ]
         guarded = await self._discovery.nearest_of({job.operator for job in jobs})
         for job in jobs:
             if job.operator not in guarded and not self._is_watched(job):
                 continue
-            lease = await machine.blocking(lambda: leases.newest(job.name))  # noqa: B023
+            lease = await machine.blocking(leases.newest, job.name)
             if lease is not None:
                 await self._note_move(lease)
             if job.operator in guarded and job.name not in self._reviving:
@@ -92,7 +92,7 @@ class Guardian:
         """Have a component revived if nobody runs it."""
         machine, leases = self._agent.machine, self._holding.leases
         if lease is not None:
-            beat = await machine.blocking(lambda: leases.beat_of(lease))
+            beat = await machine.blocking(leases.beat_of, lease)
             part = 1.0 if beat.released is None else _LET_GO * 2 ** max(0, beat.failures - 1)
             if beat.is_failed or not self._observer.expired(job.name, lease.epoch, beat.counter, machine.now(), part):
                 self._problems.pop(job.name, None)
@@ -110,7 +110,7 @@ class Guardian:
         if lease.epoch > max(0, self._moved.get(name, 0)):
             self._moved[name] = lease.epoch
             leases = self._holding.leases
-            before = await self._agent.machine.blocking(lambda: leases.read(name, lease.epoch - 1))
+            before = await self._agent.machine.blocking(leases.read, name, lease.epoch - 1)
             if before.holder.node != lease.holder.node:
                 self._watch.moved(name, before.holder.node, lease.holder.node)
 
@@ -129,8 +129,8 @@ class Guardian:
     async def retry(self, job: Job, patience: float) -> Contact:
         """Start a component again that has failed, at once and with no failures counted; return who runs it."""
         machine, leases, name = self._agent.machine, self._holding.leases, job.name
-        lease = await machine.blocking(lambda: leases.newest(name))
-        if lease is not None and (await machine.blocking(lambda: leases.beat_of(lease))).released is None:
+        lease = await machine.blocking(leases.newest, name)
+        if lease is not None and (await machine.blocking(leases.beat_of, lease)).released is None:
             raise PeerError(f"component={name!r}: is not failed; it runs at {lease.holder.name}, or did until just now")
         attempt = await self._find_host(job, Revive(name, _epoch(lease), forgives=True), lease, patience)
         if attempt.host is None:
@@ -147,7 +147,7 @@ class Guardian:
             if reply == Done():
                 return Attempt(host)
             reason = reply.reason if isinstance(reply, Done) else "does not answer"
-            newest = await self._agent.machine.blocking(lambda: self._holding.leases.newest(job.name))
+            newest = await self._agent.machine.blocking(self._holding.leases.newest, job.name)
             if newest is not None and newest != lease:  # it has taken it, or somebody else has
                 return Attempt(newest.holder, reason if newest.holder == host else "")
             refusals.setdefault(reason, []).append(host.name)
@@ -179,8 +179,8 @@ class Guardian:
     async def _revive(self, sender: Contact, wanted: Revive) -> Message:
         self._holding.check_open()
         jobs = self._holding.jobs
-        job = await self._agent.machine.blocking(lambda: jobs.read(wanted.component))
-        if await self._agent.machine.blocking(lambda: jobs.is_removed(wanted.component)):
+        job = await self._agent.machine.blocking(jobs.read, wanted.component)
+        if await self._agent.machine.blocking(jobs.is_removed, wanted.component):
             raise PeerError(f"component={wanted.component!r}: was removed")
         if not any(covers(pattern, job.operator) for pattern in self._holding.host.offers()):
             raise PeerError(f"operator={job.operator!r}: cannot run here")

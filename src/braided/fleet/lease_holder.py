@@ -88,7 +88,7 @@ class LeaseHolder:
         held = self._held[job.name] = Held(job, lease, machine.now())
         try:
             try:
-                taken = await machine.blocking(lambda: self.leases.take(lease))
+                taken = await machine.blocking(self.leases.take, lease)
             except (BraidedError, OSError) as error:
                 raise PeerError(f"component={job.name!r}: {error}") from error
             if not taken:
@@ -118,7 +118,7 @@ class LeaseHolder:
     async def _recall(self, held: Held) -> None:
         """Take over the count of failures from the epoch before; begin with none where storage does not say."""
         with contextlib.suppress(BraidedError, OSError):
-            beat = await self._agent.machine.blocking(lambda: self.leases.beat_at(held.job.name, held.lease.epoch - 1))
+            beat = await self._agent.machine.blocking(self.leases.beat_at, held.job.name, held.lease.epoch - 1)
             held.failures, held.problem = beat.failures, beat.problem
 
     def _fail(self, held: Held, what: str, why: str) -> None:
@@ -156,11 +156,11 @@ class LeaseHolder:
 
     async def take_back(self, job: Job, epoch: int, position: Position | None) -> bool:
         """Own a component again that was let go of at an epoch, unless another peer has taken it."""
-        lease = await self._agent.machine.blocking(lambda: self.leases.newest(job.name))
+        lease = await self._agent.machine.blocking(self.leases.newest, job.name)
         if lease is None or lease.epoch < epoch:
             raise PeerError(f"component={job.name!r}: its lease of epoch {epoch} is gone; restore it from a copy")
         if lease.epoch > epoch:
-            beat = await self._agent.machine.blocking(lambda: self.leases.beat_of(lease))
+            beat = await self._agent.machine.blocking(self.leases.beat_of, lease)
             if beat.released is None:
                 return False
         await self.take(job, lease.epoch + 1, position if lease.epoch == epoch else None)
@@ -173,7 +173,7 @@ class LeaseHolder:
             held.counter += 1
             beat = Beat(held.counter, position or Position(), held.failures, held.problem)
             try:
-                await self._agent.machine.blocking(lambda: self.leases.beat(held.lease, beat))
+                await self._agent.machine.blocking(self.leases.beat, held.lease, beat)
             except (OSError, BraidedError) as error:
                 self.note(held.job.name, f"let go of; its lease must expire, since it could not be released: {error}")
 
@@ -184,11 +184,11 @@ class LeaseHolder:
         while self._held.get(name) is held:
             begun = machine.now()
             try:
-                newest = await machine.blocking(lambda: self.leases.newest(name))
+                newest = await machine.blocking(self.leases.newest, name)
                 if newest is None or newest.token != held.lease.token:
                     self._lose(held, f"lost: another peer has epoch {newest.epoch if newest else None}")
                     return
-                if held.is_running and await machine.blocking(lambda: self.jobs.is_removed(name)):
+                if held.is_running and await machine.blocking(self.jobs.is_removed, name):
                     machine.spawn(self._leave(name))
                 async with held.writing:
                     if held.is_released:
@@ -196,7 +196,7 @@ class LeaseHolder:
                     if held.is_running and begun - held.started >= _STEADY * self.span:
                         held.failures, held.problem = 0, ""
                     beat = Beat(held.counter + 1, None, held.failures, held.problem)
-                    await machine.blocking(lambda: self.leases.beat(held.lease, beat))  # noqa: B023
+                    await machine.blocking(self.leases.beat, held.lease, beat)
                     held.counter, held.renewed = beat.counter, begun
             except (OSError, BraidedError) as error:
                 self.note(name, f"its lease was not renewed: {error}")
@@ -232,7 +232,7 @@ class LeaseHolder:
         """Count the end of a component as its failure, unless another peer has it by now, and release it."""
         newest = None
         with contextlib.suppress(BraidedError, OSError):
-            newest = await self._agent.machine.blocking(lambda: self.leases.newest(held.job.name))
+            newest = await self._agent.machine.blocking(self.leases.newest, held.job.name)
         if newest is None or newest.token == held.lease.token:
             self._fail(held, "ended", why)
         else:

@@ -154,7 +154,7 @@ class Migrator:
     async def _newest(self, component: str) -> Lease | None:
         """Return the newest lease; None if there is none, or storage does not say."""
         with contextlib.suppress(BraidedError, OSError):
-            return await self._agent.machine.blocking(lambda: self._holding.leases.newest(component))
+            return await self._agent.machine.blocking(self._holding.leases.newest, component)
         return None
 
     async def _within(self, awaited: asyncio.Future[Any], seconds: float) -> bool:
@@ -261,7 +261,7 @@ class Migrator:
         reply = MigrationReply(True)
         try:
             self._holding.check_open()
-            job = await machine.blocking(lambda: self._holding.jobs.read(name))
+            job = await machine.blocking(self._holding.jobs.read, name)
             await self._holding.host.rehearse(job)
         except (BraidedError, OSError) as error:
             self.under_way = None

@@ -78,27 +78,8 @@ class Peer:
         self.survey = Survey(self.agent, self.discovery, host)
         self.guardian = Guardian(self.agent, self.discovery, self.watch, self.holding, self.survey)
         self.launcher = Launcher(self.agent, self.holding, self.survey, storage, patience=settings.start)
-        self.service = Service(
-            self.agent,
-            self.discovery,
-            self.holding,
-            self.survey,
-            self.migrator,
-            self.launcher,
-            self.guardian,
-            drain=self.drain,
-            storage=storage,
-            patience=settings.start,
-        )
-        self.master = Master(
-            self.agent,
-            self.discovery,
-            self.holding,
-            self.survey,
-            self.migrator,
-            interval=settings.placement,
-            evaluations=settings.evaluations,
-        )
+        self.service = Service(self, storage, settings.start)
+        self.master = Master(self, interval=settings.placement, evaluations=settings.evaluations)
 
     async def start(self, others: Iterable[Contact] = ()) -> None:
         """Join the fleet by peers that are there, and take part in everything from now on.
@@ -114,11 +95,11 @@ class Peer:
 
     async def submit(self, job: Job) -> None:
         """Add a component to the fleet; its guardian finds a host for it."""
-        await self.agent.machine.blocking(lambda: self.holding.jobs.add(job))
+        await self.agent.machine.blocking(self.holding.jobs.add, job)
 
     async def move(self, component: str, target: Contact) -> bool:
         """Move a component to a peer, wherever it runs; return whether it has moved."""
-        lease = await self.agent.machine.blocking(lambda: self.holding.leases.newest(component))
+        lease = await self.agent.machine.blocking(self.holding.leases.newest, component)
         if lease is None:
             raise PeerError(f"component={component!r}: does not run yet")
         return await self.migrator.order(Move(component, lease.holder, target, "ordered"))

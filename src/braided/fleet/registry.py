@@ -34,16 +34,16 @@ class PeerNames:
             number = await self.check() + 1
             content = self._agent.contact.to_bytes()
             name = self._file(number)
-            if await self._agent.machine.blocking(lambda: self._files.create(name, content)):  # noqa: B023
+            if await self._agent.machine.blocking(self._files.create, name, content):
                 return
 
     async def check(self) -> int:
         """Refuse the name if a peer that answers has it; return how many peers have had it."""
         me = self._agent.contact
-        files = await self._agent.machine.blocking(lambda: self._files.names(f"{_FOLDER}/{me.name}"))
+        files = await self._agent.machine.blocking(self._files.names, f"{_FOLDER}/{me.name}")
         number = max((int(file[:12]) for file in files if file.endswith(".json")), default=0)
         if number:
-            holder = await self._agent.machine.blocking(lambda: self._read(self._file(number)))
+            holder = await self._agent.machine.blocking(self._read, self._file(number))
             if holder.node != me.node and await self._is_there(holder):
                 raise PeerError(f"name={me.name!r}: the peer at {holder.address} has this name; choose another")
         return number
