@@ -16,7 +16,7 @@ from support.fleet_model import covered
 
 from braided.fleet.host import Job, Jobs
 from braided.fleet.leases import Leases
-from braided.routing.files import LocalFiles
+from braided.storage.files import LocalFiles
 from braided.storage.topic import Topic
 
 pytest.importorskip("cryptography", reason="braided[peers] is not installed")

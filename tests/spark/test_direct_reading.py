@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 
 from braided.errors import BraidedError
 from braided.spark.inputs import arrow_of
-from braided.storage.places import local_path
+from braided.storage.files import local_path
 from braided.storage.reading import Bound, FileReader, Part
 
 D = decimal.Decimal

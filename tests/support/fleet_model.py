@@ -17,7 +17,7 @@ from braided.fleet.host import Job
 from braided.fleet.leases import Position
 from braided.fleet.loads import ComponentLoad, Measured
 from braided.fleet.peer import Peer, Settings
-from braided.routing.files import LocalFiles
+from braided.storage.files import LocalFiles
 from braided.storage.topic import Topic, create_topic, digest
 from braided.storage.writing import DataFile
 from support.fleets import contact

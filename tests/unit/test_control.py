@@ -26,10 +26,10 @@ from braided.errors import BraidedError, ControlError
 from braided.routing.assignment_expiry import AssignmentExpiry
 from braided.routing.control import ControlDir
 from braided.routing.edit import TableEdit
-from braided.routing.files import RemoteFiles, files_at
 from braided.routing.grid import even_grid
 from braided.routing.start import first_table
 from braided.routing.table import BUCKETS, GRIDS, MAX_LIVE, RoutingTable
+from braided.storage.files import RemoteFiles, files_at
 from braided.time.clocks import Window
 
 QUERY, JOIN = "query-1", "join-1"

@@ -21,7 +21,7 @@ from braided.fleet.host import Job, Jobs
 from braided.fleet.leases import Beat, Lease, Leases, Observer, Position
 from braided.fleet.messages import Contact
 from braided.fleet.peer import Settings
-from braided.routing.files import STORAGE, LocalFiles
+from braided.storage.files import STORAGE, LocalFiles
 from braided.storage.topic import Topic, create_topic
 from braided.storage.writing import DataFile
 
@@ -115,7 +115,7 @@ def test_storage_that_goes_away_is_not_taken_for_an_empty_one(root: Path, left: 
         lambda: listing.names("leases"),
         lambda: reading.read("leases/sum/000000000000.json"),
     ):
-        with pytest.raises(TopicError, match=r"^storage='.*': is gone, or empty; bring it back, or mount it again"):
+        with pytest.raises(TopicError, match=r"^storage='.*': is missing or empty; bring it back, or mount it again"):
             work()
     assert not place.exists() or not list(place.iterdir())
     if place.exists():

@@ -14,7 +14,7 @@ from braided.errors import PeerError
 from braided.fleet.agent import Agent
 from braided.fleet.registry import PeerNames, find_peer
 from braided.fleet.requests import Storage, WhichStorage
-from braided.routing.files import LocalFiles
+from braided.storage.files import LocalFiles
 
 
 def _peer(network: VirtualNetwork, root: Path, which: str, name: str) -> tuple[PeerNames, VirtualMachine]:

@@ -11,7 +11,7 @@ from braided.fleet.loads import Measured
 from braided.fleet.messages import check_name
 from braided.fleet.names import check_operator
 from braided.fleet.records import Record
-from braided.routing.files import Files
+from braided.storage.files import Files
 
 _FOLDER = "components"
 _REMOVED = ".removed"

@@ -17,7 +17,7 @@ from typing import TypeVar
 from braided.errors import PeerError
 from braided.fleet.messages import Contact, check_name
 from braided.fleet.records import Record
-from braided.routing.files import Files
+from braided.storage.files import Files
 
 SPAN = 30.0
 """T, in seconds."""

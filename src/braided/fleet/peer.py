@@ -23,7 +23,7 @@ from braided.fleet.registry import PeerNames
 from braided.fleet.service import Service
 from braided.fleet.survey import Survey
 from braided.fleet.watch import Move, Watch
-from braided.routing.files import STORAGE, files_at
+from braided.storage.files import STORAGE, files_at
 
 
 @dataclass(frozen=True, kw_only=True)

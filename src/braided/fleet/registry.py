@@ -15,7 +15,7 @@ from braided.errors import PeerError
 from braided.fleet.agent import Agent
 from braided.fleet.messages import Contact
 from braided.fleet.requests import WhichStorage
-from braided.routing.files import Files
+from braided.storage.files import Files
 
 _FOLDER = "peers"
 _ASKED = 2  # times, since a message may be lost

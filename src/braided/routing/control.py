@@ -22,8 +22,8 @@ from functools import lru_cache
 from typing import Any
 
 from braided.errors import BraidedError, ControlError
-from braided.routing.files import Files, files_at
 from braided.routing.table import RoutingTable
+from braided.storage.files import Files, files_at
 
 _LARGEST = 16 << 20
 _AGAIN = 1.0

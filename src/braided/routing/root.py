@@ -26,7 +26,7 @@ from urllib.parse import unquote
 
 from braided.errors import ControlError
 from braided.routing.control import ControlDir
-from braided.routing.files import Files, files_at
+from braided.storage.files import Files, files_at
 
 _NOTE = "query.json"
 # Names of folders come from outside; whatever is no query's id is nobody's to delete.

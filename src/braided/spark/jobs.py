@@ -18,7 +18,7 @@ from braided.spark.direct import one_by_one, read_files
 from braided.spark.kafka import WriteRecords, sequenced
 from braided.spark.sink import start_query, topic_schema, write_files
 from braided.spark.sql import run_sql
-from braided.storage.places import check_folder
+from braided.storage.files import check_folder
 from braided.storage.topic import check_place
 
 if TYPE_CHECKING:

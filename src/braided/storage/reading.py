@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from braided.errors import BraidedError, TopicError
+from braided.storage.files import open_input
 from braided.storage.fit import (
     Misfit,
     check_type,
@@ -23,7 +24,6 @@ from braided.storage.fit import (
     legacy_calendar,
     nanosecond_paths,
 )
-from braided.storage.places import open_input
 
 _log = logging.getLogger("braided")
 _MOST_ROWS = 1 << 17

@@ -23,10 +23,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from braided.errors import TopicError
-from braided.routing.files import Files, files_at
+from braided.storage.files import Files, check_folder, files_at, is_remote, local_path
 from braided.storage.manifest import FORMAT, Manifest, from_bytes, to_bytes
 from braided.storage.merging import merge_files
-from braided.storage.places import check_folder, delete_file, delete_folder, is_remote, local_path, make_folder
 from braided.storage.writing import DataFile, batch_folder
 
 # Spark runs only its last batches again; older entries may have been compacted.
@@ -239,7 +238,7 @@ class Topic:
                 # Nobody can commit these any more, however late they are deleted. Files that came after the claim may
                 # be of a writer that has claimed the topic since: this one may have been stopped in between.
                 for name in left:
-                    delete_file(f"{self.data}/{name}")
+                    self._files.delete(f"{_DATA}/{name}")
                 return TopicWriter(self, self._files, claim, last)
 
     def _last_batch(self, slot: int) -> Manifest | None:
@@ -310,9 +309,9 @@ class Topic:
 
     def _delete_files(self, entry: Manifest) -> None:
         for file in entry.files:
-            delete_file(f"{self.data}/{file.name}")
+            self._files.delete(f"{_DATA}/{file.name}")
         for folder in {file.name.split("/", 1)[0] for file in entry.files}:
-            delete_folder(f"{self.data}/{folder}")
+            self._files.delete_folder(f"{_DATA}/{folder}")
 
     def compact(self, *, keep: int = 100, at_least: int = 10, target_bytes: int = 256 << 20) -> int:
         """Rewrite runs of old small entries as few large files; return how many entries were replaced.
@@ -350,7 +349,7 @@ class Topic:
         )
         if not self._files.create(_range_name(first.slot, last.next - 1), to_bytes(entry)):
             for file in files:  # another compaction was first
-                delete_file(f"{self.data}/{file.name}")
+                self._files.delete(f"{_DATA}/{file.name}")
             return 0
         return len(run)
 
@@ -360,7 +359,7 @@ class Topic:
         kept = {file.name for file in keep}
         for name in self._files.names(f"{_DATA}/{folder}"):
             if f"{folder}/{name}" not in kept:
-                delete_file(f"{self.data}/{folder}/{name}")
+                self._files.delete(f"{_DATA}/{folder}/{name}")
 
     def _uncommitted(self, last: Manifest | None) -> list[str]:
         """Return the files of the last batch, and of batches after it, that no manifest names."""
@@ -388,7 +387,7 @@ class TopicWriter:
         if self._last is not None and batch <= self._last.batch:
             self._check_again(batch, offsets)
             for file in files:
-                delete_file(f"{self.topic.data}/{file.name}")
+                self._files.delete(f"{_DATA}/{file.name}")
             return False
         if not files:
             return False
@@ -439,10 +438,10 @@ class TopicWriter:
 def create_topic(location: str, schema: str) -> Topic:
     """Return the topic at a location, new or with this very schema."""
     check_place(location, schema)
-    plain = _plain(location)
-    make_folder(plain)  # open to whom the umask allows: `Files` would make it private
+    files = files_at(_plain(location), "path")
+    files.make_folder("")  # open to whom the umask allows: `create` would make it private
     about: dict[str, Any] = {"format": FORMAT, "schema": schema}
-    if not files_at(plain, "path").create(_TOPIC, json.dumps(about).encode()):
+    if not files.create(_TOPIC, json.dumps(about).encode()):
         check_place(location, schema)  # another was faster
     return Topic(location)
 

@@ -19,7 +19,7 @@ from braided.fleet.peer import Peer, Settings
 from braided.fleet.registry import PeerNames
 from braided.fleet.requests import Storage, WhichStorage
 from braided.fleet.transport import Transport
-from braided.routing.files import STORAGE, files_at
+from braided.storage.files import STORAGE, files_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
