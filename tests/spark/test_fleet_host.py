@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-    from braided.jobs.job import Job
+    from braided.jobs.job_file import Job
 
 JOB = """
 name = "doubled"

@@ -23,7 +23,7 @@ from braided.fleet.messages import Contact, Done, Message, Request
 from braided.fleet.migration import REHEARSAL, START
 from braided.fleet.registry import find_peer
 from braided.fleet.transport import Transport
-from braided.jobs.reading import read_text
+from braided.jobs.toml_file import read_text
 
 _SOON = 20.0
 _LONG = REHEARSAL + 6 * START

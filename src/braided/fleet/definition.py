@@ -12,9 +12,9 @@ from braided.errors import PeerError
 from braided.fleet.checkpoints import CONTROL
 from braided.fleet.host import Job
 from braided.fleet.records import MAX_TEXT
-from braided.jobs import job as jobs
-from braided.jobs.job import NOW, TOPIC
-from braided.jobs.reading import parse_job
+from braided.jobs import job_file
+from braided.jobs.job_file import NOW, TOPIC
+from braided.jobs.job_reader import parse_job
 
 _FILES = ("parquet", TOPIC)
 _SQL, _PYTHON = "sql", "python"
@@ -59,7 +59,7 @@ def component_of(text: str, file: str) -> Job:
     )
 
 
-def job_of(component: Job, checkpoint: Path, environment: Mapping[str, str] = os.environ) -> jobs.Job:
+def job_of(component: Job, checkpoint: Path, environment: Mapping[str, str] = os.environ) -> job_file.Job:
     """Return the job that a peer runs with a checkpoint of its own; control directories are inside, and cloned too."""
     job = parse_job(component.definition, component.name, environment)
     steps = [
@@ -78,14 +78,14 @@ def job_of(component: Job, checkpoint: Path, environment: Mapping[str, str] = os
     )
 
 
-def _at(sources: Mapping[str, jobs.Source], inputs: tuple[str, ...]) -> dict[str, jobs.Source]:
+def _at(sources: Mapping[str, job_file.Source], inputs: tuple[str, ...]) -> dict[str, job_file.Source]:
     """Return a job's sources at the locations that its component reads: in an application other ones than written."""
     named = [name for name, source in sources.items() if source.format in _FILES]
     paths = dict(zip(named, inputs, strict=bool(named)))
     return {name: replace(source, path=paths.get(name, source.path)) for name, source in sources.items()}
 
 
-def modules_of(job: jobs.Job) -> list[str]:
+def modules_of(job: job_file.Job) -> list[str]:
     """Return the modules that a job's steps in Python are from."""
     return [step.python.partition(":")[0] for step in job.steps if step.python is not None]
 

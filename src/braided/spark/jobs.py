@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from braided.errors import BraidedError, JobError
-from braided.jobs.job import KAFKA, NOW, TOPIC, Job, Source, Step
+from braided.jobs.job_file import KAFKA, NOW, TOPIC, Job, Source, Step
 from braided.spark.catalyst import JavaError, check_sink_format, java_message, plan_of, scheme_of
 from braided.spark.direct import one_by_one, read_files
 from braided.spark.kafka import WriteRecords, sequenced

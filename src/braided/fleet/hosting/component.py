@@ -25,7 +25,7 @@ from braided.fleet.hosting.job_environment import JobEnvironment
 from braided.fleet.hosting.staging import Staged
 from braided.fleet.hosting.tasks import TaskTime
 from braided.fleet.leases import Position
-from braided.jobs.job import KAFKA, TOPIC
+from braided.jobs.job_file import KAFKA, TOPIC
 from braided.spark.catalyst import StageTimes
 from braided.spark.jobs import build_job, named, write_sink
 from braided.spark.kafka import WriteRecords, sequenced

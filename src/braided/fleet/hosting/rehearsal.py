@@ -18,7 +18,7 @@ from braided.fleet.hosting.causes import describe_failure
 from braided.fleet.hosting.gate import Gate
 from braided.fleet.hosting.job_environment import JobEnvironment
 from braided.fleet.hosting.staging import Staged
-from braided.jobs.job import TOPIC, Job
+from braided.jobs.job_file import TOPIC, Job
 from braided.spark.jobs import build_job, check_sink
 from braided.spark.sink import start_files
 
