@@ -10,13 +10,18 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
+from pathlib import Path
 
 import numpy as np
 
 from braided.fleet.placement.cuckoo import search
+from braided.fleet.placement.greedy import greedy
 from braided.fleet.placement.problem import Allocation, Problem
-from braided.fleet.placement.simple import greedy
 from braided.workloads.hierarchies import hierarchy
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from support.placements import remote_cost
 
 
 def random_problem(components: int, peers: int, seed: int) -> Problem:
@@ -85,11 +90,11 @@ def main() -> None:
     against_greedy, against_milp, greedy_against_milp = [], [], []
     for seed in range(options.seeds):
         problem = random_problem(options.components, options.peers, seed)
-        found = problem.remote_cost(search(problem, seed=seed).allocation)
-        simple = problem.remote_cost(greedy(problem))
+        found = remote_cost(problem, search(problem, seed=seed).allocation)
+        simple = remote_cost(problem, greedy(problem))
         against_greedy.append(found / simple)
         if version is not None:
-            exact = problem.remote_cost(milp_allocation(problem, options.milp_seconds))
+            exact = remote_cost(problem, milp_allocation(problem, options.milp_seconds))
             against_milp.append(found / exact)
             greedy_against_milp.append(simple / exact)
     result = {"benchmark": "placement", "components": options.components, "peers": options.peers, "scipy": version}

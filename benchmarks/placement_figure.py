@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -20,8 +21,10 @@ from braided.fleet.master import COST, LIMIT
 from braided.fleet.placement.cuckoo import SECONDS, search
 from braided.fleet.placement.moves import worthwhile
 from braided.fleet.placement.problem import Allocation, Problem
-from braided.fleet.placement.simple import exhaustive
 from braided.workloads.hierarchies import swing
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from support.placements import exhaustive
 
 LASTS, SWAP, TICK = 300.0, 100.0, 0.5
 MEASURES, MOVES = 5.0, 2.5

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+from support.placements import exhaustive
 
 from braided.fleet.placement.cuckoo import search
 from braided.fleet.placement.problem import Problem
-from braided.fleet.placement.simple import exhaustive
 from braided.workloads.hierarchies import swing
 
 

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Any
 
 from braided.errors import BraidedError, PeerError
 from braided.fleet.agent import Agent
@@ -124,12 +123,8 @@ class Migrator:
         end: asyncio.Future[MigrationEnd] = asyncio.get_running_loop().create_future()
         self._ends[key] = end
 
-        def give_up() -> None:
-            if not end.done():
-                end.set_result(MigrationEnd(move.component, False, "no end was reported"))
-
         # The source needs time for a rehearsal, for a batch to end and for the target to start.
-        cancel = self._agent.machine.later(self._rehearsal + (2 + _ATTEMPTS) * self._start, give_up)
+        ends = self._agent.machine.now() + self._rehearsal + (2 + _ATTEMPTS) * self._start
         try:
             before = await self._newest(move.component)
             decision = MigrationDecision(move.component, move.target, move.reason[:1000])
@@ -137,7 +132,9 @@ class Migrator:
             if reply is None or not reply.ok:
                 why = reply.reason if reply else f"peer {move.source.name} does not answer"
                 return MigrationEnd(move.component, False, why)
-            while not await self._within(end, self._asked):
+            while (report := await self._agent.within(end, self._asked)) is None:
+                if self._agent.machine.now() >= ends:
+                    return MigrationEnd(move.component, False, "no end was reported")
                 now = await self._newest(move.component)
                 if now is None or now == before or now.holder.node == move.source.node:
                     continue
@@ -146,9 +143,8 @@ class Migrator:
                     is_there = now.holder.node == move.target.node
                     why = "" if is_there else f"peer {move.source.name} has died; {now.holder.name} goes on"
                     return MigrationEnd(move.component, is_there, why)
-            return end.result()
+            return report
         finally:
-            cancel()
             del self._ends[key]
 
     async def _newest(self, component: str) -> Lease | None:
@@ -156,20 +152,6 @@ class Migrator:
         with contextlib.suppress(BraidedError, OSError):
             return await self._agent.machine.blocking(self._holding.leases.newest, component)
         return None
-
-    async def _within(self, awaited: asyncio.Future[Any], seconds: float) -> bool:
-        """Wait for something, but not for longer; return whether it is done."""
-        waits: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def wake(_: object = None) -> None:
-            if not waits.done():
-                waits.set_result(None)
-
-        awaited.add_done_callback(wake)
-        cancel = self._agent.machine.later(seconds, wake)
-        await waits
-        cancel()
-        return awaited.done()
 
     def _ended(self, sender: Contact, end: MigrationEnd) -> None:
         waiting = self._ends.get((sender.node, end.component))
@@ -251,10 +233,8 @@ class Migrator:
             self.under_way = name
             self._rehearsing[asked] = asyncio.get_running_loop().create_future()
             self._agent.machine.spawn(self._rehearse(*asked))
-        rehearsed = self._rehearsing[asked]
-        if await self._within(rehearsed, self._asked):
-            return rehearsed.result()
-        return MigrationReply(False, "it rehearses", is_under_way=True)
+        reply = await self._agent.within(self._rehearsing[asked], self._asked)
+        return reply or MigrationReply(False, "it rehearses", is_under_way=True)
 
     async def _rehearse(self, node: str, name: str, epoch: int) -> None:
         machine, begun = self._agent.machine, self._agent.machine.now()

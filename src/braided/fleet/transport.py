@@ -17,7 +17,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from braided.errors import PeerError
-from braided.fleet.framing import Frames, frame
+from braided.fleet.framing import frame, read_frame
 from braided.fleet.identity import Identity, node_of
 from braided.fleet.messages import Contact
 
@@ -26,8 +26,7 @@ MAX_WAITING = 1000  # messages to one peer
 CONNECT = 5.0
 """Seconds for a connection and its handshake."""
 IDLE = 120.0
-"""Seconds after which a connection over which nothing comes is closed."""
-_CHUNK = 1 << 16
+"""Seconds after which a connection over which no whole message comes is closed."""
 _FAILURES = (OSError, ssl.SSLError, asyncio.IncompleteReadError, TimeoutError, PeerError)
 
 
@@ -173,19 +172,16 @@ class Transport:
             writer.close()
 
     async def _listen(self, node: str, reader: asyncio.StreamReader) -> None:
-        frames = Frames()
         while True:
-            async with asyncio.timeout(IDLE):
-                data = await reader.read(_CHUNK)
-            if not data:
-                return
             try:
-                found = frames.feed(data)
+                async with asyncio.timeout(IDLE):
+                    content = await read_frame(reader)
+            except asyncio.IncompleteReadError:
+                return
             except PeerError:
                 self.counts["malformed frame"] += 1
                 return
-            for content in found:
-                self._receive(node, content)
+            self._receive(node, content)
 
 
 class _Link:

@@ -1,4 +1,4 @@
-"""Plain searches beside the cuckoo's: greedy, and every allocation there is."""
+"""The greedy search, from which the cuckoos' begins."""
 
 from __future__ import annotations
 
@@ -6,9 +6,6 @@ import numpy as np
 
 from braided.errors import PeerError
 from braided.fleet.placement.problem import Allocation, Problem
-
-_CHUNK = 1 << 14
-MAX_ALLOCATIONS = 1 << 24
 
 
 def greedy(problem: Problem) -> Allocation:
@@ -44,23 +41,3 @@ def _in_order(problem: Problem, order: Allocation, *, by_room: bool) -> Allocati
         allocation[component] = hosts[best]
         room[hosts[best]] -= problem.cpu[component]
     return allocation
-
-
-def exhaustive(problem: Problem) -> Allocation:
-    """Return the best allocation of all; refused where there are too many."""
-    count = problem.hosts**problem.components
-    if count > MAX_ALLOCATIONS:
-        raise PeerError(f"{problem.components} components on {problem.hosts} hosts: {count} allocations are too many")
-    powers = problem.hosts ** np.arange(problem.components, dtype=np.int64)
-    best: Allocation | None = None
-    fittest = -np.inf
-    for start in range(0, count, _CHUNK):
-        numbers = np.arange(start, min(count, start + _CHUNK), dtype=np.int64)
-        allocations = numbers[:, None] // powers[None, :] % problem.hosts
-        fitness = problem.fitness(allocations)
-        at = int(fitness.argmax())
-        if fitness[at] > fittest:
-            best, fittest = allocations[at], float(fitness[at])
-    if best is None:
-        raise PeerError("the hosts have no room for all components; add hosts, or take components away")
-    return best
