@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from braided.eviction.buffer import Events, sorted_events
-from braided.routing.kernels import mix
+from braided.routing.hash_kernels import mix
 from braided.workloads.zipf_pareto import zipf_pareto
 
 SECOND = 1_000_000

@@ -19,8 +19,8 @@ import numpy as np
 from braided.cli.charts import Frame, draw_chart
 from braided.fleet.master import COST, LIMIT
 from braided.fleet.placement.cuckoo import SECONDS, search
-from braided.fleet.placement.moves import worthwhile
 from braided.fleet.placement.problem import Allocation, Problem
+from braided.fleet.placement.worthwhile import worthwhile
 from braided.workloads.hierarchies import swing
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))

@@ -12,9 +12,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from braided.fleet.agent_machine import RealMachine
+from braided.fleet.fleet_peer import Peer, Settings
 from braided.fleet.identity import Identity, Token
-from braided.fleet.machine import RealMachine
-from braided.fleet.peer import Peer, Settings
 from braided.fleet.transport import Transport
 from support.fleet_model import ModelHost
 

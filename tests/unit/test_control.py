@@ -24,7 +24,7 @@ from support.routing_cases import apply, changes
 
 from braided.errors import BraidedError, ControlError
 from braided.routing.assignment_expiry import AssignmentExpiry
-from braided.routing.control import ControlDir
+from braided.routing.control_directory import ControlDir
 from braided.routing.edit import TableEdit
 from braided.routing.grid import even_grid
 from braided.routing.start import first_table
@@ -97,7 +97,7 @@ def test_a_table_that_a_store_shows_late_is_looked_for_again(
         seen.append(name)
         return None if len(seen) == 1 else read(name)
 
-    monkeypatch.setattr("braided.routing.control._AGAIN", 0.0)
+    monkeypatch.setattr("braided.routing.control_directory._AGAIN", 0.0)
     monkeypatch.setattr(files, "read", late)
     assert control.table(1).version == 1
     assert seen == ["tables/000000000001.json"] * 2

@@ -15,11 +15,11 @@ import pytest
 from support.fleet_model import ModelHost, covered
 
 from braided.errors import JobError, PeerError
+from braided.fleet.agent_machine import RealMachine
+from braided.fleet.component_host import Job
 from braided.fleet.definition import job_of
-from braided.fleet.host import Job
-from braided.fleet.machine import RealMachine
+from braided.fleet.fleet_peer import Peer, Settings
 from braided.fleet.messages import Contact
-from braided.fleet.peer import Peer, Settings
 from braided.fleet.requests import PeerRow
 from braided.storage.topic import Topic
 
@@ -356,7 +356,7 @@ def test_a_second_peer_of_one_name_is_refused_with_the_address_of_the_first(
             peers.start("north")
         # The command notices it before it starts Spark, and a token that does not fit too.
         new_token().write(tmp_path / "other")
-        monkeypatch.setattr("braided.fleet.hosting.session.peer_session", None)
+        monkeypatch.setattr("braided.fleet.hosting.spark_session.peer_session", None)
         monkeypatch.setattr("braided.cli.peer.find_java_problem", lambda: None)
         line = ["peer", "--name", "north", "--listen", "127.0.0.1:0", "--join", peers.address, "--token-file"]
         assert main([*line, str(peers.token)]) == 2

@@ -15,8 +15,8 @@ from support.profiles import examples
 from support.virtual_fleet import VirtualNetwork, run
 
 from braided.errors import PeerError
+from braided.fleet.fleet_peer import Peer
 from braided.fleet.messages import LIMIT, Contact, Done, Envelope, Ping, decode, encode, kinds
-from braided.fleet.peer import Peer
 
 NORTH = contact("north")
 assert Peer  # with it all kinds of messages are there

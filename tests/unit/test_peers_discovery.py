@@ -12,9 +12,9 @@ from support.profiles import size
 from support.virtual_fleet import VirtualMachine, VirtualNetwork, run
 
 from braided.errors import PeerError
-from braided.fleet.buckets import Buckets, key_of
+from braided.fleet.contact_buckets import Buckets, key_of
 from braided.fleet.discovery import Discovery
-from braided.fleet.index import MAX_HOSTS, HostIndex, Hosts, Register
+from braided.fleet.host_index import MAX_HOSTS, HostIndex, Hosts, Register
 from braided.fleet.messages import Contact, Done
 
 

@@ -13,10 +13,10 @@ from support.fleet_model import ModelFleet, covered
 from support.fleets import contact
 from support.virtual_fleet import run
 
+from braided.fleet.fleet_peer import Settings
 from braided.fleet.leases import FAILURES, Beat, Lease
-from braided.fleet.loads import ComponentLoad
 from braided.fleet.messages import LIMIT, Contact, Done, Envelope, Message, encode
-from braided.fleet.peer import Settings
+from braided.fleet.peer_loads import ComponentLoad
 from braided.fleet.requests import (
     PAGE,
     ComponentRow,

@@ -12,11 +12,14 @@ from support.fleets import agent, contact
 from support.virtual_fleet import VirtualNetwork, run
 
 from braided.errors import PeerError
-from braided.fleet.buckets import key_of
+from braided.fleet.contact_buckets import key_of
 from braided.fleet.discovery import Discovery
-from braided.fleet.index import MAX_TOLD as MAX_HOSTS_TOLD
-from braided.fleet.index import Hosts
-from braided.fleet.loads import (
+from braided.fleet.host_index import MAX_TOLD as MAX_HOSTS_TOLD
+from braided.fleet.host_index import Hosts
+from braided.fleet.load_watch import Move, Watch
+from braided.fleet.messages import LIMIT, Contact, Envelope, encode
+from braided.fleet.operator_names import check_operator, check_pattern, covers, patterns_of
+from braided.fleet.peer_loads import (
     MAX_TOLD,
     ComponentLoad,
     LoadReporter,
@@ -26,10 +29,7 @@ from braided.fleet.loads import (
     _history,
     largest,
 )
-from braided.fleet.messages import LIMIT, Contact, Envelope, encode
-from braided.fleet.names import check_operator, check_pattern, covers, patterns_of
 from braided.fleet.survey import MAX_LATENCIES, Description
-from braided.fleet.watch import Move, Watch
 
 PERIOD = 5.0
 

@@ -14,13 +14,13 @@ from support.fleets import contact
 from support.virtual_fleet import run
 
 from braided.errors import PeerError
-from braided.fleet.buckets import key_of
+from braided.fleet.component_host import Job
 from braided.fleet.composition import Application, Step
-from braided.fleet.host import Job
+from braided.fleet.contact_buckets import key_of
+from braided.fleet.fleet_peer import Settings
 from braided.fleet.launch import Launcher
-from braided.fleet.loads import ComponentLoad
 from braided.fleet.master import INTERVAL, NAME, REST, Master, make_problem
-from braided.fleet.peer import Settings
+from braided.fleet.peer_loads import ComponentLoad
 from braided.fleet.survey import Description
 from braided.storage.topic import Topic
 

@@ -17,10 +17,10 @@ from support.profiles import size
 from support.virtual_fleet import run
 
 from braided.errors import PeerError, TopicError
-from braided.fleet.host import Job, Jobs
+from braided.fleet.component_host import Job, Jobs
+from braided.fleet.fleet_peer import Settings
 from braided.fleet.leases import Beat, Lease, Leases, Observer, Position
 from braided.fleet.messages import Contact
-from braided.fleet.peer import Settings
 from braided.storage.files import STORAGE, LocalFiles
 from braided.storage.topic import Topic, create_topic
 from braided.storage.writing import DataFile

@@ -13,8 +13,8 @@ from braided.errors import PeerError
 from braided.fleet.placement.cuckoo import search
 from braided.fleet.placement.descent import Descent
 from braided.fleet.placement.greedy import greedy
-from braided.fleet.placement.moves import worthwhile
 from braided.fleet.placement.problem import Allocation, Problem
+from braided.fleet.placement.worthwhile import worthwhile
 from braided.workloads.hierarchies import hierarchy, swing
 
 

@@ -12,7 +12,7 @@ from support.virtual_fleet import VirtualMachine, VirtualNetwork, run
 
 from braided.errors import PeerError
 from braided.fleet.agent import Agent
-from braided.fleet.registry import PeerNames, find_peer
+from braided.fleet.peer_names import PeerNames, find_peer
 from braided.fleet.requests import Storage, WhichStorage
 from braided.storage.files import LocalFiles
 

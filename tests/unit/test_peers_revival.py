@@ -12,9 +12,9 @@ from support.fleet_model import ModelFleet, covered
 from support.fleets import contact
 from support.virtual_fleet import run
 
-from braided.fleet.buckets import key_of
-from braided.fleet.host import Job
-from braided.fleet.peer import Settings
+from braided.fleet.component_host import Job
+from braided.fleet.contact_buckets import key_of
+from braided.fleet.fleet_peer import Settings
 from braided.storage.topic import Topic
 
 SETTINGS = Settings(span=10.0, evaluations=100)

@@ -15,12 +15,12 @@ from support.fleet_model import ModelHost, covered
 
 from braided.errors import PeerError
 from braided.fleet.agent import Agent
+from braided.fleet.agent_machine import RealMachine
+from braided.fleet.component_host import Job
 from braided.fleet.discovery import Discovery
+from braided.fleet.fleet_peer import Peer, Settings
 from braided.fleet.framing import frame
-from braided.fleet.host import Job
-from braided.fleet.machine import RealMachine
 from braided.fleet.messages import Contact, Done, Ping
-from braided.fleet.peer import Peer, Settings
 from braided.storage.topic import Topic
 
 # Over TLS. Without the package that makes certificates there are no peers over a network.

@@ -21,7 +21,7 @@ from braided.eviction.policies.prob import PROB
 from braided.eviction.policies.random import RAND
 from braided.eviction.recall.pairs import Recall, most_ghosts
 from braided.eviction.tuning.adaptive import make_buffer
-from braided.routing.kernels import hash_words
+from braided.routing.hash_kernels import hash_words
 from braided.workloads.zipf_pareto import zipf_pareto
 
 DATA = Path(__file__).parents[3] / "shared" / "data"

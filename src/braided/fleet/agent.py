@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from braided.errors import BraidedError, PeerError
-from braided.fleet.machine import Machine
+from braided.fleet.agent_machine import Machine
 from braided.fleet.messages import Contact, Done, Envelope, Message, Ping, Request, decode, encode
 
 M = TypeVar("M", bound=Message)

@@ -24,7 +24,7 @@ from braided.durations import parse_duration
 from braided.errors import BraidedError, PeerError
 from braided.fleet.composition import Application, Step
 from braided.fleet.definition import component_of
-from braided.fleet.records import Record
+from braided.fleet.json_records import Record
 from braided.jobs.toml_file import TomlFile, read_text
 
 _KEYS = ("application", "latency", "jobs")

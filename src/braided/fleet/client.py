@@ -15,13 +15,13 @@ from typing import Any, TypeVar
 from braided.errors import PeerError
 from braided.fleet import requests
 from braided.fleet.agent import Agent
+from braided.fleet.agent_machine import RealMachine
 from braided.fleet.applications import read_application
 from braided.fleet.definition import component_of
 from braided.fleet.identity import Identity, Token
-from braided.fleet.machine import RealMachine
 from braided.fleet.messages import Contact, Done, Message, Request
 from braided.fleet.migration import REHEARSAL, START
-from braided.fleet.registry import find_peer
+from braided.fleet.peer_names import find_peer
 from braided.fleet.transport import Transport
 from braided.jobs.toml_file import read_text
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from braided.errors import PeerError
 from braided.fleet.messages import check_name
-from braided.fleet.names import check_operator, covers
+from braided.fleet.operator_names import check_operator, covers
 
 BEAM = 2000
 """How many partial compositions are kept: with no more than that the best is found for certain."""

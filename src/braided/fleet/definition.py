@@ -10,8 +10,8 @@ from pathlib import Path
 
 from braided.errors import PeerError
 from braided.fleet.checkpoints import CONTROL
-from braided.fleet.host import Job
-from braided.fleet.records import MAX_TEXT
+from braided.fleet.component_host import Job
+from braided.fleet.json_records import MAX_TEXT
 from braided.jobs import job_file
 from braided.jobs.job_file import NOW, TOPIC
 from braided.jobs.job_reader import parse_job

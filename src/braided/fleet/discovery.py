@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from braided.errors import PeerError
 from braided.fleet.agent import Agent
-from braided.fleet.buckets import SIZE, Buckets, key_of
-from braided.fleet.index import MAX_TTL, FindHosts, FindNodes, HostIndex, Hosts, Nodes, Register, read_key
+from braided.fleet.contact_buckets import SIZE, Buckets, key_of
+from braided.fleet.host_index import MAX_TTL, FindHosts, FindNodes, HostIndex, Hosts, Nodes, Register, read_key
 from braided.fleet.messages import Contact, Done, Message, Ping, expect
 
 

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from braided.errors import BraidedError
 from braided.fleet.client import FleetEvent, Status
-from braided.fleet.loads import ComponentLoad
+from braided.fleet.peer_loads import ComponentLoad
 from braided.runtime.contract import Json
 
 EVERY = 2.0

@@ -6,16 +6,16 @@ from dataclasses import dataclass
 
 from braided.errors import BraidedError, PeerError
 from braided.fleet.agent import Agent
-from braided.fleet.buckets import key_of
+from braided.fleet.component_host import Job
+from braided.fleet.contact_buckets import key_of
 from braided.fleet.discovery import Discovery
-from braided.fleet.host import Job
 from braided.fleet.lease_holder import LeaseHolder
 from braided.fleet.leases import Lease, Observer
-from braided.fleet.loads import LEVELS
+from braided.fleet.load_watch import Watch
 from braided.fleet.messages import Contact, Done, Message
-from braided.fleet.names import covers, patterns_of
+from braided.fleet.operator_names import covers, patterns_of
+from braided.fleet.peer_loads import LEVELS
 from braided.fleet.survey import Survey, group_reasons
-from braided.fleet.watch import Watch
 
 _LOOKS = 4  # at the leases, in a span
 _LET_GO = 1 / 3

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from braided.errors import PeerError
 from braided.fleet.agent import Agent
+from braided.fleet.component_host import Job
 from braided.fleet.composition import Application, Candidate, Composition, Placed, Running, compose
 from braided.fleet.guardian import Revive
-from braided.fleet.host import Job
 from braided.fleet.lease_holder import LeaseHolder
 from braided.fleet.messages import Contact, Done
 from braided.fleet.migration import START

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from braided.errors import BraidedError, PeerError
 from braided.fleet.agent import Agent
-from braided.fleet.host import Host, HostError, Job, Jobs
+from braided.fleet.component_host import Host, HostError, Job, Jobs
 from braided.fleet.leases import FAILURES, SPAN, Beat, Lease, Leases, Position
 
 _BEATS = 6  # in a span

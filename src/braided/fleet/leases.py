@@ -15,8 +15,8 @@ from __future__ import annotations
 from typing import TypeVar
 
 from braided.errors import PeerError
+from braided.fleet.json_records import Record
 from braided.fleet.messages import Contact, check_name
-from braided.fleet.records import Record
 from braided.storage.files import Files
 
 SPAN = 30.0

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from braided.errors import BraidedError, PeerError
-from braided.fleet.buckets import key_of
-from braided.fleet.host import Job
-from braided.fleet.loads import FLOOR
+from braided.fleet.component_host import Job
+from braided.fleet.contact_buckets import key_of
+from braided.fleet.load_watch import Move
 from braided.fleet.messages import Contact
-from braided.fleet.names import covers
+from braided.fleet.operator_names import covers
+from braided.fleet.peer_loads import FLOOR
 from braided.fleet.placement.cuckoo import SECONDS, search
-from braided.fleet.placement.moves import worthwhile
 from braided.fleet.placement.problem import Allocation, Problem
+from braided.fleet.placement.worthwhile import worthwhile
 from braided.fleet.survey import Description
-from braided.fleet.watch import Move
 
 if TYPE_CHECKING:
-    from braided.fleet.peer import Peer
+    from braided.fleet.fleet_peer import Peer
 
 NAME = "braided.placement"
 """The peer nearest to the key of this name is the master."""

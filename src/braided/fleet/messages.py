@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import NoReturn, TypeVar
 
 from braided.errors import PeerError
-from braided.fleet.records import Record, fields_of
+from braided.fleet.json_records import Record, fields_of
 
 LIMIT = 64 << 10
 """The largest message, in bytes."""

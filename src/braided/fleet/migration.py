@@ -24,11 +24,11 @@ import contextlib
 
 from braided.errors import BraidedError, PeerError
 from braided.fleet.agent import Agent
-from braided.fleet.host import Job
+from braided.fleet.component_host import Job
 from braided.fleet.lease_holder import LeaseHolder
 from braided.fleet.leases import Lease, Position
+from braided.fleet.load_watch import Move
 from braided.fleet.messages import Contact, Done, Message, Ping, expect
-from braided.fleet.watch import Move
 
 REHEARSAL = 600.0
 """Seconds that a target may take to rehearse. The source runs on meanwhile, so a slow one costs nothing."""

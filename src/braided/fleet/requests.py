@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 from braided.fleet.applications import StepFile
-from braided.fleet.host import Job
-from braided.fleet.loads import ComponentLoad
+from braided.fleet.component_host import Job
+from braided.fleet.json_records import Record
 from braided.fleet.messages import Contact, Message, Request
-from braided.fleet.records import Record
+from braided.fleet.peer_loads import ComponentLoad
 
 PAGE = 40
 """Rows in one answer: the longest fit into a message."""

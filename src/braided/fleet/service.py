@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 from braided.errors import BraidedError, PeerError
 from braided.fleet import requests
 from braided.fleet.applications import ApplicationFile
+from braided.fleet.component_host import Job
 from braided.fleet.definition import component_of
-from braided.fleet.host import Job
 from braided.fleet.leases import Lease
+from braided.fleet.load_watch import Move
 from braided.fleet.messages import Contact, Done, Message, Ping, expect
-from braided.fleet.registry import find_peer
+from braided.fleet.peer_names import find_peer
 from braided.fleet.survey import Description, group_reasons
-from braided.fleet.watch import Move
 
 if TYPE_CHECKING:
-    from braided.fleet.peer import Peer
+    from braided.fleet.fleet_peer import Peer
 
 _TRIED = 3
 """Peers that are asked to rehearse a new component before it is refused."""

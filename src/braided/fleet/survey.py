@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from braided.errors import PeerError
 from braided.fleet.agent import Agent
+from braided.fleet.component_host import Host
 from braided.fleet.discovery import Discovery
-from braided.fleet.host import Host
-from braided.fleet.loads import ComponentLoad, largest
 from braided.fleet.messages import Contact, Message, expect
-from braided.fleet.names import check_pattern, patterns_of
+from braided.fleet.operator_names import check_pattern, patterns_of
+from braided.fleet.peer_loads import ComponentLoad, largest
 
 MAX_LATENCIES = 300  # in one answer
 

@@ -5,7 +5,7 @@
    <query id>/
      query.json            where the checkpoint of the query is, and on which machine
      copies/<run id>.json  a start of the query on a copy of that checkpoint: refused
-     <operator>/           a control directory (`braided.routing.control`)
+     <operator>/           a control directory (`braided.routing.control_directory`)
 ```
 
 Router tasks find the directory of their operator by the query's id, which every task of a batch knows. So one DataFrame
@@ -25,7 +25,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from braided.errors import ControlError
-from braided.routing.control import ControlDir
+from braided.routing.control_directory import ControlDir
 from braided.storage.files import Files, files_at
 
 _NOTE = "query.json"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from braided.errors import BraidedError, OptionError
 from braided.operators.spec import Spec
-from braided.routing.control import ControlDir
+from braided.routing.control_directory import ControlDir
 from braided.routing.root import PATIENCE_S, ControlRoot, user_root
 from braided.spark.sessions import is_connect
 from braided.typing import Control

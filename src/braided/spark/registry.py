@@ -28,7 +28,7 @@ from braided.balance.observation import observe
 from braided.durations import show_duration
 from braided.operators.physical import Plan
 from braided.plan.optimiser import Optimised
-from braided.routing.control import ControlDir
+from braided.routing.control_directory import ControlDir
 from braided.routing.root import ControlRoot
 from braided.routing.table import RoutingTable
 from braided.runtime.contract import Json

@@ -26,8 +26,8 @@ from braided.runtime.router import Packet, Watch, route_task
 from braided.runtime.store import Cache, missing
 from braided.runtime.worker import WorkerTask, fingerprint, run_worker
 from braided.spark.routing import Routing, workers_of_task
+from braided.storage.file_reader import FileReader, Part
 from braided.storage.files import has_glob_characters, local_path
-from braided.storage.reading import FileReader, Part
 from braided.storage.writing import DataFile, FileTarget, batch_folder
 from braided.time.propagated_delay import COLUMN, PropagatedDelay
 from braided.version import __version__

@@ -14,7 +14,7 @@ import numpy as np
 from braided.compiled import compiled, in_place
 from braided.eviction.index import home
 from braided.eviction.records import SPREAD, Ints, Records, Words
-from braided.routing.kernels import mix
+from braided.routing.hash_kernels import mix
 
 SKETCH_ROWS = 4
 

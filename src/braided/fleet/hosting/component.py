@@ -1,7 +1,7 @@
 """One component at one epoch: a job's query, with an output that was claimed and a checkpoint of its own.
 
-The methods block; threads of the host call them. See `Host` (`fleet/host.py`) for the order that makes a start exact:
-claim the topic, then clone the checkpoint, then go on.
+The methods block; threads of the host call them. See `Host` (`fleet/component_host.py`) for the order that makes a
+start exact: claim the topic, then clone the checkpoint, then go on.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING
 from braided.durations import parse_duration
 from braided.errors import PeerError
 from braided.fleet.checkpoints import Checkpoints, position_of
-from braided.fleet.host import Job
+from braided.fleet.component_host import Job
 from braided.fleet.hosting.causes import describe_failure
 from braided.fleet.hosting.gate import Gate
 from braided.fleet.hosting.job_environment import JobEnvironment
 from braided.fleet.hosting.staging import Staged
-from braided.fleet.hosting.tasks import TaskTime
+from braided.fleet.hosting.task_time import TaskTime
 from braided.fleet.leases import Position
 from braided.jobs.job_file import KAFKA, TOPIC
 from braided.spark.catalyst import StageTimes

@@ -10,8 +10,8 @@ from pyspark.errors import PySparkException
 
 from braided.errors import PeerError
 from braided.fleet.checkpoints import CONTROL
+from braided.fleet.component_host import Job
 from braided.fleet.definition import job_of, modules_of
-from braided.fleet.host import Job
 from braided.jobs import job_file
 
 if TYPE_CHECKING:

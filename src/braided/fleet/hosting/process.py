@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from braided.errors import BraidedError, PeerError
 from braided.fleet.agent import Agent
-from braided.fleet.hosting.host import SparkHost
+from braided.fleet.agent_machine import RealMachine
+from braided.fleet.fleet_peer import Peer, Settings
+from braided.fleet.hosting.spark_host import SparkHost
 from braided.fleet.identity import Identity, Token
-from braided.fleet.machine import RealMachine
 from braided.fleet.messages import Contact
-from braided.fleet.peer import Peer, Settings
-from braided.fleet.registry import PeerNames
+from braided.fleet.peer_names import PeerNames
 from braided.fleet.requests import Storage, WhichStorage
 from braided.fleet.transport import Transport
 from braided.storage.files import STORAGE, files_at

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from braided.errors import PeerError
-from braided.fleet import host
+from braided.fleet import component_host
 from braided.fleet.checkpoints import Checkpoints, go_back
 from braided.fleet.hosting.causes import describe_failure
 from braided.fleet.hosting.gate import Gate
@@ -35,7 +35,7 @@ _STATE = {
 }
 
 
-def rehearse(setting: JobEnvironment, component: host.Job, seconds: float) -> Staged | None:
+def rehearse(setting: JobEnvironment, component: component_host.Job, seconds: float) -> Staged | None:
     """Build a component's query and run its last committed batch once more; one that has none is only built.
 
     Returns the query to start; None for one that has no batch, and where storage has no links.

@@ -34,7 +34,7 @@ from braided.operators.physical import (
     watermark_after,
 )
 from braided.operators.stream import Stream, TimeMarks
-from braided.routing.keys import KeyHasher, common_key_type
+from braided.routing.key_hashes import KeyHasher, common_key_type
 from braided.time.lateness import Lateness
 from braided.time.resolve import least, resolve_idle, resolve_rule
 from braided.typing import AnyDetector

@@ -32,7 +32,7 @@ from braided.operators.join.stored import JoinState
 from braided.operators.multijoin.emit import MultiEmitter
 from braided.operators.multijoin.probe import Combiner, StreamRuns
 from braided.operators.multijoin.stamps import StampedStreams, stamped
-from braided.routing.keys import KeyHasher
+from braided.routing.key_hashes import KeyHasher
 from braided.routing.table import RoutingTable
 from braided.routing.tally import Tally
 from braided.runtime.blocks import Blocks

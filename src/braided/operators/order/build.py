@@ -11,7 +11,7 @@ from braided.operators.order.operator import LATE, SEQ, OrderOperator
 from braided.operators.order.spec import OrderSpec
 from braided.operators.physical import Column, ComputedColumn, EngineFeatures, InputColumn, Plan, watermark_after
 from braided.operators.stream import Stream, TimeMarks
-from braided.routing.keys import KeyHasher, common_key_type
+from braided.routing.key_hashes import KeyHasher, common_key_type
 from braided.time.lateness import Lateness
 from braided.time.resolve import least, resolve_idle, resolve_rule, resolve_rules
 

@@ -10,7 +10,7 @@ from braided.operators.physical import Column, ComputedColumn, EngineFeatures, I
 from braided.operators.row_windows.row_windows import RowValue, RowWindows
 from braided.operators.row_windows.spec import RowWindowsSpec
 from braided.operators.stream import Stream
-from braided.routing.keys import KeyHasher, common_key_type
+from braided.routing.key_hashes import KeyHasher, common_key_type
 from braided.runtime.contract import Json
 from braided.time.resolve import least, resolve_rule
 

@@ -7,22 +7,22 @@ from dataclasses import dataclass
 
 from braided.errors import PeerError
 from braided.fleet.agent import Agent
+from braided.fleet.agent_machine import Machine
+from braided.fleet.component_host import Host, Job, Jobs
 from braided.fleet.discovery import Discovery
 from braided.fleet.guardian import Guardian
-from braided.fleet.host import Host, Job, Jobs
 from braided.fleet.launch import Launcher
 from braided.fleet.lease_holder import LeaseHolder
 from braided.fleet.leases import SPAN, Leases
-from braided.fleet.loads import PERIOD, LoadReporter
-from braided.fleet.machine import Machine
+from braided.fleet.load_watch import Move, Watch
 from braided.fleet.master import INTERVAL, Master
 from braided.fleet.messages import Contact
 from braided.fleet.migration import REHEARSAL, START, Migrator
-from braided.fleet.names import check_pattern
-from braided.fleet.registry import PeerNames
+from braided.fleet.operator_names import check_pattern
+from braided.fleet.peer_loads import PERIOD, LoadReporter
+from braided.fleet.peer_names import PeerNames
 from braided.fleet.service import Service
 from braided.fleet.survey import Survey
-from braided.fleet.watch import Move, Watch
 from braided.storage.files import STORAGE, files_at
 
 

@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
 from braided.errors import BraidedError, PeerError
-from braided.fleet.host import HostError, Job
+from braided.fleet.component_host import HostError, Job
 from braided.fleet.hosting.causes import find_cause
 from braided.fleet.hosting.component import BATCH, Component
 from braided.fleet.hosting.job_environment import JobEnvironment, first_line
@@ -29,9 +29,9 @@ from braided.fleet.hosting.rehearsal import rehearse
 from braided.fleet.hosting.staging import Staged
 from braided.fleet.hosting.warmup import warm_up
 from braided.fleet.leases import SPAN, Position
-from braided.fleet.loads import PERIOD, Measured
 from braided.fleet.migration import REHEARSAL, START
-from braided.fleet.names import check_pattern
+from braided.fleet.operator_names import check_pattern
+from braided.fleet.peer_loads import PERIOD, Measured
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 from braided.balance.hot_spots import HotSpot, HotSpotRule
 from braided.balance.migrations import Migrations
-from braided.fleet.buckets import key_of
+from braided.fleet.contact_buckets import key_of
 from braided.fleet.discovery import Discovery
-from braided.fleet.loads import FLOOR, PERIOD, LoadUpdate, ReportedLoads
 from braided.fleet.messages import Contact, Done, Message
-from braided.fleet.names import covers
+from braided.fleet.operator_names import covers
+from braided.fleet.peer_loads import FLOOR, PERIOD, LoadUpdate, ReportedLoads
 
 MAX_COMPONENTS = 4096
 _GONE = 100

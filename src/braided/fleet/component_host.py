@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Protocol
 
 from braided.errors import PeerError
+from braided.fleet.json_records import Record
 from braided.fleet.leases import Position
-from braided.fleet.loads import Measured
 from braided.fleet.messages import check_name
-from braided.fleet.names import check_operator
-from braided.fleet.records import Record
+from braided.fleet.operator_names import check_operator
+from braided.fleet.peer_loads import Measured
 from braided.storage.files import Files
 
 _FOLDER = "components"

@@ -13,9 +13,9 @@ from braided.balance.levels import OverlappingLevels
 from braided.balance.loads import HORIZONS, LoadAverages
 from braided.errors import PeerError
 from braided.fleet.discovery import Discovery
+from braided.fleet.json_records import Record
 from braided.fleet.messages import Contact, Done, Message
-from braided.fleet.names import check_pattern
-from braided.fleet.records import Record
+from braided.fleet.operator_names import check_pattern
 
 PERIOD = 5.0
 """Seconds between two measurements."""
