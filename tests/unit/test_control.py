@@ -233,7 +233,7 @@ def test_the_owner_may_come_back(control: ControlDir) -> None:
         (
             "query-2",
             JOIN,
-            r"query 'query-1', this is query 'query-2'; if the checkpoint .* is gone .*, delete the directory",
+            r"query 'query-1', this is query 'query-2'; if the checkpoint .* was deleted, delete the directory",
         ),
         (
             QUERY,

@@ -180,7 +180,6 @@ class Fleet:
         return Status(tuple(peers), tuple(await self._rows(requests.ListComponents, requests.Components)))
 
     async def _turn(self) -> None:
-        """Go on with the first of the peers known so far that answers."""
         for address in self._addresses:
             with contextlib.suppress(PeerError):
                 self._peer = await self._transport.greet(address)

@@ -131,10 +131,10 @@ def signature(step: Step, inputs: Sequence[str]) -> str:
 
 def signatures(application: Application) -> dict[str, str]:
     """Return what each step computes, by its name."""
-    found: dict[str, str] = {}
+    computes: dict[str, str] = {}
     for step in application.in_order():
-        found[step.name] = signature(step, [found.get(name, name) for name in step.inputs])
-    return found
+        computes[step.name] = signature(step, [computes.get(name, name) for name in step.inputs])
+    return computes
 
 
 def compose(application: Application, peers: Sequence[Candidate], running: Sequence[Running] = ()) -> Composition:
@@ -194,7 +194,6 @@ def _place(
 
 
 def _between(one: Candidate, other: Candidate) -> float:
-    """Return the seconds between two peers, as either has measured them."""
     if one.node == other.node:
         return 0.0
     seen = [peer.latency[far.node] for peer, far in ((one, other), (other, one)) if far.node in peer.latency]

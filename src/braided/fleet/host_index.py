@@ -87,8 +87,8 @@ class HostIndex:
 
     def find(self, key: int, now: float) -> Hosts:
         """Return the hosts of a key, those registered last first."""
-        found = sorted(self._alive(key, now).values(), key=lambda entry: (-entry[1], entry[0].node))[:MAX_TOLD]
-        return Hosts(tuple(host for host, _ in found), tuple(expiry - now for _, expiry in found))
+        newest = sorted(self._alive(key, now).values(), key=lambda entry: (-entry[1], entry[0].node))[:MAX_TOLD]
+        return Hosts(tuple(host for host, _ in newest), tuple(expiry - now for _, expiry in newest))
 
     def keys(self, now: float) -> list[int]:
         """Return the keys that have hosts."""

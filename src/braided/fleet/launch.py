@@ -96,15 +96,14 @@ class Launcher:
         return compose(application, candidates, running), known
 
     async def _running(self) -> tuple[list[Running], list[Contact]]:
-        """Return the components of the fleet that say what they compute, and the peers that they run at."""
         machine, holding = self._agent.machine, self._holding
-        found, holders = [], []
+        running, holders = [], []
         for name in await machine.blocking(holding.jobs.names):
             job = await machine.blocking(holding.jobs.read, name)
             lease = await machine.blocking(holding.leases.newest, name)
             if lease is None or (await machine.blocking(holding.leases.beat_of, lease)).is_failed:
                 continue
             if job.computes and job.outputs:
-                found.append(Running(name, job.computes, lease.holder.node, job.outputs[0]))
+                running.append(Running(name, job.computes, lease.holder.node, job.outputs[0]))
                 holders.append(lease.holder)
-        return found, holders
+        return running, holders

@@ -50,7 +50,7 @@ class Held:
 
 
 class LeaseHolder:
-    """Everything that this peer owns. Only what storage says is believed."""
+    """Everything that this peer owns. Storage alone decides."""
 
     def __init__(self, agent: Agent, host: Host, leases: Leases, jobs: Jobs, *, span: float = SPAN) -> None:
         self.host = host
@@ -134,7 +134,7 @@ class LeaseHolder:
             raise PeerError(f"peer {self._agent.contact.name} is about to leave")
 
     async def give(self, name: str) -> Position:
-        """Stop a component between two batches and let go of its lease; return how far it has come."""
+        """Stop a component between two batches and release its lease; return how far it has come."""
         held = self.held(name)
         if held is None or held.is_leaving:
             raise PeerError(f"component={name!r}: does not run here")
@@ -155,10 +155,10 @@ class LeaseHolder:
             await self.give(name)
 
     async def take_back(self, job: Job, epoch: int, position: Position | None) -> bool:
-        """Own a component again that was let go of at an epoch, unless another peer has taken it."""
+        """Own a component again that was released at an epoch, unless another peer has taken it."""
         lease = await self._agent.machine.blocking(self.leases.newest, job.name)
         if lease is None or lease.epoch < epoch:
-            raise PeerError(f"component={job.name!r}: its lease of epoch {epoch} is gone; restore it from a copy")
+            raise PeerError(f"component={job.name!r}: its lease of epoch {epoch} is missing; restore it from a copy")
         if lease.epoch > epoch:
             beat = await self._agent.machine.blocking(self.leases.beat_of, lease)
             if beat.released is None:
@@ -167,7 +167,7 @@ class LeaseHolder:
         return True
 
     async def _release(self, held: Held, position: Position | None) -> None:
-        """Say that nobody runs this epoch any more; others need not wait for it to expire."""
+        """Note in storage that this epoch has ended; other peers need not wait until it expires."""
         held.is_released = True
         async with held.writing:
             held.counter += 1
@@ -175,10 +175,10 @@ class LeaseHolder:
             try:
                 await self._agent.machine.blocking(self.leases.beat, held.lease, beat)
             except (OSError, BraidedError) as error:
-                self.note(held.job.name, f"let go of; its lease must expire, since it could not be released: {error}")
+                self.note(held.job.name, f"its lease could not be released, and must expire: {error}")
 
     async def _renew(self, held: Held) -> None:
-        """Raise the counter until the component leaves; stop it if storage says, or cannot say, whose it is."""
+        """Raise the counter until the component leaves; stop it if another peer owns it, or storage does not answer."""
         machine, name = self._agent.machine, held.job.name
         self._guard(held)
         while self._held.get(name) is held:
@@ -222,13 +222,12 @@ class LeaseHolder:
             del self._held[held.job.name]
 
     def _ended(self, name: str, why: str) -> None:
-        """A component ended by itself: count that, and let others take it."""
         held = self._held.get(name)
         if held is not None and held.is_running:
             self._drop(held)
-            self._agent.machine.spawn(self._settle(held, why))
+            self._agent.machine.spawn(self._count_end(held, why))
 
-    async def _settle(self, held: Held, why: str) -> None:
+    async def _count_end(self, held: Held, why: str) -> None:
         """Count the end of a component as its failure, unless another peer has it by now, and release it."""
         newest = None
         with contextlib.suppress(BraidedError, OSError):
@@ -240,7 +239,6 @@ class LeaseHolder:
         await self._release(held, None)
 
     def _lost(self, name: str, why: str) -> None:
-        """This peer cannot run a component any more: let others take it."""
         held = self._held.get(name)
         if held is not None and held.is_running:
             self._drop(held)

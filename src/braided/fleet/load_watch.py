@@ -18,7 +18,7 @@ from braided.fleet.operator_names import covers
 from braided.fleet.peer_loads import FLOOR, PERIOD, LoadUpdate, ReportedLoads
 
 MAX_COMPONENTS = 4096
-_GONE = 100
+_SPARE_NUMBERS = 100
 GAIN = 0.1
 """The part of the hot peer's load that a move must take off the busier of the two."""
 
@@ -154,7 +154,7 @@ class Watch:
 
     def _renumber(self, hosts: int) -> None:
         """Start numbers anew when most are of peers and components that are gone: a restarted peer is a new one."""
-        full = len(self._components) >= MAX_COMPONENTS or len(self._hosts) > 2 * hosts + _GONE
+        full = len(self._components) >= MAX_COMPONENTS or len(self._hosts) > 2 * hosts + _SPARE_NUMBERS
         if full and not self._migrations.busy:
             self._hosts, self._components, self._rules = {}, {}, {}
             self._migrations = Migrations(MAX_COMPONENTS)

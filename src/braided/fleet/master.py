@@ -86,12 +86,12 @@ class Master:
         now = np.array([list(described).index(node) for node in homes], dtype=np.int64)
         problem = make_problem(jobs, hosts, now, resting)
         seed = machine.random.getrandbits(32)
-        found = await machine.blocking(
+        best = await machine.blocking(
             lambda: search(problem, now, seed=seed, seconds=self._seconds, evaluations=self._evaluations)
         )
         moved = []
-        for component, source, target in worthwhile(problem, now, found.allocation, cost=self._cost, limit=LIMIT):
-            reason = f"placement: fitness {problem.fitness(now[None, :])[0]:.0f}, {found.fitness:.0f} found"
+        for component, source, target in worthwhile(problem, now, best.allocation, cost=self._cost, limit=LIMIT):
+            reason = f"placement: fitness {problem.fitness(now[None, :])[0]:.0f}, {best.fitness:.0f} found"
             move = Move(jobs[component].name, hosts[source][0], hosts[target][0], reason)
             if not await self._peer.migrator.order(move):
                 break  # what comes next was chosen on top of this one

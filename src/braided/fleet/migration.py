@@ -148,7 +148,6 @@ class Migrator:
             del self._ends[key]
 
     async def _newest(self, component: str) -> Lease | None:
-        """Return the newest lease; None if there is none, or storage does not say."""
         with contextlib.suppress(BraidedError, OSError):
             return await self._agent.machine.blocking(self._holding.leases.newest, component)
         return None
@@ -224,16 +223,16 @@ class Migrator:
 
     async def _requested(self, sender: Contact, request: MigrationRequest) -> Message:
         """Rehearse, and answer when that is done; or, while it takes long, that it is under way."""
-        name, asked = request.component, (sender.node, request.component, request.epoch)
+        name, key = request.component, (sender.node, request.component, request.epoch)
         if self._is_ready(sender, name, request.epoch):
             return MigrationReply(True)  # asked again
-        if asked not in self._rehearsing:
+        if key not in self._rehearsing:
             if self.under_way is not None:
                 return MigrationReply(False, f"a migration of {self.under_way} is under way at the target")
             self.under_way = name
-            self._rehearsing[asked] = asyncio.get_running_loop().create_future()
-            self._agent.machine.spawn(self._rehearse(*asked))
-        reply = await self._agent.within(self._rehearsing[asked], self._asked)
+            self._rehearsing[key] = asyncio.get_running_loop().create_future()
+            self._agent.machine.spawn(self._rehearse(*key))
+        reply = await self._agent.within(self._rehearsing[key], self._asked)
         return reply or MigrationReply(False, "it rehearses", is_under_way=True)
 
     async def _rehearse(self, node: str, name: str, epoch: int) -> None:

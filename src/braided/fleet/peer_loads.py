@@ -132,9 +132,9 @@ class LoadReporter:
             return
         loads = tuple(float(self._averages.over(horizon)[0]) for horizon in HORIZONS)
         update = LoadUpdate(loads, tuple(sorted(self._discovery.registered)), largest(measured.components))
-        asked = self._discovery.agent.ask
+        ask = self._discovery.agent.ask
         self.sent += len(due)
-        replies = await asyncio.gather(*(asked(holders[node], update) for node in due))
+        replies = await asyncio.gather(*(ask(holders[node], update) for node in due))
         for node, reply in zip(due, replies, strict=True):
             if reply == Done():
                 self._quiet[node] = 0
@@ -208,7 +208,6 @@ class HostAverages:
 
 
 def _history(loads: tuple[float, ...]) -> LoadAverages:
-    """Return averages that start with those a peer has reported."""
     now, middle, long = loads
     averages = LoadAverages(1)
     earlier = max(0.0, (HORIZONS[2] * long - HORIZONS[1] * middle) / (HORIZONS[2] - HORIZONS[1]))

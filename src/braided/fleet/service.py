@@ -78,7 +78,6 @@ class Service:
         raise PeerError(f"component={job.name!r}: {group_reasons(refused)}")
 
     async def _place(self, job: Job, host: Contact) -> str:
-        """Let a peer start a new component; return why it has not."""
         started = expect(await self._agent.ask(host, requests.Start(job), self._patience), Done)
         if started is None:  # another must not start it as well: this one may still
             raise PeerError(
@@ -125,7 +124,6 @@ class Service:
         return lease is not None and leases.beat_of(lease).is_failed
 
     def _check_new(self, job: Job) -> None:
-        """Refuse a component that another one would get in the way of."""
         jobs = self._holding.jobs
         if jobs.is_removed(job.name):
             raise PeerError(f"component={job.name!r}: one of this name was removed; choose another")
@@ -163,18 +161,18 @@ class Service:
 
     # Lists.
 
-    async def _peers(self, sender: Contact, asked: requests.ListPeers) -> Message:
-        peers = [peer for node, peer in sorted((await self._everybody()).items()) if node > asked.after]
+    async def _peers(self, sender: Contact, request: requests.ListPeers) -> Message:
+        peers = [peer for node, peer in sorted((await self._everybody()).items()) if node > request.after]
         rows = [requests.PeerRow(contact, report.load, report.cores) for contact, report in peers[: requests.PAGE]]
         return requests.Peers(tuple(rows))
 
-    async def _components(self, sender: Contact, asked: requests.ListComponents) -> Message:
+    async def _components(self, sender: Contact, request: requests.ListComponents) -> Message:
         everything = await self._agent.machine.blocking(self._holding.jobs.names)
-        names = [name for name in everything if name > asked.after][: requests.PAGE]
+        names = [name for name in everything if name > request.after][: requests.PAGE]
         rows = await self._agent.machine.blocking(lambda: [self._row(name) for name in names])
         holders = {contact.node: contact for _, contact in rows if contact is not None}
         described = await self._survey.describe(holders.values())
-        measured = {(node, part.name): part for node, (_, told) in described.items() for part in told.components}
+        measured = {(node, part.name): part for node, (_, report) in described.items() for part in report.components}
         return requests.Components(
             tuple(
                 row if contact is None else replace(row, measured=measured.get((contact.node, row.name)))
@@ -241,7 +239,6 @@ class Service:
 
 
 def _why(ranked: list[Described]) -> str:
-    """Return why the first of some peers is chosen."""
-    (first, told), *others = ranked
+    (first, report), *others = ranked
     beside = "".join(f"; {contact.name} {other.load:.2f}" for contact, other in others[:10])
-    return f"peer {first.name} is the least loaded, {told.load:.2f} of its {told.cores:g} cores{beside}"
+    return f"peer {first.name} is the least loaded, {report.load:.2f} of its {report.cores:g} cores{beside}"

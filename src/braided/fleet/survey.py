@@ -48,22 +48,22 @@ class Survey:
     async def hosts_of(self, operators: Iterable[str]) -> list[Contact]:
         """Return all peers that can host one of some operators, under its name or an alias, by their ids."""
         patterns = sorted({pattern for operator in operators for pattern in patterns_of(operator)})
-        found = await asyncio.gather(*(self._discovery.hosts(pattern) for pattern in patterns))
-        known = {contact.node: contact for hosts in found for contact in hosts}
+        hosts_by_pattern = await asyncio.gather(*(self._discovery.hosts(pattern) for pattern in patterns))
+        known = {contact.node: contact for hosts in hosts_by_pattern for contact in hosts}
         return [known[node] for node in sorted(known)]
 
     async def describe(self, peers: Iterable[Contact]) -> dict[str, tuple[Contact, Description]]:
         """Return what the peers say that answer, by their ids."""
-        asked = list(peers)
-        replies = await asyncio.gather(*(self._agent.ask(contact, Describe()) for contact in asked))
-        answers = ((contact, expect(reply, Description)) for contact, reply in zip(asked, replies, strict=True))
+        contacts = list(peers)
+        replies = await asyncio.gather(*(self._agent.ask(contact, Describe()) for contact in contacts))
+        answers = ((contact, expect(reply, Description)) for contact, reply in zip(contacts, replies, strict=True))
         return {contact.node: (contact, answer) for contact, answer in answers if answer is not None}
 
     def _describe(self) -> Message:
         measured = self._host.measure()
         nearest = sorted(self._agent.latency.items(), key=lambda seen: seen[1])[:MAX_LATENCIES]
-        told = largest(measured.components)
-        return Description(measured.load, self._host.cores, self._host.offers(), told, dict(nearest))
+        components = largest(measured.components)
+        return Description(measured.load, self._host.cores, self._host.offers(), components, dict(nearest))
 
 
 def group_reasons(refusals: Mapping[str, Sequence[str]]) -> str:

@@ -114,7 +114,6 @@ class Transport:
         return reader, writer, _peer_of(writer)
 
     async def _flush(self, link: _Link) -> None:
-        """Write what waits, over a connection that is there or a new one."""
         try:
             if link.writer is None or link.writer.is_closing():
                 reader, writer, node = await self._connect(link.to.address)

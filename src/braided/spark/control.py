@@ -79,7 +79,7 @@ def forget(query: str | None, root: str | os.PathLike[str] | None) -> list[str]:
     if found is None:
         raise OptionError(f"root=None: the user has no home directory; give what {CONTROL} names")
     if query is None:
-        return found.forget_gone()
+        return found.forget_deleted()
     if query not in found.queries():
         return []
     found.forget(query)
@@ -131,7 +131,7 @@ def _usable(location: str) -> str | None:
     except BraidedError as error:
         return str(error)
     try:
-        root.forget_gone(patience_s=PATIENCE_S)
+        root.forget_deleted(patience_s=PATIENCE_S)
     except Exception:  # it is only tidying
         _log.exception("control directories that nobody needs any more could not be deleted")
     return None

@@ -61,7 +61,6 @@ def check_folder(location: str, option: str) -> None:
 
 
 def _resolve(location: str, what: str, error: type[BraidedError]) -> tuple[Any, str]:
-    """Return the file system of a URL and the path in it."""
     try:
         import fsspec
     except ImportError:
@@ -234,12 +233,12 @@ class LocalFiles(Files):
 
     def names(self, folder: str) -> list[str]:
         try:
-            found = os.listdir(self._root / folder)
+            entries = os.listdir(self._root / folder)
         except (FileNotFoundError, NotADirectoryError):
             self._check_there()
             return []
         self._was_there = True
-        return [name for name in found if not name.startswith(".")]
+        return [name for name in entries if not name.startswith(".")]
 
     def delete(self, name: str) -> None:
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):

@@ -58,18 +58,18 @@ def to_bytes(manifest: Manifest) -> bytes:
 def from_bytes(content: bytes, where: str) -> Manifest:
     """Return a stored manifest, or say what is wrong with it."""
     try:
-        found = json.loads(content)
-        digest = found.pop("digest")
-        version = found.pop("format")
+        fields = json.loads(content)
+        digest = fields.pop("digest")
+        version = fields.pop("format")
     except (ValueError, KeyError, AttributeError, TypeError) as error:
         raise TopicError(f"{where}: the manifest is damaged; {_ADVICE}") from error
     if version != FORMAT:
         raise TopicError(f"{where}: the manifest has format {version!r}, this version reads {FORMAT}; upgrade braided")
     try:
-        if digest != _digest({"format": version, **found}):
+        if digest != _digest({"format": version, **fields}):
             raise ValueError
-        files = tuple(_file(entry) for entry in found.pop("files"))
-        return Manifest(**found, files=files)
+        files = tuple(_file(entry) for entry in fields.pop("files"))
+        return Manifest(**fields, files=files)
     except (TypeError, ValueError, KeyError) as error:
         raise TopicError(f"{where}: the manifest is damaged; {_ADVICE}") from error
 

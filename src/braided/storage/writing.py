@@ -80,7 +80,6 @@ class FileWriter:
 
     @contextlib.contextmanager
     def _room(self) -> Iterator[None]:
-        """Say where it was that a disk is full, or a file cannot be written."""
         try:
             yield
         except OSError as error:

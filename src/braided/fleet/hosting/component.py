@@ -110,7 +110,6 @@ class Component:
             raise PeerError(f"component={self.component.name!r}: was lost while it started")
 
     def _built(self) -> tuple[SparkSession, DataFrame]:
-        """Return the session and the query, as it was staged if it was."""
         if self._staged is not None:
             self._staged.open(self._folder)
             return self._staged.session, self._staged.frame
@@ -146,7 +145,6 @@ class Component:
             return make_topic(build_job(self._setting.session(job), job), path)
 
     def _commit(self, files: DataFrame, batch: int) -> None:
-        """Run a batch, and add what it has written to the topic, as the owner of an epoch."""
         with self._gate.batch(batch):
             written = run_files(files)
             if self._claimed().commit(batch, self._plan(batch), written):

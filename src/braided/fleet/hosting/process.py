@@ -110,7 +110,7 @@ async def run_peer(spark: SparkSession, options: PeerOptions, ready: Callable[[C
 
 
 async def leave(peer: Peer) -> None:
-    """Give all components to others; stop, and let go of, what stays."""
+    """Give all components to others; stop and release what stays."""
     for name in await peer.drain():
         with contextlib.suppress(BraidedError):
             await peer.holding.give(name)
@@ -134,13 +134,13 @@ def _end_on_signals(end: asyncio.Future[str | None]) -> None:
     """Let the first signal ask for an end; a second one ends the process at once."""
     loop, numbers = asyncio.get_running_loop(), (signal.SIGINT, signal.SIGTERM)
 
-    def told() -> None:
+    def on_signal() -> None:
         _set(end, None)
         for number in numbers:
             loop.remove_signal_handler(number)
 
     for number in numbers:
-        loop.add_signal_handler(number, told)
+        loop.add_signal_handler(number, on_signal)
 
 
 def _set(end: asyncio.Future[str | None], why: str | None) -> None:
@@ -149,7 +149,6 @@ def _set(end: asyncio.Future[str | None], why: str | None) -> None:
 
 
 async def _storage_of(agent: Agent, others: Sequence[Contact]) -> str:
-    """Ask the peers that are there where the fleet's storage is."""
     for other in others:
         reply = await agent.ask(other, WhichStorage(), _PATIENCE)
         if isinstance(reply, Storage):

@@ -83,7 +83,6 @@ class Once:
         self._gate = Gate()
 
     def __call__(self, rows: DataFrame, batch: int) -> None:
-        """Run a batch."""
         with self._gate.batch(batch):
             if self._is_topic:
                 rows.collect()  # names of files, which are deleted with the clone

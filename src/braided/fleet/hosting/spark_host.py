@@ -87,15 +87,13 @@ class SparkHost:
         self._loop.call_later(_PULSE, self._check_silence)
 
     def offers(self) -> tuple[str, ...]:
-        """See `Host`. Nothing, while the JVM does not answer."""
+        """Return nothing while the JVM does not answer."""
         return () if self._silent() > self._silence else self._offers
 
     def check(self, job: Job) -> None:
-        """See `Host`."""
         self._setting.check(job)
 
     def measure(self) -> Measured:
-        """See `Host`."""
         return self._meter.measured()
 
     def warm_up(self) -> None:
@@ -103,14 +101,12 @@ class SparkHost:
         self._threads.submit(warm_up, self._setting)
 
     async def rehearse(self, job: Job) -> None:
-        """See `Host`."""
         call = self._call(lambda: rehearse(self._setting, job, self._rehearsal), self._rehearsal, "to rehearse")
         staged = await call
         if staged is not None:
             self._stage(staged)
 
     async def start(self, job: Job, epoch: int, expected: Position | None) -> None:
-        """See `Host`."""
         component = Component(self._setting, job, epoch, self._take_staged(job))
         try:
             await self._call(lambda: component.start(expected), self._starting, "to start")
@@ -120,7 +116,6 @@ class SparkHost:
         self._running[job.name] = component
 
     async def stop(self, name: str) -> Position:
-        """See `Host`."""
         component = self._running.get(name)
         if component is None:
             raise PeerError(f"component={name!r}: does not run")
@@ -134,7 +129,6 @@ class SparkHost:
         return position
 
     def kill(self, name: str) -> None:
-        """See `Host`."""
         component = self._running.pop(name, None)
         if component is not None:
             self._end(component)
@@ -148,13 +142,11 @@ class SparkHost:
         self._threads.shutdown(wait=False)
 
     def _stage(self, staged: Staged | None) -> None:
-        """Keep a query for the start that may follow, instead of the one before."""
         before, self._staged = self._staged, staged
         if before is not None:
             self._threads.submit(before.close)
 
     def _take_staged(self, job: Job) -> Staged | None:
-        """Return what a rehearsal of a job has left, if that was just now."""
         staged = self._staged
         if staged is None or staged.component != job:
             return None
@@ -211,7 +203,6 @@ class SparkHost:
             self._loop.call_soon_threadsafe(call, *arguments)
 
     def _silent(self) -> float:
-        """Return for how long the JVM has not answered."""
         return time.monotonic() - self._answered
 
     def _check_silence(self) -> None:

@@ -36,7 +36,7 @@ _OWN, _BEST, _DRIFT = 0.3, 0.3, 1.5
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchResult:
     """The best allocation of a search."""
 
     allocation: Allocation
@@ -52,7 +52,7 @@ def search(
     seconds: float = SECONDS,
     evaluations: int | None = None,
     clock: Callable[[], float] = time.monotonic,
-) -> Found:
+) -> SearchResult:
     """Return the best allocation found within a time, or within a number of evaluations, whatever the time.
 
     start : the allocation now; a search never returns a worse one, unless it overloads a host.
@@ -65,7 +65,7 @@ def search(
             break
     if not np.isfinite(swarm.fittest):
         raise PeerError("no allocation was found that overloads no host; add hosts, or take components away")
-    return Found(swarm.best, swarm.fittest, swarm.evaluations)
+    return SearchResult(swarm.best, swarm.fittest, swarm.evaluations)
 
 
 class _Swarm:
@@ -99,7 +99,6 @@ class _Swarm:
         self.partners = np.cumsum(np.where(total > 0, weight / np.maximum(total, 1e-300), even), axis=1)
 
     def _scatter(self, count: int) -> Allocation:
-        """Return random allocations, every component on a host that can run it."""
         scores = np.where(self.problem.hosts_of, self.random.random((count, *self.problem.hosts_of.shape)), -1.0)
         return np.asarray(scores.argmax(axis=2), dtype=np.int64)
 
@@ -154,7 +153,6 @@ class _Swarm:
         return moved
 
     def _lay(self, eggs: Allocation, fitness: Floats) -> None:
-        """Put every egg into a random nest; of those in one nest the fittest stays."""
         nests = self.random.integers(_NESTS, size=len(eggs))
         for nest, egg in zip(nests.tolist(), np.argsort(fitness, kind="stable").tolist(), strict=True):
             if fitness[egg] > self.nest_fitness[nest]:
