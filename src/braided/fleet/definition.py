@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,17 +20,14 @@ _FILES = ("parquet", TOPIC)
 _SQL, _PYTHON = "sql", "python"
 
 
-class _AnyVariable(Mapping[str, str]):
-    """An environment that has every variable: peers have the values, who hands in a job need not."""
+class _AnyVariable(dict[str, str]):
+    """An environment that has every variable: peers have the values, the user who submits a job need not."""
 
-    def __getitem__(self, name: str) -> str:
+    def __contains__(self, name: object) -> bool:
+        return True
+
+    def __missing__(self, name: str) -> str:
         return name
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(())
-
-    def __len__(self) -> int:
-        return 0
 
 
 def component_of(text: str, file: str) -> Job:

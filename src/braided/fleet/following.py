@@ -6,10 +6,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from braided.errors import BraidedError
-from braided.fleet.client import FleetEvent, Status
+from braided.fleet.client import Fleet, FleetEvent, Status
 from braided.fleet.peer_loads import ComponentLoad
 from braided.runtime.contract import Json
 
@@ -21,21 +20,11 @@ _PATIENCE = 2.0
 _MOST_PEERS, _MOST_COMPONENTS, _MOST_HAPPENED = 200, 500, 50
 
 
-class FleetStatus(Protocol):
-    """What is asked: a `braided.Fleet`."""
-
-    def status(self) -> Status:
-        """Return the peers that answer and all components."""
-
-    def events(self) -> list[FleetEvent]:
-        """Return what happened to components, oldest first."""
-
-
 class FleetFollower:
     """Asks a fleet in a thread of its own until `close`, and hands on what has changed."""
 
     def __init__(
-        self, fleet: FleetStatus, add: Callable[[Json], None], *, redact: bool = False, every: float = EVERY
+        self, fleet: Fleet, add: Callable[[Json], None], *, redact: bool = False, every: float = EVERY
     ) -> None:
         self._fleet = fleet
         self._add = add

@@ -48,10 +48,6 @@ class Watch:
         rule: Callable[[], HotSpotRule] = lambda: HotSpotRule(floor=FLOOR, period="periods"),
     ) -> None:
         self.loads = ReportedLoads()
-        self.moves: list[Move] = []
-        """What was decided here, the last hundred."""
-        self.silent: list[Callable[[Contact], None]] = []
-        """Called with every peer that has given no sign of life for too long."""
         self._discovery = discovery
         self._carry_out = carry_out
         self._period = period
@@ -81,8 +77,6 @@ class Watch:
         """Judge the hosts of every operator that this peer acts for; begin what is decided, and return it."""
         for contact in self.loads.period():
             self._discovery.index.remove(contact.node)
-            for call in self.silent:
-                call(contact)
         reports = self.loads.reports()
         self._renumber(len(reports))
         for node in reports:
@@ -115,7 +109,6 @@ class Watch:
         self._migrations.begin(self._version, [(self._components[component], hot.worker, target)])
         # What is measured until the move shows in the loads is no reason to move more.
         self._rules = {}
-        self.moves = [*self.moves, move][-100:]
         self._discovery.agent.machine.spawn(self._move(self._version, move))
         return move
 
