@@ -75,13 +75,12 @@ class Peers:
     async def _start(self, name: str) -> None:
         transport = Transport(Identity(name, Token.read(self.token)))
         machine = RealMachine(transport.send)
-        started: list[Peer] = []
-        contact = await transport.start(lambda node, frame: started[0].agent.receive(node, frame) if started else None)
+        contact = await transport.start()
         machine.contact = contact  # type: ignore[attr-defined]
         host = ModelHost(machine, lambda: int((time.time() % 1000) * 50))  # type: ignore[arg-type]
         host.load = lambda: 0.1 if name == "north" else 0.3
         peer = Peer(contact, machine, host, self.storage, SETTINGS)
-        started.append(peer)
+        transport.receive = peer.agent.receive
         try:
             await peer.start([other.agent.contact for other in self.peers.values()])
         except PeerError:

@@ -41,7 +41,8 @@ class Node:
         self.machine = RealMachine(self.transport.send, seed=1)
 
     async def start(self) -> Node:
-        self.contact = await self.transport.start(self._arrive)
+        self.transport.receive = self._arrive
+        self.contact = await self.transport.start()
         self.agent = Agent(self.contact, self.machine)
         self.receive: Callable[[str, bytes], None] = self.agent.receive
         return self

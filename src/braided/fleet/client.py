@@ -141,11 +141,8 @@ class Fleet:
 
     async def _connect(self, address: str) -> Contact:
         self._machine = RealMachine(self._transport.send)
-        self._agent: Agent | None = None
-        contact = await self._transport.start(
-            lambda node, content: self._agent.receive(node, content) if self._agent is not None else None
-        )
-        self._agent = Agent(contact, self._machine)
+        self._agent = Agent(await self._transport.start(), self._machine)
+        self._transport.receive = self._agent.receive
         return await self._transport.greet(address)
 
     async def _disconnect(self) -> None:
@@ -154,7 +151,6 @@ class Fleet:
         await self._transport.close()
 
     async def _asked(self, peer: Contact, request: Request, kind: type[M], patience: float | None = None) -> M:
-        assert self._agent is not None
         patience = _SOON if patience is None else patience
         reply = await self._agent.ask(peer, request, patience)
         if isinstance(reply, Done) and not reply.ok:

@@ -46,14 +46,14 @@ class Transport:
                 f"listen={listen!r}: can be reached from other machines; allow that with --beyond-loopback "
                 "(beyond_loopback=True)"
             )
-        self._receive: Callable[[str, bytes], None] = lambda node, content: None
+        self.receive: Callable[[str, bytes], None] = lambda node, content: None
+        """Called with every message and the id of its sender."""
         self._server: asyncio.Server | None = None
         self._links: dict[str, _Link] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def start(self, receive: Callable[[str, bytes], None]) -> Contact:
-        """Listen, and hand every message to `receive` with the id of its sender; return how this peer is reached."""
-        self._receive = receive
+    async def start(self) -> Contact:
+        """Listen; return how this peer is reached."""
         try:
             self._server = await asyncio.start_server(self._accept, self._host, self._port)
         except OSError as error:
@@ -180,7 +180,7 @@ class Transport:
             except PeerError:
                 self.counts["malformed frame"] += 1
                 return
-            self._receive(node, content)
+            self.receive(node, content)
 
 
 class _Link:

@@ -17,7 +17,6 @@ from braided.storage.files import open_input
 from braided.storage.fit import (
     Misfit,
     check_type,
-    constant,
     convert,
     find_column,
     int96_paths,
@@ -174,7 +173,7 @@ class FileReader:
         columns: dict[str, pa.Array[Any]] = {}
         for field in self.schema:
             if field.name in values:
-                columns[field.name] = constant(values[field.name].cast(field.type), batch.num_rows)
+                columns[field.name] = pa.repeat(values[field.name].cast(field.type), batch.num_rows)
                 continue
             name = file_names[field.name]
             columns[field.name] = (

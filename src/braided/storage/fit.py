@@ -123,11 +123,6 @@ def _mask(column: pa.Array[Any]) -> pa.Array[Any] | None:
     return column.is_null() if column.null_count else None
 
 
-def constant(value: pa.Scalar[Any], rows: int) -> pa.Array[Any]:
-    """Return a column of one value: a part of the file's path."""
-    return pa.repeat(value, rows)
-
-
 def int96_paths(schema: Any) -> frozenset[str]:
     """Return the columns of a Parquet schema that hold times in the old form of 96 bits."""
     leaves = (schema.column(at) for at in range(len(schema)))

@@ -60,18 +60,15 @@ def from_bytes(content: bytes, where: str) -> Manifest:
     try:
         fields = json.loads(content)
         digest = fields.pop("digest")
-        version = fields.pop("format")
+        version = fields["format"]
+        if version == FORMAT:
+            if digest != _digest(fields):
+                raise ValueError
+            del fields["format"]
+            return Manifest(**{**fields, "files": tuple(_file(entry) for entry in fields["files"])})
     except (ValueError, KeyError, AttributeError, TypeError) as error:
         raise TopicError(f"{where}: the manifest is damaged; {_ADVICE}") from error
-    if version != FORMAT:
-        raise TopicError(f"{where}: the manifest has format {version!r}, this version reads {FORMAT}; upgrade braided")
-    try:
-        if digest != _digest({"format": version, **fields}):
-            raise ValueError
-        files = tuple(_file(entry) for entry in fields.pop("files"))
-        return Manifest(**fields, files=files)
-    except (TypeError, ValueError, KeyError) as error:
-        raise TopicError(f"{where}: the manifest is damaged; {_ADVICE}") from error
+    raise TopicError(f"{where}: the manifest has format {version!r}, this version reads {FORMAT}; upgrade braided")
 
 
 def _file(entry: Any) -> DataFile:

@@ -99,12 +99,12 @@ class Topic:
             raise self._missing(_name(oldest))
         return min(starts) if starts else None
 
-    def _marked(self, name: str) -> int:
+    def _marked(self, name: str, advice: str = "restore it from a copy") -> int:
         content = self._files.read(name)
         try:
             return 0 if content is None else int(json.loads(content)["slot"])
         except (ValueError, KeyError, TypeError) as error:
-            raise TopicError(f"{self.location}/{name}: is damaged; restore it from a copy") from error
+            raise TopicError(f"{self.location}/{name}: is damaged; {advice}") from error
 
     def _missing(self, name: str) -> TopicError:
         return TopicError(f"{self.location}/{name}: the manifest is missing; restore it from a copy")
@@ -252,9 +252,9 @@ class Topic:
         return None
 
     def register(self, reader: str, slot: int) -> None:
-        """Say how far a reader has come: manifests from `slot` on are kept for it."""
+        """Note how far a reader has come: manifests from `slot` on are kept for it."""
         check_reader(reader)
-        self._files.replace(f"{_READERS}/{reader}.json", json.dumps({"slot": slot}).encode())
+        self._mark_slot(f"{_READERS}/{reader}.json", slot)
 
     def unregister(self, reader: str) -> None:
         """Keep nothing for a reader any more."""
@@ -262,14 +262,9 @@ class Topic:
 
     def readers(self) -> dict[str, int]:
         """Return the registered readers and the first manifest that each still needs."""
-        slots = {}
-        for name in self._files.names(_READERS):
-            content = self._files.read(f"{_READERS}/{name}")
-            try:
-                slots[name.removesuffix(".json")] = int(json.loads(content or b"")["slot"])
-            except (ValueError, KeyError, TypeError) as error:
-                raise TopicError(f"{self.location}/{_READERS}/{name}: is damaged; register the reader anew") from error
-        return slots
+        advice = "register the reader anew"
+        names = self._files.names(_READERS)
+        return {name.removesuffix(".json"): self._marked(f"{_READERS}/{name}", advice) for name in names}
 
     def retain(self, keep: int) -> int:
         """Delete the oldest entries with their files, but none of the newest `keep` and none that a reader needs.

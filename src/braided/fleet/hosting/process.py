@@ -54,13 +54,12 @@ async def check_peer(options: PeerOptions) -> None:
     """Refuse what would fail after Spark has started: the address, the token, the peers to join, or the name."""
     transport = _transport(options)
     machine = RealMachine(transport.send)
-    agents: list[Agent] = []
     try:
-        contact = await transport.start(lambda node, frame: agents[0].receive(node, frame) if agents else None)
-        agents.append(Agent(contact, machine))
+        agent = Agent(await transport.start(), machine)
+        transport.receive = agent.receive
         others = [await transport.greet(address) for address in options.join]
-        storage = options.storage or await _storage_of(agents[0], others)
-        await PeerNames(agents[0], files_at(storage, STORAGE)).check()
+        storage = options.storage or await _storage_of(agent, others)
+        await PeerNames(agent, files_at(storage, STORAGE)).check()
     finally:
         await machine.close()
         await transport.close()
@@ -80,19 +79,19 @@ async def run_peer(spark: SparkSession, options: PeerOptions, ready: Callable[[C
     machine = RealMachine(transport.send)
     end: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
     _end_on_signals(end)
-    agents: list[Agent] = []
     try:
-        contact = await transport.start(lambda node, frame: agents[-1].receive(node, frame) if agents else None)
+        contact = await transport.start()
         others = [await transport.greet(address) for address in options.join]
         storage = options.storage
         if storage is None:
-            agents.append(Agent(contact, machine))
-            storage = await _storage_of(agents[0], others)
+            agent = Agent(contact, machine)
+            transport.receive = agent.receive
+            storage = await _storage_of(agent, others)
         host = _host(spark, options)
         try:
             host.died = lambda why: _set(end, why)
             peer = Peer(contact, machine, host, storage, options.settings)
-            agents.append(peer.agent)
+            transport.receive = peer.agent.receive
             await peer.start(others)
             ready(contact, storage)
             host.warm_up()
