@@ -13,8 +13,8 @@ import signal
 import sys
 from pathlib import Path
 
-import braided.fleet.hosting.host
-import braided.fleet.watch
+import braided.fleet.hosting.spark_host
+import braided.fleet.load_watch
 from braided.cli import main
 from braided.fleet.agent import Agent
 
@@ -43,10 +43,10 @@ def _switch(arguments: list[str]) -> list[str]:
     """Do what the first arguments ask for; return the others."""
     match arguments:
         case ["--cold", *others]:
-            braided.fleet.hosting.host.rehearse = lambda *_: None
-            braided.fleet.hosting.host.warm_up = lambda *_: None
+            braided.fleet.hosting.spark_host.rehearse = lambda *_: None
+            braided.fleet.hosting.spark_host.warm_up = lambda *_: None
         case ["--without-relief", *others]:
-            braided.fleet.watch.FLOOR = 1e9  # no peer is as hot as that
+            braided.fleet.load_watch.FLOOR = 1e9  # no peer is as hot as that
         case ["--sent", file, *others]:
             _count_messages(Path(file))
         case _:

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from support.generators.zipf_pareto import zipf_pareto
 
 from braided.eviction.buffer import Events, sorted_events
-from braided.routing.kernels import mix
+from braided.routing.hash_kernels import mix
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND

@@ -17,10 +17,11 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import numpy as np
 from support.generators.hierarchies import hierarchy
+from support.placements import remote_cost
 
 from braided.fleet.placement.cuckoo import search
+from braided.fleet.placement.greedy import greedy
 from braided.fleet.placement.problem import Allocation, Problem
-from braided.fleet.placement.simple import greedy
 
 
 def random_problem(components: int, peers: int, seed: int) -> Problem:
@@ -89,11 +90,11 @@ def main() -> None:
     against_greedy, against_milp, greedy_against_milp = [], [], []
     for seed in range(options.seeds):
         problem = random_problem(options.components, options.peers, seed)
-        found = problem.remote_cost(search(problem, seed=seed).allocation)
-        simple = problem.remote_cost(greedy(problem))
+        found = remote_cost(problem, search(problem, seed=seed).allocation)
+        simple = remote_cost(problem, greedy(problem))
         against_greedy.append(found / simple)
         if version is not None:
-            exact = problem.remote_cost(milp_allocation(problem, options.milp_seconds))
+            exact = remote_cost(problem, milp_allocation(problem, options.milp_seconds))
             against_milp.append(found / exact)
             greedy_against_milp.append(simple / exact)
     result = {"benchmark": "placement", "components": options.components, "peers": options.peers, "scipy": version}

@@ -19,12 +19,12 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 import numpy as np
 from charts import Frame, draw_chart
 from support.generators.hierarchies import swing
-from support.reference.allocations import exhaustive
+from support.placements import exhaustive
 
 from braided.fleet.master import COST, LIMIT
 from braided.fleet.placement.cuckoo import SECONDS, search
-from braided.fleet.placement.moves import worthwhile
 from braided.fleet.placement.problem import Allocation, Problem
+from braided.fleet.placement.worthwhile import worthwhile
 
 LASTS, SWAP, TICK = 300.0, 100.0, 0.5
 MEASURES, MOVES = 5.0, 2.5

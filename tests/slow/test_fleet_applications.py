@@ -14,7 +14,7 @@ from support.fleet_processes import JOIN, SparkPeers, Streams, rows_of, two_peer
 
 from braided.cli import main
 from braided.fleet.leases import Leases
-from braided.routing.files import LocalFiles
+from braided.storage.files import LocalFiles
 from braided.storage.topic import Topic
 
 pytest.importorskip("cryptography", reason="braided[peers] is not installed")

@@ -16,7 +16,7 @@ from support.kafka_topics import CONNECTOR, Broker, Topics, fetch
 
 import braided
 from braided.fleet.leases import Leases
-from braided.routing.files import LocalFiles
+from braided.storage.files import LocalFiles
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

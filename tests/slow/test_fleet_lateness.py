@@ -14,7 +14,7 @@ from support.streams import SECOND, UTC, write_batch
 
 import braided
 from braided.fleet.definition import component_of
-from braided.fleet.hosting.host import SparkHost
+from braided.fleet.hosting.spark_host import SparkHost
 from braided.storage.topic import Topic
 
 if TYPE_CHECKING:

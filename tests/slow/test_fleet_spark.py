@@ -15,7 +15,7 @@ from support.fleet_processes import COUNTS, JOIN, SparkPeers, Streams, commits_o
 
 from braided.errors import PeerError
 from braided.fleet.leases import Leases
-from braided.routing.files import LocalFiles
+from braided.storage.files import LocalFiles
 from braided.storage.topic import Topic
 
 pytest.importorskip("cryptography", reason="braided[peers] is not installed")

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from support.fleet_model import covered
 
-from braided.fleet.host import Job, Jobs
+from braided.fleet.component_host import Job, Jobs
 from braided.fleet.leases import Leases
-from braided.routing.files import LocalFiles
+from braided.storage.files import LocalFiles
 from braided.storage.topic import Topic
 
 pytest.importorskip("cryptography", reason="braided[peers] is not installed")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from support.generators.hierarchies import swing
-from support.reference.allocations import exhaustive
+from support.placements import exhaustive
 
 from braided.fleet.placement.cuckoo import search
 from braided.fleet.placement.problem import Problem

@@ -25,8 +25,8 @@ from support.chaos import Driver
 from support.crashes import expected, write_streams
 from support.kafka_topics import JarsMissing, Package, fetch
 
-from braided.routing.files import files_at
 from braided.spark.control import open_control
+from braided.storage.files import files_at
 
 # Of the SDK what Hadoop's file system needs, instead of the bundle of everything (600 MB).
 S3A = (

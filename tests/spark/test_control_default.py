@@ -13,7 +13,7 @@ from support.crashes import committed, expected, write_streams
 from support.streams import run_to_end
 
 import braided
-from braided.routing.control import ControlDir
+from braided.routing.control_directory import ControlDir
 from braided.spark.control import CONTROL
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from support.streams import SECOND, UTC, file_stream, read_rows, run_to_end, wri
 from test_restart import count_executions, fail_first_attempt, lose_shuffle_files_once
 
 import braided
-from braided.routing.control import ControlDir
+from braided.routing.control_directory import ControlDir
 from braided.spark.registry import registry_of
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from pyspark.sql.types import StructType
 
 from braided.errors import BraidedError
 from braided.spark.inputs import arrow_of
-from braided.storage.places import local_path
-from braided.storage.reading import Bound, FileReader, Part
+from braided.storage.file_reader import Bound, FileReader, Part
+from braided.storage.files import local_path
 
 D = decimal.Decimal
 pytestmark = pytest.mark.usefixtures("spark")  # Spark reads the DDL of schemas

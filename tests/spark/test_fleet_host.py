@@ -19,9 +19,9 @@ from braided.errors import PeerError
 from braided.fleet.checkpoints import Checkpoints
 from braided.fleet.definition import component_of
 from braided.fleet.hosting import component, rehearsal, staging, warmup
-from braided.fleet.hosting.host import SparkHost
 from braided.fleet.hosting.job_environment import JobEnvironment
-from braided.fleet.hosting.tasks import TaskTime
+from braided.fleet.hosting.spark_host import SparkHost
+from braided.fleet.hosting.task_time import TaskTime
 from braided.fleet.leases import Position
 from braided.spark.catalyst import StageTimes
 from braided.spark.jobs import build_job, start_job
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-    from braided.jobs.job import Job
+    from braided.jobs.job_file import Job
 
 JOB = """
 name = "doubled"

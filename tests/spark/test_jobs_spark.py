@@ -14,8 +14,8 @@ from support.streams import write_batch
 
 import braided
 from braided.errors import JobError
-from braided.jobs.job import Job
-from braided.jobs.reading import parse_job
+from braided.jobs.job_file import Job
+from braided.jobs.job_reader import parse_job
 from braided.spark.jobs import build_job, start_job
 
 if TYPE_CHECKING:

@@ -13,12 +13,12 @@ from pathlib import Path
 
 from braided.errors import BraidedError, PeerError
 from braided.fleet.checkpoints import Checkpoints
-from braided.fleet.host import Job
+from braided.fleet.component_host import Job
+from braided.fleet.fleet_peer import Peer, Settings
 from braided.fleet.leases import Position
-from braided.fleet.loads import ComponentLoad, Measured
-from braided.fleet.peer import Peer, Settings
-from braided.fleet.virtual import VirtualMachine, VirtualNetwork
-from braided.routing.files import LocalFiles
+from braided.fleet.peer_loads import ComponentLoad, Measured
+from braided.fleet.virtual_network import VirtualMachine, VirtualNetwork
+from braided.storage.files import LocalFiles
 from braided.storage.topic import Topic, create_topic, digest
 from braided.storage.writing import DataFile
 from support.fleets import contact

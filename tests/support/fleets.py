@@ -6,7 +6,7 @@ import hashlib
 
 from braided.fleet.agent import Agent
 from braided.fleet.messages import Contact
-from braided.fleet.virtual import VirtualMachine, VirtualNetwork
+from braided.fleet.virtual_network import VirtualMachine, VirtualNetwork
 
 
 def contact(name: str) -> Contact:

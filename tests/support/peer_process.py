@@ -12,9 +12,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from braided.fleet.agent_machine import RealMachine
+from braided.fleet.fleet_peer import Peer, Settings
 from braided.fleet.identity import Identity, Token
-from braided.fleet.machine import RealMachine
-from braided.fleet.peer import Peer, Settings
 from braided.fleet.transport import Transport
 from support.fleet_model import ModelHost
 
@@ -31,13 +31,10 @@ async def live(name: str, storage: str, token: str, others: list[str]) -> None:
     """Be a peer until killed."""
     transport = Transport(Identity(name, Token.read(Path(token))))
     machine = RealMachine(transport.send)
-    received: list[Peer] = []
-    contact = await transport.start(
-        lambda node, content: received[0].agent.receive(node, content) if received else None
-    )
+    contact = await transport.start()
     machine.contact = contact  # type: ignore[attr-defined]
     peer = Peer(contact, machine, ModelHost(machine, until), storage, SETTINGS)  # type: ignore[arg-type]
-    received.append(peer)
+    transport.receive = peer.agent.receive
     await peer.start([await transport.greet(address) for address in others])
     print(contact.address, flush=True)
     while True:

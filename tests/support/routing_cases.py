@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from braided.routing.assignment_expiry import AssignmentExpiry
 from braided.routing.edit import Full, TableEdit
 from braided.routing.grid import Grid
-from braided.routing.keys import KeyHasher
+from braided.routing.key_hashes import KeyHasher
 from braided.routing.table import BUCKETS, RoutingTable
 
 CHANGES = ("move", "promote", "demote", "reshape", "weights", "drop")

@@ -22,7 +22,7 @@ from braided.eviction.policies.random import RAND
 from braided.eviction.policies.recent import RECENT
 from braided.eviction.tuning.adaptive import AdaptiveBuffer, buffer_from_bytes, make_buffer
 from braided.eviction.tuning.switch import switched
-from braided.routing.kernels import mix
+from braided.routing.hash_kernels import mix
 
 
 def events_of(rows, domain, pareto, seed=1):

@@ -17,7 +17,7 @@ from braided.eviction.policies.fifo import FIFO
 from braided.eviction.policies.gdj import GDJ
 from braided.eviction.policies.prob import PROB
 from braided.eviction.policies.random import RAND
-from braided.routing.kernels import mix
+from braided.routing.hash_kernels import mix
 
 POLICIES = (GDJ(initial=0.5, refresh=1), GDJ(initial=0.0, refresh=3), GDJ(constant=2.0), PROB(), FIFO(), RAND(seed=4))
 

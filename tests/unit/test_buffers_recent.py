@@ -17,7 +17,7 @@ from braided.eviction.policies.gdj import GDJ
 from braided.eviction.policies.prob import PROB
 from braided.eviction.policies.recent import RECENT
 from braided.eviction.stored_rows import row_keys, slots_by_age
-from braided.routing.kernels import mix
+from braided.routing.hash_kernels import mix
 
 
 class Reference:

@@ -176,7 +176,7 @@ def test_what_allocates_in_place_is_refused_and_what_it_calls_may() -> None:
         wrong(3)
 
 
-MIX = "import numpy as np; from braided.routing.kernels import mix, salt; print(mix(np.uint64(5))); salt(np.zeros(1, np.uint64), np.ones(1, np.int32))"
+MIX = "import numpy as np; from braided.routing.hash_kernels import mix, salt; print(mix(np.uint64(5))); salt(np.zeros(1, np.uint64), np.ones(1, np.int32))"
 WARNING = "set NUMBA_CACHE_DIR to a folder that this user alone can write"
 
 
@@ -197,7 +197,7 @@ def read_only(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 @pytest.mark.long
 def test_where_nothing_can_be_written_kernels_run_with_one_warning(read_only: dict[str, str]) -> None:
     done = python(MIX, **read_only)
-    assert int(done.stdout) == int(importlib.import_module("braided.routing.kernels").mix(np.uint64(5)))
+    assert int(done.stdout) == int(importlib.import_module("braided.routing.hash_kernels").mix(np.uint64(5)))
     assert done.stderr.count("RuntimeWarning") == 1
     assert WARNING in done.stderr
     done = python(MIX, **{**read_only, "NUMBA_CACHE_DIR": "/proc/nowhere"})

@@ -24,12 +24,12 @@ from support.routing_cases import apply, changes
 
 from braided.errors import BraidedError, ControlError
 from braided.routing.assignment_expiry import AssignmentExpiry
-from braided.routing.control import ControlDir
+from braided.routing.control_directory import ControlDir
 from braided.routing.edit import TableEdit
-from braided.routing.files import RemoteFiles, files_at
 from braided.routing.grid import even_grid
 from braided.routing.start import first_table
 from braided.routing.table import BUCKETS, GRIDS, MAX_LIVE, RoutingTable
+from braided.storage.files import RemoteFiles, files_at
 from braided.time.clocks import Window
 
 QUERY, JOIN = "query-1", "join-1"
@@ -97,7 +97,7 @@ def test_a_table_that_a_store_shows_late_is_looked_for_again(
         seen.append(name)
         return None if len(seen) == 1 else read(name)
 
-    monkeypatch.setattr("braided.routing.control._AGAIN", 0.0)
+    monkeypatch.setattr("braided.routing.control_directory._AGAIN", 0.0)
     monkeypatch.setattr(files, "read", late)
     assert control.table(1).version == 1
     assert seen == ["tables/000000000001.json"] * 2
@@ -233,7 +233,7 @@ def test_the_owner_may_come_back(control: ControlDir) -> None:
         (
             "query-2",
             JOIN,
-            r"query 'query-1', this is query 'query-2'; if the checkpoint .* is gone .*, delete the directory",
+            r"query 'query-1', this is query 'query-2'; if the checkpoint .* was deleted, delete the directory",
         ),
         (
             QUERY,

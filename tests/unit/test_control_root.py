@@ -60,8 +60,8 @@ def test_directories_go_when_their_checkpoint_is_gone_for_good(root: ControlRoot
     old = used(root, tmp_path / "gone", days=31)
     remote = used(root, "s3a://bucket/check", days=99)
     temporary = used(root, f"file:{tmp_path}/temporary-{uuid.uuid4()}")
-    assert set(root.forget_gone(patience_s=PATIENCE_S)) == {old, temporary}
-    assert root.forget_gone() == [moved]
+    assert set(root.forget_deleted(patience_s=PATIENCE_S)) == {old, temporary}
+    assert root.forget_deleted() == [moved]
     assert set(root.queries()) == {kept, remote}
     root.forget(remote)
     assert root.queries() == [kept]
@@ -75,7 +75,7 @@ def test_nothing_is_deleted_that_is_no_query_or_of_another_machine(
     monkeypatch.setattr("socket.gethostname", lambda: "elsewhere")
     query = used(root, tmp_path / "gone", days=99)
     monkeypatch.undo()
-    assert root.forget_gone() == []
+    assert root.forget_deleted() == []
     assert root.queries() == [query]
     for wrong in ("../x", "notes", ""):
         with pytest.raises(ControlError, match="not the id of a query"):
@@ -118,7 +118,7 @@ def test_a_copy_that_has_its_directories_with_it_is_not_refused(tmp_path: Path) 
 def test_a_damaged_note_stops_nothing(root: ControlRoot, tmp_path: Path, content: bytes) -> None:
     query = used(root, tmp_path / "gone")
     (Path(root.location) / query / "query.json").write_bytes(content)
-    assert root.forget_gone() == []
+    assert root.forget_deleted() == []
     root.notice_start(query, "run", str(tmp_path))
     root.refuse_copy(query, "run")
 

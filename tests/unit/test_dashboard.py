@@ -29,10 +29,10 @@ from braided.cli.spinner import waiting
 from braided.errors import HistoryError, OptionError, PeerError
 from braided.fleet.client import FleetEvent, Status
 from braided.fleet.following import FleetFollower
-from braided.fleet.loads import ComponentLoad
 from braided.fleet.messages import Contact
+from braided.fleet.peer_loads import ComponentLoad
 from braided.fleet.requests import ComponentRow, PeerRow
-from braided.routing.control import ControlDir
+from braided.routing.control_directory import ControlDir
 from braided.routing.edit import TableEdit
 from braided.routing.grid import Grid
 from braided.routing.table import RoutingTable

@@ -15,11 +15,11 @@ import pytest
 from support.fleet_model import ModelHost, covered
 
 from braided.errors import JobError, PeerError
+from braided.fleet.agent_machine import RealMachine
+from braided.fleet.component_host import Job
 from braided.fleet.definition import job_of
-from braided.fleet.host import Job
-from braided.fleet.machine import RealMachine
+from braided.fleet.fleet_peer import Peer, Settings
 from braided.fleet.messages import Contact
-from braided.fleet.peer import Peer, Settings
 from braided.fleet.requests import PeerRow
 from braided.storage.topic import Topic
 
@@ -75,13 +75,12 @@ class Peers:
     async def _start(self, name: str) -> None:
         transport = Transport(Identity(name, Token.read(self.token)))
         machine = RealMachine(transport.send)
-        started: list[Peer] = []
-        contact = await transport.start(lambda node, frame: started[0].agent.receive(node, frame) if started else None)
+        contact = await transport.start()
         machine.contact = contact  # type: ignore[attr-defined]
         host = ModelHost(machine, lambda: int((time.time() % 1000) * 50))  # type: ignore[arg-type]
         host.load = lambda: 0.1 if name == "north" else 0.3
         peer = Peer(contact, machine, host, self.storage, SETTINGS)
-        started.append(peer)
+        transport.receive = peer.agent.receive
         try:
             await peer.start([other.agent.contact for other in self.peers.values()])
         except PeerError:
@@ -383,11 +382,7 @@ def test_a_second_peer_of_one_name_is_refused_with_the_address_of_the_first(
 
 
 def test_lists_come_in_pages(peers: Peers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    import braided.fleet.client
-    import braided.fleet.service
-
-    for module in (braided.fleet.client, braided.fleet.service):
-        monkeypatch.setattr(module, "PAGE", 1)
+    monkeypatch.setattr("braided.fleet.requests.PAGE", 1)
     jobs = peers.peers["north"].holding.jobs
     for name in ("a", "b", "c"):
         jobs.add(Job(f"page.{name}", "nobody.has.this"))

@@ -18,10 +18,10 @@ from support.fleet_model import ModelHost
 
 from braided.cli.peer_command import read_setting
 from braided.errors import JobError, PeerError
+from braided.fleet.agent_machine import RealMachine
 from braided.fleet.checkpoints import Checkpoints, go_back, position_of
+from braided.fleet.component_host import Job
 from braided.fleet.definition import component_of, job_of, modules_of
-from braided.fleet.fields import MAX_TEXT
-from braided.fleet.host import Job
 from braided.fleet.hosting import meter, process
 from braided.fleet.hosting.component import Component, Progress
 from braided.fleet.hosting.cpu import tree_seconds
@@ -29,8 +29,8 @@ from braided.fleet.hosting.gate import Gate
 from braided.fleet.hosting.job_environment import JobEnvironment
 from braided.fleet.hosting.process import PeerOptions, run_peer
 from braided.fleet.identity import new_token
+from braided.fleet.json_records import MAX_TEXT
 from braided.fleet.leases import Position
-from braided.fleet.machine import RealMachine
 
 JOB = """
 name = "hits"

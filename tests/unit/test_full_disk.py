@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from braided.errors import ControlError, TopicError
-from braided.routing.files import files_at
+from braided.storage.files import files_at
 from braided.storage.writing import FileTarget
 
 

@@ -12,8 +12,8 @@ import pytest
 from braided.cli import main
 from braided.cli.exits import first_line
 from braided.errors import JobError
-from braided.jobs.job import Job
-from braided.jobs.reading import parse_job, read_job
+from braided.jobs.job_file import Job
+from braided.jobs.job_reader import parse_job, read_job
 
 DOCS = Path(__file__).parents[2] / "docs" / "jobs.md"
 EXAMPLE = re.findall(r"```toml\n(.*?)```", DOCS.read_text(), re.DOTALL)[0]

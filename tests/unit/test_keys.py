@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from braided import local
 from braided.errors import BraidedError
-from braided.routing.keys import KeyHasher, common_key_type
+from braided.routing.key_hashes import KeyHasher, common_key_type
 
 SIGNED = [pa.int8(), pa.int16(), pa.int32(), pa.int64()]
 UNSIGNED = [pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()]

@@ -22,7 +22,7 @@ from braided.operators.match.spec import MatchSpec
 from braided.operators.order.spec import OrderSpec
 from braided.operators.registry import build
 from braided.operators.stream import Stream
-from braided.routing.keys import KeyHasher
+from braided.routing.key_hashes import KeyHasher
 from braided.runtime.blocks import Blocks
 from braided.runtime.store import MemoryStore
 

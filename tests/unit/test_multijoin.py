@@ -68,7 +68,7 @@ def test_two_streams_give_what_the_join_gives() -> None:
 
 
 def test_keys_of_several_columns_and_other_names_with_colliding_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
-    from braided.routing.keys import KeyHasher
+    from braided.routing.key_hashes import KeyHasher
 
     monkeypatch.setattr(KeyHasher, "hash", lambda self, columns, rows: np.full(rows, 7, np.uint64))
     moment = pa.array([0, 0, 1, 1], pa.timestamp("us"))

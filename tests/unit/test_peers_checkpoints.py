@@ -11,7 +11,7 @@ import pytest
 
 from braided.errors import PeerError
 from braided.fleet.checkpoints import Checkpoints, lead
-from braided.routing.files import LocalFiles
+from braided.storage.files import LocalFiles
 
 
 def _batch(folder: Path, number: int, text: str = "") -> None:

@@ -11,11 +11,11 @@ from support.fleets import agent, contact
 from support.profiles import size
 
 from braided.errors import PeerError
-from braided.fleet.buckets import Buckets, key_of
+from braided.fleet.contact_buckets import Buckets, key_of
 from braided.fleet.discovery import Discovery
-from braided.fleet.index import MAX_HOSTS, HostIndex, Hosts, Register
+from braided.fleet.host_index import MAX_HOSTS, HostIndex, Hosts, Register
 from braided.fleet.messages import Contact, Done
-from braided.fleet.virtual import VirtualMachine, VirtualNetwork, run
+from braided.fleet.virtual_network import VirtualMachine, VirtualNetwork, run
 
 
 async def _fleet(

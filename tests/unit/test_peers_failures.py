@@ -12,10 +12,10 @@ import pytest
 from support.fleet_model import ModelFleet, covered
 from support.fleets import contact
 
+from braided.fleet.fleet_peer import Settings
 from braided.fleet.leases import FAILURES, Beat, Lease
-from braided.fleet.loads import ComponentLoad
 from braided.fleet.messages import LIMIT, Contact, Done, Envelope, Message, encode
-from braided.fleet.peer import Settings
+from braided.fleet.peer_loads import ComponentLoad
 from braided.fleet.requests import (
     PAGE,
     ComponentRow,
@@ -27,7 +27,7 @@ from braided.fleet.requests import (
     Submitted,
     shortened,
 )
-from braided.fleet.virtual import run
+from braided.fleet.virtual_network import run
 from braided.storage.topic import Topic
 
 WHY = "ZeroDivisionError: the seventh call (fraud.py, line 6, in score)"

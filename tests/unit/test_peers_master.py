@@ -13,13 +13,15 @@ from support.fleet_model import SETTINGS, ModelFleet, covered
 from support.fleets import contact
 
 from braided.errors import PeerError
-from braided.fleet.buckets import key_of
+from braided.fleet.component_host import Job
 from braided.fleet.composition import Application, Step
-from braided.fleet.loads import ComponentLoad
+from braided.fleet.contact_buckets import key_of
+from braided.fleet.fleet_peer import Settings
+from braided.fleet.launch import Launcher
 from braided.fleet.master import INTERVAL, NAME, REST, Master, make_problem
-from braided.fleet.peer import Settings
+from braided.fleet.peer_loads import ComponentLoad
 from braided.fleet.survey import Description
-from braided.fleet.virtual import run
+from braided.fleet.virtual_network import run
 from braided.storage.topic import Topic
 
 
@@ -44,7 +46,7 @@ async def _fleet(root: Path, names: str) -> ModelFleet:
 
 def _master(fleet: ModelFleet, name: str) -> Master:
     peer = fleet.peers[name]
-    return Master(peer.agent, peer.discovery, peer.holding, peer.survey, peer.migrator, evaluations=2000)
+    return Master(peer, evaluations=2000)
 
 
 def test_components_with_much_traffic_come_together_and_stay(root: Path) -> None:
@@ -127,6 +129,12 @@ def test_a_problem_is_made_of_what_peers_measure(root: Path) -> None:
         Description(-1, 1.0, (), (), {})
 
 
+async def _launch(launcher: Launcher, application: Application) -> list[Job]:
+    composition, contacts = await launcher.composed(application)
+    assert await launcher.start(application, composition, contacts) == {}
+    return launcher.jobs(application, composition)
+
+
 def test_an_application_is_launched_and_a_second_one_shares_it(root: Path) -> None:
     async def play() -> None:
         fleet = await _fleet(root, "abc")
@@ -134,7 +142,7 @@ def test_an_application_is_launched_and_a_second_one_shares_it(root: Path) -> No
             Step("clean", "sum.numbers", ("t",), "x", 0.1, 0.1),
             Step("add", "sum.numbers", ("clean",), "y", 0.1, 0.1),
         )
-        jobs = await fleet.peers["b"].launcher.launch(Application("first", steps, 5.0))
+        jobs = await _launch(fleet.peers["b"].launcher, Application("first", steps, 5.0))
         assert [job.name for job in jobs] == ["first.clean", "first.add"]
         assert jobs[1].inputs == jobs[0].outputs == (f"{root}/topics/first.clean",)
         await fleet.wait_for(lambda: all(len(fleet.holders(job.name)) == 1 for job in jobs), 10, "its start")
@@ -142,15 +150,15 @@ def test_an_application_is_launched_and_a_second_one_shares_it(root: Path) -> No
             Step("tidy", "sum.numbers", ("t",), "x", 0.1, 0.1),
             Step("count", "sum.numbers", ("tidy",), "z", 0.1, 0.1),
         )
-        more = await fleet.peers["c"].launcher.launch(Application("second", other, 5.0))
+        more = await _launch(fleet.peers["c"].launcher, Application("second", other, 5.0))
         assert [job.name for job in more] == ["second.count"]
         assert more[0].inputs == (f"{root}/topics/first.clean",)
-        composition = await fleet.peers["a"].launcher.compose(Application("second", other, 5.0))
+        composition, _ = await fleet.peers["a"].launcher.composed(Application("second", other, 5.0))
         assert all(placed.shared for placed in composition.placed)
         with pytest.raises(PeerError, match=r"latency=0.1: the fastest composition takes 0.2\d* s"):
-            await fleet.peers["a"].launcher.compose(Application("third", other, 0.1))
+            await fleet.peers["a"].launcher.composed(Application("third", other, 0.1))
         with pytest.raises(PeerError, match="operator='max': no peer can host it"):
-            await fleet.peers["a"].launcher.compose(Application("third", (Step("s", "max", ("t",)),), 1.0))
+            await fleet.peers["a"].launcher.composed(Application("third", (Step("s", "max", ("t",)),), 1.0))
         assert fleet.network.failures == []
 
     run(play())

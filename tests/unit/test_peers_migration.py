@@ -16,12 +16,12 @@ from support.fleets import contact
 from support.profiles import size
 
 from braided.errors import PeerError, TopicError
-from braided.fleet.host import Job, Jobs
+from braided.fleet.component_host import Job, Jobs
+from braided.fleet.fleet_peer import Settings
 from braided.fleet.leases import Beat, Lease, Leases, Observer, Position
 from braided.fleet.messages import Contact
-from braided.fleet.peer import Settings
-from braided.fleet.virtual import run
-from braided.routing.files import STORAGE, LocalFiles
+from braided.fleet.virtual_network import run
+from braided.storage.files import STORAGE, LocalFiles
 from braided.storage.topic import Topic, create_topic
 from braided.storage.writing import DataFile
 
@@ -86,7 +86,7 @@ def test_a_damaged_lease_is_named(root: Path) -> None:
     leases = Leases(LocalFiles(root))
     leases.take(_lease("sum", 0, "a"))
     (root / "leases/sum/000000000000.json").write_text('{"component": 3}')
-    with pytest.raises(PeerError, match=r"leases/sum/000000000000.json: is damaged \(component: 3 is no text"):
+    with pytest.raises(PeerError, match=r"leases/sum/000000000000.json: is damaged \(component: 3: expected a string"):
         leases.newest("sum")
     with pytest.raises(PeerError, match=r"component='\.\./x': write letters"):
         leases.newest("../x")
@@ -115,7 +115,7 @@ def test_storage_that_goes_away_is_not_taken_for_an_empty_one(root: Path, left: 
         lambda: listing.names("leases"),
         lambda: reading.read("leases/sum/000000000000.json"),
     ):
-        with pytest.raises(TopicError, match=r"^storage='.*': is gone, or empty; bring it back, or mount it again"):
+        with pytest.raises(TopicError, match=r"^storage='.*': is missing or empty; bring it back, or mount it again"):
             work()
     assert not place.exists() or not list(place.iterdir())
     if place.exists():

@@ -7,15 +7,15 @@ import itertools
 import numpy as np
 import pytest
 from support.generators.hierarchies import hierarchy, swing
+from support.placements import exhaustive, remote_cost
 from support.profiles import size
-from support.reference.allocations import exhaustive
 
 from braided.errors import PeerError
-from braided.fleet.placement.cuckoo import Cuckoos, search
+from braided.fleet.placement.cuckoo import search
 from braided.fleet.placement.descent import Descent
-from braided.fleet.placement.moves import worthwhile
+from braided.fleet.placement.greedy import greedy
 from braided.fleet.placement.problem import Allocation, Problem
-from braided.fleet.placement.simple import greedy
+from braided.fleet.placement.worthwhile import worthwhile
 
 
 def _latency(hosts: int, seed: int = 0) -> np.ndarray:
@@ -64,7 +64,7 @@ def test_fitness_is_the_papers() -> None:
 def test_fitness_and_remote_cost_agree_on_the_order() -> None:
     problem = _random(9, 3, 4, room=9.0)
     allocations = np.random.default_rng(4).integers(3, size=(30, 9))
-    remote = np.array([problem.remote_cost(allocation) for allocation in allocations])
+    remote = np.array([remote_cost(problem, allocation) for allocation in allocations])
     latency = np.array([
         sum(problem.per_second * problem.latency[a[i], a[j]] for i, j in zip(*np.nonzero(problem.traffic), strict=True))
         for a in allocations
@@ -215,13 +215,7 @@ def test_problems_that_cannot_be_are_refused(change: dict[str, np.ndarray], text
         Problem(**(values | change))  # type: ignore[arg-type]
 
 
-def test_settings_that_cannot_be_are_refused() -> None:
-    with pytest.raises(PeerError, match="cuckoos=0, nests=16: write at least 1 and 2"):
-        Cuckoos(cuckoos=0)
-    with pytest.raises(PeerError, match="abandon, own, best: write parts of 1"):
-        Cuckoos(own=0.8, best=0.4)
-    with pytest.raises(PeerError, match="tail=4: write 1 to 3"):
-        Cuckoos(tail=4)
+def test_searches_that_cannot_find_anything_are_refused() -> None:
     full = Problem(np.zeros((3, 3)), _latency(2), np.ones(3), np.ones(2))
     for find in (greedy, exhaustive):
         with pytest.raises(PeerError, match="the hosts have no room for all components"):

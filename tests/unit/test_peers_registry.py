@@ -11,10 +11,10 @@ from support.fleets import contact
 
 from braided.errors import PeerError
 from braided.fleet.agent import Agent
-from braided.fleet.registry import PeerNames, find_peer
+from braided.fleet.peer_names import PeerNames, find_peer
 from braided.fleet.requests import Storage, WhichStorage
-from braided.fleet.virtual import VirtualMachine, VirtualNetwork, run
-from braided.routing.files import LocalFiles
+from braided.fleet.virtual_network import VirtualMachine, VirtualNetwork, run
+from braided.storage.files import LocalFiles
 
 
 def _peer(network: VirtualNetwork, root: Path, which: str, name: str) -> tuple[PeerNames, VirtualMachine]:

@@ -11,10 +11,10 @@ import pytest
 from support.fleet_model import ModelFleet, covered
 from support.fleets import contact
 
-from braided.fleet.buckets import key_of
-from braided.fleet.host import Job
-from braided.fleet.peer import Settings
-from braided.fleet.virtual import run
+from braided.fleet.component_host import Job
+from braided.fleet.contact_buckets import key_of
+from braided.fleet.fleet_peer import Settings
+from braided.fleet.virtual_network import run
 from braided.storage.topic import Topic
 
 SETTINGS = Settings(span=10.0, evaluations=100)

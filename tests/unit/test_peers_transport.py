@@ -15,12 +15,12 @@ from support.fleet_model import ModelHost, covered
 
 from braided.errors import PeerError
 from braided.fleet.agent import Agent
+from braided.fleet.agent_machine import RealMachine
+from braided.fleet.component_host import Job
 from braided.fleet.discovery import Discovery
+from braided.fleet.fleet_peer import Peer, Settings
 from braided.fleet.framing import frame
-from braided.fleet.host import Job
-from braided.fleet.machine import RealMachine
 from braided.fleet.messages import Contact, Done, Ping
-from braided.fleet.peer import Peer, Settings
 from braided.storage.topic import Topic
 
 # Over TLS. Without the package that makes certificates there are no peers over a network.
@@ -41,7 +41,8 @@ class Node:
         self.machine = RealMachine(self.transport.send, seed=1)
 
     async def start(self) -> Node:
-        self.contact = await self.transport.start(self._arrive)
+        self.transport.receive = self._arrive
+        self.contact = await self.transport.start()
         self.agent = Agent(self.contact, self.machine)
         self.receive: Callable[[str, bytes], None] = self.agent.receive
         return self

@@ -19,7 +19,7 @@ from braided.operators.aggregate import ranges
 from braided.operators.aggregate.measures import Measure
 from braided.operators.aggregate.partial import PANE, TICK, Panes, PartialAggregate
 from braided.routing.assignment_expiry import AssignmentExpiry
-from braided.routing.keys import KeyHasher
+from braided.routing.key_hashes import KeyHasher
 from braided.routing.table import RoutingTable
 from braided.time.clocks import Window
 

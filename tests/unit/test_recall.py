@@ -22,7 +22,7 @@ from braided.eviction.policies.prob import PROB
 from braided.eviction.policies.random import RAND
 from braided.eviction.recall.pair_recall import Recall, most_ghosts
 from braided.eviction.tuning.adaptive import make_buffer
-from braided.routing.kernels import hash_words
+from braided.routing.hash_kernels import hash_words
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 POLICIES = [GDJ(initial=0.3), PROB(), FIFO(), RAND()]

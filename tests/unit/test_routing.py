@@ -10,9 +10,9 @@ import pytest
 from support.operators import join_operator
 
 from braided.errors import ControlError
-from braided.routing.control import ControlDir
+from braided.routing.control_directory import ControlDir
 from braided.routing.edit import TableEdit
-from braided.routing.keys import KeyHasher
+from braided.routing.key_hashes import KeyHasher
 from braided.routing.routes import route, tagged_schema
 from braided.routing.start import first_table
 from braided.routing.table import RoutingTable, worker_ids

@@ -19,7 +19,7 @@ from braided.errors import BraidedError, StateError
 from braided.local.runtime import LocalRuntime
 from braided.operators.join import emit, runs
 from braided.operators.join.window_join import WindowJoin
-from braided.routing.keys import KeyHasher
+from braided.routing.key_hashes import KeyHasher
 from braided.routing.start import first_table
 from braided.runtime.cache import FileCache
 from braided.runtime.store import MemoryStore

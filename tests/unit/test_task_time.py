@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from braided.fleet.hosting.tasks import TaskTime
+from braided.fleet.hosting.task_time import TaskTime
 
 
 @dataclass

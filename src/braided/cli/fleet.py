@@ -16,7 +16,7 @@ from braided.errors import BraidedError, PeerError
 from braided.fleet.applications import is_application
 from braided.fleet.client import Fleet, Status
 from braided.fleet.requests import ComponentRow
-from braided.jobs.reading import read_text
+from braided.jobs.toml_file import read_text
 
 
 def ask_fleet(arguments: argparse.Namespace) -> int:

@@ -22,8 +22,9 @@ from braided.cli.local_spark import find_java_problem, note_interrupts, quiet_ou
 from braided.cli.spinner import waiting
 from braided.errors import BraidedError
 from braided.fleet.applications import is_application, read_application
-from braided.jobs.job import Job
-from braided.jobs.reading import read_job, read_text
+from braided.jobs.job_file import Job
+from braided.jobs.job_reader import read_job
+from braided.jobs.toml_file import read_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

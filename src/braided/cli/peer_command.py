@@ -18,9 +18,9 @@ from braided.cli.local_spark import find_java_problem, quiet_output
 from braided.cli.spinner import waiting
 from braided.durations import parse_duration
 from braided.errors import BraidedError, PeerError
+from braided.fleet.fleet_peer import Settings
 from braided.fleet.identity import Token, new_token
 from braided.fleet.messages import Contact
-from braided.fleet.peer import Settings
 
 _SECOND = 1_000_000
 
@@ -56,7 +56,7 @@ def start_peer(arguments: argparse.Namespace) -> int:
 
 def _live(arguments: argparse.Namespace, token: Token, settings: Settings, folder: Path, screen: TextIO) -> str | None:
     from braided.fleet.hosting.process import PeerOptions, check_peer, run_peer
-    from braided.fleet.hosting.session import peer_session
+    from braided.fleet.hosting.spark_session import peer_session
 
     # Queries that end because they move are no news; what happened is in the fleet's events.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)

@@ -8,10 +8,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from braided.errors import BraidedError, PeerError
-from braided.fleet.machine import Machine
+from braided.fleet.agent_machine import Machine
 from braided.fleet.messages import Contact, Done, Envelope, Message, Ping, Request, decode, encode
 
 M = TypeVar("M", bound=Message)
+T = TypeVar("T")
 Answer = Message | None | Awaitable[Message | None]
 MAX_ASKED = 10_000  # questions that wait for a reply
 MAX_ANSWERING = 1_000  # questions whose answer takes time
@@ -34,11 +35,11 @@ class Agent:
         self.latency: dict[str, float] = {}
         """Seconds to peers that have answered, by their ids: half of the shortest time that an answer took recently."""
         self.seen: list[Callable[[Contact], None]] = []
-        """Called with every peer that is heard of at first hand."""
+        """Called with every peer that sends a message."""
         self.missed: list[Callable[[Contact], None]] = []
-        """Called with everybody who did not answer in time."""
+        """Called with every peer that did not answer in time."""
         self._handlers: dict[type[Message], Callable[[Contact, Any], Answer]] = {}
-        self._asked: dict[int, tuple[Contact, asyncio.Future[Message | None]]] = {}
+        self._asked: dict[int, tuple[Contact, asyncio.Future[Message]]] = {}
         self._number = machine.random.getrandbits(32)
         self._answering = 0
         self.on(Ping, lambda sender, ping: Done())
@@ -61,20 +62,13 @@ class Agent:
             return None
         self._number += 1
         number = self._number
-        future: asyncio.Future[Message | None] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self._asked[number] = (to, future)
-
-        def give_up() -> None:
-            if not future.done():
-                future.set_result(None)
-
-        cancel = self.machine.later(self.patience if patience is None else patience, give_up)
         begun = self.machine.now()
         self._send(to, Envelope(self.contact, number, False, message))
         try:
-            reply = await future
+            reply = await self.within(future, self.patience if patience is None else patience)
         finally:
-            cancel()
             del self._asked[number]
         if reply is None:
             self.counts["no reply"] += 1
@@ -83,6 +77,22 @@ class Agent:
         else:
             self._note_latency(to.node, (self.machine.now() - begun) / 2)
         return reply
+
+    async def within(self, future: asyncio.Future[T], seconds: float) -> T | None:
+        """Return the result of a future; None if there is none within so many seconds of this machine's clock."""
+        end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def wake(_: object = None) -> None:
+            if not end.done():
+                end.set_result(None)
+
+        future.add_done_callback(wake)
+        cancel = self.machine.later(seconds, wake)
+        try:
+            await end
+        finally:
+            cancel()
+        return future.result() if future.done() else None
 
     def _note_latency(self, node: str, seconds: float) -> None:
         """Keep the shortest, which slowly grows: some answers take work, and ways change."""

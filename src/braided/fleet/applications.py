@@ -16,24 +16,22 @@ Which job reads whose results follows from the paths of their topics. In the fle
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from braided.durations import parse_duration
-from braided.errors import BraidedError, JobError, PeerError
+from braided.errors import BraidedError, PeerError
 from braided.fleet.composition import Application, Step
 from braided.fleet.definition import component_of
-from braided.jobs.places import line_of
-from braided.jobs.reading import read_text
+from braided.fleet.json_records import Record
+from braided.jobs.toml_file import TomlFile, read_text
 
 _KEYS = ("application", "latency", "jobs")
 _JOB_KEYS = ("file", "seconds", "cores")
 
 
-@dataclass(frozen=True)
-class StepFile:
+class StepFile(Record):
     """A job file of an application."""
 
     text: str
@@ -76,42 +74,34 @@ def is_application(text: str) -> bool:
     try:
         return "application" in tomllib.loads(text)
     except tomllib.TOMLDecodeError:
-        return False  # it is told as a job's fault
+        return False  # reported when it is read as a job
 
 
 def read_application(path: Path) -> ApplicationFile:
     """Return the application in a file, with the job files that it names, beside it."""
-    text = read_text(path)
-    given = tomllib.loads(text)
-
-    def refuse(at: tuple[str | int, ...], why: str) -> JobError:
-        return JobError(f"{path}, line {line_of(text, at)}: {'.'.join(map(str, at))}: {why}")
-
-    for key in given:
-        if key not in _KEYS:
-            raise refuse((key,), f"no such key; there are {', '.join(_KEYS)}")
-    name, latency, jobs = (given.get(key) for key in _KEYS)
+    file = TomlFile(read_text(path), str(path))
+    file.check_keys(file.root, (), _KEYS)
+    name, latency, jobs = (file.root.get(key) for key in _KEYS)
     if not isinstance(name, str):
-        raise refuse(("application",), "write a name")
+        file.refuse(("application",), "write a name")
     try:
         seconds = parse_duration(latency, "latency") / 1_000_000
     except BraidedError:
-        raise refuse(("latency",), f"{latency!r}: write a duration, such as '5 seconds'") from None
+        file.refuse(("latency",), f"{latency!r}: write a duration, such as '5 seconds'")
     if not isinstance(jobs, list) or not jobs:
-        raise refuse(("jobs",), "write a table [[jobs]] for each job file")
-    return ApplicationFile(name, seconds, tuple(_step(path, each, number, refuse) for number, each in enumerate(jobs)))
+        file.refuse(("jobs",), "write a table [[jobs]] for each job file")
+    return ApplicationFile(name, seconds, tuple(_step(path, file, table, at) for at, table in enumerate(jobs)))
 
 
-def _step(path: Path, given: Mapping[str, Any], number: int, refuse: Any) -> StepFile:
+def _step(path: Path, file: TomlFile, table: Any, number: int) -> StepFile:
     at = ("jobs", number)
-    for key in given if isinstance(given, dict) else ():
-        if key not in _JOB_KEYS:
-            raise refuse((*at, key), f"no such key; there are {', '.join(_JOB_KEYS)}")
-    if not isinstance(given, dict) or not isinstance(given.get("file"), str):
-        raise refuse((*at, "file"), "write the name of a job file")
-    numbers: Sequence[Any] = [given.get(key, 0) for key in _JOB_KEYS[1:]]
+    if isinstance(table, dict):
+        file.check_keys(table, at, _JOB_KEYS)
+    if not isinstance(table, dict) or not isinstance(table.get("file"), str):
+        file.refuse((*at, "file"), "write the name of a job file")
+    numbers = [table.get(key, 0) for key in _JOB_KEYS[1:]]
     for key, value in zip(_JOB_KEYS[1:], numbers, strict=True):
         if type(value) not in (int, float) or value < 0:
-            raise refuse((*at, key), f"{value!r}: write a number that is not below 0")
-    file = path.parent / given["file"]
-    return StepFile(read_text(file), str(file), float(numbers[0]), float(numbers[1]))
+            file.refuse((*at, key), f"{value!r}: write a number that is not below 0")
+    job = path.parent / table["file"]
+    return StepFile(read_text(job), str(job), *map(float, numbers))

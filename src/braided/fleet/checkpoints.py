@@ -54,11 +54,11 @@ class Checkpoints:
         target = self._root / f"{epoch:012d}"
         if target.exists():
             raise PeerError(f"checkpoint={str(target)!r}: this epoch has begun before; take a new one")
-        made = self._root / f".{epoch:012d}-{secrets.token_hex(8)}"
+        clone = self._root / f".{epoch:012d}-{secrets.token_hex(8)}"
         before = [known for known in self.epochs() if known < epoch]
-        self._clone(self._path(before[-1]) if before else None, made, target.name)
+        self._clone(self._path(before[-1]) if before else None, clone, target.name)
         try:
-            made.rename(target)
+            clone.rename(target)
         except OSError as error:
             raise PeerError(f"checkpoint={str(target)!r}: {error.strerror}") from error
         return target
@@ -66,14 +66,14 @@ class Checkpoints:
     @contextlib.contextmanager
     def rehearsal(self) -> Iterator[Path]:
         """Give a clone of the newest checkpoint, and delete it afterwards, with the folders above that it needed."""
-        made = self._root / f".rehearsal-{secrets.token_hex(8)}"
-        missing = [folder for folder in made.parents if not folder.exists()]
+        clone = self._root / f".rehearsal-{secrets.token_hex(8)}"
+        missing = [folder for folder in clone.parents if not folder.exists()]
         epochs = self.epochs()
-        self._clone(self._path(epochs[-1]) if epochs else None, made, made.name)
+        self._clone(self._path(epochs[-1]) if epochs else None, clone, clone.name)
         try:
-            yield made
+            yield clone
         finally:
-            shutil.rmtree(made, ignore_errors=True)
+            shutil.rmtree(clone, ignore_errors=True)
             with contextlib.suppress(OSError):  # something else is in one by now
                 for folder in missing:
                     folder.rmdir()
@@ -118,7 +118,6 @@ class Checkpoints:
         return self._root / f"{epoch:012d}"
 
     def _clone(self, source: Path | None, target: Path, name: str) -> None:
-        """Make a clone that will have a name below the root."""
         try:
             target.mkdir(parents=True)
         except OSError as error:
@@ -194,7 +193,6 @@ def go_back(checkpoint: Path) -> int | None:
 
 
 def _numbers(log: Path) -> list[int]:
-    """Return the batches that a log of a checkpoint has."""
     try:
         return sorted(int(name) for name in os.listdir(log) if name.isdigit())
     except FileNotFoundError:

@@ -6,43 +6,23 @@ import asyncio
 import contextlib
 import os
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeVar
 
 from braided.errors import PeerError
+from braided.fleet import requests
 from braided.fleet.agent import Agent
+from braided.fleet.agent_machine import RealMachine
 from braided.fleet.applications import read_application
 from braided.fleet.definition import component_of
 from braided.fleet.identity import Identity, Token
-from braided.fleet.machine import RealMachine
 from braided.fleet.messages import Contact, Done, Message, Request
 from braided.fleet.migration import REHEARSAL, START
-from braided.fleet.registry import find_peer
-from braided.fleet.requests import (
-    PAGE,
-    ComponentRow,
-    Components,
-    Drain,
-    Drained,
-    Events,
-    Launch,
-    Launched,
-    ListComponents,
-    ListEvents,
-    ListPeers,
-    MoveTo,
-    PeerRow,
-    Peers,
-    Remove,
-    Retry,
-    Submit,
-    Submitted,
-)
+from braided.fleet.peer_names import find_peer
 from braided.fleet.transport import Transport
-from braided.jobs.reading import read_text
+from braided.jobs.toml_file import read_text
 
 _SOON = 20.0
 _LONG = REHEARSAL + 6 * START
@@ -54,8 +34,8 @@ M = TypeVar("M", bound=Message)
 class Status:
     """Peers that answer, and all components."""
 
-    peers: tuple[PeerRow, ...]
-    components: tuple[ComponentRow, ...]
+    peers: tuple[requests.PeerRow, ...]
+    components: tuple[requests.ComponentRow, ...]
 
 
 @dataclass(frozen=True)
@@ -100,39 +80,39 @@ class Fleet:
             self.close()
             raise
 
-    def submit(self, job: str | os.PathLike[str], *, dry_run: bool = False) -> Submitted:
+    def submit(self, job: str | os.PathLike[str], *, dry_run: bool = False) -> requests.Submitted:
         """Hand in a job file; return where it runs, or would run, and why there."""
         file = Path(job)
         text = read_text(file)
-        component_of(text, str(file))  # what is wrong with it is said here, without a peer
-        return self._run(self._asked(self._peer, Submit(text, str(file), dry_run), Submitted, _LONG))
+        component_of(text, str(file))  # refused here, without a peer
+        request = requests.Submit(text, str(file), dry_run)
+        return self._run(self._asked(self._peer, request, requests.Submitted, _LONG))
 
-    def launch(self, application: str | os.PathLike[str], *, dry_run: bool = False) -> Launched:
+    def launch(self, application: str | os.PathLike[str], *, dry_run: bool = False) -> requests.Launched:
         """Hand in an application file: jobs that read each other's topics, with a bound on latency (docs/peers.md)."""
-        given = read_application(Path(application))
-        given.application()
-        return self._run(
-            self._asked(self._peer, Launch(given.name, given.latency, given.steps, dry_run), Launched, _LONG)
-        )
+        file = read_application(Path(application))
+        file.application()  # refused here, without a peer
+        request = requests.Launch(file.name, file.latency, file.steps, dry_run)
+        return self._run(self._asked(self._peer, request, requests.Launched, _LONG))
 
     def status(self) -> Status:
         """Return the peers that answer and all components, with who holds them.
 
-        If the peer that was asked so far is gone, another of those that it knew is asked from then on.
+        If the peer that was asked so far does not answer, another of those that it knew is asked from then on.
         """
         return self._run(self._status())
 
     def move(self, component: str, peer: str) -> None:
         """Move a component to a peer, by name; returns when it runs there."""
-        self._run(self._asked(self._peer, MoveTo(component, peer), Done, _LONG))
+        self._run(self._asked(self._peer, requests.MoveTo(component, peer), Done, _LONG))
 
     def remove(self, component: str) -> None:
         """Take a component out of the fleet for good; its peer stops it after the batch that runs."""
-        self._run(self._asked(self._peer, Remove(component), Done))
+        self._run(self._asked(self._peer, requests.Remove(component), Done))
 
-    def retry(self, component: str) -> Submitted:
+    def retry(self, component: str) -> requests.Submitted:
         """Start a component again that has failed, with no failures counted; return where it runs."""
-        return self._run(self._asked(self._peer, Retry(component), Submitted, _LONG))
+        return self._run(self._asked(self._peer, requests.Retry(component), requests.Submitted, _LONG))
 
     def drain(self, peer: str) -> list[str]:
         """Let a peer give its components to others and take no more; return those that stay."""
@@ -143,7 +123,7 @@ class Fleet:
         return self._run(self._events())
 
     def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         if self._loop.is_running():
             self._run(self._disconnect())
             self._loop.call_soon_threadsafe(self._loop.stop)
@@ -153,9 +133,7 @@ class Fleet:
     def __enter__(self) -> Fleet:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
@@ -163,11 +141,8 @@ class Fleet:
 
     async def _connect(self, address: str) -> Contact:
         self._machine = RealMachine(self._transport.send)
-        self._agent: Agent | None = None
-        contact = await self._transport.start(
-            lambda node, content: self._agent.receive(node, content) if self._agent is not None else None
-        )
-        self._agent = Agent(contact, self._machine)
+        self._agent = Agent(await self._transport.start(), self._machine)
+        self._transport.receive = self._agent.receive
         return await self._transport.greet(address)
 
     async def _disconnect(self) -> None:
@@ -176,7 +151,6 @@ class Fleet:
         await self._transport.close()
 
     async def _asked(self, peer: Contact, request: Request, kind: type[M], patience: float | None = None) -> M:
-        assert self._agent is not None
         patience = _SOON if patience is None else patience
         reply = await self._agent.ask(peer, request, patience)
         if isinstance(reply, Done) and not reply.ok:
@@ -195,45 +169,43 @@ class Fleet:
         return status
 
     async def _told(self) -> Status:
-        return Status(tuple(await self._peers()), tuple(await self._components()))
+        peers = await self._peers()
+        return Status(tuple(peers), tuple(await self._rows(requests.ListComponents, requests.Components)))
 
     async def _turn(self) -> None:
-        """Go on with the first of the peers known so far that answers."""
         for address in self._addresses:
             with contextlib.suppress(PeerError):
                 self._peer = await self._transport.greet(address)
                 return
         raise PeerError(f"no peer answers any more; there were {', '.join(self._addresses)}")
 
-    async def _peers(self) -> list[PeerRow]:
-        rows: list[PeerRow] = []
-        while True:
-            page = (await self._asked(self._peer, ListPeers(rows[-1].contact.node if rows else ""), Peers)).rows
-            rows += page
-            if len(page) < PAGE:
-                return sorted(rows, key=lambda row: row.contact.name)
+    async def _peers(self) -> list[requests.PeerRow]:
+        rows = await self._rows(requests.ListPeers, requests.Peers, lambda row: row.contact.node)
+        return sorted(rows, key=lambda row: row.contact.name)
 
-    async def _components(self) -> list[ComponentRow]:
-        rows: list[ComponentRow] = []
+    async def _rows(
+        self, request: Callable[[str], Request], kind: type[Any], key: Callable[[Any], str] = lambda row: row.name
+    ) -> list[Any]:
+        """Return the rows of all pages; `key` is what a request names of the last row."""
+        rows: list[Any] = []
         while True:
-            page = (await self._asked(self._peer, ListComponents(rows[-1].name if rows else ""), Components)).rows
+            page = (await self._asked(self._peer, request(key(rows[-1]) if rows else ""), kind)).rows
             rows += page
-            if len(page) < PAGE:
+            if len(page) < requests.PAGE:
                 return rows
 
     async def _drain(self, name: str) -> list[str]:
         peer = find_peer(name, [row.contact for row in await self._peers()])
-        return list((await self._asked(peer, Drain(), Drained, _LONG)).stay)
+        return list((await self._asked(peer, requests.Drain(), requests.Drained, _LONG)).stay)
 
     async def _events(self) -> list[FleetEvent]:
         peers = [row.contact for row in await self._peers()]
-        found = await asyncio.gather(
-            *(self._asked(peer, ListEvents(), Events) for peer in peers), return_exceptions=True
-        )
+        asked = (self._asked(peer, requests.ListEvents(), requests.Events) for peer in peers)
+        answers = zip(peers, await asyncio.gather(*asked, return_exceptions=True), strict=True)
         rows = [
             FleetEvent(row.ago, peer.name, row.component, row.what)
-            for peer, told in zip(peers, found, strict=True)
-            if isinstance(told, Events)
-            for row in told.rows
+            for peer, answer in answers
+            if isinstance(answer, requests.Events)
+            for row in answer.rows
         ]
         return sorted(rows, key=lambda row: -row.ago)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from braided.errors import PeerError
 from braided.fleet.messages import check_name
-from braided.fleet.names import check_operator, covers
+from braided.fleet.operator_names import check_operator, covers
 
 BEAM = 2000
 """How many partial compositions are kept: with no more than that the best is found for certain."""
@@ -131,10 +131,10 @@ def signature(step: Step, inputs: Sequence[str]) -> str:
 
 def signatures(application: Application) -> dict[str, str]:
     """Return what each step computes, by its name."""
-    found: dict[str, str] = {}
+    computes: dict[str, str] = {}
     for step in application.in_order():
-        found[step.name] = signature(step, [found.get(name, name) for name in step.inputs])
-    return found
+        computes[step.name] = signature(step, [computes.get(name, name) for name in step.inputs])
+    return computes
 
 
 def compose(application: Application, peers: Sequence[Candidate], running: Sequence[Running] = ()) -> Composition:
@@ -194,7 +194,6 @@ def _place(
 
 
 def _between(one: Candidate, other: Candidate) -> float:
-    """Return the seconds between two peers, as either has measured them."""
     if one.node == other.node:
         return 0.0
     seen = [peer.latency[far.node] for peer, far in ((one, other), (other, one)) if far.node in peer.latency]

@@ -4,33 +4,30 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from braided.errors import PeerError
 from braided.fleet.checkpoints import CONTROL
-from braided.fleet.fields import MAX_TEXT
-from braided.fleet.host import Job
-from braided.jobs import job as jobs
-from braided.jobs.job import NOW, TOPIC
-from braided.jobs.reading import parse_job
+from braided.fleet.component_host import Job
+from braided.fleet.json_records import MAX_TEXT
+from braided.jobs import job_file
+from braided.jobs.job_file import NOW, TOPIC
+from braided.jobs.job_reader import parse_job
 
 _FILES = ("parquet", TOPIC)
 _SQL, _PYTHON = "sql", "python"
 
 
-class _AnyVariable(Mapping[str, str]):
-    """An environment that has every variable: peers have the values, who hands in a job need not."""
+class _AnyVariable(dict[str, str]):
+    """An environment that has every variable: peers have the values, the user who submits a job need not."""
 
-    def __getitem__(self, name: str) -> str:
+    def __contains__(self, name: object) -> bool:
+        return True
+
+    def __missing__(self, name: str) -> str:
         return name
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(())
-
-    def __len__(self) -> int:
-        return 0
 
 
 def component_of(text: str, file: str) -> Job:
@@ -59,7 +56,7 @@ def component_of(text: str, file: str) -> Job:
     )
 
 
-def job_of(component: Job, checkpoint: Path, environment: Mapping[str, str] = os.environ) -> jobs.Job:
+def job_of(component: Job, checkpoint: Path, environment: Mapping[str, str] = os.environ) -> job_file.Job:
     """Return the job that a peer runs with a checkpoint of its own; control directories are inside, and cloned too."""
     job = parse_job(component.definition, component.name, environment)
     steps = [
@@ -78,14 +75,14 @@ def job_of(component: Job, checkpoint: Path, environment: Mapping[str, str] = os
     )
 
 
-def _at(sources: Mapping[str, jobs.Source], inputs: tuple[str, ...]) -> dict[str, jobs.Source]:
+def _at(sources: Mapping[str, job_file.Source], inputs: tuple[str, ...]) -> dict[str, job_file.Source]:
     """Return a job's sources at the locations that its component reads: in an application other ones than written."""
     named = [name for name, source in sources.items() if source.format in _FILES]
     paths = dict(zip(named, inputs, strict=bool(named)))
     return {name: replace(source, path=paths.get(name, source.path)) for name, source in sources.items()}
 
 
-def modules_of(job: jobs.Job) -> list[str]:
+def modules_of(job: job_file.Job) -> list[str]:
     """Return the modules that a job's steps in Python are from."""
     return [step.python.partition(":")[0] for step in job.steps if step.python is not None]
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from braided.errors import PeerError
 from braided.fleet.agent import Agent
-from braided.fleet.buckets import SIZE, Buckets, key_of
-from braided.fleet.index import MAX_TTL, FindHosts, FindNodes, HostIndex, Hosts, Nodes, Register, read_key
+from braided.fleet.contact_buckets import SIZE, Buckets, key_of
+from braided.fleet.host_index import MAX_TTL, FindHosts, FindNodes, HostIndex, Hosts, Nodes, Register, read_key
 from braided.fleet.messages import Contact, Done, Message, Ping, expect
 
 
@@ -85,9 +85,9 @@ class Discovery:
                     silent.add(contact.node)
                     continue
                 answered.add(contact.node)
-                for told in nodes.contacts[: self._size]:
-                    known.setdefault(told.node, told)
-                    depth[told.node] = min(depth.get(told.node, 1 << 30), depth[contact.node] + 1)
+                for near in nodes.contacts[: self._size]:
+                    known.setdefault(near.node, near)
+                    depth[near.node] = min(depth.get(near.node, 1 << 30), depth[contact.node] + 1)
 
     async def responsible(self, name: str) -> tuple[Contact, ...]:
         """Return the peers responsible for an operator, nearest to its key first; this one may be among them."""
@@ -124,8 +124,8 @@ class Discovery:
         key = f"{key_of(name):040x}"
         holders = await self.responsible(name)
         replies = await asyncio.gather(*(self.agent.ask(holder, FindHosts(key)) for holder in holders))
-        found = {host.node: host for reply in replies if isinstance(reply, Hosts) for host in reply.hosts}
-        return [found[node] for node in sorted(found)]
+        by_node = {host.node: host for reply in replies if isinstance(reply, Hosts) for host in reply.hosts}
+        return [by_node[node] for node in sorted(by_node)]
 
     async def register(self, name: str) -> tuple[Contact, ...]:
         """Say to the peers responsible that this one can host an operator, and return who knows; `keep` repeats it."""
@@ -175,8 +175,8 @@ class Discovery:
         """Whether a node is there. It is asked twice, since a message may be lost: `missed` counts them."""
         return await self.agent.ask(contact, Ping()) is not None or await self.agent.ask(contact, Ping()) is not None
 
-    def _tell_nodes(self, sender: Contact, asked: FindNodes) -> Message:
-        near = self.buckets.closest(read_key(asked.key), self._size + 1)
+    def _tell_nodes(self, sender: Contact, request: FindNodes) -> Message:
+        near = self.buckets.closest(read_key(request.key), self._size + 1)
         return Nodes(tuple(contact for contact in near if contact.node != sender.node)[: self._size])
 
     def _register(self, sender: Contact, wanted: Register) -> Message:

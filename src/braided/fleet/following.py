@@ -6,11 +6,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from braided.errors import BraidedError
-from braided.fleet.client import FleetEvent, Status
-from braided.fleet.loads import ComponentLoad
+from braided.fleet.client import Fleet, FleetEvent, Status
+from braided.fleet.peer_loads import ComponentLoad
 from braided.runtime.contract import Json
 
 EVERY = 2.0
@@ -21,28 +20,18 @@ _PATIENCE = 2.0
 _MOST_PEERS, _MOST_COMPONENTS, _MOST_HAPPENED = 200, 500, 50
 
 
-class Asked(Protocol):
-    """What is asked: a `braided.Fleet`."""
-
-    def status(self) -> Status:
-        """Return the peers that answer and all components."""
-
-    def events(self) -> list[FleetEvent]:
-        """Return what happened to components, oldest first."""
-
-
 class FleetFollower:
     """Asks a fleet in a thread of its own until `close`, and hands on what has changed."""
 
     def __init__(
-        self, fleet: Asked, add: Callable[[Json], None], *, redact: bool = False, every: float = EVERY
+        self, fleet: Fleet, add: Callable[[Json], None], *, redact: bool = False, every: float = EVERY
     ) -> None:
         self._fleet = fleet
         self._add = add
         self._redact = redact
         self._every = every
         self._loads: dict[str, deque[float]] = {}
-        self._told: Json = {"event": "fleet", "peers": [], "components": [], "happened": []}
+        self._last_event: Json = {"event": "fleet", "peers": [], "components": [], "happened": []}
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="braided-fleet-page", daemon=True)
         self._thread.start()
@@ -54,10 +43,10 @@ class FleetFollower:
 
     def _follow(self) -> None:
         while not self._closed.is_set():
-            told = self._ask()
-            if not self._closed.is_set() and _without_times(told) != _without_times(self._told):
-                self._add(told)
-                self._told = told
+            event = self._ask()
+            if not self._closed.is_set() and _without_times(event) != _without_times(self._last_event):
+                self._add(event)
+                self._last_event = event
             self._closed.wait(self._every)
 
     def _ask(self) -> Json:
@@ -65,7 +54,7 @@ class FleetFollower:
         try:
             status, happened = self._fleet.status(), self._fleet.events()
         except (BraidedError, OSError, RuntimeError) as error:  # a closed client has no running loop
-            return {**self._told, "error": "no answer" if self._redact else str(error) or type(error).__name__}
+            return {**self._last_event, "error": "no answer" if self._redact else str(error) or type(error).__name__}
         for row in status.peers:
             self._loads.setdefault(row.contact.name, deque(maxlen=KEPT_LOADS)).append(round(row.load, 2))
         self._loads = {row.contact.name: self._loads[row.contact.name] for row in status.peers}
@@ -121,7 +110,7 @@ def _measured(part: ComponentLoad | None) -> Json:
     return {**figures, "backlog": part.backlog}
 
 
-def _without_times(told: Json) -> Json:
+def _without_times(event: Json) -> Json:
     """Return an event without what changes while nothing happens."""
-    peers = [{**one, "loads": []} for one in told["peers"]]
-    return {**told, "peers": peers, "happened": [{**one, "time": 0} for one in told["happened"]]}
+    peers = [{**one, "loads": []} for one in event["peers"]]
+    return {**event, "peers": peers, "happened": [{**one, "time": 0} for one in event["happened"]]}

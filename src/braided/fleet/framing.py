@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import struct
 
 from braided.errors import PeerError
@@ -21,30 +22,12 @@ def frame(content: bytes) -> bytes:
     return _HEADER.pack(len(content)) + content
 
 
-class Frames:
-    """Cuts a stream into messages, however its bytes arrive. Keeps at most one message that is not whole yet.
+async def read_frame(reader: asyncio.StreamReader) -> bytes:
+    """Return the next message of a stream; `PeerError` if there can be none any more.
 
-    >>> frames = Frames()
-    >>> frames.feed(b"\\x00\\x00\\x00"), frames.feed(b"\\x02ab\\x00"), frames.feed(b"\\x00\\x00\\x01c")
-    ([], [b'ab'], [b'c'])
+    `asyncio.IncompleteReadError` if the stream has ended.
     """
-
-    def __init__(self) -> None:
-        self._pending = bytearray()
-
-    def feed(self, data: bytes) -> list[bytes]:
-        """Take bytes; return the messages that are whole now. `PeerError` if there can be none any more."""
-        self._pending += data
-        found = []
-        at = 0
-        while len(self._pending) - at >= _HEADER.size:
-            (length,) = _HEADER.unpack_from(self._pending, at)
-            if not 0 < length <= LIMIT:
-                raise PeerError(f"a frame of {length} bytes: not 1 to {LIMIT}")
-            end = at + _HEADER.size + length
-            if len(self._pending) < end:
-                break
-            found.append(bytes(self._pending[at + _HEADER.size : end]))
-            at = end
-        del self._pending[:at]
-        return found
+    (length,) = _HEADER.unpack(await reader.readexactly(_HEADER.size))
+    if not 0 < length <= LIMIT:
+        raise PeerError(f"a frame of {length} bytes: not 1 to {LIMIT}")
+    return await reader.readexactly(length)

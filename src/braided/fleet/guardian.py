@@ -1,4 +1,4 @@
-"""The guardian of a component: the responsible peer, which gives it to a host when it has none or its host has died."""
+"""The guardian of a component: the responsible peer, which starts it on a host if it has none or that has died."""
 
 from __future__ import annotations
 
@@ -6,30 +6,28 @@ from dataclasses import dataclass
 
 from braided.errors import BraidedError, PeerError
 from braided.fleet.agent import Agent
-from braided.fleet.buckets import key_of
+from braided.fleet.component_host import Job
+from braided.fleet.contact_buckets import key_of
 from braided.fleet.discovery import Discovery
-from braided.fleet.host import Job
 from braided.fleet.lease_holder import LeaseHolder
 from braided.fleet.leases import Lease, Observer
-from braided.fleet.loads import LEVELS
-from braided.fleet.messages import Contact, Done, Message, message
-from braided.fleet.names import covers, patterns_of
+from braided.fleet.load_watch import Watch
+from braided.fleet.messages import Contact, Done, Message
+from braided.fleet.operator_names import covers, patterns_of
+from braided.fleet.peer_loads import LEVELS
 from braided.fleet.survey import Survey, group_reasons
-from braided.fleet.watch import Watch
 
 _LOOKS = 4  # at the leases, in a span
-_LET_GO = 1 / 3
-"""The part of a span after which a lease that was let go of is free: whoever takes the component over takes less.
+_RELEASED = 1 / 3
+"""The part of a span after which a released lease can be taken; doubled by every further failure of the component.
 
-After each further failure of the component it is twice as long."""
+A peer to which the component is being moved takes the lease earlier."""
 
 _OFFERS_NOTHING = "offers it no more, or its Spark does not answer"
 
 
-@message
-@dataclass(frozen=True)
 class Revive(Message):
-    """Take over a component whose last epoch is over; -1 if it never ran. A user's retry forgives earlier failures."""
+    """Take over a component after its last epoch, -1 if it never ran. A user's retry forgives earlier failures."""
 
     component: str
     epoch: int
@@ -38,17 +36,17 @@ class Revive(Message):
 
 @dataclass(frozen=True)
 class Attempt:
-    """Who has taken a component over, if anybody, and why it does not run, if it does not."""
+    """The peer that has taken a component over, None if no peer has, and why the component does not run."""
 
     host: Contact | None
     problem: str = ""
 
 
 class Guardian:
-    """Part of every peer; acts for the components to whose operator's key no other peer that answers is nearer.
+    """Part of every peer; acts for the components whose operator's key has no nearer peer that answers.
 
-    What it believes may be wrong, and two peers may believe that they are the guardian: only one of those whom they ask
-    can create the next epoch.
+    Its view may be wrong, and two peers may both act as the guardian: only one of the hosts that they ask can create
+    the next epoch.
     """
 
     def __init__(self, agent: Agent, discovery: Discovery, watch: Watch, holding: LeaseHolder, survey: Survey) -> None:
@@ -60,42 +58,41 @@ class Guardian:
         self._observer = Observer(holding.span)
         self._reviving: set[str] = set()
         self._problems: dict[str, str] = {}
-        """Why nobody runs a component, as the last event about it has it."""
+        """Why a component does not run, as in the last event about it."""
         self._moved: dict[str, int] = {}
         agent.on(Revive, self._revive)
 
     async def keep(self) -> None:
-        """Look after the components for ever."""
+        """Check the components for ever."""
         while True:
             await self._agent.machine.sleep(self._holding.span / _LOOKS)
             try:
                 await self.step()
             except (BraidedError, OSError) as error:
-                self._holding.note("", f"the guardian could not look: {error}")
+                self._holding.note("", f"the guardian could not read the leases: {error}")
 
     async def step(self) -> None:
-        """Look once at the leases of all components that this peer guards, or watches."""
+        """Read the leases of all components that this peer guards or watches, once."""
         machine, leases = self._agent.machine, self._holding.leases
         jobs = [
-            await machine.blocking(lambda: self._holding.jobs.read(name))  # noqa: B023
+            await machine.blocking(self._holding.jobs.read, name)
             for name in await machine.blocking(self._holding.jobs.names)
         ]
         guarded = await self._discovery.nearest_of({job.operator for job in jobs})
         for job in jobs:
             if job.operator not in guarded and not self._is_watched(job):
                 continue
-            lease = await machine.blocking(lambda: leases.newest(job.name))  # noqa: B023
+            lease = await machine.blocking(leases.newest, job.name)
             if lease is not None:
                 await self._note_move(lease)
             if job.operator in guarded and job.name not in self._reviving:
                 await self._look(job, lease)
 
     async def _look(self, job: Job, lease: Lease | None) -> None:
-        """Have a component revived if nobody runs it."""
         machine, leases = self._agent.machine, self._holding.leases
         if lease is not None:
-            beat = await machine.blocking(lambda: leases.beat_of(lease))
-            part = 1.0 if beat.released is None else _LET_GO * 2 ** max(0, beat.failures - 1)
+            beat = await machine.blocking(leases.beat_of, lease)
+            part = 1.0 if beat.released is None else _RELEASED * 2 ** max(0, beat.failures - 1)
             if beat.is_failed or not self._observer.expired(job.name, lease.epoch, beat.counter, machine.now(), part):
                 self._problems.pop(job.name, None)
                 return
@@ -103,21 +100,21 @@ class Guardian:
         machine.spawn(self._give(job, lease))
 
     def _is_watched(self, job: Job) -> bool:
-        """Whether the watch of this peer may move a component: it must know where that was before."""
+        """Whether the watch of this peer may move a component; then it must know where the component was before."""
         return any(self._discovery.is_nearest(key_of(pattern)) for pattern in patterns_of(job.operator))
 
     async def _note_move(self, lease: Lease) -> None:
-        """Tell the watch where a component was before, so that it does not bounce; whoever had it moved."""
+        """Report to the watch where a component was before, so that it does not move back."""
         name = lease.component
         if lease.epoch > max(0, self._moved.get(name, 0)):
             self._moved[name] = lease.epoch
             leases = self._holding.leases
-            before = await self._agent.machine.blocking(lambda: leases.read(name, lease.epoch - 1))
+            before = await self._agent.machine.blocking(leases.read, name, lease.epoch - 1)
             if before.holder.node != lease.holder.node:
                 self._watch.moved(name, before.holder.node, lease.holder.node)
 
     async def _give(self, job: Job, lease: Lease | None) -> None:
-        """Ask one host after the other to take a component over, until one does; an event says why none did."""
+        """Ask one host after the other to take a component over; an event reports why none did."""
         try:
             attempt = await self._find_host(job, Revive(job.name, _epoch(lease)), lease, self._holding.span)
         except (BraidedError, OSError) as error:
@@ -131,8 +128,8 @@ class Guardian:
     async def retry(self, job: Job, patience: float) -> Contact:
         """Start a component again that has failed, at once and with no failures counted; return who runs it."""
         machine, leases, name = self._agent.machine, self._holding.leases, job.name
-        lease = await machine.blocking(lambda: leases.newest(name))
-        if lease is not None and (await machine.blocking(lambda: leases.beat_of(lease))).released is None:
+        lease = await machine.blocking(leases.newest, name)
+        if lease is not None and (await machine.blocking(leases.beat_of, lease)).released is None:
             raise PeerError(f"component={name!r}: is not failed; it runs at {lease.holder.name}, or did until just now")
         attempt = await self._find_host(job, Revive(name, _epoch(lease), forgives=True), lease, patience)
         if attempt.host is None:
@@ -142,15 +139,14 @@ class Guardian:
         return attempt.host
 
     async def _find_host(self, job: Job, revive: Revive, lease: Lease | None, patience: float) -> Attempt:
-        """Ask one candidate after the other, as long as nobody has the next epoch."""
         refusals: dict[str, list[str]] = {}
         for host in await self._candidates(job, lease, refusals):
             reply = await self._agent.ask(host, revive, patience)
             if reply == Done():
                 return Attempt(host)
             reason = reply.reason if isinstance(reply, Done) else "does not answer"
-            newest = await self._agent.machine.blocking(lambda: self._holding.leases.newest(job.name))
-            if newest is not None and newest != lease:  # it has taken it, or somebody else has
+            newest = await self._agent.machine.blocking(self._holding.leases.newest, job.name)
+            if newest is not None and newest != lease:  # this host has taken it, or another one
                 return Attempt(newest.holder, reason if newest.holder == host else "")
             refusals.setdefault(reason, []).append(host.name)
         return Attempt(None, group_reasons(refusals) or f"no peer offers operator {job.operator!r}")
@@ -181,8 +177,8 @@ class Guardian:
     async def _revive(self, sender: Contact, wanted: Revive) -> Message:
         self._holding.check_open()
         jobs = self._holding.jobs
-        job = await self._agent.machine.blocking(lambda: jobs.read(wanted.component))
-        if await self._agent.machine.blocking(lambda: jobs.is_removed(wanted.component)):
+        job = await self._agent.machine.blocking(jobs.read, wanted.component)
+        if await self._agent.machine.blocking(jobs.is_removed, wanted.component):
             raise PeerError(f"component={wanted.component!r}: was removed")
         if not any(covers(pattern, job.operator) for pattern in self._holding.host.offers()):
             raise PeerError(f"operator={job.operator!r}: cannot run here")

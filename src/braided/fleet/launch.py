@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from braided.errors import PeerError
 from braided.fleet.agent import Agent
+from braided.fleet.component_host import Job
 from braided.fleet.composition import Application, Candidate, Composition, Placed, Running, compose
 from braided.fleet.guardian import Revive
-from braided.fleet.host import Job
 from braided.fleet.lease_holder import LeaseHolder
 from braided.fleet.messages import Contact, Done
 from braided.fleet.migration import START
@@ -31,17 +31,6 @@ class Launcher:
         self._root = root.rstrip("/")
         self._patience = patience
 
-    async def compose(self, application: Application) -> Composition:
-        """Return where an application would run, and why not if it cannot: a dry run."""
-        composition, _ = await self.composed(application)
-        return composition
-
-    async def launch(self, application: Application) -> list[Job]:
-        """Start an application; return its new components. What no peer takes at once is left to its guardian."""
-        composition, contacts = await self.composed(application)
-        await self.start(application, composition, contacts)
-        return self.jobs(application, composition)
-
     async def start(
         self, application: Application, composition: Composition, contacts: Mapping[str, Contact]
     ) -> dict[str, str]:
@@ -54,7 +43,7 @@ class Launcher:
         placed = [one for one in composition.placed if one.shared is None]
         for job, one in zip(jobs, placed, strict=True):
             # Its guardian may see it first, and give it to another: as good, if not as near.
-            await self._agent.machine.blocking(lambda: self._holding.jobs.add(job))  # noqa: B023
+            await self._agent.machine.blocking(self._holding.jobs.add, job)
             reply = await self._agent.ask(contacts[one.node], Revive(job.name, -1), self._patience)
             if reply != Done() and not await self._runs_elsewhere(job, contacts[one.node]):
                 reason = reply.reason if isinstance(reply, Done) else "does not answer"
@@ -64,10 +53,10 @@ class Launcher:
 
     async def _runs_elsewhere(self, job: Job, host: Contact) -> bool:
         machine, leases = self._agent.machine, self._holding.leases
-        lease = await machine.blocking(lambda: leases.newest(job.name))
+        lease = await machine.blocking(leases.newest, job.name)
         if lease is None or lease.holder == host:
             return False
-        return (await machine.blocking(lambda: leases.beat_of(lease))).released is None
+        return (await machine.blocking(leases.beat_of, lease)).released is None
 
     def jobs(self, application: Application, composition: Composition) -> list[Job]:
         """Return the components that a composition adds to a fleet."""
@@ -107,15 +96,14 @@ class Launcher:
         return compose(application, candidates, running), known
 
     async def _running(self) -> tuple[list[Running], list[Contact]]:
-        """Return the components of the fleet that say what they compute, and the peers that they run at."""
         machine, holding = self._agent.machine, self._holding
-        found, holders = [], []
+        running, holders = [], []
         for name in await machine.blocking(holding.jobs.names):
-            job = await machine.blocking(lambda: holding.jobs.read(name))  # noqa: B023
-            lease = await machine.blocking(lambda: holding.leases.newest(name))  # noqa: B023
-            if lease is None or (await machine.blocking(lambda: holding.leases.beat_of(lease))).is_failed:  # noqa: B023
+            job = await machine.blocking(holding.jobs.read, name)
+            lease = await machine.blocking(holding.leases.newest, name)
+            if lease is None or (await machine.blocking(holding.leases.beat_of, lease)).is_failed:
                 continue
             if job.computes and job.outputs:
-                found.append(Running(name, job.computes, lease.holder.node, job.outputs[0]))
+                running.append(Running(name, job.computes, lease.holder.node, job.outputs[0]))
                 holders.append(lease.holder)
-        return found, holders
+        return running, holders

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from braided.errors import BraidedError, PeerError
 from braided.fleet.agent import Agent
-from braided.fleet.host import Host, HostError, Job, Jobs
+from braided.fleet.component_host import Host, HostError, Job, Jobs
 from braided.fleet.leases import FAILURES, SPAN, Beat, Lease, Leases, Position
 
 _BEATS = 6  # in a span
@@ -50,7 +50,7 @@ class Held:
 
 
 class LeaseHolder:
-    """Everything that this peer owns. Only what storage says is believed."""
+    """Everything that this peer owns. Storage alone decides."""
 
     def __init__(self, agent: Agent, host: Host, leases: Leases, jobs: Jobs, *, span: float = SPAN) -> None:
         self.host = host
@@ -88,7 +88,7 @@ class LeaseHolder:
         held = self._held[job.name] = Held(job, lease, machine.now())
         try:
             try:
-                taken = await machine.blocking(lambda: self.leases.take(lease))
+                taken = await machine.blocking(self.leases.take, lease)
             except (BraidedError, OSError) as error:
                 raise PeerError(f"component={job.name!r}: {error}") from error
             if not taken:
@@ -118,7 +118,7 @@ class LeaseHolder:
     async def _recall(self, held: Held) -> None:
         """Take over the count of failures from the epoch before; begin with none where storage does not say."""
         with contextlib.suppress(BraidedError, OSError):
-            beat = await self._agent.machine.blocking(lambda: self.leases.beat_at(held.job.name, held.lease.epoch - 1))
+            beat = await self._agent.machine.blocking(self.leases.beat_at, held.job.name, held.lease.epoch - 1)
             held.failures, held.problem = beat.failures, beat.problem
 
     def _fail(self, held: Held, what: str, why: str) -> None:
@@ -134,7 +134,7 @@ class LeaseHolder:
             raise PeerError(f"peer {self._agent.contact.name} is about to leave")
 
     async def give(self, name: str) -> Position:
-        """Stop a component between two batches and let go of its lease; return how far it has come."""
+        """Stop a component between two batches and release its lease; return how far it has come."""
         held = self.held(name)
         if held is None or held.is_leaving:
             raise PeerError(f"component={name!r}: does not run here")
@@ -155,40 +155,40 @@ class LeaseHolder:
             await self.give(name)
 
     async def take_back(self, job: Job, epoch: int, position: Position | None) -> bool:
-        """Own a component again that was let go of at an epoch, unless another peer has taken it."""
-        lease = await self._agent.machine.blocking(lambda: self.leases.newest(job.name))
+        """Own a component again that was released at an epoch, unless another peer has taken it."""
+        lease = await self._agent.machine.blocking(self.leases.newest, job.name)
         if lease is None or lease.epoch < epoch:
-            raise PeerError(f"component={job.name!r}: its lease of epoch {epoch} is gone; restore it from a copy")
+            raise PeerError(f"component={job.name!r}: its lease of epoch {epoch} is missing; restore it from a copy")
         if lease.epoch > epoch:
-            beat = await self._agent.machine.blocking(lambda: self.leases.beat_of(lease))
+            beat = await self._agent.machine.blocking(self.leases.beat_of, lease)
             if beat.released is None:
                 return False
         await self.take(job, lease.epoch + 1, position if lease.epoch == epoch else None)
         return True
 
     async def _release(self, held: Held, position: Position | None) -> None:
-        """Say that nobody runs this epoch any more; others need not wait for it to expire."""
+        """Note in storage that this epoch has ended; other peers need not wait until it expires."""
         held.is_released = True
         async with held.writing:
             held.counter += 1
             beat = Beat(held.counter, position or Position(), held.failures, held.problem)
             try:
-                await self._agent.machine.blocking(lambda: self.leases.beat(held.lease, beat))
+                await self._agent.machine.blocking(self.leases.beat, held.lease, beat)
             except (OSError, BraidedError) as error:
-                self.note(held.job.name, f"let go of; its lease must expire, since it could not be released: {error}")
+                self.note(held.job.name, f"its lease could not be released, and must expire: {error}")
 
     async def _renew(self, held: Held) -> None:
-        """Raise the counter until the component leaves; stop it if storage says, or cannot say, whose it is."""
+        """Raise the counter until the component leaves; stop it if another peer owns it, or storage does not answer."""
         machine, name = self._agent.machine, held.job.name
         self._guard(held)
         while self._held.get(name) is held:
             begun = machine.now()
             try:
-                newest = await machine.blocking(lambda: self.leases.newest(name))
+                newest = await machine.blocking(self.leases.newest, name)
                 if newest is None or newest.token != held.lease.token:
                     self._lose(held, f"lost: another peer has epoch {newest.epoch if newest else None}")
                     return
-                if held.is_running and await machine.blocking(lambda: self.jobs.is_removed(name)):
+                if held.is_running and await machine.blocking(self.jobs.is_removed, name):
                     machine.spawn(self._leave(name))
                 async with held.writing:
                     if held.is_released:
@@ -196,7 +196,7 @@ class LeaseHolder:
                     if held.is_running and begun - held.started >= _STEADY * self.span:
                         held.failures, held.problem = 0, ""
                     beat = Beat(held.counter + 1, None, held.failures, held.problem)
-                    await machine.blocking(lambda: self.leases.beat(held.lease, beat))  # noqa: B023
+                    await machine.blocking(self.leases.beat, held.lease, beat)
                     held.counter, held.renewed = beat.counter, begun
             except (OSError, BraidedError) as error:
                 self.note(name, f"its lease was not renewed: {error}")
@@ -222,17 +222,16 @@ class LeaseHolder:
             del self._held[held.job.name]
 
     def _ended(self, name: str, why: str) -> None:
-        """A component ended by itself: count that, and let others take it."""
         held = self._held.get(name)
         if held is not None and held.is_running:
             self._drop(held)
-            self._agent.machine.spawn(self._settle(held, why))
+            self._agent.machine.spawn(self._count_end(held, why))
 
-    async def _settle(self, held: Held, why: str) -> None:
+    async def _count_end(self, held: Held, why: str) -> None:
         """Count the end of a component as its failure, unless another peer has it by now, and release it."""
         newest = None
         with contextlib.suppress(BraidedError, OSError):
-            newest = await self._agent.machine.blocking(lambda: self.leases.newest(held.job.name))
+            newest = await self._agent.machine.blocking(self.leases.newest, held.job.name)
         if newest is None or newest.token == held.lease.token:
             self._fail(held, "ended", why)
         else:
@@ -240,7 +239,6 @@ class LeaseHolder:
         await self._release(held, None)
 
     def _lost(self, name: str, why: str) -> None:
-        """This peer cannot run a component any more: let others take it."""
         held = self._held.get(name)
         if held is not None and held.is_running:
             self._drop(held)

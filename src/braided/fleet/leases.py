@@ -12,14 +12,12 @@ exact: that is done by the topics, which accept no commit of an epoch once a hig
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
 from typing import TypeVar
 
 from braided.errors import PeerError
-from braided.fleet.fields import plain, read
+from braided.fleet.json_records import Record
 from braided.fleet.messages import Contact, check_name
-from braided.routing.files import Files
+from braided.storage.files import Files
 
 SPAN = 30.0
 """T, in seconds."""
@@ -27,19 +25,17 @@ FAILURES = 6
 """Failures in a row after which a component is not started again until somebody asks for it."""
 _FOLDER = "leases"
 
-T = TypeVar("T")
+R = TypeVar("R", bound=Record)
 
 
-@dataclass(frozen=True)
-class Position:
+class Position(Record):
     """How far a component has come: its last committed batch, and the digest of the input that this covered."""
 
     batch: int = -1
     offsets: str = ""
 
 
-@dataclass(frozen=True)
-class Lease:
+class Lease(Record):
     """One epoch of a component. `token` tells two attempts of one peer apart."""
 
     component: str
@@ -48,8 +44,7 @@ class Lease:
     token: str
 
 
-@dataclass(frozen=True)
-class Beat:
+class Beat(Record):
     """The counter of a lease. The last one of a holder that has stopped says where.
 
     failures : how often the component has failed in a row, at this holder and those before it.
@@ -95,14 +90,14 @@ class Leases:
     def take(self, lease: Lease) -> bool:
         """Become the holder of an epoch; False if another peer has it."""
         name = _name(lease.component, lease.epoch)
-        if self._files.create(name, json.dumps(plain(lease)).encode()):
+        if self._files.create(name, lease.to_bytes()):
             return True
         # A store may have created it and lost the answer.
         return self._read(name, Lease) == lease
 
     def beat(self, lease: Lease, beat: Beat) -> None:
         """Raise the counter; only the holder does that."""
-        self._files.replace(_beat_name(lease.component, lease.epoch), json.dumps(plain(beat)).encode())
+        self._files.replace(_beat_name(lease.component, lease.epoch), beat.to_bytes())
 
     def beat_of(self, lease: Lease) -> Beat:
         """Return the counter of a lease."""
@@ -112,12 +107,9 @@ class Leases:
         """Return the counter of an epoch."""
         return self._read(_beat_name(component, epoch), Beat) or Beat(0)
 
-    def _read(self, name: str, kind: type[T]) -> T | None:
+    def _read(self, name: str, kind: type[R]) -> R | None:
         content = self._files.read(name)
-        try:
-            return None if content is None else read(kind, json.loads(content))
-        except (ValueError, PeerError) as error:
-            raise PeerError(f"{name}: is damaged ({error}); restore it from a copy") from error
+        return None if content is None else kind.from_bytes(content, name)
 
 
 class Observer:

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from braided.errors import BraidedError, PeerError
-from braided.fleet.agent import Agent
-from braided.fleet.buckets import key_of
-from braided.fleet.discovery import Discovery
-from braided.fleet.host import Job
-from braided.fleet.lease_holder import LeaseHolder
-from braided.fleet.loads import FLOOR
+from braided.fleet.component_host import Job
+from braided.fleet.contact_buckets import key_of
+from braided.fleet.load_watch import Move
 from braided.fleet.messages import Contact
-from braided.fleet.migration import Migrator
-from braided.fleet.names import covers
+from braided.fleet.operator_names import covers
+from braided.fleet.peer_loads import FLOOR
 from braided.fleet.placement.cuckoo import SECONDS, search
-from braided.fleet.placement.moves import worthwhile
 from braided.fleet.placement.problem import Allocation, Problem
-from braided.fleet.survey import Description, Survey
-from braided.fleet.watch import Move
+from braided.fleet.placement.worthwhile import worthwhile
+from braided.fleet.survey import Description
+
+if TYPE_CHECKING:
+    from braided.fleet.fleet_peer import Peer
 
 NAME = "braided.placement"
 """The peer nearest to the key of this name is the master."""
@@ -41,22 +41,14 @@ class Master:
 
     def __init__(
         self,
-        agent: Agent,
-        discovery: Discovery,
-        holding: LeaseHolder,
-        survey: Survey,
-        migrator: Migrator,
+        peer: Peer,
         *,
         interval: float = INTERVAL,
         seconds: float = SECONDS,
         evaluations: int | None = None,
         cost: float = COST,
     ) -> None:
-        self._agent = agent
-        self._discovery = discovery
-        self._holding = holding
-        self._survey = survey
-        self._migrator = migrator
+        self._peer = peer
         self._interval = interval
         self._seconds = seconds
         self._evaluations = evaluations
@@ -67,25 +59,25 @@ class Master:
     async def keep(self) -> None:
         """Improve the placement for ever."""
         while True:
-            await self._agent.machine.sleep(self._interval)
-            if self._discovery.is_nearest(key_of(NAME)):
+            await self._peer.agent.machine.sleep(self._interval)
+            if self._peer.discovery.is_nearest(key_of(NAME)):
                 try:
                     await self.step()
                 except (BraidedError, OSError) as error:
-                    self._holding.note("", f"the placement was not improved: {error}")
+                    self._peer.holding.note("", f"the placement was not improved: {error}")
 
     async def step(self) -> list[Move]:
         """Look at all components once, search, and carry out what is worth it; return what has moved."""
-        machine, leases = self._agent.machine, self._holding.leases
+        machine, leases = self._peer.agent.machine, self._peer.holding.leases
         jobs, homes, epochs = [], [], {}
-        for name in await machine.blocking(self._holding.jobs.names):
-            lease = await machine.blocking(lambda: leases.newest(name))  # noqa: B023
+        for name in await machine.blocking(self._peer.holding.jobs.names):
+            lease = await machine.blocking(leases.newest, name)
             if lease is not None:
-                jobs.append(await machine.blocking(lambda: self._holding.jobs.read(name)))  # noqa: B023
+                jobs.append(await machine.blocking(self._peer.holding.jobs.read, name))
                 homes.append(lease.holder.node)
                 epochs[name] = lease.epoch
         resting = self._resting(epochs)
-        described = await self._survey.describe(await self._survey.hosts_of({job.operator for job in jobs}))
+        described = await self._peer.survey.describe(await self._peer.survey.hosts_of({job.operator for job in jobs}))
         here = [place for place, node in enumerate(homes) if node in described]
         jobs, homes = [jobs[place] for place in here], [homes[place] for place in here]
         hosts = list(described.values())
@@ -94,21 +86,21 @@ class Master:
         now = np.array([list(described).index(node) for node in homes], dtype=np.int64)
         problem = make_problem(jobs, hosts, now, resting)
         seed = machine.random.getrandbits(32)
-        found = await machine.blocking(
+        best = await machine.blocking(
             lambda: search(problem, now, seed=seed, seconds=self._seconds, evaluations=self._evaluations)
         )
         moved = []
-        for component, source, target in worthwhile(problem, now, found.allocation, cost=self._cost, limit=LIMIT):
-            reason = f"placement: fitness {problem.fitness(now[None, :])[0]:.0f}, {found.fitness:.0f} found"
+        for component, source, target in worthwhile(problem, now, best.allocation, cost=self._cost, limit=LIMIT):
+            reason = f"placement: fitness {problem.fitness(now[None, :])[0]:.0f}, {best.fitness:.0f} found"
             move = Move(jobs[component].name, hosts[source][0], hosts[target][0], reason)
-            if not await self._migrator.order(move):
+            if not await self._peer.migrator.order(move):
                 break  # what comes next was chosen on top of this one
             moved.append(move)
         return moved
 
     def _resting(self, epochs: dict[str, int]) -> set[str]:
         """Take the newest epochs; return the components whose epoch began so lately that they stay where they are."""
-        now, known = self._agent.machine.now(), self._epochs
+        now, known = self._peer.agent.machine.now(), self._epochs
         self._epochs = {}
         for name, epoch in epochs.items():
             before, since = known.get(name, (epoch, -np.inf))

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import NoReturn, TypeVar
 
 from braided.errors import PeerError
-from braided.fleet.fields import plain, read
+from braided.fleet.json_records import Record, fields_of
 
 LIMIT = 64 << 10
 """The largest message, in bytes."""
@@ -19,8 +19,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _ADDRESS = re.compile(r"[A-Za-z0-9.:\[\]-]{1,255}:[0-9]{1,5}")
 
 
-@dataclass(frozen=True)
-class Contact:
+class Contact(Record):
     """How a peer is reached.
 
     node : its id, 40 hex digits: the SHA-1 of the public key in its certificate, so that nobody can take another's.
@@ -50,22 +49,23 @@ def check_name(name: str, what: str) -> None:
         raise PeerError(f"{what}={name[:80]!r}: write {rule}")
 
 
-class Message:
-    """What a peer says; a dataclass with the decorator `message`."""
+_KINDS: dict[str, type[Message]] = {}
 
 
-class Request(Message):
+class Message(Record):
+    """What a peer sends. Every subclass is a kind of message, by its name."""
+
+    def __init_subclass__(cls, is_kind: bool = True) -> None:
+        super().__init_subclass__()
+        if is_kind:
+            _KINDS[cls.__name__] = cls
+
+
+class Request(Message, is_kind=False):
     """What a user asks of a peer. Whoever sends it is no peer, and is not remembered as one."""
 
 
 M = TypeVar("M", bound=Message)
-_KINDS: dict[str, type[Message]] = {}
-
-
-def message(kind: type[M]) -> type[M]:
-    """Make a frozen dataclass a kind of message."""
-    _KINDS[kind.__name__] = kind
-    return kind
 
 
 def kinds() -> dict[str, type[Message]]:
@@ -90,17 +90,16 @@ def encode(envelope: Envelope) -> bytes:
         "kind": type(envelope.message).__name__,
         "number": envelope.number,
         "is_reply": envelope.is_reply,
-        "sender": plain(envelope.sender),
-        "body": plain(envelope.message),
+        "sender": envelope.sender,
+        "body": envelope.message,
     }
-    frame = json.dumps(content, separators=(",", ":"), allow_nan=False).encode()
+    frame = json.dumps(content, separators=(",", ":"), allow_nan=False, default=fields_of).encode()
     if len(frame) > LIMIT:
         raise PeerError(f"{content['kind']}: {len(frame)} bytes, more than {LIMIT}; send less")
     return frame
 
 
-@dataclass(frozen=True)
-class _Header:
+class _Header(Record):
     version: int
     kind: str
     number: int
@@ -119,27 +118,23 @@ def decode(frame: bytes) -> Envelope:
     if not isinstance(content, dict) or "body" not in content:
         raise PeerError("a message without a body")
     body = content.pop("body")
-    header = read(_Header, content)
+    header = _Header.read(content)
     if header.version != VERSION:
         raise PeerError(f"version={header.version}: this peer speaks version {VERSION}; upgrade the older one")
     kind = _KINDS.get(header.kind)
     if kind is None:
         raise PeerError(f"kind={header.kind[:80]!r}: no such message")
-    return Envelope(header.sender, header.number, header.is_reply, read(kind, body))
+    return Envelope(header.sender, header.number, header.is_reply, kind.read(body))
 
 
 def _refuse(text: str) -> NoReturn:
     raise ValueError(text)
 
 
-@message
-@dataclass(frozen=True)
 class Ping(Message):
     """Are you there?"""
 
 
-@message
-@dataclass(frozen=True)
 class Done(Message):
     """Yes; or no, and why not."""
 

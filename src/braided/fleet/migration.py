@@ -21,16 +21,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from dataclasses import dataclass
-from typing import Any
 
 from braided.errors import BraidedError, PeerError
 from braided.fleet.agent import Agent
-from braided.fleet.host import Job
+from braided.fleet.component_host import Job
 from braided.fleet.lease_holder import LeaseHolder
 from braided.fleet.leases import Lease, Position
-from braided.fleet.messages import Contact, Done, Message, Ping, expect, message
-from braided.fleet.watch import Move
+from braided.fleet.load_watch import Move
+from braided.fleet.messages import Contact, Done, Message, Ping, expect
 
 REHEARSAL = 600.0
 """Seconds that a target may take to rehearse. The source runs on meanwhile, so a slow one costs nothing."""
@@ -40,8 +38,6 @@ _ATTEMPTS = 2  # of a request or an update whose reply does not come
 _ASKED = 12  # times within START a target is asked how far it is: one that has died is given up after 40 s
 
 
-@message
-@dataclass(frozen=True)
 class MigrationDecision(Message):
     """Phase 1: move a component to a target."""
 
@@ -50,8 +46,6 @@ class MigrationDecision(Message):
     reason: str
 
 
-@message
-@dataclass(frozen=True)
 class MigrationRequest(Message):
     """Phase 2: get ready to take over what the sender owns with this epoch."""
 
@@ -59,8 +53,6 @@ class MigrationRequest(Message):
     epoch: int
 
 
-@message
-@dataclass(frozen=True)
 class MigrationReply(Message):
     """Phase 3: the target has rehearsed and is ready; or why it is not, and whether it is still at it."""
 
@@ -69,8 +61,6 @@ class MigrationReply(Message):
     is_under_way: bool = False
 
 
-@message
-@dataclass(frozen=True)
 class MigrationUpdate(Message):
     """Phase 4: the sender has stopped; its epoch, and how far it has come."""
 
@@ -79,8 +69,6 @@ class MigrationUpdate(Message):
     position: Position
 
 
-@message
-@dataclass(frozen=True)
 class MigrationUpdateReply(Message):
     """Phase 5: the target owns the component and runs it; or why not."""
 
@@ -88,8 +76,6 @@ class MigrationUpdateReply(Message):
     reason: str = ""
 
 
-@message
-@dataclass(frozen=True)
 class MigrationEnd(Message):
     """Phase 6: whether the component has moved."""
 
@@ -137,12 +123,8 @@ class Migrator:
         end: asyncio.Future[MigrationEnd] = asyncio.get_running_loop().create_future()
         self._ends[key] = end
 
-        def give_up() -> None:
-            if not end.done():
-                end.set_result(MigrationEnd(move.component, False, "no end was reported"))
-
         # The source needs time for a rehearsal, for a batch to end and for the target to start.
-        cancel = self._agent.machine.later(self._rehearsal + (2 + _ATTEMPTS) * self._start, give_up)
+        ends = self._agent.machine.now() + self._rehearsal + (2 + _ATTEMPTS) * self._start
         try:
             before = await self._newest(move.component)
             decision = MigrationDecision(move.component, move.target, move.reason[:1000])
@@ -150,7 +132,9 @@ class Migrator:
             if reply is None or not reply.ok:
                 why = reply.reason if reply else f"peer {move.source.name} does not answer"
                 return MigrationEnd(move.component, False, why)
-            while not await self._within(end, self._asked):
+            while (report := await self._agent.within(end, self._asked)) is None:
+                if self._agent.machine.now() >= ends:
+                    return MigrationEnd(move.component, False, "no end was reported")
                 now = await self._newest(move.component)
                 if now is None or now == before or now.holder.node == move.source.node:
                     continue
@@ -159,30 +143,14 @@ class Migrator:
                     is_there = now.holder.node == move.target.node
                     why = "" if is_there else f"peer {move.source.name} has died; {now.holder.name} goes on"
                     return MigrationEnd(move.component, is_there, why)
-            return end.result()
+            return report
         finally:
-            cancel()
             del self._ends[key]
 
     async def _newest(self, component: str) -> Lease | None:
-        """Return the newest lease; None if there is none, or storage does not say."""
         with contextlib.suppress(BraidedError, OSError):
-            return await self._agent.machine.blocking(lambda: self._holding.leases.newest(component))
+            return await self._agent.machine.blocking(self._holding.leases.newest, component)
         return None
-
-    async def _within(self, awaited: asyncio.Future[Any], seconds: float) -> bool:
-        """Wait for something, but not for longer; return whether it is done."""
-        waits: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def wake(_: object = None) -> None:
-            if not waits.done():
-                waits.set_result(None)
-
-        awaited.add_done_callback(wake)
-        cancel = self._agent.machine.later(seconds, wake)
-        await waits
-        cancel()
-        return awaited.done()
 
     def _ended(self, sender: Contact, end: MigrationEnd) -> None:
         waiting = self._ends.get((sender.node, end.component))
@@ -255,26 +223,24 @@ class Migrator:
 
     async def _requested(self, sender: Contact, request: MigrationRequest) -> Message:
         """Rehearse, and answer when that is done; or, while it takes long, that it is under way."""
-        name, asked = request.component, (sender.node, request.component, request.epoch)
+        name, key = request.component, (sender.node, request.component, request.epoch)
         if self._is_ready(sender, name, request.epoch):
             return MigrationReply(True)  # asked again
-        if asked not in self._rehearsing:
+        if key not in self._rehearsing:
             if self.under_way is not None:
                 return MigrationReply(False, f"a migration of {self.under_way} is under way at the target")
             self.under_way = name
-            self._rehearsing[asked] = asyncio.get_running_loop().create_future()
-            self._agent.machine.spawn(self._rehearse(*asked))
-        rehearsed = self._rehearsing[asked]
-        if await self._within(rehearsed, self._asked):
-            return rehearsed.result()
-        return MigrationReply(False, "it rehearses", is_under_way=True)
+            self._rehearsing[key] = asyncio.get_running_loop().create_future()
+            self._agent.machine.spawn(self._rehearse(*key))
+        reply = await self._agent.within(self._rehearsing[key], self._asked)
+        return reply or MigrationReply(False, "it rehearses", is_under_way=True)
 
     async def _rehearse(self, node: str, name: str, epoch: int) -> None:
         machine, begun = self._agent.machine, self._agent.machine.now()
         reply = MigrationReply(True)
         try:
             self._holding.check_open()
-            job = await machine.blocking(lambda: self._holding.jobs.read(name))
+            job = await machine.blocking(self._holding.jobs.read, name)
             await self._holding.host.rehearse(job)
         except (BraidedError, OSError) as error:
             self.under_way = None

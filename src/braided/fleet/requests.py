@@ -3,34 +3,28 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 
 from braided.fleet.applications import StepFile
-from braided.fleet.host import Job
-from braided.fleet.loads import ComponentLoad
-from braided.fleet.messages import Contact, Message, Request, message
+from braided.fleet.component_host import Job
+from braided.fleet.json_records import Record
+from braided.fleet.messages import Contact, Message, Request
+from braided.fleet.peer_loads import ComponentLoad
 
 PAGE = 40
 """Rows in one answer: the longest fit into a message."""
 _LONGEST = 300
 
 
-@message
-@dataclass(frozen=True)
 class WhichStorage(Request):
     """Where is the fleet's storage?"""
 
 
-@message
-@dataclass(frozen=True)
 class Storage(Message):
     """There."""
 
     location: str
 
 
-@message
-@dataclass(frozen=True)
 class Submit(Request):
     """Run a job file. With `is_trial`, only say where it would go."""
 
@@ -39,8 +33,6 @@ class Submit(Request):
     is_trial: bool
 
 
-@message
-@dataclass(frozen=True)
 class Submitted(Message):
     """The component runs at a peer, or would; and why there."""
 
@@ -49,8 +41,6 @@ class Submitted(Message):
     reason: str
 
 
-@message
-@dataclass(frozen=True)
 class Launch(Request):
     """Run an application. With `is_trial`, only say where its jobs would go."""
 
@@ -60,8 +50,7 @@ class Launch(Request):
     is_trial: bool
 
 
-@dataclass(frozen=True)
-class PlacedRow:
+class PlacedRow(Record):
     """A job of an application, its peer, when an event arrives there, and the component that it shares, if any.
 
     problem : why the peer has not started it; its guardian looks for another.
@@ -74,8 +63,6 @@ class PlacedRow:
     problem: str = ""
 
 
-@message
-@dataclass(frozen=True)
 class Launched(Message):
     """Where the jobs of an application run, or would, and the seconds that an event takes."""
 
@@ -83,32 +70,25 @@ class Launched(Message):
     latency: float
 
 
-@message
-@dataclass(frozen=True)
 class Rehearse(Message):
     """Peer to peer: can you run this new component?"""
 
     job: Job
 
 
-@message
-@dataclass(frozen=True)
 class Start(Message):
     """Peer to peer: start this new component; once it runs, the fleet has it."""
 
     job: Job
 
 
-@message
-@dataclass(frozen=True)
 class ListPeers(Request):
     """Which peers are there, with ids after this one?"""
 
     after: str = ""
 
 
-@dataclass(frozen=True)
-class PeerRow:
+class PeerRow(Record):
     """A peer and what it says of itself."""
 
     contact: Contact
@@ -116,24 +96,19 @@ class PeerRow:
     cores: float
 
 
-@message
-@dataclass(frozen=True)
 class Peers(Message):
     """A page of them, by their ids."""
 
     rows: tuple[PeerRow, ...]
 
 
-@message
-@dataclass(frozen=True)
 class ListComponents(Request):
     """Which components are there, with names after this one?"""
 
     after: str = ""
 
 
-@dataclass(frozen=True)
-class ComponentRow:
+class ComponentRow(Record):
     """A component, who holds it by the leases in storage, and what that peer has measured of it, if it answers.
 
     failures, problem : how often it has failed in a row, and why the last time.
@@ -152,16 +127,12 @@ class ComponentRow:
     is_failed: bool = False
 
 
-@message
-@dataclass(frozen=True)
 class Components(Message):
     """A page of them, by name."""
 
     rows: tuple[ComponentRow, ...]
 
 
-@message
-@dataclass(frozen=True)
 class MoveTo(Request):
     """Move a component to the peer with a name."""
 
@@ -169,44 +140,33 @@ class MoveTo(Request):
     peer: str
 
 
-@message
-@dataclass(frozen=True)
 class Remove(Request):
     """Take a component out of the fleet."""
 
     component: str
 
 
-@message
-@dataclass(frozen=True)
 class Retry(Request):
     """Start a component again that has failed; the answer is `Submitted`."""
 
     component: str
 
 
-@message
-@dataclass(frozen=True)
 class Drain(Request):
     """Give your components to others and take no more."""
 
 
-@message
-@dataclass(frozen=True)
 class Drained(Message):
     """Done, but for these."""
 
     stay: tuple[str, ...]
 
 
-@message
-@dataclass(frozen=True)
 class ListEvents(Request):
     """What happened at your place lately?"""
 
 
-@dataclass(frozen=True)
-class EventRow:
+class EventRow(Record):
     """What happened to a component, so many seconds ago."""
 
     ago: float
@@ -214,8 +174,6 @@ class EventRow:
     what: str
 
 
-@message
-@dataclass(frozen=True)
 class Events(Message):
     """The last of them, oldest first."""
 

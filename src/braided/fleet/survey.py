@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from braided.errors import PeerError
 from braided.fleet.agent import Agent
+from braided.fleet.component_host import Host
 from braided.fleet.discovery import Discovery
-from braided.fleet.host import Host
-from braided.fleet.loads import ComponentLoad, largest
-from braided.fleet.messages import Contact, Message, expect, message
-from braided.fleet.names import check_pattern, patterns_of
+from braided.fleet.messages import Contact, Message, expect
+from braided.fleet.operator_names import check_pattern, patterns_of
+from braided.fleet.peer_loads import ComponentLoad, largest
 
 MAX_LATENCIES = 300  # in one answer
 
 
-@message
-@dataclass(frozen=True)
 class Describe(Message):
     """What do you have, and what do you do?"""
 
 
-@message
-@dataclass(frozen=True)
 class Description(Message):
     """The sender's load over its cores, what it can host, what it runs, and the seconds to peers that it has asked."""
 
@@ -53,22 +48,22 @@ class Survey:
     async def hosts_of(self, operators: Iterable[str]) -> list[Contact]:
         """Return all peers that can host one of some operators, under its name or an alias, by their ids."""
         patterns = sorted({pattern for operator in operators for pattern in patterns_of(operator)})
-        found = await asyncio.gather(*(self._discovery.hosts(pattern) for pattern in patterns))
-        known = {contact.node: contact for hosts in found for contact in hosts}
+        hosts_by_pattern = await asyncio.gather(*(self._discovery.hosts(pattern) for pattern in patterns))
+        known = {contact.node: contact for hosts in hosts_by_pattern for contact in hosts}
         return [known[node] for node in sorted(known)]
 
     async def describe(self, peers: Iterable[Contact]) -> dict[str, tuple[Contact, Description]]:
         """Return what the peers say that answer, by their ids."""
-        asked = list(peers)
-        replies = await asyncio.gather(*(self._agent.ask(contact, Describe()) for contact in asked))
-        answers = ((contact, expect(reply, Description)) for contact, reply in zip(asked, replies, strict=True))
+        contacts = list(peers)
+        replies = await asyncio.gather(*(self._agent.ask(contact, Describe()) for contact in contacts))
+        answers = ((contact, expect(reply, Description)) for contact, reply in zip(contacts, replies, strict=True))
         return {contact.node: (contact, answer) for contact, answer in answers if answer is not None}
 
     def _describe(self) -> Message:
         measured = self._host.measure()
         nearest = sorted(self._agent.latency.items(), key=lambda seen: seen[1])[:MAX_LATENCIES]
-        told = largest(measured.components)
-        return Description(measured.load, self._host.cores, self._host.offers(), told, dict(nearest))
+        components = largest(measured.components)
+        return Description(measured.load, self._host.cores, self._host.offers(), components, dict(nearest))
 
 
 def group_reasons(refusals: Mapping[str, Sequence[str]]) -> str:

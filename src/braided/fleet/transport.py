@@ -17,7 +17,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from braided.errors import PeerError
-from braided.fleet.framing import Frames, frame
+from braided.fleet.framing import frame, read_frame
 from braided.fleet.identity import Identity, node_of
 from braided.fleet.messages import Contact
 
@@ -26,8 +26,7 @@ MAX_WAITING = 1000  # messages to one peer
 CONNECT = 5.0
 """Seconds for a connection and its handshake."""
 IDLE = 120.0
-"""Seconds after which a connection over which nothing comes is closed."""
-_CHUNK = 1 << 16
+"""Seconds after which a connection over which no whole message comes is closed."""
 _FAILURES = (OSError, ssl.SSLError, asyncio.IncompleteReadError, TimeoutError, PeerError)
 
 
@@ -47,14 +46,14 @@ class Transport:
                 f"listen={listen!r}: can be reached from other machines; allow that with --beyond-loopback "
                 "(beyond_loopback=True)"
             )
-        self._receive: Callable[[str, bytes], None] = lambda node, content: None
+        self.receive: Callable[[str, bytes], None] = lambda node, content: None
+        """Called with every message and the id of its sender."""
         self._server: asyncio.Server | None = None
         self._links: dict[str, _Link] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def start(self, receive: Callable[[str, bytes], None]) -> Contact:
-        """Listen, and hand every message to `receive` with the id of its sender; return how this peer is reached."""
-        self._receive = receive
+    async def start(self) -> Contact:
+        """Listen; return how this peer is reached."""
         try:
             self._server = await asyncio.start_server(self._accept, self._host, self._port)
         except OSError as error:
@@ -115,7 +114,6 @@ class Transport:
         return reader, writer, _peer_of(writer)
 
     async def _flush(self, link: _Link) -> None:
-        """Write what waits, over a connection that is there or a new one."""
         try:
             if link.writer is None or link.writer.is_closing():
                 reader, writer, node = await self._connect(link.to.address)
@@ -173,19 +171,16 @@ class Transport:
             writer.close()
 
     async def _listen(self, node: str, reader: asyncio.StreamReader) -> None:
-        frames = Frames()
         while True:
-            async with asyncio.timeout(IDLE):
-                data = await reader.read(_CHUNK)
-            if not data:
-                return
             try:
-                found = frames.feed(data)
+                async with asyncio.timeout(IDLE):
+                    content = await read_frame(reader)
+            except asyncio.IncompleteReadError:
+                return
             except PeerError:
                 self.counts["malformed frame"] += 1
                 return
-            for content in found:
-                self._receive(node, content)
+            self.receive(node, content)
 
 
 class _Link:

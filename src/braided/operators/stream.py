@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from braided.errors import OptionError
-from braided.routing.keys import KeyHasher, common_key_type
+from braided.routing.key_hashes import KeyHasher, common_key_type
 from braided.time.lateness import Lateness
 from braided.time.resolve import learned_above, resolve_rule
 

@@ -11,8 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from braided.compiled import compiled
-from braided.routing.kernels import hash_bytes, hash_words, mix
-from braided.routing.keys import fixed_words, var_width
+from braided.routing.hash_kernels import hash_bytes, hash_words, mix
+from braided.routing.key_hashes import fixed_words, var_width
 
 Words = npt.NDArray[np.uint64]
 _NULL = np.uint64(0xD6E8FEB86659FD93)

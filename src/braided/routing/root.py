@@ -1,11 +1,11 @@
-"""One place for the control directories of all queries, so that nobody has to name one for each.
+"""One place for the control directories of all queries, so that users need not name one for each.
 
 ```
  root/
    <query id>/
      query.json            where the checkpoint of the query is, and on which machine
      copies/<run id>.json  a start of the query on a copy of that checkpoint: refused
-     <operator>/           a control directory (`braided.routing.control`)
+     <operator>/           a control directory (`braided.routing.control_directory`)
 ```
 
 Router tasks find the directory of their operator by the query's id, which every task of a batch knows. So one DataFrame
@@ -25,11 +25,11 @@ from typing import Any
 from urllib.parse import unquote
 
 from braided.errors import ControlError
-from braided.routing.control import ControlDir
-from braided.routing.files import Files, files_at
+from braided.routing.control_directory import ControlDir
+from braided.storage.files import Files, files_at
 
 _NOTE = "query.json"
-# Names of folders come from outside; whatever is no query's id is nobody's to delete.
+# Names of folders come from outside; a name that is no query's id is never deleted.
 _QUERY = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 # What Spark calls a checkpoint that it made itself, and deletes when the query ends.
 _TEMPORARY = re.compile(r"temporary-[0-9a-f-]{36}")
@@ -80,10 +80,10 @@ class ControlRoot:
 
     def refuse_copy(self, query: str, run: str) -> None:
         """Raise if a run was found to be on a copy of a checkpoint."""
-        found = _copy(self.location, query, run)
-        if found is not None:
+        copy = _copy(self.location, query, run)
+        if copy is not None:
             raise ControlError(
-                f"control: the checkpoint {found.get('is')!r} is a copy of {found.get('of')!r}, which owns the control "
+                f"control: the checkpoint {copy.get('is')!r} is a copy of {copy.get('of')!r}, which owns the control "
                 f"directories in {self.location}/{query}; copy the directory of the operator too, and give it as "
                 "control=; or delete the checkpoint that is not needed any more"
             )
@@ -98,18 +98,18 @@ class ControlRoot:
             raise ControlError(f"query={query!r}: not the id of a query, as reports and checkpoints have it")
         self._files.clear(query)
 
-    def forget_gone(self, *, patience_s: float = 0) -> list[str]:
-        """Delete the directories of queries whose checkpoint is gone; return their ids.
+    def forget_deleted(self, *, patience_s: float = 0) -> list[str]:
+        """Delete the directories of queries whose checkpoint was deleted; return their ids.
 
-        Only checkpoints on this machine are looked for. One that Spark did not make for itself must have been gone, as
-        far as the directory shows, for `patience_s` seconds.
+        Only checkpoints on this machine are looked for. One that Spark did not make for itself must have been missing,
+        as far as the directory shows, for `patience_s` seconds.
         """
-        gone = [query for query in self.queries() if self._is_gone(query, patience_s)]
-        for query in gone:
+        deleted = [query for query in self.queries() if self._is_deleted(query, patience_s)]
+        for query in deleted:
             self.forget(query)
-        return gone
+        return deleted
 
-    def _is_gone(self, query: str, patience_s: float) -> bool:
+    def _is_deleted(self, query: str, patience_s: float) -> bool:
         note = self._note(query)
         checkpoint = local_folder(note.get("checkpoint"))
         if note.get("host") != socket.gethostname() or checkpoint is None or checkpoint.exists():

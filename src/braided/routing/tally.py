@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from braided.compiled import compiled
 from braided.errors import BraidedError
-from braided.routing.kernels import salt
+from braided.routing.hash_kernels import salt
 from braided.routing.routes import Tags
 from braided.routing.sketch import HeavyHitters
 from braided.routing.table import BUCKETS

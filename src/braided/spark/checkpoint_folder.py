@@ -3,7 +3,7 @@
 ```
  <checkpoint>/braided/runs/<run id>         a number that the driver writes when the query starts, and every task reads
  <checkpoint>/braided/state/<operator>/     blocks of state (`braided.runtime.file_blocks`)
- <checkpoint>/braided/control/<operator>/   routing tables, pins and decisions (`braided.routing.control`)
+ <checkpoint>/braided/control/<operator>/   routing tables, pins and decisions (`braided.routing.control_directory`)
 ```
 
 The driver learns where the checkpoint is when the query starts, and puts it into the settings of that query's session.
@@ -25,7 +25,7 @@ from pyspark import TaskContext
 from braided.errors import BraidedError, StateError
 from braided.runtime.file_blocks import StateFolder
 from braided.spark.catalyst import set_for_query
-from braided.storage.places import is_remote, local_path
+from braided.storage.files import is_remote, local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from braided.errors import OptionError
 from braided.operators.spec import Spec
-from braided.routing.control import ControlDir
+from braided.routing.control_directory import ControlDir
 from braided.routing.root import ControlRoot, user_root
 from braided.spark.checkpoint_folder import folder_of
 from braided.spark.sessions import is_connect
@@ -90,7 +90,7 @@ def forget(query: str | None, root: str | os.PathLike[str] | None) -> list[str]:
     if found is None:
         raise OptionError(f"root=None: the user has no home directory; give what {CONTROL} names")
     if query is None:
-        return found.forget_gone()
+        return found.forget_deleted()
     if query not in found.queries():
         return []
     found.forget(query)

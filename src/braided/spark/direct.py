@@ -38,8 +38,8 @@ from braided.spark.names import quoted
 from braided.spark.sessions import is_connect, slots_of
 from braided.spark.topic_source import NAME as TOPIC
 from braided.spark.topic_source import TopicSource
-from braided.storage.places import has_glob_characters, is_remote, local_path
-from braided.storage.reading import Bound, FileReader
+from braided.storage.file_reader import Bound, FileReader
+from braided.storage.files import has_glob_characters, is_remote, local_path
 from braided.storage.topic import Topic, check_reader, is_topic
 
 if TYPE_CHECKING:

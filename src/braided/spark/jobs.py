@@ -12,13 +12,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from braided.errors import BraidedError, JobError
-from braided.jobs.job import KAFKA, NOW, TOPIC, Job, Source, Step
+from braided.jobs.job_file import KAFKA, NOW, TOPIC, Job, Source, Step
 from braided.spark.catalyst import JavaError, check_sink_format, java_message, plan_of, scheme_of
 from braided.spark.direct import one_by_one, read_files
 from braided.spark.kafka import WriteRecords, sequenced
 from braided.spark.sink import start_query, topic_schema, write_files
 from braided.spark.sql import run_sql
-from braided.storage.places import check_folder
+from braided.storage.files import check_folder
 from braided.storage.topic import check_place
 
 if TYPE_CHECKING:

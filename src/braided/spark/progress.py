@@ -17,7 +17,7 @@ from braided.operators.physical import describe
 from braided.plan.explain import explain_plan as explain_logical
 from braided.plan.explain import is_worth_showing, spelled
 from braided.plan.optimiser import Optimised
-from braided.routing.control import ControlDir
+from braided.routing.control_directory import ControlDir
 from braided.routing.table import BUCKETS, GRIDS, RoutingTable
 from braided.runtime.contract import Json
 from braided.runtime.report import Report, routing_lines

@@ -28,7 +28,7 @@ from braided.balance.observation import observe
 from braided.durations import show_duration
 from braided.operators.physical import Plan
 from braided.plan.optimiser import Optimised
-from braided.routing.control import ControlDir
+from braided.routing.control_directory import ControlDir
 from braided.routing.root import ControlRoot
 from braided.routing.table import RoutingTable
 from braided.runtime.contract import Json
@@ -39,7 +39,7 @@ from braided.spark.control import InCheckpoint
 from braided.spark.dataflow import METRIC, Dataflow
 from braided.spark.routing import Routing
 from braided.spark.sessions import is_connect, slots_of, what_to_install
-from braided.storage.places import is_remote
+from braided.storage.files import is_remote
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -10,7 +10,7 @@ from pyspark import TaskContext
 
 from braided.errors import ControlError, OptionError
 from braided.operators.physical import Plan
-from braided.routing.control import ControlDir
+from braided.routing.control_directory import ControlDir
 from braided.routing.root import ControlRoot
 from braided.routing.start import first_table
 from braided.routing.table import RoutingTable

@@ -30,7 +30,7 @@ from braided.spark.registry import registry_of
 from braided.spark.sessions import refuse_connect
 from braided.spark.tasks import FILES_DDL, REPORT, Unpack, WrittenResult, batch_number, file_rows, settle, wire_names
 from braided.spark.watermark import BEHIND, DELAY
-from braided.storage.places import is_remote, local_path
+from braided.storage.files import is_remote, local_path
 from braided.storage.topic import Topic, TopicWriter, create_topic, is_topic, plan_digest
 from braided.storage.upkeep import Upkeep
 from braided.storage.writing import DataFile, FileTarget, batch_folder

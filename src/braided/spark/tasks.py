@@ -27,8 +27,8 @@ from braided.runtime.store import BlockStore, CachedBlocks
 from braided.runtime.worker import WorkerTask, fingerprint, run_worker
 from braided.spark.checkpoint_folder import folder_of_task
 from braided.spark.routing import Routing, workers_of_task
-from braided.storage.places import has_glob_characters, local_path
-from braided.storage.reading import FileReader, Part
+from braided.storage.file_reader import FileReader, Part
+from braided.storage.files import has_glob_characters, local_path
 from braided.storage.writing import DataFile, FileTarget, batch_folder
 from braided.time.propagated_delay import COLUMN, PropagatedDelay
 from braided.version import __version__

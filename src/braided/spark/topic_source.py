@@ -14,7 +14,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.types import StructType
 
 from braided.spark.inputs import arrow_of
-from braided.storage.reading import FileReader, Part
+from braided.storage.file_reader import FileReader, Part
 from braided.storage.topic import Topic
 
 try:

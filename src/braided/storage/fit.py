@@ -29,53 +29,57 @@ class Misfit(BraidedError):
 
 def find_column(names: Sequence[str], wanted: str, case_sensitive: bool) -> int | None:
     """Return where a column is among those of a file, None if it has none of that name."""
-    found = [
+    matches = [
         at for at, name in enumerate(names) if name == wanted or (not case_sensitive and name.lower() == wanted.lower())
     ]
-    if len(found) > 1:
-        raise Misfit(f"columns {', '.join(names[at] for at in found)} are one column {wanted!r} where case is ignored")
-    return found[0] if found else None
+    if len(matches) > 1:
+        raise Misfit(
+            f"columns {', '.join(names[at] for at in matches)} are one column {wanted!r} where case is ignored"
+        )
+    return matches[0] if matches else None
 
 
-def check_type(found: pa.DataType, wanted: pa.DataType, path: str, int96: frozenset[str], case_sensitive: bool) -> None:
+def check_type(
+    actual: pa.DataType, wanted: pa.DataType, path: str, int96: frozenset[str], case_sensitive: bool
+) -> None:
     """Refuse a column that cannot become what was promised; `int96` has the paths of times in that old form."""
-    if pa.types.is_struct(wanted) and pa.types.is_struct(found):
-        names = [found.field(at).name for at in range(found.num_fields)]
+    if pa.types.is_struct(wanted) and pa.types.is_struct(actual):
+        names = [actual.field(at).name for at in range(actual.num_fields)]
         for at in range(wanted.num_fields):
             field = wanted.field(at)
             inner = find_column(names, field.name, case_sensitive)
             if inner is not None:
-                check_type(found.field(inner).type, field.type, f"{path}.{names[inner]}", int96, case_sensitive)
+                check_type(actual.field(inner).type, field.type, f"{path}.{names[inner]}", int96, case_sensitive)
         return
-    if pa.types.is_list(wanted) and (pa.types.is_list(found) or pa.types.is_large_list(found)):
-        check_type(found.value_type, wanted.value_type, f"{path}.list.element", int96, case_sensitive)
+    if pa.types.is_list(wanted) and (pa.types.is_list(actual) or pa.types.is_large_list(actual)):
+        check_type(actual.value_type, wanted.value_type, f"{path}.list.element", int96, case_sensitive)
         return
-    if pa.types.is_map(wanted) and pa.types.is_map(found):
-        check_type(found.key_type, wanted.key_type, f"{path}.key_value.key", int96, case_sensitive)
-        check_type(found.item_type, wanted.item_type, f"{path}.key_value.value", int96, case_sensitive)
+    if pa.types.is_map(wanted) and pa.types.is_map(actual):
+        check_type(actual.key_type, wanted.key_type, f"{path}.key_value.key", int96, case_sensitive)
+        check_type(actual.item_type, wanted.item_type, f"{path}.key_value.value", int96, case_sensitive)
         return
-    if not _becomes(found, wanted, path in int96):
-        raise Misfit(f"column {path!r} is {found}, and {wanted} was expected")
+    if not _becomes(actual, wanted, path in int96):
+        raise Misfit(f"column {path!r} is {actual}, and {wanted} was expected")
 
 
-def _becomes(found: pa.DataType, wanted: pa.DataType, int96: bool) -> bool:
-    if pa.types.is_dictionary(found):
-        return _becomes(found.value_type, wanted, int96)
-    if found == wanted or pa.types.is_null(found):
+def _becomes(actual: pa.DataType, wanted: pa.DataType, int96: bool) -> bool:
+    if pa.types.is_dictionary(actual):
+        return _becomes(actual.value_type, wanted, int96)
+    if actual == wanted or pa.types.is_null(actual):
         return True
     if wanted in _TEXT:
-        return found in _TEXT
+        return actual in _TEXT
     if wanted in _BYTES:
-        return found in _BYTES or pa.types.is_fixed_size_binary(found)
+        return actual in _BYTES or pa.types.is_fixed_size_binary(actual)
     if wanted in _WHOLE:
-        return found in _WHOLE and _WHOLE[found] <= _WHOLE[wanted]
+        return actual in _WHOLE and _WHOLE[actual] <= _WHOLE[wanted]
     if pa.types.is_timestamp(wanted):
-        return pa.types.is_timestamp(found) and (int96 or (found.tz is None) == (wanted.tz is None))
+        return pa.types.is_timestamp(actual) and (int96 or (actual.tz is None) == (wanted.tz is None))
     if pa.types.is_decimal(wanted):
-        if found == pa.uint64():
+        if actual == pa.uint64():
             return bool(wanted.scale == 0 and wanted.precision >= 20)
-        return pa.types.is_decimal(found) and found.scale <= wanted.scale and _digits(found) <= _digits(wanted)
-    return bool(wanted == pa.float64() and found == pa.float32())
+        return pa.types.is_decimal(actual) and actual.scale <= wanted.scale and _digits(actual) <= _digits(wanted)
+    return bool(wanted == pa.float64() and actual == pa.float32())
 
 
 def _digits(kind: pa.DataType) -> int:
@@ -84,11 +88,11 @@ def _digits(kind: pa.DataType) -> int:
 
 def convert(column: pa.Array[Any], wanted: pa.DataType, case_sensitive: bool) -> pa.Array[Any]:
     """Return a column as what was promised; its type has been checked."""
-    found = column.type
-    if found == wanted:
+    actual = column.type
+    if actual == wanted:
         return column
-    if pa.types.is_struct(wanted) and pa.types.is_struct(found):
-        names = [found.field(at).name for at in range(found.num_fields)]
+    if pa.types.is_struct(wanted) and pa.types.is_struct(actual):
+        names = [actual.field(at).name for at in range(actual.num_fields)]
         parts, fields = [], []
         for at in range(wanted.num_fields):
             field = wanted.field(at)
@@ -109,19 +113,14 @@ def convert(column: pa.Array[Any], wanted: pa.DataType, case_sensitive: bool) ->
         keys = convert(column.keys, wanted.key_type, case_sensitive)
         items = convert(column.items, wanted.item_type, case_sensitive)
         return pa.MapArray.from_arrays(column.offsets, keys, items, type=wanted, mask=_mask(column))
-    if pa.types.is_timestamp(found) and found.tz is None and wanted.tz is not None:
-        column = column.cast(pa.timestamp(found.unit, "UTC"))  # INT96: an instant, which Arrow knows without its zone
+    if pa.types.is_timestamp(actual) and actual.tz is None and wanted.tz is not None:
+        column = column.cast(pa.timestamp(actual.unit, "UTC"))  # INT96: an instant, which Arrow knows without its zone
     return column.cast(wanted)
 
 
 def _mask(column: pa.Array[Any]) -> pa.Array[Any] | None:
     # Arrow takes no mask beside offsets that begin later than 0.
     return column.is_null() if column.null_count else None
-
-
-def constant(value: pa.Scalar[Any], rows: int) -> pa.Array[Any]:
-    """Return a column of one value: a part of the file's path."""
-    return pa.repeat(value, rows)
 
 
 def int96_paths(schema: Any) -> frozenset[str]:

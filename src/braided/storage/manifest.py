@@ -58,20 +58,17 @@ def to_bytes(manifest: Manifest) -> bytes:
 def from_bytes(content: bytes, where: str) -> Manifest:
     """Return a stored manifest, or say what is wrong with it."""
     try:
-        found = json.loads(content)
-        digest = found.pop("digest")
-        version = found.pop("format")
+        fields = json.loads(content)
+        digest = fields.pop("digest")
+        version = fields["format"]
+        if version == FORMAT:
+            if digest != _digest(fields):
+                raise ValueError
+            del fields["format"]
+            return Manifest(**{**fields, "files": tuple(_file(entry) for entry in fields["files"])})
     except (ValueError, KeyError, AttributeError, TypeError) as error:
         raise TopicError(f"{where}: the manifest is damaged; {_ADVICE}") from error
-    if version != FORMAT:
-        raise TopicError(f"{where}: the manifest has format {version!r}, this version reads {FORMAT}; upgrade braided")
-    try:
-        if digest != _digest({"format": version, **found}):
-            raise ValueError
-        files = tuple(_file(entry) for entry in found.pop("files"))
-        return Manifest(**found, files=files)
-    except (TypeError, ValueError, KeyError) as error:
-        raise TopicError(f"{where}: the manifest is damaged; {_ADVICE}") from error
+    raise TopicError(f"{where}: the manifest has format {version!r}, this version reads {FORMAT}; upgrade braided")
 
 
 def _file(entry: Any) -> DataFile:

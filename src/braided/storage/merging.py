@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pyarrow.parquet as pq
 
-from braided.storage.places import open_input
+from braided.storage.files import open_input
 from braided.storage.writing import DataFile, FileTarget, FileWriter
 
 

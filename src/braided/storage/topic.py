@@ -23,10 +23,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from braided.errors import TopicError
-from braided.routing.files import Files, files_at
+from braided.storage.files import Files, check_folder, files_at, is_remote, local_path
 from braided.storage.manifest import FORMAT, Manifest, from_bytes, to_bytes
 from braided.storage.merging import merge_files
-from braided.storage.places import check_folder, delete_file, delete_folder, is_remote, local_path, make_folder
 from braided.storage.writing import DataFile, batch_folder
 
 # Spark runs only its last batches again; older entries may have been compacted.
@@ -95,18 +94,20 @@ class Topic:
     def first(self) -> int | None:
         """Return the number of the oldest entry, None if there is none."""
         starts = [start for start, _ in self._ranges()] + self._slots()[:1]
-        kept = self._marked(_TAIL)
-        if starts and min(starts) > kept:
-            raise TopicError(f"{self.location}/{_name(kept)}: the manifest is missing; restore it from a copy")
+        oldest = self._marked(_TAIL)
+        if starts and min(starts) > oldest:
+            raise self._missing(_name(oldest))
         return min(starts) if starts else None
 
-    def _marked(self, name: str) -> int:
-        """Return the number in a small file, 0 if there is none."""
+    def _marked(self, name: str, advice: str = "restore it from a copy") -> int:
         content = self._files.read(name)
         try:
             return 0 if content is None else int(json.loads(content)["slot"])
         except (ValueError, KeyError, TypeError) as error:
-            raise TopicError(f"{self.location}/{name}: is damaged; restore it from a copy") from error
+            raise TopicError(f"{self.location}/{name}: is damaged; {advice}") from error
+
+    def _missing(self, name: str) -> TopicError:
+        return TopicError(f"{self.location}/{name}: the manifest is missing; restore it from a copy")
 
     def _mark_slot(self, name: str, slot: int) -> None:
         self._files.replace(name, json.dumps({"slot": slot}).encode())
@@ -118,18 +119,18 @@ class Topic:
             slots = self._slots()
             known = slots[-1] if slots else -1
             if head > known + 1:
-                raise TopicError(f"{self.location}/{_name(known + 1)}: the manifest is missing; restore it from a copy")
+                raise self._missing(_name(known + 1))
         while self._files.read(_name(known + 1)) is not None:
             known += 1
         return known
 
     def _slots(self) -> list[int]:
-        found = (_SLOT.fullmatch(name) for name in self._files.names(_LOG))
-        return sorted(int(match[1]) for match in found if match)
+        matches = (_SLOT.fullmatch(name) for name in self._files.names(_LOG))
+        return sorted(int(match[1]) for match in matches if match)
 
     def _ranges(self) -> list[tuple[int, int]]:
-        found = (_RANGE.fullmatch(name) for name in self._files.names(_COMPACT))
-        return sorted((int(match[1]), int(match[2])) for match in found if match)
+        matches = (_RANGE.fullmatch(name) for name in self._files.names(_COMPACT))
+        return sorted((int(match[1]), int(match[2])) for match in matches if match)
 
     def manifest(self, slot: int) -> Manifest:
         """Return one entry of the log."""
@@ -138,15 +139,15 @@ class Topic:
             first = self.first()
             if first is not None and slot < first:
                 raise TopicError(
-                    f"{self.location}: manifest {slot} is gone, the oldest kept is {first}; a reader that is so far "
-                    "behind must start anew"
+                    f"{self.location}: manifest {slot} was deleted, the oldest is {first}; a reader that is so late "
+                    "must start anew"
                 )
             if any(start <= slot <= last for start, last in self._ranges()):
                 raise TopicError(
                     f"{self.location}: manifest {slot} was compacted with its neighbours while a reader was among "
                     "them; give readers a name (reader=), which keeps what they need"
                 )
-            raise TopicError(f"{self.location}/{_name(slot)}: the manifest is missing; restore it from a copy")
+            raise self._missing(_name(slot))
         return self._checked(from_bytes(content, f"{self.location}/{_name(slot)}"), slot)
 
     def _checked(self, entry: Manifest, slot: int) -> Manifest:
@@ -175,7 +176,7 @@ class Topic:
         name = _range_name(start, last)
         content = self._files.read(name)
         if content is None:
-            raise TopicError(f"{self.location}/{name}: the manifest is missing; restore it from a copy")
+            raise self._missing(name)
         return self._checked(from_bytes(content, f"{self.location}/{name}"), start)
 
     def files(self, start: int | None = None, stop: int | None = None) -> list[str]:
@@ -187,7 +188,7 @@ class Topic:
         return [f"{self.data}/{file.name}" for entry in self.manifests(start, stop) for file in entry.files]
 
     def discard(self) -> None:
-        """Take back that it was made, if nobody has written to it."""
+        """Delete a topic that was created and has no batch."""
         if self.latest() < 0:
             for name in (_TOPIC, _MARKS):
                 self._files.delete(name)
@@ -239,11 +240,10 @@ class Topic:
                 # Nobody can commit these any more, however late they are deleted. Files that came after the claim may
                 # be of a writer that has claimed the topic since: this one may have been stopped in between.
                 for name in left:
-                    delete_file(f"{self.data}/{name}")
+                    self._files.delete(f"{_DATA}/{name}")
                 return TopicWriter(self, self._files, claim, last)
 
     def _last_batch(self, slot: int) -> Manifest | None:
-        """Return the newest entry with files at or before a slot."""
         slots = self._slots()
         for known in reversed(slots[: slots.index(slot) + 1] if slot >= 0 else []):
             entry = self.manifest(known)
@@ -252,24 +252,19 @@ class Topic:
         return None
 
     def register(self, reader: str, slot: int) -> None:
-        """Say how far a reader has come: manifests from `slot` on are kept for it."""
+        """Note how far a reader has come: manifests from `slot` on are kept for it."""
         check_reader(reader)
-        self._files.replace(f"{_READERS}/{reader}.json", json.dumps({"slot": slot}).encode())
+        self._mark_slot(f"{_READERS}/{reader}.json", slot)
 
     def unregister(self, reader: str) -> None:
-        """Let go of what was kept for a reader."""
+        """Keep nothing for a reader any more."""
         self._files.delete(f"{_READERS}/{reader}.json")
 
     def readers(self) -> dict[str, int]:
         """Return the registered readers and the first manifest that each still needs."""
-        found = {}
-        for name in self._files.names(_READERS):
-            content = self._files.read(f"{_READERS}/{name}")
-            try:
-                found[name.removesuffix(".json")] = int(json.loads(content or b"")["slot"])
-            except (ValueError, KeyError, TypeError) as error:
-                raise TopicError(f"{self.location}/{_READERS}/{name}: is damaged; register the reader anew") from error
-        return found
+        advice = "register the reader anew"
+        names = self._files.names(_READERS)
+        return {name.removesuffix(".json"): self._marked(f"{_READERS}/{name}", advice) for name in names}
 
     def retain(self, keep: int) -> int:
         """Delete the oldest entries with their files, but none of the newest `keep` and none that a reader needs.
@@ -310,9 +305,9 @@ class Topic:
 
     def _delete_files(self, entry: Manifest) -> None:
         for file in entry.files:
-            delete_file(f"{self.data}/{file.name}")
+            self._files.delete(f"{_DATA}/{file.name}")
         for folder in {file.name.split("/", 1)[0] for file in entry.files}:
-            delete_folder(f"{self.data}/{folder}")
+            self._files.delete_folder(f"{_DATA}/{folder}")
 
     def compact(self, *, keep: int = 100, at_least: int = 10, target_bytes: int = 256 << 20) -> int:
         """Rewrite runs of old small entries as few large files; return how many entries were replaced.
@@ -350,24 +345,23 @@ class Topic:
         )
         if not self._files.create(_range_name(first.slot, last.next - 1), to_bytes(entry)):
             for file in files:  # another compaction was first
-                delete_file(f"{self.data}/{file.name}")
+                self._files.delete(f"{_DATA}/{file.name}")
             return 0
         return len(run)
 
     def sweep(self, batch: int, keep: Sequence[DataFile] = ()) -> None:
         """Delete the files of a batch that no manifest names: those of failed attempts."""
         folder = batch_folder(batch)
-        kept = {file.name for file in keep}
+        committed = {file.name for file in keep}
         for name in self._files.names(f"{_DATA}/{folder}"):
-            if f"{folder}/{name}" not in kept:
-                delete_file(f"{self.data}/{folder}/{name}")
+            if f"{folder}/{name}" not in committed:
+                self._files.delete(f"{_DATA}/{folder}/{name}")
 
     def _uncommitted(self, last: Manifest | None) -> list[str]:
-        """Return the files of the last batch, and of batches after it, that no manifest names."""
         done, committed = (-1, set()) if last is None else (last.batch, {file.name for file in last.files})
         folders = [name for name in self._files.names(_DATA) if name.isdigit() and int(name) >= done]
-        found = [f"{folder}/{name}" for folder in folders for name in self._files.names(f"{_DATA}/{folder}")]
-        return [name for name in found if name not in committed]
+        files = [f"{folder}/{name}" for folder in folders for name in self._files.names(f"{_DATA}/{folder}")]
+        return [name for name in files if name not in committed]
 
 
 class TopicWriter:
@@ -388,7 +382,7 @@ class TopicWriter:
         if self._last is not None and batch <= self._last.batch:
             self._check_again(batch, offsets)
             for file in files:
-                delete_file(f"{self.topic.data}/{file.name}")
+                self._files.delete(f"{_DATA}/{file.name}")
             return False
         if not files:
             return False
@@ -439,10 +433,10 @@ class TopicWriter:
 def create_topic(location: str, schema: str) -> Topic:
     """Return the topic at a location, new or with this very schema."""
     check_place(location, schema)
-    plain = _plain(location)
-    make_folder(plain)  # open to whom the umask allows: `Files` would make it private
+    files = files_at(_plain(location), "path")
+    files.make_folder("")  # open to whom the umask allows: `create` would make it private
     about: dict[str, Any] = {"format": FORMAT, "schema": schema}
-    if not files_at(plain, "path").create(_TOPIC, json.dumps(about).encode()):
+    if not files.create(_TOPIC, json.dumps(about).encode()):
         check_place(location, schema)  # another was faster
     return Topic(location)
 
@@ -452,10 +446,10 @@ def check_place(location: str, schema: str) -> None:
     check_folder(location, "path")
     plain = _plain(location)
     if is_topic(plain):
-        found = Topic(location).schema
-        if found != schema:
+        existing = Topic(location).schema
+        if existing != schema:
             raise TopicError(
-                f"path={location!r}: the topic has another schema; write to a new path. It has {found}, "
+                f"path={location!r}: the topic has another schema; write to a new path. It has {existing}, "
                 f"the rows have {schema}"
             )
     elif [name for name in files_at(plain, "path").names("") if name not in (_DATA, _LOG)]:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from braided.errors import TopicError
-from braided.storage.places import delete_file, make_folder, open_output
+from braided.storage.files import files_at
 
 # A row group is what a reader of these files holds at once; a file is what one reading task gets.
 _GROUP_ROWS = 1 << 20
@@ -51,6 +51,7 @@ class FileWriter:
 
     def __init__(self, target: FileTarget, folder: str, task: int, schema: pa.Schema) -> None:
         self._target = target
+        self._files = files_at(target.data, "path")
         self._folder = folder
         # Attempts of one task must not touch each other's files, and only the names of the one that ended well count.
         self._stem = f"{task:05d}-{secrets.token_hex(8)}"
@@ -79,7 +80,6 @@ class FileWriter:
 
     @contextlib.contextmanager
     def _room(self) -> Iterator[None]:
-        """Say where it was that a disk is full, or a file cannot be written."""
         try:
             yield
         except OSError as error:
@@ -96,9 +96,9 @@ class FileWriter:
             for part in (writer, sink):  # on a full disk, the end of the file cannot be written either
                 with contextlib.suppress(OSError):
                     part.close()
-            delete_file(f"{self._target.data}/{name}")
+            self._files.delete(name)
         for file in self._done:
-            delete_file(f"{self._target.data}/{file.name}")
+            self._files.delete(file.name)
 
     def _write_group(self) -> None:
         if not self._rows:
@@ -113,9 +113,9 @@ class FileWriter:
             self._close_file()
 
     def _new_file(self) -> tuple[str, Any, pq.ParquetWriter]:
-        make_folder(f"{self._target.data}/{self._folder}")
+        self._files.make_folder(self._folder)
         name = f"{self._folder}/{self._stem}-{len(self._done)}.parquet"
-        sink = open_output(f"{self._target.data}/{name}")
+        sink = self._files.open_output(name)
         self._open = name, sink, pq.ParquetWriter(sink, self._schema, compression=self._target.compression)
         return self._open
 

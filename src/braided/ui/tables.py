@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from braided.routing.control import ControlDir
+from braided.routing.control_directory import ControlDir
 from braided.routing.table import BUCKETS, GRIDS, RoutingTable
 from braided.runtime.contract import Json
 

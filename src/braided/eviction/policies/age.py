@@ -18,7 +18,7 @@ from braided.eviction.policies.hooks import Hooks
 from braided.eviction.policies.policy import Adopted, Policy, Shape, Stored, check_count
 from braided.eviction.records import Ints, Reals, Records, State
 from braided.eviction.sections import Facts, Reader, Writer, require
-from braided.routing.kernels import mix
+from braided.routing.hash_kernels import mix
 
 BINS = 128
 _EXPLORED = np.uint64(255)  # one row in 256 is kept for the whole window

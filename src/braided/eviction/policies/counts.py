@@ -14,7 +14,7 @@ import numpy as np
 from braided.compiled import compiled, in_place
 from braided.eviction.key_index import home
 from braided.eviction.records import SPREAD, Ints, Records, UInt64s
-from braided.routing.kernels import mix
+from braided.routing.hash_kernels import mix
 
 SKETCH_ROWS = 4
 

@@ -11,7 +11,7 @@ from braided.compiled import compiled, in_place
 from braided.eviction.policies.hooks import GroupHooks, Hooks
 from braided.eviction.policies.policy import Adopted, Policy, Shape, check_seed
 from braided.eviction.records import SPREAD, Bytes, Ints, Reals, State, UInt64s
-from braided.routing.kernels import mix
+from braided.routing.hash_kernels import mix
 
 
 class Draw(NamedTuple):

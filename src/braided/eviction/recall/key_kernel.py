@@ -10,7 +10,7 @@ import numpy as np
 from braided.compiled import compiled
 from braided.eviction.key_index import home
 from braided.eviction.records import NONE, Bytes, Ints, Links, Reals, Records, UInt64s
-from braided.routing.kernels import mix
+from braided.routing.hash_kernels import mix
 
 GROUPS = 64
 QUARTERS = 4  # of a window, in which rows are counted by bucket

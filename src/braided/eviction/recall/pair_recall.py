@@ -32,7 +32,7 @@ from braided.eviction.key_index import home
 from braided.eviction.packed import pack, unpack
 from braided.eviction.recall.estimate import RecallEstimate, recall_of
 from braided.eviction.records import NONE, Bytes, Ints, Links, Records, UInt64s, power_of_two
-from braided.routing.kernels import mix
+from braided.routing.hash_kernels import mix
 
 __all__ = ["GHOST_BYTES", "Recall", "most_ghosts"]
 

@@ -47,7 +47,6 @@ def find_cause(text: str) -> str:
 
 
 def _innermost(lines: list[str]) -> str | None:
-    """Return the last exception, with its place if Python raised it."""
     cause = None
     in_traceback, place = False, ""
     for line in lines:

@@ -1,7 +1,7 @@
 """One component at one epoch: a job's query, with an output that was claimed and a checkpoint of its own.
 
-The methods block; threads of the host call them. See `Host` (`fleet/host.py`) for the order that makes a start exact:
-claim the topic, then clone the checkpoint, then go on.
+The methods block; threads of the host call them. See `Host` (`fleet/component_host.py`) for the order that makes a
+start exact: claim the topic, then clone the checkpoint, then go on.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING
 from braided.durations import parse_duration
 from braided.errors import PeerError
 from braided.fleet.checkpoints import Checkpoints, position_of
-from braided.fleet.host import Job
+from braided.fleet.component_host import Job
 from braided.fleet.hosting.causes import describe_failure
 from braided.fleet.hosting.gate import Gate
 from braided.fleet.hosting.job_environment import JobEnvironment
 from braided.fleet.hosting.staging import Staged
-from braided.fleet.hosting.tasks import TaskTime
+from braided.fleet.hosting.task_time import TaskTime
 from braided.fleet.leases import Position
-from braided.jobs.job import KAFKA, TOPIC
+from braided.jobs.job_file import KAFKA, TOPIC
 from braided.spark.catalyst import StageTimes
 from braided.spark.jobs import build_job, named, write_sink
 from braided.spark.kafka import WriteRecords, sequenced
@@ -110,7 +110,6 @@ class Component:
             raise PeerError(f"component={self.component.name!r}: was lost while it started")
 
     def _built(self) -> tuple[SparkSession, DataFrame]:
-        """Return the session and the query, as it was staged if it was."""
         if self._staged is not None:
             self._staged.open(self._folder)
             return self._staged.session, self._staged.frame
@@ -146,7 +145,6 @@ class Component:
             return make_topic(build_job(self._setting.session(job), job), path)
 
     def _commit(self, files: DataFrame, batch: int) -> None:
-        """Run a batch, and add what it has written to the topic, as the owner of an epoch."""
         with self._gate.batch(batch):
             written = run_files(files)
             if self._claimed().commit(batch, self._plan(batch), written):

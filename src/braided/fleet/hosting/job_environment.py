@@ -10,9 +10,9 @@ from pyspark.errors import PySparkException
 
 from braided.errors import PeerError
 from braided.fleet.checkpoints import CONTROL
+from braided.fleet.component_host import Job
 from braided.fleet.definition import job_of, modules_of
-from braided.fleet.host import Job
-from braided.jobs import job as jobs
+from braided.jobs import job_file
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,7 +33,7 @@ class JobEnvironment:
         """Refuse a component that this peer must not run, or whose variables it does not have."""
         self.job(component, Path(component.checkpoint))
 
-    def job(self, component: Job, checkpoint: Path) -> jobs.Job:
+    def job(self, component: Job, checkpoint: Path) -> job_file.Job:
         """Return what runs of a component with a checkpoint; `PeerError` if this peer must not run it."""
         job = job_of(component, checkpoint, self._environment)
         if job.needs.cores > self.cores:
@@ -43,7 +43,7 @@ class JobEnvironment:
                 raise PeerError(f"python={module!r}: this peer may not run it; start it with --allow {module}")
         return job
 
-    def session(self, job: jobs.Job) -> SparkSession:
+    def session(self, job: job_file.Job) -> SparkSession:
         """Return a session of its own for a component: settings and names of tables are not shared."""
         session = self.spark.newSession()
         settings = {

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from braided.fleet.hosting.component import Component, Progress
 from braided.fleet.hosting.cpu import tree_seconds
-from braided.fleet.loads import ComponentLoad, Measured
+from braided.fleet.peer_loads import ComponentLoad, Measured
 
 
 class Meter:

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 
 from braided.errors import BraidedError, PeerError
 from braided.fleet.agent import Agent
-from braided.fleet.hosting.host import SparkHost
+from braided.fleet.agent_machine import RealMachine
+from braided.fleet.fleet_peer import Peer, Settings
+from braided.fleet.hosting.spark_host import SparkHost
 from braided.fleet.identity import Identity, Token
-from braided.fleet.machine import RealMachine
 from braided.fleet.messages import Contact
-from braided.fleet.peer import Peer, Settings
-from braided.fleet.registry import PeerNames
+from braided.fleet.peer_names import PeerNames
 from braided.fleet.requests import Storage, WhichStorage
 from braided.fleet.transport import Transport
-from braided.routing.files import STORAGE, files_at
+from braided.storage.files import STORAGE, files_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,13 +54,12 @@ async def check_peer(options: PeerOptions) -> None:
     """Refuse what would fail after Spark has started: the address, the token, the peers to join, or the name."""
     transport = _transport(options)
     machine = RealMachine(transport.send)
-    agents: list[Agent] = []
     try:
-        contact = await transport.start(lambda node, frame: agents[0].receive(node, frame) if agents else None)
-        agents.append(Agent(contact, machine))
+        agent = Agent(await transport.start(), machine)
+        transport.receive = agent.receive
         others = [await transport.greet(address) for address in options.join]
-        storage = options.storage or await _storage_of(agents[0], others)
-        await PeerNames(agents[0], files_at(storage, STORAGE)).check()
+        storage = options.storage or await _storage_of(agent, others)
+        await PeerNames(agent, files_at(storage, STORAGE)).check()
     finally:
         await machine.close()
         await transport.close()
@@ -80,19 +79,19 @@ async def run_peer(spark: SparkSession, options: PeerOptions, ready: Callable[[C
     machine = RealMachine(transport.send)
     end: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
     _end_on_signals(end)
-    agents: list[Agent] = []
     try:
-        contact = await transport.start(lambda node, frame: agents[-1].receive(node, frame) if agents else None)
+        contact = await transport.start()
         others = [await transport.greet(address) for address in options.join]
         storage = options.storage
         if storage is None:
-            agents.append(Agent(contact, machine))
-            storage = await _storage_of(agents[0], others)
+            agent = Agent(contact, machine)
+            transport.receive = agent.receive
+            storage = await _storage_of(agent, others)
         host = _host(spark, options)
         try:
             host.died = lambda why: _set(end, why)
             peer = Peer(contact, machine, host, storage, options.settings)
-            agents.append(peer.agent)
+            transport.receive = peer.agent.receive
             await peer.start(others)
             ready(contact, storage)
             host.warm_up()
@@ -110,7 +109,7 @@ async def run_peer(spark: SparkSession, options: PeerOptions, ready: Callable[[C
 
 
 async def leave(peer: Peer) -> None:
-    """Give all components to others; stop, and let go of, what stays."""
+    """Give all components to others; stop and release what stays."""
     for name in await peer.drain():
         with contextlib.suppress(BraidedError):
             await peer.holding.give(name)
@@ -134,13 +133,13 @@ def _end_on_signals(end: asyncio.Future[str | None]) -> None:
     """Let the first signal ask for an end; a second one ends the process at once."""
     loop, numbers = asyncio.get_running_loop(), (signal.SIGINT, signal.SIGTERM)
 
-    def told() -> None:
+    def on_signal() -> None:
         _set(end, None)
         for number in numbers:
             loop.remove_signal_handler(number)
 
     for number in numbers:
-        loop.add_signal_handler(number, told)
+        loop.add_signal_handler(number, on_signal)
 
 
 def _set(end: asyncio.Future[str | None], why: str | None) -> None:
@@ -149,7 +148,6 @@ def _set(end: asyncio.Future[str | None], why: str | None) -> None:
 
 
 async def _storage_of(agent: Agent, others: Sequence[Contact]) -> str:
-    """Ask the peers that are there where the fleet's storage is."""
     for other in others:
         reply = await agent.ask(other, WhichStorage(), _PATIENCE)
         if isinstance(reply, Storage):

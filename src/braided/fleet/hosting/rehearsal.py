@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from braided.errors import PeerError
-from braided.fleet import host
+from braided.fleet import component_host
 from braided.fleet.checkpoints import Checkpoints, go_back
 from braided.fleet.hosting.causes import describe_failure
 from braided.fleet.hosting.gate import Gate
 from braided.fleet.hosting.job_environment import JobEnvironment
 from braided.fleet.hosting.staging import Staged
-from braided.jobs.job import TOPIC, Job
+from braided.jobs.job_file import TOPIC, Job
 from braided.spark.jobs import build_job, check_sink
 from braided.spark.sink import start_files
 
@@ -35,7 +35,7 @@ _STATE = {
 }
 
 
-def rehearse(setting: JobEnvironment, component: host.Job, seconds: float) -> Staged | None:
+def rehearse(setting: JobEnvironment, component: component_host.Job, seconds: float) -> Staged | None:
     """Build a component's query and run its last committed batch once more; one that has none is only built.
 
     Returns the query to start; None for one that has no batch, and where storage has no links.
@@ -83,7 +83,6 @@ class Once:
         self._gate = Gate()
 
     def __call__(self, rows: DataFrame, batch: int) -> None:
-        """Run a batch."""
         with self._gate.batch(batch):
             if self._is_topic:
                 rows.collect()  # names of files, which are deleted with the clone

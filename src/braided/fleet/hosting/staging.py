@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from braided.fleet.checkpoints import Checkpoints, lead
-from braided.fleet.host import Job
+from braided.fleet.component_host import Job
 from braided.fleet.hosting.job_environment import JobEnvironment
 from braided.fleet.migration import START
 from braided.spark.jobs import build_job

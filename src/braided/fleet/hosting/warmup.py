@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from braided.fleet.hosting.job_environment import JobEnvironment
-from braided.jobs.reading import parse_job
+from braided.jobs.job_reader import parse_job
 from braided.spark.jobs import start_job
 
 _ROWS = 8

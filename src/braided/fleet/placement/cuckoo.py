@@ -18,49 +18,30 @@ import numpy as np
 
 from braided.errors import PeerError
 from braided.fleet.placement.descent import Descent
+from braided.fleet.placement.greedy import greedy
 from braided.fleet.placement.problem import Allocation, Floats, Problem
-from braided.fleet.placement.simple import greedy
 
 SECONDS = 0.5
 """The paper's time for one search."""
 _PATIENCE = 3  # moves without gain after which a cuckoo flies away
 _STALE = 10  # rounds without gain after which the ways uphill are taken
 _FLIGHTS = 4  # from the best, before that
+_CUCKOOS = 24  # new allocations a round
+_NESTS = 16  # allocations kept
+_ABANDON = 0.25  # the part of the nests, the worst, left a round
+_TAIL = 1.5  # exponent of the Levy flight, 1 (long) to 3 (short)
+# How likely a component takes, in a swarm's move, the host it has in the cuckoo's own best, or in the best of all; and
+# how many components drift to a neighbour's place.
+_OWN, _BEST, _DRIFT = 0.3, 0.3, 1.5
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchResult:
     """The best allocation of a search."""
 
     allocation: Allocation
     fitness: float
     evaluations: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cuckoos:
-    """The search's settings.
-
-    cuckoos : new allocations a round. nests : allocations kept. abandon : part of the nests, the worst, left a round.
-    tail : exponent of the Levy flight, 1 (long) to 3 (short). own, best, drift : how likely a component takes, in a
-        swarm's move, the host it has in the cuckoo's own best, in the best of all, or in a neighbour's place.
-    """
-
-    cuckoos: int = 24
-    nests: int = 16
-    abandon: float = 0.25
-    tail: float = 1.5
-    own: float = 0.3
-    best: float = 0.3
-    drift: float = 1.5
-
-    def __post_init__(self) -> None:
-        if self.cuckoos < 1 or self.nests < 2:
-            raise PeerError(f"cuckoos={self.cuckoos}, nests={self.nests}: write at least 1 and 2")
-        if not (0 <= self.abandon < 1 and self.own >= 0 and self.best >= 0 and self.own + self.best <= 1):
-            raise PeerError("abandon, own, best: write parts of 1")
-        if not 1 <= self.tail <= 3:
-            raise PeerError(f"tail={self.tail}: write 1 to 3")
 
 
 def search(
@@ -70,14 +51,13 @@ def search(
     seed: int = 0,
     seconds: float = SECONDS,
     evaluations: int | None = None,
-    settings: Cuckoos | None = None,
     clock: Callable[[], float] = time.monotonic,
-) -> Found:
+) -> SearchResult:
     """Return the best allocation found within a time, or within a number of evaluations, whatever the time.
 
     start : the allocation now; a search never returns a worse one, unless it overloads a host.
     """
-    swarm = _Swarm(problem, start, np.random.default_rng(seed), settings or Cuckoos())
+    swarm = _Swarm(problem, start, np.random.default_rng(seed))
     ends = clock() + seconds
     while swarm.evaluations < evaluations if evaluations is not None else clock() < ends:
         swarm.round()
@@ -85,15 +65,15 @@ def search(
             break
     if not np.isfinite(swarm.fittest):
         raise PeerError("no allocation was found that overloads no host; add hosts, or take components away")
-    return Found(swarm.best, swarm.fittest, swarm.evaluations)
+    return SearchResult(swarm.best, swarm.fittest, swarm.evaluations)
 
 
 class _Swarm:
-    def __init__(self, problem: Problem, start: Allocation | None, random: np.random.Generator, use: Cuckoos) -> None:
-        self.problem, self.random, self.use = problem, random, use
+    def __init__(self, problem: Problem, start: Allocation | None, random: np.random.Generator) -> None:
+        self.problem, self.random = problem, random
         self.evaluations = 0
         self.descent = Descent(problem)
-        begin = self._scatter(use.cuckoos)
+        begin = self._scatter(_CUCKOOS)
         if start is not None:
             problem.check(start)
             begin[0] = start
@@ -101,15 +81,15 @@ class _Swarm:
             begin[-1] = greedy(problem)
         self.at, self.own = begin, begin.copy()
         self.own_fitness = self._fitness(begin)
-        self.luckless = np.zeros(use.cuckoos, dtype=np.int64)
-        self.nests = self._scatter(use.nests)
+        self.luckless = np.zeros(_CUCKOOS, dtype=np.int64)
+        self.nests = self._scatter(_NESTS)
         self.nest_fitness = self._fitness(self.nests)
         top = int(self.own_fitness.argmax())
         self.best, self.fittest = self.own[top].copy(), float(self.own_fitness[top])
         self.stale = 0
         self.is_settled = problem.hosts == 1 or not len(problem.edges[0])
         # Levy: the chance of changing d components falls as a power of d.
-        chance = np.arange(1, problem.components + 1, dtype=np.float64) ** -use.tail
+        chance = np.arange(1, problem.components + 1, dtype=np.float64) ** -_TAIL
         self.levy = np.cumsum(chance / chance.sum())
         # Where a component's partners are, for drifting: it mostly pays to be with one of them.
         weight = problem.traffic + problem.traffic.T
@@ -119,7 +99,6 @@ class _Swarm:
         self.partners = np.cumsum(np.where(total > 0, weight / np.maximum(total, 1e-300), even), axis=1)
 
     def _scatter(self, count: int) -> Allocation:
-        """Return random allocations, every component on a host that can run it."""
         scores = np.where(self.problem.hosts_of, self.random.random((count, *self.problem.hosts_of.shape)), -1.0)
         return np.asarray(scores.argmax(axis=2), dtype=np.int64)
 
@@ -160,11 +139,11 @@ class _Swarm:
         """Take hosts from the cuckoo's own best, from a nest or the best of all; then drift to partners or swap."""
         count, n = self.at.shape
         draw = self.random.random((count, n))
-        moved = np.where(draw < self.use.own, self.own, self.at)
-        leads, nests = self.random.random((count, 1)) < 0.5, self.random.integers(self.use.nests, size=count)
+        moved = np.where(draw < _OWN, self.own, self.at)
+        leads, nests = self.random.random((count, 1)) < 0.5, self.random.integers(_NESTS, size=count)
         leaders = np.where(leads, self.best[None, :], self.nests[nests])
-        moved = np.where((draw >= self.use.own) & (draw < self.use.own + self.use.best), leaders, moved)
-        drifts = self.random.random((count, n)) < self.use.drift / n
+        moved = np.where((draw >= _OWN) & (draw < _OWN + _BEST), leaders, moved)
+        drifts = self.random.random((count, n)) < _DRIFT / n
         picks = (self.partners[None, :, :] < self.random.random((count, n))[:, :, None]).sum(axis=2)
         beside = np.take_along_axis(moved, np.minimum(picks, n - 1), axis=1)
         moved = np.where(drifts, beside, moved)
@@ -174,14 +153,13 @@ class _Swarm:
         return moved
 
     def _lay(self, eggs: Allocation, fitness: Floats) -> None:
-        """Put every egg into a random nest; of those in one nest the fittest stays."""
-        nests = self.random.integers(self.use.nests, size=len(eggs))
+        nests = self.random.integers(_NESTS, size=len(eggs))
         for nest, egg in zip(nests.tolist(), np.argsort(fitness, kind="stable").tolist(), strict=True):
             if fitness[egg] > self.nest_fitness[nest]:
                 self.nests[nest], self.nest_fitness[nest] = eggs[egg], fitness[egg]
 
     def _abandon(self) -> None:
-        worst = np.argsort(self.nest_fitness, kind="stable")[: int(self.use.abandon * self.use.nests)]
+        worst = np.argsort(self.nest_fitness, kind="stable")[: int(_ABANDON * _NESTS)]
         self.nests[worst] = self._fly(self.nests[worst])
         self.nest_fitness[worst] = self._fitness(self.nests[worst])
         self._note(self.nests, self.nest_fitness)
@@ -189,7 +167,7 @@ class _Swarm:
     def _look_around(self) -> None:
         """Go uphill from the best, and from where flights from it and from other nests lead."""
         starts = np.concatenate((self.best[None, :], self._fly(np.repeat(self.best[None, :], _FLIGHTS, axis=0))))
-        starts = np.concatenate((starts, self.nests[self.random.integers(self.use.nests, size=1)]))
+        starts = np.concatenate((starts, self.nests[self.random.integers(_NESTS, size=1)]))
         fitness = self._fitness(starts)
         for start in starts[np.isfinite(fitness)]:
             top, steps = self.descent.climb(start)

@@ -47,7 +47,6 @@ class Descent:
         return np.asarray(2 * self._weight @ there - self._weight.sum(axis=1, keepdims=True) - far)
 
     def _moves(self, at: Allocation, value: Floats, room: Floats) -> Floats:
-        """Return what each move gains; minus infinity where there is no room."""
         fits = self._problem.hosts_of & (self._problem.cpu[:, None] <= room[None, :])
         gain = value - value[np.arange(len(at)), at][:, None]
         gain = np.where(fits, gain, -np.inf)

@@ -89,12 +89,6 @@ class Problem:
         fits = self.fits(allocations)
         return np.where(fits, value, -np.inf)
 
-    def remote_cost(self, allocation: Allocation) -> float:
-        """Return the weighted traffic and latency between hosts alone, which is what a fleet pays."""
-        source, target, weight = self.edges
-        one, other = allocation[source], allocation[target]
-        return float(np.where(one == other, 0.0, weight + self.per_second * self.latency[one, other]).sum())
-
     def loads(self, allocations: Allocation) -> Floats:
         """Return the CPU of every host, a row for each allocation."""
         return np.stack([(allocations == host) @ self.cpu for host in range(self.hosts)], axis=1)

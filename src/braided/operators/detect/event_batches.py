@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from braided.operators.match.key_groups import by_key
-from braided.routing.keys import KeyHasher
+from braided.routing.key_hashes import KeyHasher
 from braided.routing.sorting import build_directory, directory_shift, sort_order
 from braided.runtime.ordering_stage import merged_order
 from braided.time.clocks import MAX_TIME

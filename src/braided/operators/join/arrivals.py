@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from braided.operators.join.runs import Run, sorted_run
 from braided.routing.content import content_hashes
-from braided.routing.kernels import salt
-from braided.routing.keys import KeyHasher
+from braided.routing.hash_kernels import salt
+from braided.routing.key_hashes import KeyHasher
 from braided.routing.routes import route
 from braided.routing.table import RoutingTable
 from braided.runtime.contract import Admitted, Block, Json

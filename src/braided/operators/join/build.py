@@ -12,7 +12,7 @@ from braided.operators.join.spec import JoinSpec
 from braided.operators.join.window_join import WindowJoin
 from braided.operators.physical import EngineFeatures, InputColumn, Plan, Residual, watermark_after
 from braided.operators.stream import Stream, TimeMarks
-from braided.routing.keys import KeyHasher, common_key_type
+from braided.routing.key_hashes import KeyHasher, common_key_type
 from braided.runtime.contract import Operator
 from braided.time.clocks import Span, Window
 from braided.time.lateness import Lateness

@@ -16,7 +16,7 @@ from braided.durations import format_duration
 from braided.operators.join.arrivals import KeyedInputs, OutputColumn
 from braided.operators.join.emit import Emitter, Ranges
 from braided.operators.join.stored import JoinState
-from braided.routing.keys import KeyHasher
+from braided.routing.key_hashes import KeyHasher
 from braided.routing.tally import Tally
 from braided.runtime.blocks import Blocks
 from braided.runtime.contract import Json, Outcome, Work

@@ -22,7 +22,7 @@ import pyarrow as pa
 from braided.operators.match.key_groups import by_key
 from braided.operators.match.matcher import Finder, Sorted
 from braided.operators.match.open_rows import Hashes, OpenRows, StoredRows
-from braided.routing.keys import KeyHasher
+from braided.routing.key_hashes import KeyHasher
 from braided.routing.routes import route
 from braided.routing.sorting import build_directory, directory_shift, sort_order
 from braided.routing.table import RoutingTable

@@ -12,7 +12,7 @@ from braided.operators.multijoin.multijoin import MultiJoin
 from braided.operators.multijoin.spec import MultiJoinSpec
 from braided.operators.physical import EngineFeatures, Plan
 from braided.operators.stream import Stream
-from braided.routing.keys import KeyHasher, common_key_type
+from braided.routing.key_hashes import KeyHasher, common_key_type
 from braided.runtime.contract import Operator
 from braided.time.clocks import Span
 from braided.time.lateness import Lateness

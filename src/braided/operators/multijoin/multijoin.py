@@ -32,7 +32,7 @@ from braided.operators.join.stored import JoinState
 from braided.operators.multijoin.combination_emitter import MultiEmitter
 from braided.operators.multijoin.probe import Combiner, StreamRuns
 from braided.operators.multijoin.stamps import StampedStreams, add_stamps
-from braided.routing.keys import KeyHasher
+from braided.routing.key_hashes import KeyHasher
 from braided.routing.table import RoutingTable
 from braided.routing.tally import Tally
 from braided.runtime.blocks import Blocks

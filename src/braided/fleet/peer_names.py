@@ -9,15 +9,13 @@ A name is free again when the last peer that had it does not answer any more.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 
 from braided.errors import PeerError
 from braided.fleet.agent import Agent
-from braided.fleet.fields import plain, read
 from braided.fleet.messages import Contact
 from braided.fleet.requests import WhichStorage
-from braided.routing.files import Files
+from braided.storage.files import Files
 
 _FOLDER = "peers"
 _ASKED = 2  # times, since a message may be lost
@@ -34,18 +32,18 @@ class PeerNames:
         """Take the name of this peer; `PeerError` with the address of the one that has it."""
         while True:
             number = await self.check() + 1
-            content = json.dumps(plain(self._agent.contact)).encode()
+            content = self._agent.contact.to_bytes()
             name = self._file(number)
-            if await self._agent.machine.blocking(lambda: self._files.create(name, content)):  # noqa: B023
+            if await self._agent.machine.blocking(self._files.create, name, content):
                 return
 
     async def check(self) -> int:
         """Refuse the name if a peer that answers has it; return how many peers have had it."""
         me = self._agent.contact
-        files = await self._agent.machine.blocking(lambda: self._files.names(f"{_FOLDER}/{me.name}"))
+        files = await self._agent.machine.blocking(self._files.names, f"{_FOLDER}/{me.name}")
         number = max((int(file[:12]) for file in files if file.endswith(".json")), default=0)
         if number:
-            holder = await self._agent.machine.blocking(lambda: self._read(self._file(number)))
+            holder = await self._agent.machine.blocking(self._read, self._file(number))
             if holder.node != me.node and await self._is_there(holder):
                 raise PeerError(f"name={me.name!r}: the peer at {holder.address} has this name; choose another")
         return number
@@ -58,10 +56,7 @@ class PeerNames:
         return False
 
     def _read(self, name: str) -> Contact:
-        try:
-            return read(Contact, json.loads(self._files.read(name) or b"null"))
-        except (ValueError, PeerError) as error:
-            raise PeerError(f"{name}: is damaged ({error}); delete it if no peer has this name") from error
+        return Contact.from_bytes(self._files.read(name) or b"null", name, "delete it if no peer has this name")
 
     def _file(self, number: int) -> str:
         return f"{_FOLDER}/{self._agent.contact.name}/{number:012d}.json"

@@ -7,23 +7,23 @@ from dataclasses import dataclass
 
 from braided.errors import PeerError
 from braided.fleet.agent import Agent
+from braided.fleet.agent_machine import Machine
+from braided.fleet.component_host import Host, Job, Jobs
 from braided.fleet.discovery import Discovery
 from braided.fleet.guardian import Guardian
-from braided.fleet.host import Host, Job, Jobs
 from braided.fleet.launch import Launcher
 from braided.fleet.lease_holder import LeaseHolder
 from braided.fleet.leases import SPAN, Leases
-from braided.fleet.loads import PERIOD, LoadReporter
-from braided.fleet.machine import Machine
+from braided.fleet.load_watch import Move, Watch
 from braided.fleet.master import INTERVAL, Master
 from braided.fleet.messages import Contact
 from braided.fleet.migration import REHEARSAL, START, Migrator
-from braided.fleet.names import check_pattern
-from braided.fleet.registry import PeerNames
+from braided.fleet.operator_names import check_pattern
+from braided.fleet.peer_loads import PERIOD, LoadReporter
+from braided.fleet.peer_names import PeerNames
 from braided.fleet.service import Service
 from braided.fleet.survey import Survey
-from braided.fleet.watch import Move, Watch
-from braided.routing.files import STORAGE, files_at
+from braided.storage.files import STORAGE, files_at
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,27 +78,8 @@ class Peer:
         self.survey = Survey(self.agent, self.discovery, host)
         self.guardian = Guardian(self.agent, self.discovery, self.watch, self.holding, self.survey)
         self.launcher = Launcher(self.agent, self.holding, self.survey, storage, patience=settings.start)
-        self.service = Service(
-            self.agent,
-            self.discovery,
-            self.holding,
-            self.survey,
-            self.migrator,
-            self.launcher,
-            self.guardian,
-            drain=self.drain,
-            storage=storage,
-            patience=settings.start,
-        )
-        self.master = Master(
-            self.agent,
-            self.discovery,
-            self.holding,
-            self.survey,
-            self.migrator,
-            interval=settings.placement,
-            evaluations=settings.evaluations,
-        )
+        self.service = Service(self, storage, settings.start)
+        self.master = Master(self, interval=settings.placement, evaluations=settings.evaluations)
 
     async def start(self, others: Iterable[Contact] = ()) -> None:
         """Join the fleet by peers that are there, and take part in everything from now on.
@@ -114,11 +95,11 @@ class Peer:
 
     async def submit(self, job: Job) -> None:
         """Add a component to the fleet; its guardian finds a host for it."""
-        await self.agent.machine.blocking(lambda: self.holding.jobs.add(job))
+        await self.agent.machine.blocking(self.holding.jobs.add, job)
 
     async def move(self, component: str, target: Contact) -> bool:
         """Move a component to a peer, wherever it runs; return whether it has moved."""
-        lease = await self.agent.machine.blocking(lambda: self.holding.leases.newest(component))
+        lease = await self.agent.machine.blocking(self.holding.leases.newest, component)
         if lease is None:
             raise PeerError(f"component={component!r}: does not run yet")
         return await self.migrator.order(Move(component, lease.holder, target, "ordered"))

@@ -10,12 +10,13 @@ import asyncio
 import random
 import selectors
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, TypeVar, TypeVarTuple
 
 from braided.errors import PeerError
 from braided.fleet.messages import Contact
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 
 class _Jump(selectors.SelectSelector):
@@ -134,20 +135,16 @@ class VirtualMachine:
         network.machines[contact.address] = self
 
     def now(self) -> float:
-        """See `Machine`."""
         return self._start + asyncio.get_running_loop().time() * self._rate
 
     async def sleep(self, seconds: float) -> None:
-        """See `Machine`."""
         await asyncio.sleep(seconds / self._rate)
         await self._gate()
 
     def later(self, seconds: float, call: Callable[[], None]) -> Callable[[], None]:
-        """See `Machine`."""
         return asyncio.get_running_loop().call_later(seconds / self._rate, self._do, call).cancel
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """See `Machine`."""
         if self.is_dead:
             work.close()
             return
@@ -160,12 +157,11 @@ class VirtualMachine:
         if not task.cancelled() and task.exception() is not None:
             self._network.failures.append(task.exception())
 
-    async def blocking(self, call: Callable[[], T]) -> T:
-        """See `Machine`."""
+    async def blocking(self, call: Callable[[*Ts], T], *arguments: *Ts) -> T:
         await self._wait_for_storage()
         if self.storage_is_cut:
             raise OSError("storage is out of reach")
-        result = call()
+        result = call(*arguments)
         await self._wait_for_storage()
         return result
 
@@ -175,7 +171,6 @@ class VirtualMachine:
         await self._gate()
 
     def send(self, to: Contact, frame: bytes) -> None:
-        """See `Machine`."""
         if not self.is_dead:
             self._network.carry(self, to, frame)
 

@@ -1,4 +1,4 @@
-"""The best placement of components on hosts: every allocation there is."""
+"""What placements are compared with: the best of all allocations, and what a fleet pays for one."""
 
 from __future__ import annotations
 
@@ -29,3 +29,10 @@ def exhaustive(problem: Problem) -> Allocation:
     if best is None:
         raise PeerError("the hosts have no room for all components; add hosts, or take components away")
     return best
+
+
+def remote_cost(problem: Problem, allocation: Allocation) -> float:
+    """Return the weighted traffic and latency between hosts alone, which is what a fleet pays."""
+    source, target, weight = problem.edges
+    one, other = allocation[source], allocation[target]
+    return float(np.where(one == other, 0.0, weight + problem.per_second * problem.latency[one, other]).sum())

@@ -13,8 +13,9 @@ from braided.balance.levels import OverlappingLevels
 from braided.balance.load_averages import HORIZONS, LoadAverages
 from braided.errors import PeerError
 from braided.fleet.discovery import Discovery
-from braided.fleet.messages import Contact, Done, Message, message
-from braided.fleet.names import check_pattern
+from braided.fleet.json_records import Record
+from braided.fleet.messages import Contact, Done, Message
+from braided.fleet.operator_names import check_pattern
 
 PERIOD = 5.0
 """Seconds between two measurements."""
@@ -26,10 +27,10 @@ FLOOR = 0.5
 """A peer that uses less than half of its cores is not hot, whatever the others do: a move costs a gap."""
 ALIVE = 12
 """Periods after which a peer reports although nothing has changed: a minute."""
+_SILENCE = int(2.5 * ALIVE)
 
 
-@dataclass(frozen=True)
-class ComponentLoad:
+class ComponentLoad(Record):
     """One component of a peer.
 
     load : its CPU over the peer's cores.
@@ -45,8 +46,6 @@ class ComponentLoad:
     rate: float = 0.0
 
 
-@message
-@dataclass(frozen=True)
 class LoadUpdate(Message):
     """The sender's load, averaged over 1, 5 and 15 periods, and what its components take of it.
 
@@ -83,24 +82,14 @@ class LoadReporter:
     `measure` must be quick; what takes time is done by a thread of the host's own, so that a busy peer reports too.
     """
 
-    def __init__(
-        self,
-        discovery: Discovery,
-        measure: Callable[[], Measured],
-        *,
-        period: float = PERIOD,
-        levels: OverlappingLevels = LEVELS,
-        alive: int = ALIVE,
-    ) -> None:
-        if not 0 < period < float("inf") or alive < 1:
-            raise PeerError(f"{period=}, {alive=}: write seconds above 0, and periods, at least 1")
+    def __init__(self, discovery: Discovery, measure: Callable[[], Measured], *, period: float = PERIOD) -> None:
+        if not 0 < period < float("inf"):
+            raise PeerError(f"{period=}: write seconds above 0")
         self.period = period
         self.sent = 0
         """Messages so far."""
         self._discovery = discovery
         self._measure = measure
-        self._levels = levels
-        self._alive = alive
         self._averages = LoadAverages(1)
         self._level: int | None = None
         self._quiet: dict[str, int] = {}
@@ -116,11 +105,11 @@ class LoadReporter:
         """Measure once, and report if there is something to say."""
         measured = self._measure()
         self._averages.add(np.array([measured.load]))
-        level = self._levels.level(measured.load, self._level)
+        level = LEVELS.level(measured.load, self._level)
         # Which component of a busy peer is the one to move may change while the peer's own load does not.
         is_busy = measured.load >= FLOOR
         components = {
-            part.name: self._levels.level(part.load, self._components.get(part.name)) if is_busy else None
+            part.name: LEVELS.level(part.load, self._components.get(part.name)) if is_busy else None
             for part in measured.components
         }
         if (level, components) != (self._level, self._components):
@@ -129,14 +118,14 @@ class LoadReporter:
         holders = {holder.node: holder for held in self._discovery.registered.values() for holder in held}
         # Who is responsible only now, or did not answer, has heard nothing of this level.
         self._quiet = {node: self._quiet[node] + 1 for node in self._quiet if node in holders}
-        due = [node for node in sorted(holders) if self._quiet.get(node, self._alive) >= self._alive]
+        due = [node for node in sorted(holders) if self._quiet.get(node, ALIVE) >= ALIVE]
         if not due:
             return
         loads = tuple(float(self._averages.over(horizon)[0]) for horizon in HORIZONS)
         update = LoadUpdate(loads, tuple(sorted(self._discovery.registered)), largest(measured.components))
-        asked = self._discovery.agent.ask
+        ask = self._discovery.agent.ask
         self.sent += len(due)
-        replies = await asyncio.gather(*(asked(holders[node], update) for node in due))
+        replies = await asyncio.gather(*(ask(holders[node], update) for node in due))
         for node, reply in zip(due, replies, strict=True):
             if reply == Done():
                 self._quiet[node] = 0
@@ -149,8 +138,7 @@ class ReportedLoads:
     last load once more to its averages: an overload that lasts is seen to last, without a message.
     """
 
-    def __init__(self, *, alive: int = ALIVE) -> None:
-        self._silence = int(2.5 * alive)
+    def __init__(self) -> None:
         self._averages: dict[str, LoadAverages] = {}
         self._last: dict[str, tuple[Contact, LoadUpdate]] = {}
         self._quiet: dict[str, int] = {}
@@ -168,7 +156,7 @@ class ReportedLoads:
         for node in sorted(self._last):
             contact, update = self._last[node]
             self._quiet[node] += 1
-            if self._quiet[node] > self._silence:
+            if self._quiet[node] > _SILENCE:
                 silent.append(contact)
                 self.forget(node)
             else:
@@ -181,16 +169,9 @@ class ReportedLoads:
         self._last.pop(node, None)
         self._quiet.pop(node, None)
 
-    def __contains__(self, node: str) -> bool:
-        return node in self._last
-
     def reports(self) -> dict[str, tuple[Contact, LoadUpdate]]:
         """Return the last report of every peer, by its id."""
         return {node: self._last[node] for node in sorted(self._last)}
-
-    def load(self, node: str, horizon: int = 1) -> float:
-        """Return a peer's load, averaged over 1, 5 or 15 periods."""
-        return float(self._averages[node].over(horizon)[0])
 
     def of(self, nodes: list[str]) -> HostAverages:
         """Return the averages of peers by their places in the list; who is unknown has no load."""
@@ -210,7 +191,6 @@ class HostAverages:
 
 
 def _history(loads: tuple[float, ...]) -> LoadAverages:
-    """Return averages that start with those a peer has reported."""
     now, middle, long = loads
     averages = LoadAverages(1)
     earlier = max(0.0, (HORIZONS[2] * long - HORIZONS[1] * middle) / (HORIZONS[2] - HORIZONS[1]))

@@ -13,17 +13,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from braided.errors import BraidedError, TopicError
+from braided.storage.files import open_input
 from braided.storage.fit import (
     Misfit,
     check_type,
-    constant,
     convert,
     find_column,
     int96_paths,
     legacy_calendar,
     nanosecond_paths,
 )
-from braided.storage.places import open_input
 
 _log = logging.getLogger("braided")
 _MOST_ROWS = 1 << 17
@@ -102,8 +101,8 @@ class FileReader:
             ) from error
         except (pa.ArrowInvalid, OSError, EOFError) as error:
             if self.committed:
-                said = str(error).splitlines()[0]
-                raise TopicError(f"{part.path}: a file of the topic is damaged ({said}); restore it") from error
+                cause = str(error).splitlines()[0]
+                raise TopicError(f"{part.path}: a file of the topic is damaged ({cause}); restore it") from error
             if not self.ignore_damaged:
                 raise BraidedError(
                     f"{part.path}: cannot be read as Parquet ({str(error).splitlines()[0]}); replace it, or set the "
@@ -113,8 +112,10 @@ class FileReader:
 
     def _read(self, part: Part) -> Iterator[pa.RecordBatch]:
         with pq.ParquetFile(open_input(part.path), coerce_int96_timestamp_unit="us") as file:
-            found = self._columns_of(file, part)
-            groups = [group for group in range(file.num_row_groups) if self._is_read(file.metadata, group, part, found)]
+            columns = self._columns_of(file, part)
+            groups = [
+                group for group in range(file.num_row_groups) if self._is_read(file.metadata, group, part, columns)
+            ]
             if not groups:
                 return
             sizes = [file.metadata.row_group(group) for group in groups]
@@ -124,16 +125,16 @@ class FileReader:
                 with pq.ParquetFile(
                     open_input(part.path), coerce_int96_timestamp_unit="us", buffer_size=_BUFFER
                 ) as buffered:
-                    yield from self._batches(buffered, rows, groups, found, part)
+                    yield from self._batches(buffered, rows, groups, columns, part)
             else:
-                yield from self._batches(file, rows, groups, found, part)
+                yield from self._batches(file, rows, groups, columns, part)
 
     def _batches(
-        self, file: pq.ParquetFile, rows: int, groups: list[int], found: Mapping[str, str | None], part: Part
+        self, file: pq.ParquetFile, rows: int, groups: list[int], columns: Mapping[str, str | None], part: Part
     ) -> Iterator[pa.RecordBatch]:
-        names = [name for name in found.values() if name is not None]
+        names = [name for name in columns.values() if name is not None]
         for batch in file.iter_batches(rows, groups, names):
-            yield from self._batch(batch, found, part.values or {})
+            yield from self._batch(batch, columns, part.values or {})
 
     def _columns_of(self, file: pq.ParquetFile, part: Part) -> dict[str, str | None]:
         """Return what each promised column is called in a file, None where it has none; refuse what does not fit."""
@@ -141,20 +142,20 @@ class FileReader:
         int96, nanoseconds = int96_paths(parquet), nanosecond_paths(parquet)
         if legacy_calendar(file.metadata.metadata):
             raise Misfit("it was written by Spark 2, whose dates before 1582 are in another calendar")
-        found: dict[str, str | None] = {}
+        columns: dict[str, str | None] = {}
         for field in self.schema:
             if field.name in (part.values or {}):
                 continue
             at = find_column(schema.names, field.name, self.case_sensitive)
-            found[field.name] = None if at is None else schema.names[at]
+            columns[field.name] = None if at is None else schema.names[at]
             if at is None:
                 continue
             if any(path.split(".", 1)[0] == schema.names[at] for path in nanoseconds):
                 raise Misfit(f"column {field.name!r} holds nanoseconds, which Spark has no type for")
             check_type(schema.field(at).type, field.type, schema.names[at], int96, self.case_sensitive)
-        return found
+        return columns
 
-    def _is_read(self, metadata: Any, group: int, part: Part, found: Mapping[str, str | None]) -> bool:
+    def _is_read(self, metadata: Any, group: int, part: Part, columns: Mapping[str, str | None]) -> bool:
         """Whether a row group belongs to the part, and its statistics let a row of it pass the filters."""
         chosen = metadata.row_group(group)
         if part.start or part.stop is not None:
@@ -164,17 +165,17 @@ class FileReader:
             middle = start + size // 2
             if middle < part.start or (part.stop is not None and middle >= part.stop):
                 return False
-        return all(_may_hold(chosen, found.get(bound.column), bound) for bound in self.bounds)
+        return all(_may_hold(chosen, columns.get(bound.column), bound) for bound in self.bounds)
 
     def _batch(
-        self, batch: pa.RecordBatch, found: Mapping[str, str | None], values: Mapping[str, pa.Scalar[Any]]
+        self, batch: pa.RecordBatch, file_names: Mapping[str, str | None], values: Mapping[str, pa.Scalar[Any]]
     ) -> Iterator[pa.RecordBatch]:
         columns: dict[str, pa.Array[Any]] = {}
         for field in self.schema:
             if field.name in values:
-                columns[field.name] = constant(values[field.name].cast(field.type), batch.num_rows)
+                columns[field.name] = pa.repeat(values[field.name].cast(field.type), batch.num_rows)
                 continue
-            name = found[field.name]
+            name = file_names[field.name]
             columns[field.name] = (
                 pa.nulls(batch.num_rows, field.type)
                 if name is None
@@ -187,9 +188,9 @@ class FileReader:
         for predicate in self.filters:
             if not rows.num_rows:
                 return
-            kept = predicate.mask({name: columns[name] for name in predicate.columns})
-            if not kept.all():
-                mask = pa.array(kept)
+            passes = predicate.mask({name: columns[name] for name in predicate.columns})
+            if not passes.all():
+                mask = pa.array(passes)
                 rows = rows.filter(mask)
                 columns = {name: column.filter(mask) for name, column in columns.items()}
         if rows.num_rows:
@@ -197,7 +198,6 @@ class FileReader:
 
 
 def _may_hold(group: Any, name: str | None, bound: Bound) -> bool:
-    """Whether the statistics of a row group leave room for a value within bounds."""
     for at in range(group.num_columns):
         column = group.column(at)
         if column.path_in_schema != name:

@@ -22,8 +22,8 @@ from functools import lru_cache
 from typing import Any
 
 from braided.errors import BraidedError, ControlError
-from braided.routing.files import Files, files_at
 from braided.routing.table import RoutingTable
+from braided.storage.files import Files, files_at
 
 _LARGEST = 16 << 20
 _AGAIN = 1.0
@@ -56,14 +56,14 @@ class ControlDir:
         if known or not self._files.create(_OWNER, _bytes(mine)):
             owner = self._json(_OWNER)
             if owner.get("query") != query:
-                raise ControlError(
-                    f"control={self.location!r}: belongs to query {owner.get('query')!r}, this is query {query!r}; if "
-                    "the checkpoint of the other one is gone for good, delete the directory, else give this query one "
+                raise self._error(
+                    f"belongs to query {owner.get('query')!r}, this is query {query!r}; if "
+                    "the checkpoint of the other one was deleted, delete the directory, else give this query one "
                     "of its own"
                 )
             if owner != mine:
-                raise ControlError(
-                    f"control={self.location!r}: belongs to a join of this query with other options; give every join a "
+                raise self._error(
+                    "belongs to a join of this query with other options; give every join a "
                     "directory of its own; if the options were changed, restore them, or start with a new checkpoint "
                     "and delete the directory"
                 )
@@ -88,9 +88,8 @@ class ControlDir:
             self.publish(first)
             versions = self.versions()
         if not versions:
-            raise ControlError(
-                f"control={self.location!r}: has no routing table; restore it from a copy, or start with a new "
-                "checkpoint and a new directory"
+            raise self._error(
+                "has no routing table; restore it from a copy, or start with a new checkpoint and a new directory"
             )
         return self.table(versions[-1])
 
@@ -102,17 +101,15 @@ class ControlDir:
             time.sleep(_AGAIN)
             content = self._files.read(name)
         if content is None:
-            raise ControlError(f"control={self.location!r}: {name} is missing; restore it from a copy")
+            raise self._error(f"{name} is missing; restore it from a copy")
         if len(content) > _LARGEST:
-            raise ControlError(f"control={self.location!r}: {name} has {len(content)} bytes, too many for a table")
+            raise self._error(f"{name} has {len(content)} bytes, too many for a table")
         try:
             table = _checked(content)
         except BraidedError as error:
-            raise ControlError(f"control={self.location!r}: {name} is damaged: {error}") from error
+            raise self._error(f"{name} is damaged: {error}") from error
         if table.version != version:
-            raise ControlError(
-                f"control={self.location!r}: {name} holds version {table.version}; restore it from a copy"
-            )
+            raise self._error(f"{name} holds version {table.version}; restore it from a copy")
         return table
 
     def pin(self, batch: int, query: str, first: RoutingTable | None = None) -> RoutingTable:
@@ -126,8 +123,8 @@ class ControlDir:
         later = range(batch + 1, batch + 2) if content is not None else (b for b in self._pinned() if b > batch)
         after = next((b for b in later if self._files.read(_pin_name(b)) is not None), None)
         if after is not None:
-            raise ControlError(
-                f"control={self.location!r}: batch {after} has run before this batch {batch}, so the checkpoint is "
+            raise self._error(
+                f"batch {after} has run before this batch {batch}, so the checkpoint is "
                 "older than the directory; restore the directory that belongs to the checkpoint, or start with a new "
                 "checkpoint and a new directory"
             )
@@ -138,10 +135,10 @@ class ControlDir:
                 return newest
         pin = self._json(name)
         if pin.get("query") != query or type(pin.get("version")) is not int:
-            raise ControlError(f"control={self.location!r}: {name} is damaged or belongs to another query; restore it")
+            raise self._error(f"{name} is damaged or belongs to another query; restore it")
         table = self.table(pin["version"])
         if table.digest != pin.get("digest"):
-            raise ControlError(f"control={self.location!r}: table {table.version} is not the one that {name} names")
+            raise self._error(f"table {table.version} is not the one that {name} names")
         return table
 
     def wanted(self) -> int | str | None:
@@ -151,9 +148,7 @@ class ControlDir:
         value = self._json("wanted.json").get("workers")
         if value == "auto" or (type(value) is int and value > 0):
             return value
-        raise ControlError(
-            f"control={self.location!r}: wanted.json asks for {value!r} workers; write a number or 'auto'"
-        )
+        raise self._error(f"wanted.json asks for {value!r} workers; write a number or 'auto'")
 
     def want(self, workers: int | str) -> None:
         """Ask for a number of workers."""
@@ -162,17 +157,17 @@ class ControlDir:
     def log(self, decisions: Sequence[dict[str, Any]]) -> None:
         """Append decisions."""
         if decisions:
-            self._files.append("decisions.jsonl", b"".join(_bytes(made) + b"\n" for made in decisions))
+            self._files.append("decisions.jsonl", b"".join(_bytes(decision) + b"\n" for decision in decisions))
 
     def decisions(self, last: int = 50) -> list[dict[str, Any]]:
         """Return the last decisions; a line cut short by a crash is left out."""
-        found = []
+        entries = []
         for line in (self._files.read("decisions.jsonl") or b"").splitlines()[-last:]:
             try:
-                found.append(json.loads(line))
+                entries.append(json.loads(line))
             except ValueError:
                 continue
-        return found
+        return entries
 
     def prune(self, oldest_batch: int, oldest_version: int) -> None:
         """Delete pins and tables that no batch can ask for any more."""
@@ -193,12 +188,26 @@ class ControlDir:
         return [int(name) for name in names if name.isdigit()]
 
     def _json(self, name: str) -> dict[str, Any]:
-        return _parse(self.location, name, self._files.read(name))
+        content = self._files.read(name)
+        try:
+            value = json.loads(content if content is not None and len(content) <= _LARGEST else b"")
+        except (ValueError, RecursionError) as error:
+            raise self._damaged(name) from error
+        if not isinstance(value, dict):
+            raise self._damaged(name)
+        return value
+
+    def _error(self, text: str) -> ControlError:
+        return ControlError(f"control={self.location!r}: {text}")
+
+    def _damaged(self, name: str) -> ControlError:
+        todo = "delete it, it is written again" if name == _OWNER else "restore it from a copy"
+        return self._error(f"{name} is damaged; {todo}")
 
     def _field(self, name: str, field: str, kind: type) -> Any:
         value = self._json(name).get(field)
         if type(value) is not kind:
-            raise _damaged(self.location, name)
+            raise self._damaged(name)
         return value
 
 
@@ -214,21 +223,6 @@ def _pin_name(batch: int) -> str:
 def _checked(content: bytes) -> RoutingTable:
     """Known by content, not by place: a directory may be deleted and started anew while this process lives."""
     return RoutingTable.from_bytes(content)
-
-
-def _parse(location: str, name: str, content: bytes | None) -> dict[str, Any]:
-    try:
-        value = json.loads(content if content is not None and len(content) <= _LARGEST else b"")
-    except (ValueError, RecursionError) as error:
-        raise _damaged(location, name) from error
-    if not isinstance(value, dict):
-        raise _damaged(location, name)
-    return value
-
-
-def _damaged(location: str, name: str) -> ControlError:
-    todo = "delete it, it is written again" if name == _OWNER else "restore it from a copy"
-    return ControlError(f"control={location!r}: {name} is damaged; {todo}")
 
 
 def _bytes(value: dict[str, Any]) -> bytes:

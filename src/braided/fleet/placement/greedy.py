@@ -15,11 +15,11 @@ def greedy(problem: Problem) -> Allocation:
     emptiest host; `PeerError` if that fails too.
     """
     volume = problem.traffic.sum(axis=0) + problem.traffic.sum(axis=1)
-    found = _in_order(problem, np.argsort(-volume, kind="stable"), by_room=False)
-    if found is None:
-        found = _in_order(problem, np.argsort(-problem.cpu, kind="stable"), by_room=True)
-    if found is not None:
-        return found
+    allocation = _in_order(problem, np.argsort(-volume, kind="stable"), by_room=False)
+    if allocation is None:
+        allocation = _in_order(problem, np.argsort(-problem.cpu, kind="stable"), by_room=True)
+    if allocation is not None:
+        return allocation
     raise PeerError("the hosts have no room for all components; add hosts, or take components away")
 
 

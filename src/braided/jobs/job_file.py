@@ -19,7 +19,7 @@ class Source:
     time, watermark : the event-time column and the delay of its watermark, where the query asks for one.
     """
 
-    format: str
+    format: str = "parquet"
     path: str | None = None
     schema: str | None = None
     time: str | None = None
@@ -45,10 +45,10 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class Sink:
-    """Where results go: any sink of Spark's, or a topic. `input` is the stream that goes there."""
+    """Where results go: any sink of Spark's, or a topic. `input` is the stream that goes there, by default the last."""
 
     format: str
-    input: str
+    input: str = ""
     path: str | None = None
     mode: str = "append"
     options: Mapping[str, str] = field(default_factory=dict)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from braided.errors import PeerError
-from braided.fleet.messages import Contact, Message, message
+from braided.fleet.messages import Contact, Message
 
 MAX_KEYS = 10_000
 MAX_HOSTS = 1_000
@@ -13,32 +11,24 @@ MAX_TTL = 3600.0
 MAX_TOLD = 100  # hosts in one reply, which must fit into a message
 
 
-@message
-@dataclass(frozen=True)
 class FindNodes(Message):
     """Whom do you know near a key?"""
 
     key: str
 
 
-@message
-@dataclass(frozen=True)
 class Nodes(Message):
     """These, nearest first."""
 
     contacts: tuple[Contact, ...]
 
 
-@message
-@dataclass(frozen=True)
 class FindHosts(Message):
     """Who hosts the operator with this key?"""
 
     key: str
 
 
-@message
-@dataclass(frozen=True)
 class Hosts(Message):
     """These, each for so many seconds more."""
 
@@ -50,8 +40,6 @@ class Hosts(Message):
             raise PeerError(f"hosts, left: {len(self.hosts)} and {len(self.left)} entries")
 
 
-@message
-@dataclass(frozen=True)
 class Register(Message):
     """The sender hosts the operator with this key, for `ttl` seconds; 0 ends it. Nobody can register another."""
 
@@ -99,8 +87,8 @@ class HostIndex:
 
     def find(self, key: int, now: float) -> Hosts:
         """Return the hosts of a key, those registered last first."""
-        found = sorted(self._alive(key, now).values(), key=lambda entry: (-entry[1], entry[0].node))[:MAX_TOLD]
-        return Hosts(tuple(host for host, _ in found), tuple(expiry - now for _, expiry in found))
+        newest = sorted(self._alive(key, now).values(), key=lambda entry: (-entry[1], entry[0].node))[:MAX_TOLD]
+        return Hosts(tuple(host for host, _ in newest), tuple(expiry - now for _, expiry in newest))
 
     def keys(self, now: float) -> list[int]:
         """Return the keys that have hosts."""

@@ -8,25 +8,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from braided.spark.catalyst import StageTimes
 
 _MOST = 50
 """Jobs that are looked at in one go, and tasks of a stage; the oldest of more jobs are left out."""
 _KEPT = 500
 """Stages of which is known what has been counted."""
-
-
-class JobTimes(Protocol):
-    """What Spark knows of the jobs of a query: see `StageTimes`."""
-
-    def jobs(self) -> list[int]:
-        """Return the numbers of the jobs that are kept."""
-
-    def job(self, number: int) -> tuple[bool, list[int]]:
-        """Return whether a job is running, and the numbers of its stages."""
-
-    def task_times(self, stage: int, most: int) -> tuple[float, list[float]] | None:
-        """Return the seconds of finished tasks, and when each running one began; None for a stage that is not kept."""
 
 
 class TaskTime:
@@ -36,7 +26,7 @@ class TaskTime:
     query already is what keeps the peer busy.
     """
 
-    def __init__(self, times: JobTimes, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, times: StageTimes, clock: Callable[[], float] = time.time) -> None:
         self._times = times
         self._clock = clock
         self._job = -1

@@ -1,7 +1,7 @@
 """What an agent runs on: a monotonic clock, timers, tasks, storage calls and a way to send; real or virtual.
 
 An agent uses nothing else of the world, so the same agent runs over TLS and, by the thousand, on a virtual clock
-(`virtual.py`). Clocks of two machines are never compared: what crosses the network are spans, not points of time.
+in tests. Clocks of two machines are never compared: what crosses the network are spans, not points of time.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Coroutine
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, TypeVarTuple
 
 from braided.fleet.messages import Contact
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 _log = logging.getLogger("braided")
 
 
@@ -35,7 +36,7 @@ class Machine(Protocol):
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a task of the agent until it ends or the machine does."""
 
-    async def blocking(self, call: Callable[[], T]) -> T:
+    async def blocking(self, call: Callable[[*Ts], T], *arguments: *Ts) -> T:
         """Return what a call to storage returns, without holding up the agent's other tasks."""
 
     def send(self, to: Contact, frame: bytes) -> None:
@@ -51,19 +52,15 @@ class RealMachine:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def now(self) -> float:
-        """See `Machine`."""
         return asyncio.get_running_loop().time()
 
     async def sleep(self, seconds: float) -> None:
-        """See `Machine`."""
         await asyncio.sleep(seconds)
 
     def later(self, seconds: float, call: Callable[[], None]) -> Callable[[], None]:
-        """See `Machine`."""
         return asyncio.get_running_loop().call_later(seconds, call).cancel
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """See `Machine`."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
@@ -73,9 +70,8 @@ class RealMachine:
         if not task.cancelled() and task.exception() is not None:
             _log.error("a task of the agent has failed", exc_info=task.exception())
 
-    async def blocking(self, call: Callable[[], T]) -> T:
-        """See `Machine`."""
-        return await asyncio.to_thread(call)
+    async def blocking(self, call: Callable[[*Ts], T], *arguments: *Ts) -> T:
+        return await asyncio.to_thread(call, *arguments)
 
     async def close(self) -> None:
         """End all tasks."""

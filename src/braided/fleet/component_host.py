@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 from braided.errors import PeerError
-from braided.fleet.fields import plain, read
+from braided.fleet.json_records import Record
 from braided.fleet.leases import Position
-from braided.fleet.loads import Measured
 from braided.fleet.messages import check_name
-from braided.fleet.names import check_operator
-from braided.routing.files import Files
+from braided.fleet.operator_names import check_operator
+from braided.fleet.peer_loads import Measured
+from braided.storage.files import Files
 
 _FOLDER = "components"
 _REMOVED = ".removed"
 
 
-@dataclass(frozen=True)
-class Job:
+class Job(Record):
     """A component as it is stored: what any peer needs to run it.
 
     inputs, outputs : the locations of its topics.
@@ -99,24 +96,20 @@ class Jobs:
 
     def add(self, job: Job) -> None:
         """Add a component; the same one twice is no error."""
-        if not self._files.create(f"{_FOLDER}/{job.name}.json", json.dumps(plain(job)).encode()):
-            found = self.read(job.name)
-            if found != job:
-                raise PeerError(f"component={job.name!r}: the fleet has another of this name; choose a new one")
+        if not self._files.create(f"{_FOLDER}/{job.name}.json", job.to_bytes()) and self.read(job.name) != job:
+            raise PeerError(f"component={job.name!r}: the fleet has another of this name; choose a new one")
 
     def read(self, name: str) -> Job:
         """Return a component."""
         if name in self._known:
             return self._known[name]
         check_name(name, "component")
-        content = self._files.read(f"{_FOLDER}/{name}.json")
+        file = f"{_FOLDER}/{name}.json"
+        content = self._files.read(file)
         if content is None:
             raise PeerError(f"component={name!r}: the fleet has no such component")
-        try:
-            job = self._known[name] = read(Job, json.loads(content))
-            return job
-        except (ValueError, PeerError) as error:
-            raise PeerError(f"{_FOLDER}/{name}.json: is damaged ({error}); restore it from a copy") from error
+        job = self._known[name] = Job.from_bytes(content, file)
+        return job
 
     def names(self) -> list[str]:
         """Return the names of all components that were not removed."""

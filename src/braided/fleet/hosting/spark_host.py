@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
 from braided.errors import BraidedError, PeerError
-from braided.fleet.host import HostError, Job
+from braided.fleet.component_host import HostError, Job
 from braided.fleet.hosting.causes import find_cause
 from braided.fleet.hosting.component import BATCH, Component
 from braided.fleet.hosting.job_environment import JobEnvironment, first_line
@@ -29,9 +29,9 @@ from braided.fleet.hosting.rehearsal import rehearse
 from braided.fleet.hosting.staging import Staged
 from braided.fleet.hosting.warmup import warm_up
 from braided.fleet.leases import SPAN, Position
-from braided.fleet.loads import PERIOD, Measured
 from braided.fleet.migration import REHEARSAL, START
-from braided.fleet.names import check_pattern
+from braided.fleet.operator_names import check_pattern
+from braided.fleet.peer_loads import PERIOD, Measured
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -87,15 +87,13 @@ class SparkHost:
         self._loop.call_later(_PULSE, self._check_silence)
 
     def offers(self) -> tuple[str, ...]:
-        """See `Host`. Nothing, while the JVM does not answer."""
+        """Return nothing while the JVM does not answer."""
         return () if self._silent() > self._silence else self._offers
 
     def check(self, job: Job) -> None:
-        """See `Host`."""
         self._setting.check(job)
 
     def measure(self) -> Measured:
-        """See `Host`."""
         return self._meter.measured()
 
     def warm_up(self) -> None:
@@ -103,14 +101,12 @@ class SparkHost:
         self._threads.submit(warm_up, self._setting)
 
     async def rehearse(self, job: Job) -> None:
-        """See `Host`."""
         call = self._call(lambda: rehearse(self._setting, job, self._rehearsal), self._rehearsal, "to rehearse")
         staged = await call
         if staged is not None:
             self._stage(staged)
 
     async def start(self, job: Job, epoch: int, expected: Position | None) -> None:
-        """See `Host`."""
         component = Component(self._setting, job, epoch, self._take_staged(job))
         try:
             await self._call(lambda: component.start(expected), self._starting, "to start")
@@ -120,7 +116,6 @@ class SparkHost:
         self._running[job.name] = component
 
     async def stop(self, name: str) -> Position:
-        """See `Host`."""
         component = self._running.get(name)
         if component is None:
             raise PeerError(f"component={name!r}: does not run")
@@ -134,7 +129,6 @@ class SparkHost:
         return position
 
     def kill(self, name: str) -> None:
-        """See `Host`."""
         component = self._running.pop(name, None)
         if component is not None:
             self._end(component)
@@ -148,13 +142,11 @@ class SparkHost:
         self._threads.shutdown(wait=False)
 
     def _stage(self, staged: Staged | None) -> None:
-        """Keep a query for the start that may follow, instead of the one before."""
         before, self._staged = self._staged, staged
         if before is not None:
             self._threads.submit(before.close)
 
     def _take_staged(self, job: Job) -> Staged | None:
-        """Return what a rehearsal of a job has left, if that was just now."""
         staged = self._staged
         if staged is None or staged.component != job:
             return None
@@ -211,7 +203,6 @@ class SparkHost:
             self._loop.call_soon_threadsafe(call, *arguments)
 
     def _silent(self) -> float:
-        """Return for how long the JVM has not answered."""
         return time.monotonic() - self._answered
 
     def _check_silence(self) -> None:

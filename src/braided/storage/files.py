@@ -1,10 +1,15 @@
-"""Files that appear whole and once: on a local file system by hard links, elsewhere by fsspec's exclusive create."""
+"""Files of control directories, topics and fleets, below a local path or an fsspec URL.
+
+A file that is created appears whole and once: on a local file system by a hard link, elsewhere by fsspec's exclusive
+create. Data files are opened as they are: a manifest makes them part of a topic.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Callable, Iterator
@@ -18,10 +23,67 @@ STORAGE = "storage"
 """The option of a fleet's directory, which stays for as long as the fleet does."""
 _ATTEMPTS = 3
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_PATTERN = re.compile(r"[][{}*?\\]")
+
+
+def is_remote(location: str) -> bool:
+    """Whether a location is a URL of another file system than the local one."""
+    return "://" in location and not location.startswith("file:")
+
+
+def local_path(location: str) -> str:
+    """Return a local path without the scheme that Spark puts before it."""
+    for scheme in ("file://", "file:"):
+        if location.startswith(scheme):
+            return "/" + location[len(scheme) :].lstrip("/")
+    return location
+
+
+def has_glob_characters(name: str) -> bool:
+    """Whether Spark takes a name for a pattern. Of a batch with a file of such a name it reads others again.
+
+    SPARK-58518: where one of the files that a stream found looks like a pattern, the whole list is taken once more.
+    """
+    return _PATTERN.search(name) is not None
+
+
+def check_folder(location: str, option: str) -> None:
+    """Refuse a local path that is not, or cannot become, a folder that this user may write to."""
+    if is_remote(location):
+        return
+    path = Path(os.path.abspath(local_path(location)))
+    nearest = next(each for each in (path, *path.parents) if os.path.lexists(each))
+    what = f"{option}={location!r}: {'' if nearest == path else f'{str(nearest)!r} above it '}"
+    if not nearest.is_dir():
+        raise TopicError(f"{what}is no directory; give another path")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise TopicError(f"{what}cannot be written to by this user; give another path, or permission")
+
+
+def _resolve(location: str, what: str, error: type[BraidedError]) -> tuple[Any, str]:
+    try:
+        import fsspec
+    except ImportError:
+        raise error(f"{what}: a URL needs fsspec; install braided[fsspec]") from None
+    try:
+        system, path = fsspec.core.url_to_fs(location)
+    except ImportError as cause:
+        raise error(f"{what}: {cause}, beside braided[fsspec]") from cause
+    except ValueError as cause:
+        raise error(f"{what}: {cause}") from cause
+    return system, path
+
+
+def open_input(location: str) -> Any:
+    """Return a file to read: a path, or an open remote file."""
+    if not is_remote(location):
+        return local_path(location)
+    system, path = _resolve(location, location, BraidedError)
+    return system.open(path, "rb")
 
 
 class Files(Protocol):
-    """The few operations that a control directory needs; names are relative, with slashes."""
+    """What is done with files below a folder; names are relative, with slashes."""
 
     def check(self) -> None:
         """Raise unless `create` is exclusive here."""
@@ -47,32 +109,29 @@ class Files(Protocol):
     def clear(self, folder: str) -> None:
         """Delete a folder with all that is in it, if it exists."""
 
+    def make_folder(self, folder: str) -> None:
+        """Make a folder and those above it, where the file system has folders; the umask rules."""
+
+    def delete_folder(self, folder: str) -> None:
+        """Delete an empty folder, where the file system has folders."""
+
+    def open_output(self, name: str) -> Any:
+        """Return a new data file to write; its folder exists."""
+
 
 @lru_cache(maxsize=64)
 def files_at(location: str, option: str = "control") -> Files:
     """Return the files below a path or an fsspec URL; errors name the option that gave it."""
-    if "://" not in location:
-        return LocalFiles(Path(location), option)
-    if location.startswith("file://"):
-        return LocalFiles(Path(location.removeprefix("file://")), option)
-    try:
-        import fsspec
-    except ImportError:
-        raise _error_of(option)(f"{option}={location!r}: a URL needs fsspec; install braided[fsspec]") from None
-    try:
-        system, root = fsspec.core.url_to_fs(location)
-    except ImportError as error:
-        raise _error_of(option)(f"{option}={location!r}: {error}, beside braided[fsspec]") from error
-    except ValueError as error:
-        raise _error_of(option)(f"{option}={location!r}: {error}") from error
-    return RemoteFiles(location, system, root, option)
+    if not is_remote(location):
+        return LocalFiles(Path(local_path(location)), option)
+    return RemoteFiles(location, *_resolve(location, f"{option}={location!r}", _error_of(option)), option)
 
 
 def _error_of(option: str) -> type[BraidedError]:
     return ControlError if option == "control" else TopicError
 
 
-class LocalFiles:
+class LocalFiles(Files):
     """A finished temporary file is linked to its name, which fails if the name exists.
 
     Values of keys are in these files, which may be phone numbers: a directory that is made here is the user's alone,
@@ -87,7 +146,6 @@ class LocalFiles:
         self._was_there = False
 
     def check(self) -> None:
-        """See `Files`."""
         name = f".check-{secrets.token_hex(8)}"
         try:
             exclusive = self.create(name, b"1") and not self.create(name, b"2")
@@ -101,7 +159,6 @@ class LocalFiles:
             raise self._error(f"{self._where}: cannot create files exclusively; give another directory")
 
     def read(self, name: str) -> bytes | None:
-        """See `Files`."""
         try:
             content = (self._root / name).read_bytes()
         except (FileNotFoundError, NotADirectoryError):
@@ -116,7 +173,6 @@ class LocalFiles:
         return content
 
     def create(self, name: str, content: bytes) -> bool:
-        """See `Files`."""
         path = self._root / name
         temporary = self._write(path, content)
         try:
@@ -128,7 +184,6 @@ class LocalFiles:
         return True
 
     def replace(self, name: str, content: bytes) -> None:
-        """See `Files`."""
         path = self._root / name
         self._write(path, content).rename(path)
 
@@ -141,7 +196,7 @@ class LocalFiles:
                 self._was_there = True
                 return
         if self._was_there:
-            raise self._error(f"{self._where}: is gone, or empty; bring it back, or mount it again")
+            raise self._error(f"{self._where}: is missing or empty; bring it back, or mount it again")
 
     def _write(self, path: Path, content: bytes) -> Path:
         self._check_there()
@@ -170,7 +225,6 @@ class LocalFiles:
         return not self._root.stat().st_mode & 0o077
 
     def append(self, name: str, content: bytes) -> None:
-        """See `Files`."""
         with open(self._root / name, "a+b", opener=_opener(self._is_private())) as file:
             if file.tell():
                 file.seek(-1, os.SEEK_END)
@@ -178,30 +232,37 @@ class LocalFiles:
             file.write(content)
 
     def names(self, folder: str) -> list[str]:
-        """See `Files`."""
         try:
-            found = os.listdir(self._root / folder)
+            entries = os.listdir(self._root / folder)
         except (FileNotFoundError, NotADirectoryError):
             self._check_there()
             return []
         self._was_there = True
-        return [name for name in found if not name.startswith(".")]
+        return [name for name in entries if not name.startswith(".")]
 
     def delete(self, name: str) -> None:
-        """See `Files`."""
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             (self._root / name).unlink()
 
     def clear(self, folder: str) -> None:
-        """See `Files`."""
         shutil.rmtree(self._root / folder, ignore_errors=True)
+
+    def make_folder(self, folder: str) -> None:
+        (self._root / folder).mkdir(parents=True, exist_ok=True)
+
+    def delete_folder(self, folder: str) -> None:
+        with contextlib.suppress(OSError):
+            os.rmdir(self._root / folder)
+
+    def open_output(self, name: str) -> Any:
+        return open(self._root / name, "xb")
 
 
 def _opener(private: bool) -> Callable[[str, int], int]:
     return lambda path, flags: os.open(path, flags, 0o600 if private else 0o666)
 
 
-class RemoteFiles:
+class RemoteFiles(Files):
     """Any fsspec file system whose `pipe_file` can create exclusively (mode "create")."""
 
     def __init__(self, location: str, system: Any, root: str, option: str = "control") -> None:
@@ -214,7 +275,6 @@ class RemoteFiles:
         return f"{self._root}/{name}"
 
     def check(self) -> None:
-        """See `Files`."""
         name = f"check-{secrets.token_hex(8)}"
         try:
             exclusive = self.create(name, b"1") and not self.create(name, b"2") and self.read(name) == b"1"
@@ -229,7 +289,6 @@ class RemoteFiles:
             raise self._error(f"{self._where}: this file system cannot create a file exclusively; give another")
 
     def read(self, name: str) -> bytes | None:
-        """See `Files`."""
         with self._reached("read", name):
             try:
                 return bytes(self._system.cat_file(self._path(name)))
@@ -237,9 +296,7 @@ class RemoteFiles:
                 return None
 
     def create(self, name: str, content: bytes) -> bool:
-        """See `Files`.
-
-        Stores say in many ways that the file exists: some answer 412 without naming the condition, which comes as a
+        """Stores say in many ways that the file exists: some answer 412 without naming the condition, which comes as a
         plain OSError or as their client's own. What they mean is found out by looking. Some answer 409 while another
         writer is at it, and ask to try again.
         """
@@ -273,18 +330,16 @@ class RemoteFiles:
             raise self._error(f"{self._where}: cannot {doing} {name}: {type(error).__name__}: {error}") from error
 
     def replace(self, name: str, content: bytes) -> None:
-        """See `Files`."""
         with self._reached("write", name):
             self._system.makedirs(self._path(name).rsplit("/", 1)[0], exist_ok=True)
             self._system.pipe_file(self._path(name), content)
 
     def append(self, name: str, content: bytes) -> None:
-        """See `Files`. Object stores cannot append, so the file is written again."""
+        # Object stores cannot append.
         before = self.read(name) or b""
         self.replace(name, before + (b"\n" if before and not before.endswith(b"\n") else b"") + content)
 
     def names(self, folder: str) -> list[str]:
-        """See `Files`."""
         self._system.invalidate_cache()
         with self._reached("list", folder):
             try:
@@ -294,11 +349,18 @@ class RemoteFiles:
         return [path.rstrip("/").rsplit("/", 1)[-1] for path in paths]
 
     def delete(self, name: str) -> None:
-        """See `Files`."""
         with self._reached("delete", name), contextlib.suppress(FileNotFoundError):
             self._system.rm_file(self._path(name))
 
     def clear(self, folder: str) -> None:
-        """See `Files`."""
         with self._reached("delete", folder), contextlib.suppress(FileNotFoundError):
             self._system.rm(self._path(folder), recursive=True)
+
+    def make_folder(self, folder: str) -> None:
+        self._system.makedirs(self._path(folder), exist_ok=True)
+
+    def delete_folder(self, folder: str) -> None:
+        """See `Files`. Object stores have no folders."""
+
+    def open_output(self, name: str) -> Any:
+        return self._system.open(self._path(name), "wb")

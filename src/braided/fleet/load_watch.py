@@ -11,14 +11,14 @@ from dataclasses import dataclass
 
 from braided.balance.hot_spots import HotSpot, HotSpotRule
 from braided.balance.migrations import Migrations
-from braided.fleet.buckets import key_of
+from braided.fleet.contact_buckets import key_of
 from braided.fleet.discovery import Discovery
-from braided.fleet.loads import FLOOR, PERIOD, LoadUpdate, ReportedLoads
 from braided.fleet.messages import Contact, Done, Message
-from braided.fleet.names import covers
+from braided.fleet.operator_names import covers
+from braided.fleet.peer_loads import FLOOR, PERIOD, LoadUpdate, ReportedLoads
 
 MAX_COMPONENTS = 4096
-_GONE = 100
+_SPARE_NUMBERS = 100
 GAIN = 0.1
 """The part of the hot peer's load that a move must take off the busier of the two."""
 
@@ -48,10 +48,6 @@ class Watch:
         rule: Callable[[], HotSpotRule] = lambda: HotSpotRule(floor=FLOOR, period="periods"),
     ) -> None:
         self.loads = ReportedLoads()
-        self.moves: list[Move] = []
-        """What was decided here, the last hundred."""
-        self.silent: list[Callable[[Contact], None]] = []
-        """Called with every peer that has given no sign of life for too long."""
         self._discovery = discovery
         self._carry_out = carry_out
         self._period = period
@@ -81,8 +77,6 @@ class Watch:
         """Judge the hosts of every operator that this peer acts for; begin what is decided, and return it."""
         for contact in self.loads.period():
             self._discovery.index.remove(contact.node)
-            for call in self.silent:
-                call(contact)
         reports = self.loads.reports()
         self._renumber(len(reports))
         for node in reports:
@@ -115,7 +109,6 @@ class Watch:
         self._migrations.begin(self._version, [(self._components[component], hot.worker, target)])
         # What is measured until the move shows in the loads is no reason to move more.
         self._rules = {}
-        self.moves = [*self.moves, move][-100:]
         self._discovery.agent.machine.spawn(self._move(self._version, move))
         return move
 
@@ -154,7 +147,7 @@ class Watch:
 
     def _renumber(self, hosts: int) -> None:
         """Start numbers anew when most are of peers and components that are gone: a restarted peer is a new one."""
-        full = len(self._components) >= MAX_COMPONENTS or len(self._hosts) > 2 * hosts + _GONE
+        full = len(self._components) >= MAX_COMPONENTS or len(self._hosts) > 2 * hosts + _SPARE_NUMBERS
         if full and not self._migrations.busy:
             self._hosts, self._components, self._rules = {}, {}, {}
             self._migrations = Migrations(MAX_COMPONENTS)

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from braided.errors import OptionError
-from braided.routing.kernels import hash_bytes, hash_words
+from braided.routing.hash_kernels import hash_bytes, hash_words
 
 Hashes = npt.NDArray[np.uint64]
 
