@@ -14,7 +14,8 @@ from support.outer_rules import Rules
 
 NEVER, FOREVER = -(10**9), 10**9
 LEFT, RIGHT = 0, 1
-PRESERVED = {"left": (LEFT,), "right": (RIGHT,), "left_semi": (LEFT,), "left_anti": (LEFT,), "full": (LEFT, RIGHT)}
+PRESERVED = {"left": (LEFT,), "right": (RIGHT,), "full": (LEFT, RIGHT)}
+"""Which sides a join preserves. Semi and anti joins are other readings of a left or a right join."""
 _BOUNDS = ((-3, 3), (-6, 0), (0, 6), (-6, 6), (-9, -1), (1, 9), (0, 0), (-12, 12))
 _CALM = 4  # batches without a long delay after which the lateness shrinks
 
@@ -77,7 +78,7 @@ def random_batches(chance: random.Random, setting: Setting) -> list[Batch]:
     behind = (0, chance.choice((0, 0, 0, 6)))
     wrong, ahead = chance.choice((0.0, 0.0, 0.05, 0.15, 0.3)), setting.jump + chance.randint(1, 16)
     silent = [0, 0]
-    for moment in range(chance.randint(8, 40)):
+    for moment in range(chance.randint(6, 36)):
         now += chance.choice((0, 1, 1, 2, 2, 4)) if chance.random() > 0.02 else 2 * setting.jump
         silent = [max(0, left - 1) if left or chance.random() > 0.04 else chance.randint(2, 8) for left in silent]
         rows = []
@@ -94,6 +95,25 @@ def random_batches(chance: random.Random, setting: Setting) -> list[Batch]:
             number += 1
         batches.append(Batch(moment, rows))
     return batches
+
+
+Streams = tuple[Setting, list[Batch]]
+
+
+def doubted_before_silence() -> Streams:
+    """Return a right stream that goes on for just as long as a doubted row is waited for, and is silent then.
+
+    A second doubted row comes soon after the first, so that both are kept until a little later.
+    """
+    setting = Setting("left", 2, 1, 1, lo=-8, hi=0, jump=10, quorum=1, voters=4, floors=(0, 0), idle=None)
+    both = [[0], [1, 25], [3, 26], *([time] for time in range(4, 11))]
+    times = [([right[0]], right) for right in both] + [([left], []) for left in (*range(12, 29, 2), *range(29, 34))]
+    batches, number = [], 0
+    for moment, sides in enumerate(times):
+        rows = [(side, time) for side, mine in enumerate(sides) for time in mine]
+        batches.append(Batch(moment, [Row(number + at, side, 0, time) for at, (side, time) in enumerate(rows)]))
+        number += len(rows)
+    return setting, batches
 
 
 class Progress(NamedTuple):
