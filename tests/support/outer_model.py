@@ -14,7 +14,6 @@ from typing import NamedTuple
 from support.outer_routing import Controller, Report, Router, Table
 from support.outer_rules import Rules
 from support.outer_streams import (
-    FOREVER,
     LEFT,
     NEVER,
     PRESERVED,
@@ -32,14 +31,18 @@ _PARTS = 2
 
 
 class Copy:
-    """A row in a worker, under an assignment. The row is decided where `home` is true."""
+    """A row in a worker, under an assignment. The row is decided where `home` is true.
 
-    __slots__ = ("assignment", "batch", "doubted_since", "home", "late", "matched", "row")
+    `doubted_since` is the mark from which it is waited for; `first_mark` is not after the mark of its own batch.
+    """
+
+    __slots__ = ("assignment", "batch", "doubted_since", "first_mark", "home", "late", "matched", "row")
 
     def __init__(self, row: Row, assignment: int, home: bool, late: bool, batch: int) -> None:
         self.row, self.assignment, self.home, self.late, self.batch = row, assignment, home, late, batch
         self.matched = False
         self.doubted_since: Progress | None = None
+        self.first_mark = Progress()
 
 
 class Result:
@@ -105,7 +108,7 @@ class Worker:
                 copy.matched = True
                 result.matched.append(copy.row.number)
 
-    def expire(self, horizons: Horizons) -> None:
+    def expire(self, horizons: Horizons, batch: int) -> None:
         """Judge doubted rows, and let rows leave that can match nothing on time any more."""
         for side, stored in enumerate(self.stored):
             if not stored:
@@ -113,7 +116,7 @@ class Worker:
             stream, patience = horizons.streams[side], horizons.patience[side]
             if stream.top > horizons.limit or self._doubting[side]:
                 width = max(1, patience // _PARTS)
-                self._doubting[side] = self._doubt(stored, horizons.limit, stream.progress, width)
+                self._doubting[side] = self._doubt(stored, horizons.limit, stream.progress, width, batch)
             oldest = horizons.highest[1 - side] - self._setting.stays(side)
             for place, copies in list(stored.items()):
                 staying = []
@@ -132,7 +135,7 @@ class Worker:
                 else:
                     del stored[place]
 
-    def _doubt(self, stored: dict[Place, list[Copy]], limit: int, now: Progress, width: int) -> bool:
+    def _doubt(self, stored: dict[Place, list[Copy]], limit: int, now: Progress, width: int, batch: int) -> bool:
         """Mark doubted rows; return whether there are any.
 
         Those that came while the stream went on little are kept together, by the later mark.
@@ -147,6 +150,9 @@ class Worker:
                     fresh |= copy.doubted_since is None
         for copy in ahead if fresh else ():
             since = copy.doubted_since
+            if since is None:
+                # A row may be doubted later than in its own batch, after its clock was taken back.
+                copy.first_mark = now if copy.batch == batch else Progress()
             if since is None or (since.leaps == now.leaps and since.moved // width == now.moved // width):
                 copy.doubted_since = now
         return bool(ahead)
@@ -167,10 +173,10 @@ class Worker:
                 for copy in copies:
                     self._leave(copy)
 
-    def oldest_doubted(self, side: int) -> int:
-        """Return the batch of the oldest doubted row."""
+    def doubted(self, side: int) -> list[Copy]:
+        """Return the rows in quarantine."""
         copies = (copy for group in self.stored[side].values() for copy in group)
-        return min((copy.batch for copy in copies if copy.doubted_since is not None), default=FOREVER)
+        return [copy for copy in copies if copy.doubted_since is not None] if self._doubting[side] else []
 
 
 class History:
@@ -235,27 +241,28 @@ class History:
             if late:
                 self.result.late.add(row.number)
             table = pinned if "pin" in self._rules or row.number % 2 else self._controller.table
-            for worker, assignment, stored, home in self._router.routes(row, table):
-                (new if stored else probing)[worker].append(Copy(row, assignment, home, late, number))
+            for route in self._router.routes(row, table):
+                copy = Copy(row, route.assignment, route.home, late, number)
+                (new if route.stored else probing)[route.worker].append(copy)
         if "expiry" not in self._rules:
-            self._advance(batch)
+            self._advance(number, batch)
         for worker, mine, probes in zip(self._workers, new, probing, strict=True):
             if mine or probes:
                 worker.process(mine, probes)
         if "expiry" in self._rules:
-            self._advance(batch)
+            self._advance(number, batch)
         self._reports.append(self._report(number, pinned.version))
 
-    def _advance(self, batch: Batch) -> None:
+    def _advance(self, number: int, batch: Batch) -> None:
         self._horizons.advance(batch)
         for worker in self._workers:
-            worker.expire(self._horizons)
+            worker.expire(self._horizons, number)
 
     def _report(self, number: int, version: int) -> Report:
         streams, horizons = self._horizons.streams, self._horizons
         oldest = [
-            min(worker.oldest_doubted(side) for worker in self._workers) if stream.top > horizons.limit else FOREVER
-            for side, stream in enumerate(streams)
+            min((copy.first_mark for worker in self._workers for copy in worker.doubted(side)), default=None)
+            for side in (LEFT, RIGHT)
         ]
         stored = (place.key for worker in self._workers for places in worker.stored for place in places)
         return Report(

@@ -134,7 +134,7 @@ class Report(NamedTuple):
     """What a batch tells the controller, by side where it is a list.
 
     tops : the largest times of all rows so far. highest : the highest horizons ever committed.
-    oldest : the batch of the oldest row that is in quarantine in any worker.
+    oldest : the earliest first mark of a row that is in quarantine in any worker.
     keys_stored : keys of which any row is stored.
     """
 
@@ -144,7 +144,7 @@ class Report(NamedTuple):
     clocks: list[int]
     progress: list[Progress]
     patience: list[int]
-    oldest: list[int]
+    oldest: list[Progress | None]
     limit: int
     highest: list[int]
     keys_stored: set[int]
@@ -152,11 +152,10 @@ class Report(NamedTuple):
 
 @dataclass
 class End:
-    """What bounds the rows of a stream that came before a batch."""
+    """What bounds the rows of a stream up to a batch: the largest time, and how far the stream had gone on."""
 
     top: int
     progress: Progress
-    before: int
 
 
 class Bounds:
@@ -167,7 +166,7 @@ class Bounds:
         self._ends: dict[int, list[End]] = {}
         self._last: tuple[Report, list[End]] | None = None
         if known is not None and "restart" not in rules:
-            self._ends[known] = [End(NEVER, Progress(), 0), End(NEVER, Progress(), 0)]
+            self._ends[known] = [End(NEVER, Progress()), End(NEVER, Progress())]
 
     def publish(self, version: int) -> None:
         """Take note of a new table. No bound follows: batches pinned to the older one may still be running."""
@@ -194,12 +193,13 @@ class Bounds:
     def _end(self, report: Report, side: int) -> End:
         rule = "own doubted" if side in PRESERVED[self._setting.kind] else "other doubted"
         top = report.tops[side] if rule in self._rules else report.clocks[side]
-        return End(top, report.progress[side], report.batch + 1)
+        return End(top, report.progress[side])
 
     def _all_decided(self, report: Report, side: int, end: End) -> bool:
         """Whether every row that came before is believed or discarded."""
         if "oldest doubted" in self._rules:
-            return report.oldest[side] >= end.before
+            oldest = report.oldest[side]
+            return oldest is None or oldest > end.progress
         return report.progress[side].on_for(end.progress, report.patience[side], self._setting.voters)
 
     def passed(self, sides: tuple[int, ...], version: int) -> bool:
