@@ -138,7 +138,8 @@ class Worker:
     def _doubt(self, stored: dict[Place, list[Copy]], limit: int, now: Progress, width: int, batch: int) -> bool:
         """Mark doubted rows; return whether there are any.
 
-        Those that came while the stream went on little are kept together, by the later mark.
+        Those that came while the stream went on little are discarded together, by the later mark. Which these are must
+        not depend on what else a worker stores: another worker may have a copy of the same row.
         """
         ahead, fresh = [], False
         for copies in stored.values():
@@ -148,7 +149,7 @@ class Worker:
                 else:
                     ahead.append(copy)
                     fresh |= copy.doubted_since is None
-        for copy in ahead if fresh else ():
+        for copy in ahead if fresh or "same verdict" in self._rules else ():
             since = copy.doubted_since
             if since is None:
                 # A row may be doubted later than in its own batch, after its clock was taken back.

@@ -34,8 +34,9 @@ RULES = {
     # Full joins.
     "both copied": "full: an opening gets copies of both sides and is waited for; that a group was empty is not enough",
     "one place": "full: a pair comes out at the home of its left row",
+    "same verdict": "full: all copies of a doubted row are believed or discarded in the same batch",
 }
-OF_FULL = ("both copied", "one place")
+OF_FULL = ("both copied", "one place", "same verdict")
 
 
 class Rules:
