@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.operators import join_operator
@@ -18,10 +19,13 @@ from support.two_streams import SCHEMA, expected, histories, rows_of
 
 from braided.local.runtime import LocalRuntime
 from braided.operators.join.window_join import WindowJoin
-from braided.routing.assignment_expiry import AssignmentExpiry
+from braided.routing.assignment_expiry import Ahead, AssignmentExpiry
+from braided.routing.edit import TableEdit
 from braided.routing.grid import Grid, even_grid
-from braided.routing.table import RoutingTable
+from braided.routing.table import BUCKETS, RoutingTable
 from braided.runtime.contract import Operator
+from braided.time.clocks import MIN_TIME, Window
+from braided.time.quarantine import StreamProgress
 
 WORKERS = 5
 
@@ -96,3 +100,61 @@ def test_a_pair_meets_in_exactly_one_worker_of_any_grid() -> None:
                     assert worker not in places[side][row]
                     places[side][row].add(worker)
         assert all(len(a & b) == 1 for a in places[0] for b in places[1])
+
+
+@pytest.mark.parametrize("others", [False, True], ids=["alone", "with another doubted row"])
+def test_a_doubted_row_is_met_or_given_up_whether_its_bucket_moves_or_not(others: bool) -> None:
+    """A bucket moves while a row of it waits in quarantine, then another doubted row comes to the same worker."""
+    outcomes = [_doubted(others=others, move=move) for move in (False, True)]
+    assert outcomes[0] == outcomes[1]
+    pairs, given_up = outcomes[0]
+    assert (pairs == 1) != (given_up > 0), "neither met nor counted"
+
+
+def _doubted(*, others: bool, move: bool) -> tuple[int, int]:
+    """Return how many pairs the doubted row made, and how many rows were given up."""
+    minute = 60_000_000
+    join = join_operator(SCHEMA, Window(-80 * minute, 0, (0, 0)))
+    runtime = LocalRuntime(join, 2)
+    buckets = join.hasher.hash([pa.array(range(50))], 50) & np.uint64(BUCKETS - 1)
+    far, other, near = [key for key in range(50) if runtime.table.live[int(buckets[key]), 0] == 0][:3]
+    expiry = AssignmentExpiry(join.window)
+    found = given_up = number = 0
+
+    def batch(left: Sequence[tuple[int, int]], right: Sequence[tuple[int, int]]) -> None:
+        nonlocal found, given_up, number
+        sides = [[{"k": key, "t": time * minute, "id": time} for key, time in rows] for rows in (left, right)]
+        for piece in runtime.run_batch([(side, [rows_of(rows)]) for side, rows in enumerate(sides) if rows]):
+            found += piece["k"].to_pylist().count(far)
+        given_up += sum(report["last"].get("given_up:right", 0) for report in runtime.reports)
+        trusts = [stream["trust"] for stream in runtime.reports[0]["streams"]]
+        clocks = tuple(
+            stream["clock"] if stream["trust"]["settled"] else None for stream in runtime.reports[0]["streams"]
+        )
+        limits = [trust["limit"] if trust["settled"] else MIN_TIME for trust in trusts]
+        ahead = [
+            Ahead(trust["top"], limit, StreamProgress(*trust["gone"]))
+            for trust, limit in zip(trusts, limits, strict=True)
+        ]
+        expiry.observe(number, runtime.table.version, clocks, ahead)
+        dead = expiry.dead(runtime.table)
+        if dead.any():
+            edit = TableEdit(runtime.table)
+            edit.drop(dead)
+            runtime.table = edit.done()
+        number += 1
+
+    batch([(near, 0)] * 10, [(near, 0)] * 10)
+    batch([(near, 5)], [(near, 5), (far, 190)])
+    if move:
+        edit = TableEdit(runtime.table)
+        edit.assign(np.array([int(buckets[far])]), 1)
+        runtime.table = edit.done()
+    batch([(near, 9)], [(near, 9)] + ([(other, 191)] if others else []))
+    for time in range(14, 87, 6):
+        batch([(near, time)], [(near, time)] * 8)
+    batch([], [(near, 86)] * 3)
+    for time in (*range(100, 229, 20), 228):
+        batch([(near, time)], [])
+    batch([(far, 230)], [])
+    return found, given_up

@@ -37,7 +37,7 @@ from braided.runtime.contract import Json, TimedStreams, Work
 from braided.runtime.rows import Index, Rows, Times, in_order, together
 from braided.runtime.waiting_runs import Waiting
 from braided.time.clocks import MAX_TIME, MIN_TIME
-from braided.time.quarantine import Quarantine
+from braided.time.quarantine import Quarantine, StreamProgress
 from braided.time.stream_clock import StreamClock, all_safe, update_all
 
 # Rows are merged and sent on in pieces of about this many.
@@ -148,8 +148,9 @@ class OrderingStage:
             self._fresh[side].append((rows.slice(first, stop), times[first:stop]))
             apart.store(rows.slice(stop), run.since)
         # The clock may have started with a wrong row, which was believed, and was taken back.
-        for rows in (*self._waiting[side].tails(rule.limit), doubted):
-            apart.store(rows, rule.since(side))
+        for rows in self._waiting[side].tails(rule.limit):
+            apart.store(rows, StreamProgress())
+        apart.store(doubted, rule.since(side))
         apart.tidy(lambda since: rule.same(side, since, patience))
         return late, given_up
 

@@ -104,7 +104,7 @@ class Waiting:
     def tidy(self, same: Callable[[StreamProgress], bool] = lambda _: True) -> None:
         """Delete runs that have left, and merge the newest, so that few are here however many batches wait.
 
-        Only rows that were put apart at the `same` mark are merged, under the latest.
+        Only rows that were put apart at the `same` mark are merged, under the earliest (`Quarantine.same`).
         """
         for run in [run for run in self.runs if not run.waiting]:
             self._delete(run)
@@ -112,7 +112,7 @@ class Waiting:
         if first is not None:
             runs = self.runs[first:]
             rows = together([self.take(run) for run in runs], self._schema)
-            self.store(in_order(rows, rows.times(self._time))[0], max(run.since for run in runs))
+            self.store(in_order(rows, rows.times(self._time))[0], min(run.since for run in runs))
 
     def _to_merge(self, same: Callable[[StreamProgress], bool]) -> int | None:
         """Return the first of the runs to merge into one: so many are of the largest class from there on."""

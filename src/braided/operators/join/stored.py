@@ -183,7 +183,7 @@ class JoinState:
         """Store the new rows that can still match, drop what has expired, merge what belongs together."""
         horizon, limit = self.window.horizon(side, self.clocks), self._quarantine.limit
         kept: list[Sequence_] = []
-        new = list(new)
+        taken_back: list[Run] = []
         for sequence in self.sides[side]:
             live = []
             for info in sequence:
@@ -191,35 +191,43 @@ class JoinState:
                     live.append(info)
                     continue
                 if info.last_time > limit:  # the clock had started with a wrong row, and was taken back
-                    new.append(self.load(side, info))
+                    taken_back.append(self.load(side, info))
                 self._delete([info])
             if live:
                 kept.append(live)
-        trusted = [merge_runs([piece], horizon) for piece in self._believed(side, new)]
+        trusted = [merge_runs([piece], horizon) for piece in self._believed(side, new, taken_back)]
         fresh = [run for piece in trusted for run in self._slices(side, piece)]
         self.sides[side] = self._merge(side, kept, fresh, horizon)
         self._compact(side, horizon)
 
-    def _believed(self, side: int, new: list[Run]) -> list[Run]:
-        """Put rows apart whose time nobody vouches for; return the others, and those believed by now."""
+    def _believed(self, side: int, new: Sequence[Run], taken_back: list[Run]) -> list[Run]:
+        """Put rows apart whose time nobody vouches for; return the others, and those believed by now.
+
+        A row's mark is never later than the batch that stored it: by the progress of that batch the controller judges
+        whether a row under an old assignment may still be believed.
+        """
         rule, limit = self._quarantine, self._quarantine.limit
         doubted = any(len(run.times) and run.span[1] > limit for run in new)
-        if not self.apart[side] and not doubted:
-            return new
+        if not self.apart[side] and not doubted and not taken_back:
+            return list(new)
         now, patience = rule.since(side), self.window.patience(side)
         kept: list[tuple[StreamProgress, Sequence_]] = []
-        opened: dict[StreamProgress, list[Run]] = {now: new}
+        opened: dict[StreamProgress, list[Run]] = {StreamProgress(): taken_back}
+        mark, arrived = now, list(new)
         for since, infos in self.apart[side]:
             verdict = rule.judge(side, min(info.first_time for info in infos), since, patience)
-            grows = doubted and rule.same(side, since, patience)
             if verdict == "given up":
                 self._given_up[side] += sum(info.rows for info in infos)
-            elif grows or verdict == "believed":
-                opened.setdefault(now if grows else since, []).extend(self.load(side, info) for info in infos)
+            elif doubted and rule.same(side, since, patience):
+                mark = min(mark, since)
+                arrived += [self.load(side, info) for info in infos]
+            elif verdict == "believed":
+                opened.setdefault(since, []).extend(self.load(side, info) for info in infos)
             else:
                 kept.append((since, infos))
                 continue
             self._delete(infos)
+        opened.setdefault(mark, []).extend(arrived)
         believed = []
         for since, runs in opened.items():
             if runs:
