@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
+import secrets
 import stat
 import time
 from collections.abc import Sequence
@@ -61,7 +61,7 @@ def size_of(buffers: Sequence[pa.Buffer]) -> int:
 
 def write_file(path: Path, header: pa.Buffer, buffers: Sequence[pa.Buffer]) -> None:
     """Write a file of buffers under another name, and rename it: what is at the path is complete."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         with temporary.open("wb") as file:
             for part in (header, *buffers):

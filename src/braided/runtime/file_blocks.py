@@ -37,7 +37,7 @@ from braided.typing import Json
 
 SWEEP_EVERY = 32
 """A folder is searched for files of attempts that never committed once in so many batches."""
-_NAME = re.compile(r"\.?(\d{1,19})-\d{1,19}-[0-9a-f]{16}(\.\d+)?")
+_NAME = re.compile(r"\.?(\d{1,19})-\d{1,19}-[0-9a-f]{16}(\.[0-9a-f]+)?")
 
 
 @dataclass(frozen=True)

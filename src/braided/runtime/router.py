@@ -56,11 +56,12 @@ class Packet:
     copies: int
     kind: int
     note: str | None
-    block: bytes | None
+    block: pa.Buffer | None
 
 
-# What a packet's rows are for: bit 0, they only probe; bit 1, a last column holds each row's tag.
-PROBE, TAGGED = 1, 2
+# What a packet's rows are for: bit 0, they only probe; bit 1, a last column holds each row's tag; bit 2, on its way
+# through the shuffle the block is in a file, and the packet has the file's name.
+PROBE, TAGGED, IN_FILE = 1, 2, 4
 
 
 @dataclass
@@ -257,7 +258,7 @@ def _pack(
                 if tags is not None and tags[start:stop].any():
                     kind |= TAGGED  # noqa: PLW2901
                     block = append_tags(block, tags[start:stop])
-                yield Packet(worker, side, task, seq, late_rows, copies, kind, None, block.serialize().to_pybytes())
+                yield Packet(worker, side, task, seq, late_rows, copies, kind, None, block.serialize())
 
 
 def _pieces(batches: Iterable[pa.RecordBatch], schema: pa.Schema, shrink: int) -> Iterator[pa.RecordBatch]:

@@ -117,12 +117,12 @@ def _sort_packets(operator: Operator, packets: Iterable[Packet]) -> tuple[list[t
     return headers, blocks
 
 
-def _block(operator: Operator, packet: Packet, content: bytes) -> Block:
+def _block(operator: Operator, packet: Packet, content: pa.Buffer) -> Block:
     schema, tags = operator.inputs[packet.side], None
     if packet.kind & TAGGED:
-        rows, tags = split_tags(pa.ipc.read_record_batch(pa.py_buffer(content), tagged_schema(schema)))
+        rows, tags = split_tags(pa.ipc.read_record_batch(content, tagged_schema(schema)))
     else:
-        rows = pa.ipc.read_record_batch(pa.py_buffer(content), schema)
+        rows = pa.ipc.read_record_batch(content, schema)
     return Block(packet.side, rows, packet.late, packet.copies, not packet.kind & PROBE, tags)
 
 

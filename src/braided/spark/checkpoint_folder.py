@@ -4,6 +4,7 @@
  <checkpoint>/braided/runs/<run id>         a number that the driver writes when the query starts, and every task reads
  <checkpoint>/braided/state/<operator>/     blocks of state (`braided.runtime.file_blocks`)
  <checkpoint>/braided/control/<operator>/   routing tables, pins and decisions (`braided.routing.control_directory`)
+ <checkpoint>/braided/blocks/<run id>/      blocks that cross the shuffle by name (`braided.runtime.shuffle_files`)
 ```
 
 The driver learns where the checkpoint is when the query starts, and puts it into the settings of that query's session.
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import shutil
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -22,8 +24,9 @@ from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
 
-from braided.errors import BraidedError, StateError
+from braided.errors import BraidedError, OptionError, StateError
 from braided.runtime.file_blocks import StateFolder
+from braided.runtime.shuffle_files import ShuffleFolder
 from braided.spark.catalyst import set_for_query
 from braided.storage.files import is_remote, local_path
 
@@ -31,6 +34,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PROPERTY = "spark.braided.run"
+LEAST = "spark.braided.blocks.least"
+_LEAST_BYTES = 64 << 10
 _RETAIN = "spark.sql.streaming.minBatchesToRetain"
 _BATCH = "streaming.sql.batchId"
 _MOST_RUNS = 16
@@ -45,7 +50,14 @@ class RunFolder:
     """The folder of a query in its checkpoint, as one run of the query has it."""
 
     path: Path
+    run: str
     retained: int
+    least: int
+    """Blocks of at least so many bytes cross the shuffle by name."""
+
+    def blocks(self, home: str, batch: int) -> ShuffleFolder:
+        """Return where blocks are on their way to the workers of an operator."""
+        return ShuffleFolder(self.path / "blocks" / self.run / home, batch, self.least)
 
     def state(self, home: str, worker: int, batch: int) -> StateFolder:
         """Return where a worker of an operator has its blocks."""
@@ -72,10 +84,26 @@ def open_for_run(session: SparkSession, checkpoint: str, query: str, run: str) -
         old.unlink(missing_ok=True)
     nonce = secrets.token_hex(16)
     (runs / run).write_text(nonce)
-    retained = int(str(session.conf.get(_RETAIN)))
-    note = {"folder": str(folder), "run": run, "nonce": nonce, "retained": retained}
-    _started[query] = RunFolder(folder, retained)
+    retained, least = int(str(session.conf.get(_RETAIN))), _least(session)
+    for old in (folder / "blocks").glob("*"):
+        shutil.rmtree(old, ignore_errors=True)
+    note = {"folder": str(folder), "run": run, "nonce": nonce, "retained": retained, "least": least}
+    _started[query] = RunFolder(folder, run, retained, least)
     set_for_query(session, query, PROPERTY, json.dumps(note))
+
+
+def close_run(query: str, run: str) -> None:
+    """Delete what a run that has ended leaves behind; called by the driver."""
+    found = _started.get(query)
+    if found is not None and found.run == run:
+        shutil.rmtree(found.path / "blocks" / run, ignore_errors=True)
+
+
+def _least(session: SparkSession) -> int:
+    text = str(session.conf.get(LEAST, str(_LEAST_BYTES)))
+    if not text.isdigit():
+        raise OptionError(f"{LEAST}={text!r}: write from how many bytes on a block is a file of the checkpoint")
+    return int(text)
 
 
 def folder_of(query: str) -> RunFolder | None:
@@ -120,7 +148,7 @@ def _folder(note: str) -> RunFolder | None:
         raise StateError(f"{_elsewhere(path)} ({error})") from error
     if nonce != described["nonce"]:
         raise StateError(_elsewhere(path))
-    return RunFolder(path, int(described["retained"]))
+    return RunFolder(path, described["run"], int(described["retained"]), int(described["least"]))
 
 
 def _elsewhere(path: Path) -> str:

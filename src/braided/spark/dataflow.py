@@ -86,7 +86,8 @@ def stateful(dataflow: Dataflow, written: WrittenResult | None = None) -> DataFr
         elif not isinstance(operator.lateness[side], int):
             input_, in_parts = with_parts(input_)  # noqa: PLW2901
         named = input_.toDF(*wire_names(len(input_.columns)))
-        packets = named.mapInArrow(RouteTask(operator, side, routing, files, in_parts=in_parts), PACKETS_DDL)
+        task = RouteTask(operator, side, routing, files, in_parts=in_parts, home=dataflow.home)
+        packets = named.mapInArrow(task, PACKETS_DDL)
         routed = packets if routed is None else routed.unionAll(packets)
     assert routed is not None
     flat = all(not pa.types.is_nested(field.type) for field in operator.output)

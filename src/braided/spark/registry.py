@@ -34,7 +34,7 @@ from braided.routing.table import RoutingTable
 from braided.runtime.contract import Json
 from braided.runtime.report import Report
 from braided.spark.catalyst import checkpoint_of, java_listener
-from braided.spark.checkpoint_folder import open_for_run
+from braided.spark.checkpoint_folder import close_run, open_for_run
 from braided.spark.control import InCheckpoint
 from braided.spark.dataflow import METRIC, Dataflow
 from braided.spark.routing import Routing
@@ -283,6 +283,7 @@ class Registry(StreamingQueryListener):  # type: ignore[misc]
             _log.error("query %s: %s", event.id, missing)
         with self._lock:
             self._checkpoints.pop(str(event.runId), None)
+            close_run(str(event.id), str(event.runId))
             for watched in self._operators.values():
                 watched.queries.discard(str(event.runId))
         self._tell(lambda follower: follower.ended(event))

@@ -7,7 +7,7 @@ import itertools
 import json
 import os
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,8 +22,9 @@ from braided.runtime.contract import Json, Operator
 from braided.runtime.file_blocks import FileBlocks, StateFolder
 from braided.runtime.input_parts import COLUMN as PART
 from braided.runtime.input_parts import FIELD as PART_FIELD
-from braided.runtime.router import Packet, Watch, route_task
-from braided.runtime.store import BlockStore, CachedBlocks
+from braided.runtime.router import IN_FILE, Packet, Watch, route_task
+from braided.runtime.shuffle_files import ShuffleFolder
+from braided.runtime.store import BlockStore, CachedBlocks, UnusableBlockError
 from braided.runtime.worker import WorkerTask, fingerprint, run_worker
 from braided.spark.checkpoint_folder import folder_of_task
 from braided.spark.routing import Routing, workers_of_task
@@ -167,9 +168,18 @@ class RouteTask:
     """
 
     def __init__(
-        self, operator: Operator, side: int, routing: Routing, files: FileTask | None = None, *, in_parts: bool = False
+        self,
+        operator: Operator,
+        side: int,
+        routing: Routing,
+        files: FileTask | None = None,
+        *,
+        in_parts: bool = False,
+        home: str = "",
     ) -> None:
+        """`home` is what the operator's folder in a new checkpoint is called; no other operator has it."""
         self._operator = operator
+        self._home = home
         self._side = side
         self._routing = routing
         self._files = files
@@ -186,11 +196,12 @@ class RouteTask:
         workers = workers_of_task(self._routing)
         table = self._find_table(fingerprint(lasting(self._operator.options)), workers)
         ids = worker_ids(workers)
+        folder = shuffle_folder(self._home)
         watch = None if self._routing.control is None else Watch(self._routing.redact)
         rows = self._named(batches)
         for sent in route_task(self._operator, options, table, self._side, task, workers, rows, watch):
             if isinstance(sent, list):
-                yield _packet_rows(sent, ids)
+                yield _packet_rows(sent, ids, folder)
             else:
                 report = json.dumps(asdict(sent), separators=(",", ":"))
                 yield pa.RecordBatch.from_pylist([{"worker": -1, "report": report}], schema=PACKETS)
@@ -214,7 +225,8 @@ class RouteTask:
         return self._routing.table_of(int(batch), query, join, workers, context.getLocalProperty(_RUN))
 
 
-def _packet_rows(packets: list[Packet], ids: tuple[int, ...]) -> pa.RecordBatch:
+def _packet_rows(packets: list[Packet], ids: tuple[int, ...], folder: ShuffleFolder | None) -> pa.RecordBatch:
+    packets = packets if folder is None else [_by_name(packet, folder) for packet in packets]
     columns: list[list[Any]] = [
         [ids[p.worker] for p in packets],
         [p.side for p in packets],
@@ -224,11 +236,38 @@ def _packet_rows(packets: list[Packet], ids: tuple[int, ...]) -> pa.RecordBatch:
         [p.copies for p in packets],
         [p.kind for p in packets],
         [p.note for p in packets],
-        [p.block for p in packets],
+        [None if p.block is None else p.block.to_pybytes() for p in packets],
         [None] * len(packets),
     ]
     arrays = [pa.array(values, field.type) for values, field in zip(columns, PACKETS, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=PACKETS)
+
+
+def shuffle_folder(home: str) -> ShuffleFolder | None:
+    """Return where a task's blocks cross the shuffle; None where they travel inline."""
+    found = folder_of_task()
+    return None if found is None else found[0].blocks(home, found[1])
+
+
+def _by_name(packet: Packet, folder: ShuffleFolder) -> Packet:
+    """Return a packet whose block, if it is large, is in a file."""
+    if packet.block is None or packet.block.size < folder.least:
+        return packet
+    place = packet.side, packet.task, packet.seq, packet.kind
+    name = folder.write(packet.worker, place, packet.block)
+    return replace(packet, kind=packet.kind | IN_FILE, block=pa.py_buffer(name.encode()))
+
+
+def _with_block(packet: Packet, folder: ShuffleFolder | None) -> Packet:
+    """Return a packet with its block, wherever that was on its way."""
+    if packet.block is None or not packet.kind & IN_FILE:
+        return packet
+    assert folder is not None
+    try:
+        block = folder.read(packet.worker, packet.block.to_pybytes().decode())
+    except UnusableBlockError as error:
+        raise StateError(f"{error}, which a router wrote in this batch; start the query again") from error
+    return replace(packet, kind=packet.kind & ~IN_FILE, block=block)
 
 
 class Worker:
@@ -262,11 +301,13 @@ class Worker:
         worker = worker_ids(workers).index(int(key[0]))
         packets = []
         moment = None
+        folder = shuffle_folder(self._home)
         for frame in rows:
             moment = None if self._operator.idle is None else int(frame[MOMENT].iloc[0])
             numbers = (frame[name].tolist() for name in ("side", "task", "seq", "late", "copies", "kind"))
-            for fields in zip(*numbers, frame["note"], frame["block"], strict=True):
-                packets.append(Packet(worker, *fields))
+            contents = (None if block is None else pa.py_buffer(block) for block in frame["block"])
+            for fields in zip(*numbers, frame["note"], contents, strict=True):
+                packets.append(_with_block(Packet(worker, *fields), folder))
         options = fingerprint(self._operator.options)
         watched = self._routing.control is not None
         task = WorkerTask(
@@ -279,6 +320,8 @@ class Worker:
             control=self._location(),
         )
         results = run_worker(self._operator, task, packets, SparkStore(book, blocks, self._folder(worker)))
+        if folder is not None:
+            folder.clean(worker)
         del packets
         if self._written is not None:
             yield self._write(worker, results, self._written)
