@@ -19,6 +19,7 @@ from support.streams import run_to_end
 import braided
 from braided.errors import StateError
 from braided.spark import checkpoint_folder
+from braided.spark.checkpoint_folder import LEAST
 from braided.spark.control import CONTROL
 from braided.spark.registry import registry_of
 
@@ -32,8 +33,10 @@ def session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sp
     monkeypatch.setattr(registry_of(spark), "make_controller", RandomController)
     spark.conf.set("spark.sql.shuffle.partitions", 4)
     spark.conf.set("spark.sql.streaming.minBatchesToRetain", 2)
+    spark.conf.set(LEAST, 1)
     spark.conf.unset(CONTROL)
     yield spark
+    spark.conf.unset(LEAST)
     spark.conf.set("spark.sql.shuffle.partitions", 2)
     spark.conf.unset("spark.sql.streaming.minBatchesToRetain")
     spark.conf.set(CONTROL, "false")
@@ -72,6 +75,25 @@ def test_a_checkpoint_and_its_copy_go_on_by_themselves(session: SparkSession, tm
     assert before + rest == expected(tmp_path)
 
 
+def test_blocks_cross_the_shuffle_by_name_until_their_batch_is_done(
+    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_streams(tmp_path, files=3, rows=200, seed=35)
+    blocks = tmp_path / "check" / "braided" / "blocks"
+    with monkeypatch.context() as patch:
+        patch.setattr("braided.spark.registry.close_run", lambda *_: None)
+        query = run_and_hear(session, joined(session, tmp_path), tmp_path / "check", tmp_path / "out")
+    assert committed(session, tmp_path) == expected(tmp_path)
+    left = list(blocks.glob(f"{query.runId}/join-*/*/*"))
+    assert {path.name.partition("-")[0] for path in left} == {"2"}, "blocks of the last batch, and no others"
+    run_and_hear(session, joined(session, tmp_path), tmp_path / "check", tmp_path / "out")
+    assert not list(blocks.glob("*/*/*/*"))
+    for least in ("many", "-1"):
+        session.conf.set(LEAST, least)
+        with pytest.raises(braided.OptionError, match=rf"{LEAST}='{least}': write from how many bytes"):
+            joined(session, tmp_path)
+
+
 def test_a_missing_file_stops_the_query_with_its_name(session: SparkSession, tmp_path: Path) -> None:
     write_streams(tmp_path, files=3, rows=200, seed=32)
     hide(tmp_path, first=2)
@@ -105,7 +127,7 @@ def test_state_that_began_in_spark_s_store_stays_there(
 
 def test_a_task_that_sees_another_storage_than_the_driver_stops(tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
-    note: dict[str, Any] = {"folder": str(tmp_path), "run": "run-1", "nonce": "aa", "retained": 3}
+    note: dict[str, Any] = {"folder": str(tmp_path), "run": "run-1", "nonce": "aa", "retained": 3, "least": 1}
     with pytest.raises(StateError, match="does not see the checkpoint of the driver"):
         checkpoint_folder._folder(json.dumps(note))
     (tmp_path / "runs" / "run-1").write_text("bb")

@@ -84,7 +84,7 @@ def open_for_run(session: SparkSession, checkpoint: str, query: str, run: str) -
         old.unlink(missing_ok=True)
     nonce = secrets.token_hex(16)
     (runs / run).write_text(nonce)
-    retained, least = int(str(session.conf.get(_RETAIN))), _least(session)
+    retained, least = int(str(session.conf.get(_RETAIN))), least_bytes(session)
     for old in (folder / "blocks").glob("*"):
         shutil.rmtree(old, ignore_errors=True)
     note = {"folder": str(folder), "run": run, "nonce": nonce, "retained": retained, "least": least}
@@ -99,7 +99,8 @@ def close_run(query: str, run: str) -> None:
         shutil.rmtree(found.path / "blocks" / run, ignore_errors=True)
 
 
-def _least(session: SparkSession) -> int:
+def least_bytes(session: SparkSession) -> int:
+    """Return from how many bytes on a block crosses the shuffle by name."""
     text = str(session.conf.get(LEAST, str(_LEAST_BYTES)))
     if not text.isdigit():
         raise OptionError(f"{LEAST}={text!r}: write from how many bytes on a block is a file of the checkpoint")

@@ -21,6 +21,7 @@ from braided.plan.explain import aggregate_notes
 from braided.plan.optimiser import Optimised
 from braided.plan.partials import Partials, with_partials
 from braided.spark.batch import run_batch
+from braided.spark.checkpoint_folder import least_bytes
 from braided.spark.conf import is_ansi
 from braided.spark.control import Fixed, find_control
 from braided.spark.dataflow import Dataflow, stateful
@@ -78,6 +79,7 @@ def run(
     lines += notes
     check_stateful(frames[0])
     workers = count_workers(session)
+    least_bytes(session)  # refuses what is no number
     check_python(session)
     keep_watermarks(session, frames)
     with_delays = [
