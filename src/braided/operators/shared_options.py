@@ -75,10 +75,10 @@ class WithBudget(Spec):
 RUNTIME = {
     "name": "What reports call this operator.",
     "control": "Where the routing tables are, with which the routing adapts while the query runs; results are the same "
-    "either way. By default it is found: below what the setting ``spark.braided.control`` names, a path or fsspec URL "
-    "that the driver and all executors reach, else, in local mode, in the user's cache directory; on a cluster without "
-    "the setting the routing is fixed. A path or URL is a directory for this operator alone. False: the routing is "
-    "fixed. With a budget, and with ``partition='hash'``, it is fixed unless this is True or a directory.",
+    "either way. By default they are in the checkpoint, or below what the setting ``spark.braided.control`` names, a "
+    "path or fsspec URL that the driver and all executors reach. A path or URL is a directory for this operator alone. "
+    "False: the routing is fixed. With a budget, and with ``partition='hash'``, it is fixed unless this is True or a "
+    "directory.",
     "redact": "Keep the values of hot keys out of reports and of the control directory; their hashes remain.",
     "workers": "How many workers there are. With several the routing adapts, as on Spark; with a budget it stays as it "
     "is, since what fits depends on it.",

@@ -18,7 +18,6 @@ import json
 import os
 import re
 import socket
-import time
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -31,10 +30,6 @@ from braided.storage.files import Files, files_at
 _NOTE = "query.json"
 # Names of folders come from outside; a name that is no query's id is never deleted.
 _QUERY = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-# What Spark calls a checkpoint that it made itself, and deletes when the query ends.
-_TEMPORARY = re.compile(r"temporary-[0-9a-f-]{36}")
-# A checkpoint that is not at its place may have been moved, and come back to ask for its directory.
-PATIENCE_S = 30 * 86_400
 
 
 class ControlRoot:
@@ -98,30 +93,20 @@ class ControlRoot:
             raise ControlError(f"query={query!r}: not the id of a query, as reports and checkpoints have it")
         self._files.clear(query)
 
-    def forget_deleted(self, *, patience_s: float = 0) -> list[str]:
+    def forget_deleted(self) -> list[str]:
         """Delete the directories of queries whose checkpoint was deleted; return their ids.
 
-        Only checkpoints on this machine are looked for. One that Spark did not make for itself must have been missing,
-        as far as the directory shows, for `patience_s` seconds.
+        Only checkpoints on this machine are looked for.
         """
-        deleted = [query for query in self.queries() if self._is_deleted(query, patience_s)]
+        deleted = [query for query in self.queries() if self._is_deleted(query)]
         for query in deleted:
             self.forget(query)
         return deleted
 
-    def _is_deleted(self, query: str, patience_s: float) -> bool:
+    def _is_deleted(self, query: str) -> bool:
         note = self._note(query)
         checkpoint = local_folder(note.get("checkpoint"))
-        if note.get("host") != socket.gethostname() or checkpoint is None or checkpoint.exists():
-            return False
-        return bool(_TEMPORARY.fullmatch(checkpoint.name)) or self._is_unused(query, patience_s)
-
-    def _is_unused(self, query: str, patience_s: float) -> bool:
-        folder = local_folder(self.location)
-        if patience_s <= 0 or folder is None:
-            return patience_s <= 0
-        newest = max((_changed(Path(place)) for place, _, _ in os.walk(folder / query)), default=0.0)
-        return time.time() - newest > patience_s
+        return note.get("host") == socket.gethostname() and checkpoint is not None and not checkpoint.exists()
 
     def _note(self, query: str) -> dict[str, Any]:
         return _plain(self._files.read(f"{query}/{_NOTE}"))
@@ -147,13 +132,6 @@ def local_folder(location: object) -> Path | None:
     if location.startswith("file:"):
         return Path(unquote(re.sub(r"^file:(//(?=/))?", "", location)))
     return None if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", location) else Path(location)
-
-
-def _changed(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return 0.0
 
 
 @lru_cache(maxsize=256)
