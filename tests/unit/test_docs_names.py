@@ -33,7 +33,7 @@ def test_the_walk_names_what_is_in_its_files() -> None:
     text = " ".join((ROOT / "docs" / "walk.md").read_text().split())
     named = re.findall(r"`([A-Za-z_][\w.]*)`(?: \(| in )`([\w/]+\.py)`", text)
     assert len(named) > 25
-    assert len({file for file in re.findall(r"`([\w/]+\.py)`", text)}) <= 30, "a walk is short"
+    assert len(set(re.findall(r"`([\w/]+\.py)`", text))) <= 30, "a walk is short"
     missing = []
     for name, path in named:
         found = find(path)
