@@ -96,7 +96,7 @@ class OrderingStage:
             clock.restore(known)
         self.until: int = old["until"]
         """No row before this time comes any more that is not late; without a lead, those before it leave."""
-        self.ahead: int = old.get("ahead", self.until)
+        self.ahead: int = self.until if lead is None or state is None else state["ahead"]
         """Rows before this time have left, or do now."""
         self.last: int = old["last"]
         """The time of the last row that has left."""
@@ -116,10 +116,8 @@ class OrderingStage:
         """
         update_all(self.clocks, work.streams, work.moment, missed)
         rule = Quarantine(self.clocks, final=work.final)
-        sides = range(len(self._inputs))
-        late_before = [
-            self.ahead if side == self._lead else self.until if self._agreed else self.last for side in sides
-        ]
+        before = self.until if self._agreed else self.last
+        late_before = [self.ahead if side == self._lead else before for side, _ in enumerate(self._inputs)]
         self.until = MAX_TIME if work.final else max(self.until, all_safe(self.clocks))
         self.ahead = self.until if self._lead is None else max(self.ahead, self.until, safe_of(self.clocks, self._lead))
         self._final = work.final

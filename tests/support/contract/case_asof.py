@@ -61,16 +61,18 @@ def some(**options: Any) -> AsofSpec:
     return AsofSpec(**{"on": "k", "time": "t", "tolerance": us(6), "lateness": (us(3), us(5)), **options})
 
 
+_two = st.tuples(micros, micros)
+_tolerances = st.integers(1, 12).map(us)
+
+
 @st.composite
-def specs(draw: st.DrawFn, lateness: Any = st.tuples(micros, micros)) -> AsofSpec:
+def specs(draw: st.DrawFn, lateness: Any = _two) -> AsofSpec:
     direction = draw(st.sampled_from(("backward", "forward", "nearest")))
     return some(
         on=draw(keys | st.none()),
         time=draw(st.sampled_from(("t", ("t", "u")))),
         direction=direction,
-        tolerance=draw(
-            st.integers(1, 12).map(us) if direction != "backward" else st.integers(1, 12).map(us) | st.none()
-        ),
+        tolerance=draw(_tolerances | st.none() if direction == "backward" else _tolerances),
         allow_exact_matches=draw(st.booleans()),
         how=draw(st.sampled_from(("left", "inner"))),
         lateness=draw(lateness),

@@ -217,7 +217,7 @@ class AsofJoin:
         answer = answers.right[at]
         rights = np.where(answer < 0, -1, order[answer])
         yield from pieces(self.columns, self.output, left.rows, right.rows, order[at] - among, rights)
-        stays = np.flatnonzero(answers.waits | self.search.needed(merged, moments.earliest))
+        stays = np.flatnonzero(answers.waits | self.search.needed(merged, answers, moments.earliest))
         of_right, place = merged.is_right[stays], order[stays]
         rows = self._stored.encode(
             right.rows, left.rows, np.where(of_right, place, -1), np.where(of_right, -1, place - among)

@@ -72,13 +72,8 @@ class Search:
 
     @property
     def stay(self) -> int | None:
-        """How far before all left rows to come a right row may be and still be needed; None for any distance.
-
-        With ``nearest`` a left row that is open may be a tolerance behind, and its answer another tolerance.
-        """
-        if self.direction == "forward":
-            return 0
-        return None if self.tolerance is None else self.tolerance + self.reach
+        """How far before all left rows to come a right row may be and still be needed; None for any distance."""
+        return 0 if self.direction == "forward" else self.tolerance
 
     def answer(self, rows: Merged, horizon: int, *, final: bool = False) -> Answers:
         """Return the answers of left rows before a horizon before which all right rows are there."""
@@ -98,7 +93,7 @@ class Search:
         waits = ~rows.is_right & (after < 0) & (due >= horizon) & (not final)
         return Answers(answer, waits, due)
 
-    def needed(self, rows: Merged, earliest: int) -> Mask:
+    def needed(self, rows: Merged, answers: Answers, earliest: int) -> Mask:
         """Return which right rows may answer a left row to come, at `earliest` or later, or one that waits."""
         needed: Mask = rows.is_right & (rows.times >= earliest)
         if self.direction == "forward" or not len(needed):
@@ -109,6 +104,8 @@ class Search:
         if self.stay is not None:
             last = last[rows.times[last] >= clamp(earliest - self.stay)]
         needed[last] = True
+        waiting = answers.right[answers.waits]
+        needed[waiting[waiting >= 0]] = True
         return needed
 
     def expiry(self, times: Times, horizon: int, earliest: int) -> Times:
