@@ -94,4 +94,4 @@ def _check_choice(option: str, value: object, choices: Sequence[str]) -> None:
         return
     close = difflib.get_close_matches(str(value).lower(), choices, n=1)
     meant = f"did you mean {close[0]!r}?" if close else f"write {', '.join(map(repr, choices[:-1]))} or {choices[-1]!r}"
-    raise OptionError(f"{option}={value!r}: there is none of that name; {meant}")
+    raise OptionError(f"{option}={value!r}: unknown; {meant}")
