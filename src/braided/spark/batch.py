@@ -149,9 +149,14 @@ def _detected(plan: Plan, operator: DetectOperator, frames: Sequence[DataFrame])
         ]
         parts.append(timed.select(*found, *structs).toDF(*names))
     rows = reduce(lambda a, b: a.unionAll(b), parts)
-    rows = (rows.repartition(*keys) if keys else rows.coalesce(1)).sortWithinPartitions(*keys)
+    rows = _by_key(rows, keys)
     fields = _wire(plan, frames[0])
     return rows.select(*sides).mapInArrow(DetectAll(operator), fields).toDF(*(column.name for column in plan.columns))
+
+
+def _by_key(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """Return rows in partitions in which those of a key come one after the other."""
+    return rows.repartition(*keys).sortWithinPartitions(*keys) if keys else rows.coalesce(1)
 
 
 def _asof(plan: Plan, join: AsofJoin, frames: Sequence[DataFrame]) -> DataFrame:
@@ -167,7 +172,7 @@ def _asof(plan: Plan, join: AsofJoin, frames: Sequence[DataFrame]) -> DataFrame:
         structs[side] = F.struct(*(_quoted(name) for name in frame.columns))
         parts.append(frame.where(_whole(join, side)).select(*found, *structs).toDF(*names))
     rows = parts[0].unionAll(parts[1])
-    rows = (rows.repartition(*keys) if keys else rows.coalesce(1)).sortWithinPartitions(*keys)
+    rows = _by_key(rows, keys)
     fields = _wire(plan, *frames)
     answered = rows.mapInArrow(AnswerAll(join), fields)
     if join.outer:
