@@ -349,6 +349,9 @@ def test_a_right_row_of_the_same_time_may_still_come() -> None:
     run.batch([(1, 10, 1)], [(1, 8, 1)])
     assert run.batch([], [(1, 10, 2)]) == []
     assert run.batch([], [(1, 10, 3), (1, 11, 4)]) == [(1, 3)]
+    # Also where the left row comes last.
+    assert run.batch([(1, 11, 2)]) == []
+    assert run.batch([], [(1, 11, 5), (1, 12, 6)]) == [(2, 5)]
 
 
 def test_forward_comes_out_with_the_first_row_after_or_the_tolerance() -> None:
