@@ -278,6 +278,21 @@ def test_of_equal_times_the_largest_row_answers(kind: pa.DataType, values: list[
             assert str(result.table["v"][0]) == str(largest[0])
 
 
+def test_lists_and_maps_are_not_compared() -> None:
+    left = pa.table({"k": [1], "t": pa.array([5], US), "of": pa.array([[1]], pa.list_(pa.int64()))})
+    lists = pa.array([[3], [], None], pa.list_(pa.int64()))
+    maps = pa.array([[("a", 1)], [], None], pa.map_(pa.string(), pa.int64()))
+    right = pa.table({"k": [1, 1, 1], "t": pa.array([4, 4, 4], US), "n": [7, 9, 8], "lists": lists, "maps": maps})
+    for direction in ("backward", "nearest"):
+        for batch_rows in (1, 100):
+            table = local.join_asof(
+                left, right, on="k", time="t", direction=direction, tolerance="1 us", batch_rows=batch_rows
+            ).table
+            assert table.select(["of", "n", "lists", "maps"]).to_pylist() == [
+                {"of": [1], "n": 9, "lists": [], "maps": []}
+            ]
+
+
 def _rank(value: Any) -> Any:
     if isinstance(value, dict):
         return tuple((part is not None, part or 0) for part in value.values())
@@ -400,6 +415,16 @@ def test_a_late_left_row_is_counted_and_never_comes_out_with_nulls(direction: An
     assert {pair for pair in found if pair[0] in (3, 4)} == {
         "backward": {(4, 2)}, "forward": set(), "nearest": {(3, 2), (4, 2)},
     }[direction]  # fmt: skip
+
+
+def test_a_late_left_row_may_wait_for_its_answer() -> None:
+    run = Run(direction="forward", tolerance="30 us")
+    settled(run)
+    run.batch([(9, 120, 1)], [(9, 120, 1)])
+    assert run.batch([(1, 101, 2), (2, 101, 3)]) == []
+    assert run.batch([(9, 126, 4)], [(1, 125, 2), (9, 126, 3)]) == [(1, 1), (2, 2)]
+    assert run.batch([(9, 150, 5)], [(9, 150, 4)]) == [(4, 3)]
+    assert run.late() == [2, 0]
 
 
 def test_a_late_right_row_answers_what_is_open() -> None:
