@@ -485,6 +485,12 @@ def test_rows_without_a_key_or_a_time(how: Any, workers: int) -> None:
     assert [(stream["rows"], stream["null_times"], stream["null_keys"]) for stream in told] == [(4, 2, 1), (3, 1, 1)]
 
 
+def test_left_rows_without_a_key_are_spread_over_workers() -> None:
+    run = Run(workers=4)
+    assert len(run.batch([(None, 5, 7)] * 400)) == 400
+    assert all(report["last"]["rows"] > 50 for report in run.runtime.reports)
+
+
 # State.
 
 

@@ -27,6 +27,7 @@ from braided.operators.asof.ties import winners
 from braided.operators.join.arrivals import OutputColumn
 from braided.operators.match.keys import by_key
 from braided.operators.match.open_rows import Hashes, Kept, OpenRows
+from braided.routing.content import content_hashes
 from braided.routing.keys import KeyHasher
 from braided.routing.routes import route
 from braided.routing.sorting import build_directory, directory_shift, sort_order
@@ -113,9 +114,12 @@ class AsofJoin:
         """Route each row by its key. Rows without a key are dropped, but for left rows that come out all the same."""
         valid = self._has_key(side, rows)
         nulls = rows.num_rows - int(valid.sum())
-        if nulls and not (self.outer and side == _LEFT):
+        keeps = self.outer and side == _LEFT
+        if nulls and not keeps:
             rows = rows.filter(pa.array(valid))
         hashes = self._hashes(side, rows)
+        if nulls and keeps:  # any worker will do: not all of them one
+            hashes[~valid] = content_hashes(rows.filter(pa.array(~valid)))
         routes = route(table, side, hashes, lambda at: hashes[at])
         return Admitted(rows, routes, self._times(side, rows), nulls)
 
