@@ -28,6 +28,7 @@ _APART = (_CONTRACT, "-k", "far_apart and (exact or one) and not group")
 _FIFO = ("tests/unit/test_buffers.py", "-k", "FIFO")
 _STAGE = ("tests/unit/test_ordering_stage.py", *_ORDER)
 _MATCH = ("tests/unit/test_match_local.py",)
+_ASOF = ("tests/unit/test_asof.py", _CONTRACT, "-k", "not test_contract or (asof and (cuts or far))")
 _DETECT = ("tests/unit/test_detect.py", _CONTRACT, "-k", "not test_contract or (detect and (cuts or far))")
 
 # Where random faults are put, and the tests that ought to notice them.
@@ -45,6 +46,10 @@ CORE: dict[str, tuple[str, ...]] = {
     "operators/match/search_kernel.py": (*_MATCH, "tests/unit/test_match_search.py"),
     "operators/match/match_operator.py": _MATCH,
     "operators/match/open_rows.py": _MATCH,
+    "operators/asof/asof_join.py": _ASOF,
+    "operators/asof/closest.py": _ASOF,
+    "operators/asof/closest_kernels.py": _ASOF,
+    "operators/asof/waiting_rows.py": _ASOF,
     "operators/detect/hierarchy.py": _DETECT,
     "operators/detect/unit.py": _DETECT,
     "operators/detect/keyed_state.py": _DETECT,
@@ -276,6 +281,48 @@ MUTATIONS = (
         "leaf.oldest < expired",
         "leaf.oldest < expired - 1",
         _MATCH,
+    ),
+    Mutation(
+        "an as-of answer comes out before a row of the same time can come",
+        "runtime/ordering_stage.py",
+        "stop = len(times) if self._final else int(np.searchsorted(times, self.ahead))",
+        'stop = len(times) if self._final else int(np.searchsorted(times, self.ahead, side="right"))',
+        _ASOF,
+    ),
+    Mutation(
+        "right rows expire although left rows to come may need them",
+        "operators/asof/asof_join.py",
+        "yield Moments(left, right, stage.ahead, stage.until, final)",
+        "yield Moments(left, right, stage.ahead, stage.ahead, final)",
+        _ASOF,
+    ),
+    Mutation(
+        "the answer of a left row that waits expires",
+        "operators/asof/closest.py",
+        "needed[waiting[waiting >= 0]] = True",
+        "needed[waiting[waiting >= 0]] |= False",
+        _ASOF,
+    ),
+    Mutation(
+        "a late left row comes out with nulls",
+        "operators/asof/asof_join.py",
+        "decided &= ~lost",
+        "decided &= True",
+        _ASOF,
+    ),
+    Mutation(
+        "of right rows of one time the last to come answers",
+        "operators/asof/ties.py",
+        "order = np.lexsort((*reversed(keys), group))",
+        "order = np.lexsort((group,))",
+        _ASOF,
+    ),
+    Mutation(
+        "nearest is decided although a closer row can come",
+        "operators/asof/closest.py",
+        "np.minimum((back - 1).view(np.int64), _room(times))",
+        "np.minimum((back - 2).view(np.int64), _room(times))",
+        _ASOF,
     ),
     Mutation(
         "reluctant quantifiers are greedy",

@@ -27,7 +27,10 @@ PARTS = {
         "pick_a_budget", "theta", "restart", "tune", "dashboard", "cluster", "kafka", "jobs", "peers", "runbook",
         "versions",
     ],
-    "Use": ["api", "sql", "queries", "files", "adaptive", "time", "bounded", "multijoin", "match", "detect", "where"],
+    "Use": [
+        "api", "sql", "queries", "files", "adaptive", "time", "bounded", "multijoin", "asof", "match", "detect",
+        "where",
+    ],
     "Understand": ["ideas", "how_it_works", "walk", "faults", "decisions", "glossary"],
     "Measured": ["benchmarks", "order_benchmarks", "gdj", "gdj_tables"],
     "Reference": ["reference", "changelog"],

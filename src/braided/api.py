@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal, overload
 
 from braided.errors import OptionError
+from braided.operators.asof.spec import AsofSpec
 from braided.operators.bounded.group_spec import GroupSpec, Join, check_named, common_stream_first
 from braided.operators.detect.spec import DetectSpec
 from braided.operators.join.spec import JoinSpec
@@ -18,7 +19,9 @@ from braided.operators.row_windows.spec import RowWindowsSpec
 from braided.operators.spec import spec_of
 from braided.typing import (
     AnyDetector,
+    AsofHow,
     Control,
+    Direction,
     Duration,
     Evict,
     How,
@@ -109,6 +112,55 @@ def join(
     from braided.spark.run_plan import run_operator
 
     return run_operator(spec_of(JoinSpec, locals()), [left, right], name=name, control=control, redact=redact)
+
+
+@documented(AsofSpec)
+def join_asof(
+    left: DataFrame,
+    right: DataFrame,
+    *,
+    on: On = None,
+    time: Times,
+    direction: Direction = "backward",
+    tolerance: Duration | None,
+    allow_exact_matches: bool = True,
+    how: AsofHow = "left",
+    lateness: Latenesses = None,
+    idle: Duration | None = None,
+    suffixes: tuple[str, str] = ("", "_right"),
+    name: str | None = None,
+) -> DataFrame:
+    """Give each row of a streaming DataFrame the row of another that has its key and the closest time.
+
+    The rows are those of `pandas.merge_asof`, polars' `join_asof` and DuckDB's ASOF JOIN over the finished streams, as
+    long as no row is more than `lateness` behind its stream's largest time, whatever the order of arrival. Of several
+    right rows of one key and time the largest answers: its columns' values are compared in order, null is the least.
+
+    A left row comes out when no row that is not late can be closer: when the right stream has passed its time by the
+    right lateness, and for ``forward`` and ``nearest`` by up to the tolerance more. Left rows without a key or a time
+    come out at once with nulls; right ones are counted and dropped. A late left row is counted, and comes out only if a
+    right row that is still kept answers it. A late right row answers what is still open.
+
+    {options}
+
+    Returns
+    -------
+    DataFrame
+        Key columns once (as on the left), the other left columns, the other right columns.
+
+    Cost: one shuffle; a sort of each batch by time and key. State: the rows that wait, of every key the right rows that
+    left rows to come may need, and the last before them for the tolerance. Keys stay on their workers: use more workers
+    than cores for level load. Batch DataFrames are joined key by key.
+
+    Examples
+    --------
+    >>> joined = braided.join_asof(calls, alerts, on="phone", time="ts", tolerance="1 minute")
+    >>> joined.columns
+    ['phone', 'ts', 'cell', 'ts_right', 'reason']
+    """
+    from braided.spark.run_plan import run_operator
+
+    return run_operator(spec_of(AsofSpec, locals()), [left, right], name=name)
 
 
 @overload
@@ -490,9 +542,9 @@ def sql(spark: SparkSession, text: str, streams: Mapping[str, DataFrame], **opti
 def stream(df: DataFrame, *, time: str, lateness: LatenessOption | None = None) -> Query:
     """Write a continuous query step by step over a streaming DataFrame; `Query.df` is the DataFrame of its rows.
 
-    Steps are ``where``, ``select``, ``cases``, ``union``, ``join``, ``multijoin``, ``order`` and ``aggregate``. They
-    make what the functions of these names and `braided.sql` make: a windowed aggregate after a join begins in the
-    join's workers, and a condition after a join moves into it.
+    Steps are ``where``, ``select``, ``cases``, ``union``, ``join``, ``multijoin``, ``join_asof``, ``order`` and
+    ``aggregate``. They make what the functions of these names and `braided.sql` make: a windowed aggregate after a join
+    begins in the join's workers, and a condition after a join moves into it.
 
     Parameters
     ----------

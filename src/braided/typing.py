@@ -10,9 +10,11 @@ from braided.durations import Duration
 __all__ = [
     "AnyDetector",
     "ArrowData",
+    "AsofHow",
     "ClockRows",
     "Control",
     "DetectorState",
+    "Direction",
     "Duration",
     "Evict",
     "How",
@@ -98,6 +100,12 @@ RowsPerMatch: TypeAlias = Literal["one", "all"]
 
 How: TypeAlias = Literal["inner"]
 """The kinds of joins that there are."""
+
+AsofHow: TypeAlias = Literal["left", "inner"]
+"""Whether left rows of an as-of join come out that have no right row."""
+
+Direction: TypeAlias = Literal["backward", "forward", "nearest"]
+"""Where an as-of join looks for the right row of a left row: before it, after it, or on both sides."""
 
 Keys: TypeAlias = str | Sequence[str] | None
 """The columns of one stream within which order is kept; None for the stream as a whole."""

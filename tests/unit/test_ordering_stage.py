@@ -33,6 +33,7 @@ class Stage:
 
     lateness: tuple[int, ...]
     agreed: bool = False
+    lead: int | None = None
     idle: int | None = None
     times: tuple[str, ...] = ("ts", "ts")
     state: Json | None = None
@@ -59,7 +60,7 @@ class Stage:
             blocks.append(Block(side, pa.RecordBatch.from_arrays(columns, schema=NESTED), 0))
             clusters = clusters_of(np.array(times, np.int64), jump_of(self.lateness[side]))
             streams.append(StreamTime(rows=len(rows), clusters=clusters))
-        stage = OrderingStage(self, self.state, Blocks(self.store, 0, self.known), agreed=self.agreed)
+        stage = OrderingStage(self, self.state, Blocks(self.store, 0, self.known), agreed=self.agreed, lead=self.lead)
         aside = stage.take(Work(0, blocks, streams, final=final))
         self.late += [row for side in range(len(sides)) for row in listed(side, aside.late[side].rows)]
         self.given_up += [row for side in range(len(sides)) for row in listed(side, aside.given_up[side].rows)]
@@ -188,3 +189,16 @@ def test_rows_of_one_time_are_in_order_of_their_content() -> None:
     turned = rows.pick(np.arange(50)[::-1])
     assert in_order(rows, rows.times("ts"))[0].rows.equals(in_order(turned, turned.times("ts"))[0].rows)
     assert len(together([], NESTED)) == 0
+
+
+def test_rows_leave_by_the_horizon_of_the_stream_that_leads() -> None:
+    """Rows of the other one leave at once where the lead is past them, and are late only behind both."""
+    stage = Stage(lateness=(5, 3), agreed=True, lead=1)
+    many = [(100, 0, n) for n in range(70)]
+    assert list(stage.run([many, many])) == []
+    assert len(list(stage.run([[], [(113, 1, 0)]]))) == 140  # all that are before 110
+    assert list(stage.run([[(95, 1, 1), (109, 1, 2), (110, 1, 3)], []])) == [(0, 95, 1, 1), (0, 109, 1, 2)]
+    assert stage.late == []  # the left horizon was at 95 until then
+    assert list(stage.run([[(104, 1, 4), (105, 1, 5)], [(109, 1, 6), (110, 1, 7)]])) == [(0, 105, 1, 5)]
+    assert stage.late == [(0, 104, 1, 4), (1, 109, 1, 6)]
+    assert list(stage.run([[], []], final=True)) == [(0, 110, 1, 3), (1, 110, 1, 7), (1, 113, 1, 0)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -14,11 +15,12 @@ from hypothesis import strategies as st
 from support.operators import micros
 from support.profiles import examples
 from support.routing_cases import RandomController
-from support.silences import HOUR, NOW, SCHEMA, SECOND, YEAR, Story, stories
+from support.silences import HOUR, NOW, SCHEMA, SECOND, YEAR, Story, Times, stories
 
 import braided
 from braided.balance.controller import Controller
 from braided.local.runtime import LocalRuntime
+from braided.operators.asof.spec import AsofSpec
 from braided.operators.bounded.group_spec import GroupSpec, Join
 from braided.operators.join.spec import JoinSpec
 from braided.operators.join.window_join import WindowJoin
@@ -125,6 +127,42 @@ def test_joins_under_one_budget_lose_nothing(wrong: int, data: st.DataObject) ->
         assert set(pairs) <= story.pairs(0, right)
     if not wrong:
         assert [(stream["late"], stream["given_up"]) for stream in streams] == [(0, 0)] * 3
+
+
+def closest(story: Story, direction: str, rights: Times) -> dict[int, int | None]:
+    """Return the right row of each left row, among some right rows, by looking at all of them."""
+    found: dict[int, int | None] = {}
+    for left, (key, time) in enumerate(zip(story.keys[0].tolist(), story.times[0].tolist(), strict=True)):
+        near = []
+        for right in rights.tolist():
+            away = int(story.times[1][right]) - time
+            wanted = {"backward": away <= 0, "forward": away >= 0, "nearest": True}[direction]
+            if int(story.keys[1][right]) == key and wanted and abs(away) <= story.within:
+                near.append((abs(away), away, -right))
+        found[left] = -min(near)[2] if near else None
+    return found
+
+
+@WRONG
+@settings(max_examples=examples(300, quick=12), deadline=None)
+@given(data=st.data(), direction=st.sampled_from(("backward", "forward", "nearest")), workers=st.integers(1, 2))
+def test_an_as_of_join_loses_nothing(wrong: int, data: st.DataObject, direction: Any, workers: int) -> None:
+    """Every left row with a right clock comes out once, with the closest right row; one with a wrong clock may be it."""
+    story = data.draw(stories(most=40, wrong=wrong))
+    late = braided.Lateness() if story.lateness == "auto" else lateness_of(story)
+    spec = AsofSpec(on="k", time="t", direction=direction, tolerance=micros(story.within), lateness=late)
+    streams = story.run(LocalRuntime(operator_of(spec), workers), waits=True)
+    rights = np.arange(len(story.times[1]))
+    wanted = [closest(story, direction, rights), closest(story, direction, rights[~story.wrong[1]])]
+    lefts = Counter(left for left, _ in story.found.elements())
+    assert max(lefts.values(), default=1) == 1
+    for left in np.flatnonzero(~story.wrong[0]).tolist():
+        assert lefts[left] == 1
+    for left, right in story.found:
+        if not story.wrong[0][left]:
+            assert right in [answers[left] for answers in wanted]
+    if not any(off.any() for off in story.wrong):
+        assert [(stream["late"], stream["given_up"]) for stream in streams] == [(0, 0)] * 2
 
 
 @WRONG

@@ -13,6 +13,7 @@ import pytest
 
 import braided
 import braided.local
+from braided.operators.asof.spec import AsofSpec
 from braided.operators.bounded.group_spec import GroupSpec, Join
 from braided.operators.detect.spec import DetectSpec
 from braided.operators.join.spec import JoinSpec
@@ -30,6 +31,8 @@ ROWS = pa.schema([("k", pa.int64()), ("t", pa.timestamp("us", "UTC")), ("v", pa.
 FUNCTIONS = [
     (JoinSpec, braided.join),
     (JoinSpec, braided.local.join),
+    (AsofSpec, braided.join_asof),
+    (AsofSpec, braided.local.join_asof),
     (MultiJoinSpec, braided.multijoin),
     (MultiJoinSpec, braided.local.multijoin),
     (GroupSpec, braided.join_group),
@@ -51,6 +54,9 @@ SPECS: list[Spec] = [
     JoinSpec(time="t", within=timedelta(seconds=3), where="l.v < r.v", partition="ssp", suffixes=["", "_x"]),
     JoinSpec(on="k", time="t", within="1 hour", memory="1 MB", evict=braided.GDJ(initial=0.3), shed="unbiased"),
     JoinSpec(on="k", time="t", within="1 hour", lateness=braided.Lateness(recall=0.99, floor="1 second")),
+    AsofSpec(
+        on=[("a", "b")], time=("t", "u"), tolerance="5 seconds", direction="nearest", how="inner", idle="1 minute"
+    ),
     MultiJoinSpec(streams=3, on=[("a", "b", "c")], time="t", within="1 second", memory=10, share="proportional"),
     GroupSpec(
         streams=("x", "y"),

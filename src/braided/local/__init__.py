@@ -1,6 +1,6 @@
 """Any operator in one process, on pyarrow, pandas, polars or DuckDB data: the same that run on Spark."""
 
-from braided.local.functions import detect, join, join_group, match, merge, multijoin, order, row_windows
+from braided.local.functions import detect, join, join_asof, join_group, match, merge, multijoin, order, row_windows
 from braided.local.query import LocalJoin, LocalQuery, stream
 from braided.local.results import LocalGroupResult, LocalResult
 
@@ -11,6 +11,7 @@ __all__ = [
     "LocalResult",
     "detect",
     "join",
+    "join_asof",
     "join_group",
     "match",
     "merge",

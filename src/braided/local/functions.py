@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from braided.errors import OptionError
 from braided.local.frontend import run
 from braided.local.results import LocalGroupResult, LocalResult
+from braided.operators.asof.spec import AsofSpec
 from braided.operators.bounded.group_spec import GroupSpec, Join, check_named, common_stream_first, each_stream
 from braided.operators.detect.spec import DetectSpec
 from braided.operators.join.spec import JoinSpec
@@ -24,6 +25,8 @@ from braided.operators.spec import spec_of
 from braided.typing import (
     AnyDetector,
     ArrowData,
+    AsofHow,
+    Direction,
     Duration,
     Evict,
     How,
@@ -164,6 +167,44 @@ def join_group(
         for join in joins
     }
     return LocalGroupResult(found, result.report)
+
+
+@documented(AsofSpec)
+def join_asof(
+    left: ArrowData,
+    right: ArrowData,
+    *,
+    on: On = None,
+    time: Times,
+    direction: Direction = "backward",
+    tolerance: Duration | None,
+    allow_exact_matches: bool = True,
+    how: AsofHow = "left",
+    lateness: Latenesses = None,
+    idle: Duration | None = None,
+    suffixes: tuple[str, str] = ("", "_right"),
+    name: str | None = None,
+    workers: int = 1,
+    arrival: str | tuple[str, str] | None = None,
+    batch_rows: int = 100_000,
+) -> LocalResult:
+    """Give each left row the closest right row of its key in this process, as `braided.join_asof` does on Spark.
+
+    The end answers all left rows that still wait.
+
+    {options}
+
+    Cost: see `AsofJoin`. The result is held in memory.
+
+    >>> import pyarrow as pa
+    >>> us = pa.timestamp("us")
+    >>> trades = pa.table({"symbol": ["x", "x"], "ts": pa.array([3_000_000, 9_000_000], us)})
+    >>> quotes = pa.table({"symbol": ["x", "x"], "ts": pa.array([1_000_000, 2_000_000], us), "bid": [10, 11]})
+    >>> join_asof(trades, quotes, on="symbol", time="ts", tolerance="5 seconds").table["bid"].to_pylist()
+    [11, None]
+    """
+    spec = spec_of(AsofSpec, locals())
+    return run(spec, [left, right], workers=workers, arrival=arrival, batch_rows=batch_rows, name=name)
 
 
 @documented(OrderSpec)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,6 +16,7 @@ from braided.local.results import LocalResult
 from braided.operators.aggregate.final import windows_of
 from braided.operators.aggregate.measures import VALUE
 from braided.operators.aggregate.partial import TICK, PartialAggregate
+from braided.operators.asof.spec import AsofSpec
 from braided.operators.join.spec import JoinSpec
 from braided.operators.physical import InputColumn, Plan
 from braided.operators.row_windows.spec import RowWindowsSpec
@@ -29,6 +30,7 @@ from braided.plan.rules.partial_aggregate import PartialAggregation
 from braided.plan.values import parse_value
 from braided.typing import ArrowData, Duration, Keys
 
+S = TypeVar("S", bound=JoinSpec | AsofSpec)
 _RUNNING = ("workers", "arrival", "batch_rows", "name")
 
 
@@ -41,13 +43,23 @@ class LocalQuery:
 
     def join(self, other: LocalQuery, **options: Any) -> LocalJoin:
         """Join two streams with the options of `braided.local.join`."""
+        spec, running = self._with(other, JoinSpec, options, "join")
+        return LocalJoin(spec, (self.data, other.data), running)
+
+    def join_asof(self, other: LocalQuery, **options: Any) -> LocalResult:
+        """Give each row the closest row of another stream, with the options of `braided.local.join_asof`."""
+        spec, running = self._with(other, AsofSpec, options, "join_asof")
+        return run(spec, (self.data, other.data), **running)
+
+    def _with(self, other: LocalQuery, kind: type[S], options: dict[str, Any], step: str) -> tuple[S, dict[str, Any]]:
+        """Return the spec of two streams and how to run it."""
         if not isinstance(other, LocalQuery):
             raise OptionError(
                 f"other: {type(other).__name__} is no stream; write braided.local.stream(table, time='ts')"
             )
-        check_options(options, [*_RUNNING, *(set(JoinSpec.descriptions()) - {"time"})], "join")
+        check_options(options, [*_RUNNING, *(set(kind.descriptions()) - {"time"})], step)
         running = {name: options.pop(name) for name in _RUNNING if name in options}
-        return LocalJoin(JoinSpec(time=(self.time, other.time), **options), (self.data, other.data), running)
+        return kind(time=(self.time, other.time), **options), running
 
     def aggregate(
         self,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from braided.operators.asof.build import build_asof
+from braided.operators.asof.spec import AsofSpec
 from braided.operators.bounded.build_group import build_group
 from braided.operators.bounded.group_spec import GroupSpec
 from braided.operators.detect.build import build_detect
@@ -30,6 +32,7 @@ _BUILDERS = {
     MatchSpec: build_match,
     DetectSpec: build_detect,
     RowWindowsSpec: build_row_windows,
+    AsofSpec: build_asof,
 }
 
 

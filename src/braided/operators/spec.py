@@ -69,6 +69,7 @@ def spec_of(kind: type[S], arguments: Mapping[str, Any], **more: Any) -> S:
 
 def spec_kinds() -> dict[str, type[Spec]]:
     """Return every logical operator that there is, by its kind: whatever is a spec counts."""
+    import braided.operators.asof.spec
     import braided.operators.bounded.group_spec
     import braided.operators.detect.spec
     import braided.operators.join.spec

@@ -180,7 +180,7 @@ class Union(Node):
 
 @dataclass(frozen=True)
 class Operator(Node):
-    """A stateful operator of Braided's: a join, multijoin, order, row windows, match or detect, as its spec says.
+    """A stateful operator of Braided's: a join, multijoin, order, row windows, match or other, as its spec says.
 
     name : what reports and events call it.
     control, redact : where its routing tables are, and whether values of keys are left out there.

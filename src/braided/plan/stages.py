@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from braided.errors import OptionError
+from braided.operators.asof.spec import AsofSpec
 from braided.operators.join.spec import JoinSpec
 from braided.plan.nodes import Aggregate, Filter, Node, Operator, Source, Watermark
 
@@ -100,7 +101,9 @@ class _Splitter:
 
     def _check_stated(self, child: Node) -> None:
         """Refuse to let Spark close windows by results whose lateness is learned: it would drop rows silently."""
-        if isinstance(child, Operator) and isinstance(child.spec, JoinSpec) and self._is_lateness_learned(child):
+        if not isinstance(child, Operator) or not isinstance(child.spec, JoinSpec | AsofSpec):
+            return
+        if self._is_lateness_learned(child):
             raise OptionError(
                 "strategy: the aggregate after a join needs to know how late the join's rows may be; give the join a "
                 "lateness= for both streams, '0 seconds' for the result of another join, or deploy it as a 'query' or "

@@ -22,7 +22,18 @@ from braided.time.stream_clock import StreamTime
 
 Json = dict[str, Any]
 
-__all__ = ["Admitted", "Block", "Json", "Operator", "Outcome", "StreamTime", "TimedStreams", "Work"]
+__all__ = [
+    "Admitted",
+    "Block",
+    "Json",
+    "Operator",
+    "Outcome",
+    "StreamTime",
+    "TimedStreams",
+    "Work",
+    "keeps_untimed",
+    "stream_labels",
+]
 
 
 def stream_labels(inputs: int) -> tuple[str, ...]:
@@ -52,7 +63,8 @@ class Block:
      [ on time ......... | late ... | copies counted elsewhere ... ]
     ```
 
-    Rows of a block that is not `stored` only probe, and none of them is counted. `tags` holds each row's grid.
+    Rows of a block that is not `stored` only probe, and none of them is counted. `tags` holds each row's grid. Rows of
+    a block that is not `timed` have no time: only an operator that `keeps_untimed` gets some.
     """
 
     side: int
@@ -61,6 +73,7 @@ class Block:
     copies: int = 0
     stored: bool = True
     tags: npt.NDArray[np.int32] | None = None
+    timed: bool = True
 
     @property
     def on_time(self) -> int:
@@ -131,10 +144,19 @@ class Operator(TimedStreams, Protocol):
         """Everything that gives stored state its meaning, as plain JSON; a checkpoint accepts no other."""
 
     def admit(self, side: int, rows: pa.RecordBatch, table: RoutingTable) -> Admitted:
-        """Choose the rows to keep and where they go. Rows with a null time are gone already."""
+        """Choose the rows to keep and where they go. Rows with a null time are not among them."""
 
     def label(self, side: int, row: pa.RecordBatch) -> str:
         """Return a row's key as people would write it."""
 
     def process(self, work: Work, state: Json | None, blocks: Blocks) -> Generator[pa.RecordBatch, None, Outcome]:
         """Yield results in pieces of bounded size, write blocks, return the new state."""
+
+
+def keeps_untimed(operator: Operator, side: int) -> bool:
+    """Whether the rows of an input that have no time go to a worker, where all operators else have them dropped.
+
+    An operator that must give such rows back, as a left join must, has `untimed`, the numbers of those inputs. It gets
+    them in blocks of their own, on any worker; they are counted as rows with a null time in any case.
+    """
+    return side in getattr(operator, "untimed", ())

@@ -6,7 +6,11 @@
 
 A row leaves when its time is before the clock minus the lateness of every stream that is not idle, in order of (time,
 stream, content). Operators that need rows in order have a stage each; what they do with the rows, late ones too, is
-theirs. `process` of such an operator reads like this::
+theirs. Where one stream has the `lead`, rows leave by its horizon alone, as an as-of join needs it::
+
+ -- late --|until .... leave at once, if not of the lead .... |ahead ... wait ...|limit ... doubted ...
+
+`process` of such an operator reads like this::
 
     stage = OrderingStage(self, None if state is None else state["stage"], blocks)
     aside = stage.take(work)                 # rows that came too late or were given up: emit them, or forget them
@@ -38,7 +42,7 @@ from braided.runtime.rows import Index, Rows, Times, in_order, together
 from braided.runtime.waiting_runs import Waiting
 from braided.time.clocks import MAX_TIME, MIN_TIME
 from braided.time.quarantine import Quarantine, StreamProgress
-from braided.time.stream_clock import StreamClock, all_safe, update_all
+from braided.time.stream_clock import StreamClock, all_safe, safe_of, update_all
 
 # Rows are merged and sent on in pieces of about this many.
 _PIECE_ROWS = 1 << 18
@@ -63,7 +67,8 @@ class OrderingStage:
     """The clocks of an operator's streams and the rows that wait, between load and save of one batch.
 
     agreed : whether a row is late before what may have left on any worker, so that all copies of a row are; else before
-        what has left on this one. marked : whether rows keep the marks of their routing in any case.
+        what has left on this one. marked : whether rows keep the marks of their routing in any case. lead : the stream
+        by whose horizon alone rows leave. Its own rows are late before that horizon, all others before `until`.
 
     Cost: a sort of each batch's rows; one write and one read of those that wait. State: the rows that wait, once.
     """
@@ -77,9 +82,10 @@ class OrderingStage:
         *,
         agreed: bool = False,
         marked: bool = False,
+        lead: int | None = None,
     ) -> None:
         self._inputs, self._times = streams.inputs, streams.times
-        self._patience, self._agreed, self._marked = patience, agreed, marked
+        self._patience, self._agreed, self._marked, self._lead = patience, agreed, marked, lead
         sides = range(len(streams.inputs))
         old = state or {
             "until": MIN_TIME, "last": MIN_TIME, "batch": 0, "clocks": [], "most_late": [0 for _ in sides],
@@ -89,6 +95,8 @@ class OrderingStage:
         for clock, known in zip(self.clocks, old["clocks"], strict=state is not None):
             clock.restore(known)
         self.until: int = old["until"]
+        """No row before this time comes any more that is not late; without a lead, those before it leave."""
+        self.ahead: int = self.until if lead is None or state is None else state["ahead"]
         """Rows before this time have left, or do now."""
         self.last: int = old["last"]
         """The time of the last row that has left."""
@@ -108,11 +116,14 @@ class OrderingStage:
         """
         update_all(self.clocks, work.streams, work.moment, missed)
         rule = Quarantine(self.clocks, final=work.final)
-        earliest = self.until if self._agreed else self.last
+        before = self.until if self._agreed else self.last
+        late_before = [self.ahead if side == self._lead else before for side, _ in enumerate(self._inputs)]
         self.until = MAX_TIME if work.final else max(self.until, all_safe(self.clocks))
+        self.ahead = self.until if self._lead is None else max(self.ahead, self.until, safe_of(self.clocks, self._lead))
         self._final = work.final
         aside = Aside([], [])
         for side, schema in enumerate(self._inputs):
+            earliest = late_before[side]
             blocks = [block for block in work.blocks if block.side == side]
             new = [Rows.of_block(block, self._batch, marked=self._marked) for block in blocks]
             rows = together(new, schema)
@@ -158,9 +169,9 @@ class OrderingStage:
         """Yield the rows that leave, those of each stream in order, piece by piece; store those that wait on."""
         heads: list[list[tuple[Rows, Times]]] = []
         for side, waiting in enumerate(self._waiting):
-            heads.append(waiting.heads(self.until, final=self._final))
+            heads.append(waiting.heads(self.ahead, final=self._final))
             for rows, times in self._fresh[side]:
-                stop = len(times) if self._final else int(np.searchsorted(times, self.until))
+                stop = len(times) if self._final else int(np.searchsorted(times, self.ahead))
                 heads[-1].append((rows.slice(0, stop), times[:stop]))
                 waiting.store(rows.slice(stop))
             heads[-1] = [head for head in heads[-1] if len(head[0])]
@@ -211,6 +222,7 @@ class OrderingStage:
     def to_json(self) -> Json:
         return {
             "until": self.until,
+            **({} if self._lead is None else {"ahead": self.ahead}),
             "last": self.last,
             "batch": self._batch,
             "clocks": [clock.to_json() for clock in self.clocks],

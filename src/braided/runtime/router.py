@@ -16,12 +16,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from braided.errors import BraidedError
 from braided.routing.routes import append_tags
 from braided.routing.sketch import HeavyHitters
 from braided.routing.table import RoutingTable
-from braided.runtime.contract import Admitted, Json, Operator
+from braided.runtime.contract import Admitted, Json, Operator, keeps_untimed
 from braided.runtime.input_parts import Parts
 from braided.time.clocks import MIN_TIME, late_in_task
 from braided.time.learning.delays import Delays
@@ -59,9 +60,9 @@ class Packet:
     block: pa.Buffer | None
 
 
-# What a packet's rows are for: bit 0, they only probe; bit 1, a last column holds each row's tag; bit 2, on its way
-# through the shuffle the block is in a file, and the packet has the file's name.
-PROBE, TAGGED, IN_FILE = 1, 2, 4
+# What a packet's rows are for: bit 0, they only probe; bit 1, a last column has each row's tag; bit 2, none has a time;
+# bit 3, on its way through the shuffle the block is in a file, and the packet has the file's name.
+PROBE, TAGGED, UNTIMED, IN_FILE = 1, 2, 4, 8
 
 
 @dataclass
@@ -112,6 +113,9 @@ def route_task(
             timed = piece.filter(valid)
             starts = np.append(0, np.cumsum(valid.to_numpy(zero_copy_only=False)))[starts]
             seen.null_times += piece.num_rows - timed.num_rows
+            if keeps_untimed(operator, side):
+                untimed = piece.filter(pc.invert(valid)).serialize().to_pybytes()
+                yield [Packet((task + seq) % workers, side, task, seq, 0, 0, UNTIMED, None, untimed)]
         top = seen.times(timed, _times(timed, operator.times[side]), starts)
         admitted = operator.admit(side, timed, table)
         seen.null_keys += admitted.null_keys

@@ -20,7 +20,7 @@ from braided.routing.routes import split_tags, tagged_schema
 from braided.runtime.blocks import RESTORE, Blocks
 from braided.runtime.bookkeeping import check_options, read_bookkeeping, write_bookkeeping
 from braided.runtime.contract import Block, Json, Operator, StreamTime, Work
-from braided.runtime.router import FORMAT, PROBE, TAGGED, Packet, read_header
+from braided.runtime.router import FORMAT, PROBE, TAGGED, UNTIMED, Packet, read_header
 from braided.runtime.store import Store
 from braided.time.learning.learner import read_summary
 from braided.time.propagated_delay import PropagatedDelay, append_delay
@@ -123,7 +123,8 @@ def _block(operator: Operator, packet: Packet, content: pa.Buffer) -> Block:
         rows, tags = split_tags(pa.ipc.read_record_batch(content, tagged_schema(schema)))
     else:
         rows = pa.ipc.read_record_batch(content, schema)
-    return Block(packet.side, rows, packet.late, packet.copies, not packet.kind & PROBE, tags)
+    timed = not packet.kind & UNTIMED
+    return Block(packet.side, rows, packet.late, packet.copies, not packet.kind & PROBE, tags, timed)
 
 
 def _check_headers(headers: list[tuple[int, Json]], task: WorkerTask) -> tuple[int, str] | None:

@@ -7,12 +7,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import Window as SparkWindow
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from braided.errors import OptionError
+from braided.operators.asof.asof_join import AsofJoin
 from braided.operators.detect.detect_operator import DetectOperator
 from braided.operators.join.spec import JoinSpec
 from braided.operators.join.window_join import WindowJoin
@@ -29,6 +31,10 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 
+# Rows that are all there are answered about so many at a time.
+_ENOUGH_ROWS = 1 << 18
+
+
 def run_batch(plan: Plan, frames: Sequence[DataFrame]) -> DataFrame:
     """Return what a spec means for rows that are all there."""
     if isinstance(plan.operator, OrderOperator):
@@ -40,6 +46,8 @@ def run_batch(plan: Plan, frames: Sequence[DataFrame]) -> DataFrame:
         return _multijoin(plan, plan.joined, frames)
     if isinstance(plan.operator, MatchOperator):
         return _matched(plan, plan.operator, frames[0])
+    if isinstance(plan.operator, AsofJoin):
+        return _asof(plan, plan.operator, frames)
     if isinstance(plan.operator, DetectOperator):
         return _detected(plan, plan.operator, frames)
     raise OptionError("streams: batch DataFrames need no budget; write one braided.join each")
@@ -112,10 +120,12 @@ def _matched(plan: Plan, operator: MatchOperator, frame: DataFrame) -> DataFrame
     return rows.mapInArrow(FindAll(operator), _wire(plan, frame)).toDF(*(column.name for column in plan.columns))
 
 
-def _wire(plan: Plan, frame: DataFrame) -> StructType:
-    """Return the result's columns under plain names."""
+def _wire(plan: Plan, *frames: DataFrame) -> StructType:
+    """Return the result's columns under plain names. Without all frames, those of the first are all there are."""
     kinds = [
-        frame.schema[column.source].dataType if isinstance(column, InputColumn) else from_arrow(column.kind)
+        frames[column.stream].schema[column.source].dataType
+        if isinstance(column, InputColumn)
+        else from_arrow(column.kind)
         for column in plan.columns
         if isinstance(column, InputColumn | ComputedColumn)
     ]
@@ -139,9 +149,78 @@ def _detected(plan: Plan, operator: DetectOperator, frames: Sequence[DataFrame])
         ]
         parts.append(timed.select(*found, *structs).toDF(*names))
     rows = reduce(lambda a, b: a.unionAll(b), parts)
-    rows = (rows.repartition(*keys) if keys else rows.coalesce(1)).sortWithinPartitions(*keys)
+    rows = _by_key(rows, keys)
     fields = _wire(plan, frames[0])
     return rows.select(*sides).mapInArrow(DetectAll(operator), fields).toDF(*(column.name for column in plan.columns))
+
+
+def _by_key(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """Return rows in partitions in which those of a key come one after the other."""
+    return rows.repartition(*keys).sortWithinPartitions(*keys) if keys else rows.coalesce(1)
+
+
+def _asof(plan: Plan, join: AsofJoin, frames: Sequence[DataFrame]) -> DataFrame:
+    """Let Spark bring the rows of each key together, a struct for each stream; the same search answers them."""
+    names = wire_names(len(join.keys[0]) + 2)
+    keys = names[:-2]
+    parts = []
+    for side, frame in enumerate(frames):
+        # -0.0 is 0.0.
+        floating = [pa.types.is_floating(kind) for kind in join.hasher.types]
+        found = [_quoted(key) + 0.0 if f else _quoted(key) for key, f in zip(join.keys[side], floating, strict=True)]
+        structs = [F.lit(None).cast(of.schema) for of in frames]
+        structs[side] = F.struct(*(_quoted(name) for name in frame.columns))
+        parts.append(frame.where(_whole(join, side)).select(*found, *structs).toDF(*names))
+    rows = parts[0].unionAll(parts[1])
+    rows = _by_key(rows, keys)
+    fields = _wire(plan, *frames)
+    answered = rows.mapInArrow(AnswerAll(join), fields)
+    if join.outer:
+        others = frames[0].where(~_whole(join, 0))
+        nulls = [
+            F.lit(None).cast(field.dataType) if column.side else _quoted(column.source)
+            for column, field in zip(join.columns, fields, strict=True)
+        ]
+        answered = answered.unionAll(others.select(*nulls))
+    return answered.toDF(*(column.name for column in join.columns))
+
+
+def _whole(join: AsofJoin, side: int) -> Column:
+    """Whether a row has a key and a time."""
+    return reduce(lambda a, b: a & b, [_quoted(name).isNotNull() for name in (*join.keys[side], join.times[side])])
+
+
+class AnswerAll:
+    """Answers a partition's left rows. Rows of a key come one after the other, a struct a stream, after their keys."""
+
+    def __init__(self, operator: AsofJoin) -> None:
+        self._operator = operator
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        waiting: list[pa.RecordBatch] = []
+        rows, enough = 0, _ENOUGH_ROWS
+        for batch in batches:
+            waiting.append(batch)
+            rows += batch.num_rows
+            if rows < enough:
+                continue
+            whole = pa.concat_batches(waiting)
+            hashes = self._operator.hasher.hash(whole.columns[:-2], whole.num_rows)
+            others = np.flatnonzero(hashes != hashes[-1])
+            cut = int(others[-1]) + 1 if len(others) else 0
+            yield from self._answered(whole.slice(0, cut))
+            waiting, rows = [whole.slice(cut)], whole.num_rows - cut
+            enough = max(_ENOUGH_ROWS, 2 * rows)
+        if waiting:
+            yield from self._answered(pa.concat_batches(waiting))
+
+    def _answered(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        sides = []
+        for column, schema in zip(rows.columns[-2:], self._operator.inputs, strict=True):
+            own = column.filter(column.is_valid())
+            sides.append(conform(pa.RecordBatch.from_arrays(own.flatten(), schema.names), schema))
+        for piece in self._operator.answer_all(*sides):
+            yield piece.rename_columns(wire_names(piece.num_columns))
 
 
 class FindAll:

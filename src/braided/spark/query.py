@@ -12,11 +12,13 @@ from pyspark.sql import DataFrame
 
 from braided.durations import parse_duration
 from braided.errors import OptionError
+from braided.operators.asof.spec import AsofSpec
 from braided.operators.join.spec import JoinSpec
 from braided.operators.multijoin.spec import MultiJoinSpec, check_streams
 from braided.operators.order.spec import OrderSpec
 from braided.operators.physical import InputColumn
 from braided.operators.row_windows.spec import RowWindowsSpec
+from braided.operators.spec import Spec
 from braided.plan.aggregates import aggregate_node, as_rows, check_kind
 from braided.plan.columns import check_options, find_column
 from braided.plan.nodes import Filter, LogicalPlan, Operator, Project, Union, Watermark, combine, plan_of_source
@@ -112,7 +114,24 @@ class Query:
         around = {name: options.pop(name) for name in _AROUND if name in options}
         times = self._time_for("join"), other._time_for("join")
         options.setdefault("lateness", _each((self.lateness, other.lateness)))
-        spec = JoinSpec(time=times, **options)
+        return self._joined(other, JoinSpec(time=times, **options), around)
+
+    def join_asof(self, other: Query, **options: Any) -> Query:
+        """Give each row the closest row of another query: see `braided.join_asof` for the options.
+
+        The times are those of the two queries. Conditions and aggregates after it stay after it.
+        """
+        _check_query(other, "join_asof")
+        check_options(options, set(_options_of(AsofSpec)) - {"control", "redact"}, "join_asof")
+        around = {"name": options.pop("name", None)}
+        times = self._time_for("join_asof"), other._time_for("join_asof")
+        options.setdefault("lateness", _each((self.lateness, other.lateness)))
+        if "tolerance" not in options:
+            raise OptionError("join_asof: give tolerance=, a duration such as '5 seconds'")
+        return self._joined(other, AsofSpec(time=times, **options), around)
+
+    def _joined(self, other: Query, spec: JoinSpec | AsofSpec, around: dict[str, Any]) -> Query:
+        """Return two queries joined; the time is the left one."""
         joined = Query(combine([self.plan, other.plan], lambda inputs: Operator(spec, inputs, **around)), None)
         operator = joined.plan.root
         assert isinstance(operator, Operator)
@@ -219,7 +238,7 @@ def _checked(step: str, text: str, query: Query) -> Query:
     return query
 
 
-def _options_of(spec: type[JoinSpec] | type[MultiJoinSpec] | type[OrderSpec]) -> Iterable[str]:
+def _options_of(spec: type[Spec]) -> Iterable[str]:
     return {*spec.descriptions(), *_AROUND} - {"time"}
 
 

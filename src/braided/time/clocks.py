@@ -125,6 +125,36 @@ class Span(_Stays):
 
 
 @dataclass(frozen=True)
+class AsofSpan:
+    """The times of an as-of join, and each stream's lateness K.
+
+    reach : how far the right horizon must be past a left row, at most, before the row leaves.
+    tolerance : how far apart two rows of a result may be; None for any distance.
+    back : whether a right row may be before its left row.
+    """
+
+    reach: int
+    tolerance: int | None
+    back: bool
+    lateness: tuple[int, ...]
+
+    def result_delay(self, side: int) -> int:
+        """How far behind the largest result time seen a result's time of this side may be.
+
+        A left row that leaves is at most K behind its own stream if it has just come, and at most `reach` behind the
+        right horizon, before which all have left, if it has waited. Its right row is within the tolerance of it.
+        """
+        left = max(self.lateness[0], self.reach)
+        spread = (self.tolerance or 0) * (self.back + (self.reach > 0))
+        return left if side == 0 else left + spread
+
+    def watermark_reach(self, side: int) -> int:
+        """How much older than rows that this stream brings at its horizon the rows of a result may be."""
+        older = (self.tolerance or 0) if self.back else 0
+        return older if side == 0 else older + self.reach
+
+
+@dataclass(frozen=True)
 class GroupSpan(_Stays):
     """The time conditions of several joins, each as (left stream, right stream, lo, hi), and each stream's lateness K.
 

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from braided.time.clocks import Span, Window
+from braided.time.clocks import AsofSpan, Span, Window
 
 COLUMN = "__braided_delay"
 FIELD = pa.field(COLUMN, pa.int64())
@@ -28,7 +28,7 @@ class PropagatedDelay:
     62
     """
 
-    window: Window | Span
+    window: Window | Span | AsofSpan
 
     def delay(self, lateness: Sequence[int]) -> int:
         """Return how far a result may be behind the largest result time seen, given each input's lateness."""

@@ -221,3 +221,8 @@ def all_safe(clocks: Sequence[StreamClock]) -> int:
     """
     active = [clock for clock in clocks if not clock.idle] or clocks
     return min(clock.safe for clock in active)
+
+
+def safe_of(clocks: Sequence[StreamClock], side: int) -> int:
+    """Return the time before which nothing comes any more from one stream; if it is idle, from the others."""
+    return all_safe(clocks) if clocks[side].idle else clocks[side].safe

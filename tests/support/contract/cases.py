@@ -5,6 +5,7 @@ A new kind of spec needs a `Kind` here and nothing else; `test_coverage.py` fail
 
 from __future__ import annotations
 
+from braided.operators.asof.spec import AsofSpec
 from braided.operators.bounded.group_spec import GroupSpec
 from braided.operators.detect.spec import DetectSpec
 from braided.operators.join.spec import JoinSpec
@@ -13,6 +14,7 @@ from braided.operators.multijoin.spec import MultiJoinSpec
 from braided.operators.order.spec import OrderSpec
 from braided.operators.row_windows.spec import RowWindowsSpec
 from braided.operators.spec import Spec, spec_kinds
+from support.contract.case_asof import ASOFS
 from support.contract.case_detect import DETECTIONS
 from support.contract.case_group import GROUPS
 from support.contract.case_join import JOINS
@@ -30,6 +32,7 @@ KINDS: dict[type[Spec], Kind] = {
     MatchSpec: MATCHES,
     DetectSpec: DETECTIONS,
     RowWindowsSpec: ROW_WINDOWS,
+    AsofSpec: ASOFS,
 }
 
 

@@ -1,0 +1,291 @@
+"""The as-of join as an operator: right rows are kept by key, left rows are answered when the right horizon has passed.
+
+```
+ left rows  -> ordering stage, led by    -> sorted by key and time, with kept rows -> answers: results
+ right rows ->   the right stream                           |--> needed or waiting: kept, in blocks
+ left rows without a key or a time --------------------------------------------------> with nulls: results
+```
+
+A right row is kept while it is not before the left rows that can still come, and after that while it is the last one of
+its key, within the tolerance. With ``forward`` and ``nearest`` left rows wait beside them for a closer row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from braided.operators.asof.answers import pieces
+from braided.operators.asof.closest import Merged, Search
+from braided.operators.asof.ties import winners
+from braided.operators.asof.waiting_rows import LATE, LEFT, RIGHT, Keyed, RowFormat, together
+from braided.operators.join.arrivals import OutputColumn
+from braided.operators.match.key_groups import by_key
+from braided.operators.match.open_rows import Hashes, OpenRows, StoredRows
+from braided.routing.content import content_hashes
+from braided.routing.key_hashes import KeyHasher
+from braided.routing.routes import route
+from braided.routing.sorting import build_directory, directory_shift, sort_order
+from braided.routing.table import RoutingTable
+from braided.runtime.blocks import Blocks
+from braided.runtime.contract import Admitted, Block, Json, Outcome, Work
+from braided.runtime.ordering_stage import Aside, OrderingStage
+from braided.time.clocks import MAX_TIME
+from braided.time.lateness import Lateness
+from braided.time.stream_clock import lateness_options
+
+LABELS = ("left", "right")
+_LEFT, _RIGHT = 0, 1
+
+Index = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Rows of both streams up to a time, and what is known by then.
+
+    horizon : all right rows before it are there. earliest : no left row before it comes any more that is not late.
+    """
+
+    left: Keyed
+    right: Keyed
+    horizon: int
+    earliest: int
+    final: bool = False
+
+
+@dataclass(frozen=True)
+class AsofJoin:
+    """Gives each left row the one right row of its key that is the closest in time.
+
+    Cost: a sort of each batch's rows by time and by key, one pass over the rows of the keys that it has. State: rows
+    that wait for the right stream's horizon; of each key the right rows from the left horizon on, and the last before
+    it; left rows whose answer a later row can still be.
+    """
+
+    inputs: tuple[pa.Schema, pa.Schema]
+    keys: tuple[tuple[str, ...], ...]
+    times: tuple[str, ...]
+    lateness: tuple[int | Lateness, ...]
+    hasher: KeyHasher
+    columns: tuple[OutputColumn, ...]
+    search: Search
+    outer: bool
+    """Whether left rows come out that have no answer."""
+    idle: int | None = None
+
+    @property
+    def untimed(self) -> tuple[int, ...]:
+        """The inputs whose rows are wanted although they have no time."""
+        return (_LEFT,) if self.outer else ()
+
+    @cached_property
+    def output(self) -> pa.Schema:
+        """The schema of the results."""
+        return pa.schema([pa.field(c.name, self.inputs[c.side].field(c.source).type) for c in self.columns])
+
+    @cached_property
+    def _stored(self) -> RowFormat:
+        return RowFormat(*self.inputs, waits=self.search.direction != "backward")
+
+    @property
+    def options(self) -> Json:
+        """Everything that gives the stored state its meaning."""
+        return {
+            "operator": "join_asof",
+            "on": [list(names) for names in self.keys],
+            "time": list(self.times),
+            "direction": self.search.direction,
+            "tolerance": self.search.tolerance,
+            "allow_exact_matches": self.search.exact,
+            "how": "left" if self.outer else "inner",
+            "lateness": lateness_options(self.lateness),
+            "idle": self.idle,
+            "left": [f"{field.name} {field.type}" for field in self.inputs[0]],
+            "right": [f"{field.name} {field.type}" for field in self.inputs[1]],
+        }
+
+    def admit(self, side: int, rows: pa.RecordBatch, table: RoutingTable) -> Admitted:
+        """Route each row by its key. Rows without a key are dropped, but for left rows that come out all the same."""
+        valid = self._has_key(side, rows)
+        nulls = rows.num_rows - int(valid.sum())
+        keeps = self.outer and side == _LEFT
+        if nulls and not keeps:
+            rows = rows.filter(pa.array(valid))
+        hashes = self._hashes(side, rows)
+        if nulls and keeps:  # any worker will do: not all of them one
+            hashes[~valid] = content_hashes(rows.filter(pa.array(~valid)))
+        routes = route(table, side, hashes, lambda at: hashes[at])
+        return Admitted(rows, routes, self._times(side, rows), nulls)
+
+    def label(self, side: int, row: pa.RecordBatch) -> str:
+        """Return a row's key, its columns separated by commas."""
+        return ", ".join(str(row.column(name)[0].as_py()) for name in self.keys[side])
+
+    def process(self, work: Work, state: Json | None, blocks: Blocks) -> Generator[pa.RecordBatch, None, Outcome]:
+        """Answer what one batch decides."""
+        old: Json = state or {"stage": None, "kept": None}
+        stage = OrderingStage(self, old["stage"], blocks, agreed=True, lead=_RIGHT)
+        keyed, unmatchable = self._sorted_out(work.blocks)
+        aside = stage.take(replace(work, blocks=keyed))
+        kept = OpenRows(blocks, self._stored.schema, old["kept"])
+        results = 0
+        for block in unmatchable:
+            for piece in self._with_nulls(block):
+                results += piece.num_rows
+                yield piece
+        for moments in self._moments(stage, aside, final=work.final):
+            for piece in self._answers(kept, moments):
+                results += piece.num_rows
+                yield piece
+        waiting, stored = stage.stored(), kept.levels()
+        return Outcome(
+            {"stage": stage.to_json(), "kept": kept.to_json()},
+            counts={"results": results, **stage.counts(LABELS)},
+            levels={**{name: waiting[name] + stored[name] for name in waiting}, **stage.levels(LABELS)},
+            streams=[{"name": name, **known} for name, known in zip(LABELS, stage.report(), strict=True)],
+        )
+
+    def answer_all(self, left: pa.RecordBatch, right: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Yield the results of rows that are all there. Precondition: all have a key and a time."""
+        sides = self._keyed(_LEFT, left), self._keyed(_RIGHT, right)
+        yield from self._decide(Moments(*sides, MAX_TIME, MAX_TIME, final=True))
+
+    def _sorted_out(self, blocks: Sequence[Block]) -> tuple[list[Block], list[pa.RecordBatch]]:
+        """Return the blocks without left rows that can have no answer, and those rows."""
+        keyed, others = [], []
+        for block in blocks:
+            if not block.timed:
+                others.append(block.rows)
+                continue
+            valid = self._has_key(block.side, block.rows)
+            if not valid.all():
+                others.append(block.rows.filter(pa.array(~valid)))
+                block = Block(block.side, block.rows.filter(pa.array(valid)), 0)  # noqa: PLW2901
+            keyed.append(block)
+        return keyed, others
+
+    def _with_nulls(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Yield left rows with nulls for the right columns."""
+        at, none = np.arange(rows.num_rows), np.full(rows.num_rows, -1, np.int64)
+        yield from pieces(self.columns, self.output, rows, _empty(self.inputs[_RIGHT]), at, none)
+
+    def _moments(self, stage: OrderingStage, aside: Aside, *, final: bool) -> Iterator[Moments]:
+        """Yield rows in order of time, piece by piece, late ones with the first; the last piece may have none."""
+        late = [self._keyed(side, aside.late[side].rows, late=True) for side in (_LEFT, _RIGHT)]
+        left, right = late
+        horizon: int | None = None
+        for sides in stage.release():
+            if horizon is not None:
+                yield Moments(left, right, horizon, min(stage.until, horizon))
+                left, right = (self._keyed(side, sides[side].rows) for side in (_LEFT, _RIGHT))
+            else:
+                left, right = (together([late[side], self._keyed(side, sides[side].rows)]) for side in (_LEFT, _RIGHT))
+            horizon = stage.last + 1
+        yield Moments(left, right, stage.ahead, stage.until, final)
+
+    def _answers(self, kept: OpenRows, moments: Moments) -> Iterator[pa.RecordBatch]:
+        """Yield the results of left rows whose answer is known; keep what else is needed."""
+        new = np.concatenate([moments.right.hashes, moments.left.hashes])
+        among = len(moments.right.hashes)
+        for leaves, own in kept.touched(new, moments.horizon):
+            left, right = moments.left, moments.right
+            if own is not None:
+                left, right = left.pick(own[own >= among] - among), right.pick(own[own < among])
+            waiting, needed = self._stored.decode([part for leaf in leaves for part in kept.read(leaf)])
+            stays = yield from self._decide(
+                replace(moments, left=together([*waiting, left]), right=together([*needed, right]))
+            )
+            kept.replace(leaves, *stays)
+
+    def _decide(
+        self, moments: Moments
+    ) -> Generator[pa.RecordBatch, None, tuple[StoredRows, npt.NDArray[np.bool_], npt.NDArray[np.int64]]]:
+        """Yield results; return the rows to keep, by their hashes, and when to look at each again."""
+        left, right = moments.left, moments.right
+        order, hashes, merged = self._merged(left, right)
+        answers = self.search.answer(merged, moments.horizon, final=moments.final)
+        among = right.rows.num_rows
+        decided = ~merged.is_right & ~answers.waits
+        if not self.outer:
+            decided &= answers.right >= 0
+        elif left.late.any():
+            lost = np.append(np.zeros(among, np.bool_), left.late)[order] & (answers.right < 0)
+            decided &= ~lost
+        at = np.flatnonzero(decided)
+        answer = answers.right[at]
+        rights = np.where(answer < 0, -1, order[answer])
+        yield from pieces(self.columns, self.output, left.rows, right.rows, order[at] - among, rights)
+        stays = np.flatnonzero(answers.waits | self.search.needed(merged, answers, moments.earliest))
+        of_right, place = merged.is_right[stays], order[stays]
+        rows = self._stored.encode(
+            right.rows, left.rows, np.where(of_right, place, -1), np.where(of_right, -1, place - among)
+        )
+        marks = np.full(len(stays), RIGHT, np.uint8)
+        marks[~of_right] = np.where(left.late[place[~of_right] - among], LATE, LEFT)
+        due = answers.due[stays]
+        due[of_right] = self.search.expiry(merged.times[stays[of_right]], moments.horizon, moments.earliest)
+        return StoredRows(rows, hashes[stays], marks), np.ones(len(stays), np.bool_), due
+
+    def _merged(self, left: Keyed, right: Keyed) -> tuple[Index, Hashes, Merged]:
+        """Return the order of right and then left rows by (key, time), their hashes, and all in that order.
+
+        Of several right rows of one key and time only the one that answers is in it.
+        """
+        among = right.rows.num_rows
+        hashes = np.concatenate([right.hashes, left.hashes])
+        times = np.concatenate([self._times(_RIGHT, right.rows), self._times(_LEFT, left.rows)])
+        shift = directory_shift(len(hashes))
+        order = sort_order(hashes, times, build_directory(hashes, shift), shift)
+        again, bounds = by_key(
+            self._key_values(left, right), order, hashes[order], self.keys[_RIGHT], exact=self.hasher.exact
+        )
+        order = order if again is None else order[again]
+        of_right = order < among
+        first = np.zeros(len(order), np.bool_)
+        first[bounds[:-1]] = True
+        ordered = times[order]
+        tied = np.zeros(len(order), np.bool_)
+        tied[1:] = of_right[1:] & of_right[:-1] & (ordered[1:] == ordered[:-1]) & ~first[1:]
+        if tied.any():
+            wins = np.ones(len(order), np.bool_)
+            wins[of_right] = winners(right.rows, order[of_right], tied[of_right])
+            bounds = np.append(0, np.cumsum(wins))[bounds]
+            order, ordered, of_right = order[wins], ordered[wins], of_right[wins]
+        return order, hashes[order], Merged(bounds, ordered, of_right)
+
+    def _key_values(self, left: Keyed, right: Keyed) -> pa.RecordBatch:
+        """Return the keys of right and then left rows, in one type; none where equal hashes are equal keys."""
+        if self.hasher.exact:
+            return right.rows.select(list(self.keys[_RIGHT]))
+        columns = [
+            pa.concat_arrays([right.rows.column(b).cast(kind), left.rows.column(a).cast(kind)])
+            for a, b, kind in zip(*self.keys, self.hasher.types, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(columns, names=list(self.keys[_RIGHT]))
+
+    def _keyed(self, side: int, rows: pa.RecordBatch, *, late: bool = False) -> Keyed:
+        return Keyed(rows, self._hashes(side, rows), np.full(rows.num_rows, late))
+
+    def _hashes(self, side: int, rows: pa.RecordBatch) -> Hashes:
+        return self.hasher.hash_with_nulls([rows.column(name) for name in self.keys[side]], rows.num_rows)
+
+    def _has_key(self, side: int, rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+        valid = np.ones(rows.num_rows, np.bool_)
+        for name in self.keys[side]:
+            if rows.column(name).null_count:
+                valid &= rows.column(name).is_valid().to_numpy(zero_copy_only=False)
+        return valid
+
+    def _times(self, side: int, rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
+        times: npt.NDArray[np.int64] = rows.column(self.times[side]).view(pa.int64()).to_numpy()
+        return times
+
+
+def _empty(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([], schema=schema)
