@@ -98,8 +98,8 @@ Late: TypeAlias = Literal["flag", "drop", "side"]
 RowsPerMatch: TypeAlias = Literal["one", "all"]
 """What a match becomes: one row, or all of its rows."""
 
-How: TypeAlias = Literal["inner"]
-"""The kinds of joins that there are."""
+How: TypeAlias = Literal["inner", "left", "right", "full", "left_semi", "left_anti"]
+"""The kinds of joins that there are. Spark's other spellings, such as ``"leftouter"``, mean the same."""
 
 AsofHow: TypeAlias = Literal["left", "inner"]
 """Whether left rows of an as-of join come out that have no right row."""

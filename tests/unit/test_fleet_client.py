@@ -355,7 +355,7 @@ def test_a_second_peer_of_one_name_is_refused_with_the_address_of_the_first(
             peers.start("north")
         # The command notices it before it starts Spark, and a token that does not fit too.
         new_token().write(tmp_path / "other")
-        monkeypatch.setattr("braided.fleet.hosting.session.peer_session", None)
+        monkeypatch.setattr("braided.fleet.hosting.spark_session.peer_session", None)
         monkeypatch.setattr("braided.cli.peer_command.find_java_problem", lambda: None)
         line = ["peer", "--name", "north", "--listen", "127.0.0.1:0", "--join", peers.address, "--token-file"]
         assert main([*line, str(peers.token)]) == 2

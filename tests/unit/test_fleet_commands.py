@@ -49,7 +49,7 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> NoReturn:
         raise AssertionError("Spark was started")
 
-    monkeypatch.setattr("braided.fleet.hosting.session.peer_session", refuse)
+    monkeypatch.setattr("braided.fleet.hosting.spark_session.peer_session", refuse)
     monkeypatch.setattr("braided.cli.peer_command.find_java_problem", lambda: None)
 
 

@@ -116,9 +116,9 @@ def test_few_blocks_are_stored_and_each_row_seldom_written_again() -> None:
     written = []
 
     class Noting(MemoryStore):
-        def put(self, block: int, content: bytes) -> None:
+        def write_block(self, number: int, content: bytes) -> None:
             written.append(len(content))
-            super().put(block, content)
+            super().write_block(number, content)
 
     stage = Stage((HOUR,), store=Noting(), times=("ts",))
     for batch in range(300):

@@ -114,7 +114,7 @@ def route_task(
             starts = np.append(0, np.cumsum(valid.to_numpy(zero_copy_only=False)))[starts]
             seen.null_times += piece.num_rows - timed.num_rows
             if keeps_untimed(operator, side):
-                untimed = piece.filter(pc.invert(valid)).serialize().to_pybytes()
+                untimed = piece.filter(pc.invert(valid)).serialize()
                 yield [Packet((task + seq) % workers, side, task, seq, 0, 0, UNTIMED, None, untimed)]
         top = seen.times(timed, _times(timed, operator.times[side]), starts)
         admitted = operator.admit(side, timed, table)

@@ -68,7 +68,21 @@ def _join(plan: Plan, join: WindowJoin, frames: Sequence[DataFrame], where: str 
         condition = (_column("l", a) == _column("r", b)) & condition
     if where is not None:
         condition = condition & F.expr(where)
-    return _chosen(plan, frames[0].alias("l").join(frames[1].alias("r"), condition, "inner"), "lr")
+    assert isinstance(plan.spec, JoinSpec)
+    kind = plan.spec.join_kind
+    joined = frames[0].alias("l").join(frames[1].alias("r"), condition, kind)
+    if kind not in ("right", "full"):
+        return _chosen(plan, joined, "lr")
+    keys = dict(zip(*join.keys, strict=True))
+    return joined.select(
+        *(
+            F.coalesce(_column("l", column.source), _column("r", keys[column.source])).alias(column.name)
+            if column.stream == 0 and column.source in keys
+            else _column("lr"[column.stream], column.source).alias(column.name)
+            for column in plan.columns
+            if isinstance(column, InputColumn)
+        )
+    )
 
 
 def _multijoin(plan: Plan, join: MultiJoin, frames: Sequence[DataFrame]) -> DataFrame:

@@ -10,7 +10,7 @@ import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -224,7 +224,9 @@ def traced(runtime: LocalRuntime, tasks: Tasks, *, final: bool, moment: int | No
     packets: list[str] = []
 
     def watched(operator: Any, place: Any, sent: Any, store: Any) -> Any:
-        packets.extend(sorted(map(repr, sent)))
+        packets.extend(
+            sorted(repr(replace(packet, block=packet.block and packet.block.to_pybytes())) for packet in sent)
+        )
         return run_worker(operator, place, sent[::-1] if backwards else sent, store)
 
     with pytest.MonkeyPatch.context() as patch:

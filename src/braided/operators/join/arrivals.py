@@ -48,6 +48,11 @@ class KeyedInputs:
     idle: int | None
 
     @property
+    def preserved(self) -> tuple[int, ...]:
+        """The inputs whose rows come out also where nothing matches them."""
+        return ()
+
+    @property
     def lateness(self) -> tuple[int | Lateness, ...]:
         """Each input's lateness, or how it is learned."""
         return tuple(k if rule is None else rule for k, rule in zip(self.window.lateness, self.learned, strict=True))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
+from dataclasses import fields, replace
 
+from braided.errors import OptionError
 from braided.expressions.compile import Predicate, Uncompilable, compile_where
 from braided.operators.column_names import Names, find_names, result_columns
 from braided.operators.join.arrivals import OutputColumn
+from braided.operators.join.outer_join import OuterJoin
 from braided.operators.join.spec import JoinSpec
 from braided.operators.join.window_join import WindowJoin
 from braided.operators.physical import EngineFeatures, InputColumn, Plan, Residual, watermark_after
@@ -29,6 +31,8 @@ def build_join(spec: JoinSpec, streams: tuple[Stream, ...], setting: EngineFeatu
     window = Window(*spec.bounds, tuple(map(least, rules)))
     join = window_join(names, streams, window, spec.suffixes, rules=rules, idle=resolve_idle(spec.idle))
     predicate, why = _predicate(spec.where, streams, setting)
+    if spec.join_kind != "inner":
+        return _outer(spec, streams, names, _as_kind(join, spec, streams), predicate, why)
     if not names.keys[0] and spec.where is None:
         _log.warning("join by time alone: every pair within the window is a result; give a key if that is not meant")
     columns, watermark_delays = mark_times(join.columns, streams, names.times, window)
@@ -62,6 +66,56 @@ def build_join(spec: JoinSpec, streams: tuple[Stream, ...], setting: EngineFeatu
         waits=spec.memory is not None,
         propagated_delay=handed_on(window, rules) if spec.memory is None else None,
         residual=residual,
+    )
+
+
+def _as_kind(join: WindowJoin, spec: JoinSpec, streams: tuple[Stream, ...]) -> OuterJoin:
+    """Return a join of another kind with the same keys, times and window."""
+    kind, columns = spec.join_kind, join.columns
+    assert kind != "inner"
+    if kind in ("left_semi", "left_anti"):
+        columns = tuple(OutputColumn(name, 0, name) for name in streams[0].schema.names)
+    for a, b in zip(*join.keys, strict=True) if kind in ("right", "full") else ():
+        kinds = [stream.schema.field(name).type for stream, name in zip(streams, (a, b), strict=True)]
+        if kinds[0] != kinds[1]:
+            raise OptionError(
+                f"how={spec.how!r}: the result has one column for {a} and {b}, which are of types {kinds[0]} and "
+                f"{kinds[1]}; cast one of them before"
+            )
+    values = {field.name: getattr(join, field.name) for field in fields(join)}
+    return OuterJoin(**{**values, "columns": columns}, how=kind)
+
+
+def _outer(
+    spec: JoinSpec,
+    streams: tuple[Stream, ...],
+    names: Names,
+    join: OuterJoin,
+    predicate: Predicate | None,
+    why: str,
+) -> Plan:
+    """Return the plan of a join that must know that nothing matched: rows of a key never move."""
+    if spec.where is not None and predicate is None:
+        raise OptionError(
+            f"where={spec.where!r}: how={spec.how!r} must know itself what matches, and only Spark can evaluate this "
+            f"({why}); write what docs/where.md lists, or filter the streams before"
+        )
+    if predicate is not None:
+        join = replace(join, where=predicate, where_text=spec.where)
+    columns, watermark_delays = mark_times(join.columns, streams, names.times, join.window)
+    alone = {1 - side for side in join.preserved}
+    return Plan(
+        spec,
+        streams,
+        join,
+        names.times,
+        watermark_delays,
+        tuple(replace(column, nullable=column.stream in alone) for column in columns),
+        joined=join,
+        scheme="hash",
+        fixed=f"all matches of a row must be known in one worker (how={spec.how!r})",
+        waits=True,
+        propagated_delay=handed_on(join.window, tuple(join.lateness)),
     )
 
 

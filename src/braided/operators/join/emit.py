@@ -128,12 +128,20 @@ class Emitter:
 
     def emit(self, left_run: Run, right_run: Run, i: Index, j: Index) -> Iterator[pa.RecordBatch]:
         """Take pairs of positions; yield full pieces of those that are results."""
+        yield from self.wait_for_more(left_run.rows, right_run.rows, *self.results_of(left_run, right_run, i, j))
+
+    def results_of(self, left_run: Run, right_run: Run, i: Index, j: Index) -> tuple[Index, Index]:
+        """Return the pairs of positions that are results."""
         if left_run.tags is not None or right_run.tags is not None:
             # Hashes of different grids may collide too, however rarely.
             same = _tags_at(left_run, i) == _tags_at(right_run, j)
             i, j = (i, j) if np.all(same) else (i[same], j[same])
-        left, right = left_run.rows, right_run.rows
-        i, j = self._accepted(left, right, i, j)
+        return self._accepted(left_run.rows, right_run.rows, i, j)
+
+    def wait_for_more(
+        self, left: pa.RecordBatch, right: pa.RecordBatch, i: Index, j: Index
+    ) -> Iterator[pa.RecordBatch]:
+        """Collect results; yield full pieces."""
         for start, stop, size in self._cuts(left, right, i, j):
             if self._rows + stop - start > PIECE_ROWS or self._bytes + size > PIECE_BYTES:
                 yield from self.flush()

@@ -37,13 +37,15 @@ from braided.runtime.buffer_file import checksum
 RUN_BYTES = BLOCK_BYTES
 
 Tags = npt.NDArray[np.int32]
+Settled = npt.NDArray[np.bool_]
 
 
 @dataclass
 class Run:
     """A decoded run: its rows with their hashes, times and tags, and the directory and filter over the hashes.
 
-    Without tags all rows lie under their worker alone, in no grid.
+    Without tags all rows lie under their worker alone, in no grid. `settled` marks rows that will not come out alone,
+    for joins that must know that nothing matched (`braided.operators.join.outer_join`).
     """
 
     rows: pa.RecordBatch
@@ -53,12 +55,16 @@ class Run:
     filter: Filter
     tags: Tags | None = None
     known_span: tuple[int, int] | None = None
+    settled: Settled | None = None
 
     @classmethod
-    def of(cls, rows: pa.RecordBatch, hashes: UInt64s, times: Times, tags: Tags | None) -> Run:
+    def of(
+        cls, rows: pa.RecordBatch, hashes: UInt64s, times: Times, tags: Tags | None, settled: Settled | None = None
+    ) -> Run:
         """Index rows that are sorted by (hash, time)."""
         shift = directory_shift(len(hashes))
-        return cls(rows, hashes, times, build_directory(hashes, shift), build_filter(hashes, shift), tags)
+        directory, filter_ = build_directory(hashes, shift), build_filter(hashes, shift)
+        return cls(rows, hashes, times, directory, filter_, tags, settled=settled)
 
     @property
     def span(self) -> tuple[int, int]:
@@ -76,12 +82,14 @@ class Run:
         """Return a part of the sorted rows as a run of its own."""
         part = slice(start, stop)
         tags = None if self.tags is None else self.tags[part]
-        return Run.of(self.rows.slice(start, stop - start), self.hashes[part], self.times[part], tags)
+        settled = None if self.settled is None else self.settled[part]
+        return Run.of(self.rows.slice(start, stop - start), self.hashes[part], self.times[part], tags, settled)
 
     def take(self, index: npt.NDArray[Any]) -> Run:
         """Return the rows at ascending positions as a run of its own."""
         tags = None if self.tags is None else self.tags[index]
-        return Run.of(self.rows.take(pa.array(index)), self.hashes[index], self.times[index], tags)
+        settled = None if self.settled is None else self.settled[index]
+        return Run.of(self.rows.take(pa.array(index)), self.hashes[index], self.times[index], tags, settled)
 
 
 def all_meet(probe: Run, stored: Run, low: int, high: int) -> bool:
@@ -89,14 +97,18 @@ def all_meet(probe: Run, stored: Run, low: int, high: int) -> bool:
     return stored.span[0] >= probe.span[1] + low and stored.span[1] <= probe.span[0] + high
 
 
-def sorted_run(rows: pa.RecordBatch, hashes: UInt64s, times: Times, tags: Tags | None = None) -> Run:
+def sorted_run(
+    rows: pa.RecordBatch, hashes: UInt64s, times: Times, tags: Tags | None = None, settled: Settled | None = None
+) -> Run:
     """Sort rows into a run; ties keep their order, so the same rows in the same order give the same bytes."""
     shift = directory_shift(len(hashes))
     directory = build_directory(hashes, shift)
     order = sort_order(hashes, times, directory, shift)
     hashes = hashes[order]
     tags = None if tags is None else tags[order]
-    return Run(rows.take(pa.array(order)), hashes, times[order], directory, build_filter(hashes, shift), tags)
+    settled = None if settled is None else settled[order]
+    filter_ = build_filter(hashes, shift)
+    return Run(rows.take(pa.array(order)), hashes, times[order], directory, filter_, tags, settled=settled)
 
 
 def merge_runs(runs: Sequence[Run], horizon: int) -> Run:
@@ -105,11 +117,13 @@ def merge_runs(runs: Sequence[Run], horizon: int) -> Run:
     if len(kept) == 1:
         return kept[0]
     rows = pa.concat_batches([run.rows for run in kept])
-    tags = None
+    tags = settled = None
     if any(run.tags is not None for run in kept):
         tags = np.concatenate([np.zeros(len(run.times), np.int32) if run.tags is None else run.tags for run in kept])
+    if kept[0].settled is not None:  # then all have them
+        settled = np.concatenate([run.settled for run in kept if run.settled is not None])
     hashes, times = (np.concatenate([getattr(run, name) for run in kept]) for name in ("hashes", "times"))
-    return sorted_run(rows, hashes, times, tags)
+    return sorted_run(rows, hashes, times, tags, settled)
 
 
 def _unexpired(run: Run, horizon: int) -> Run:
@@ -127,6 +141,8 @@ class RunInfo(NamedTuple):
     first_hash: int
     last_hash: int
     tagged: bool
+    bits: int = -1
+    """The block with a bit for each row that is settled; -1 where none is."""
 
     def overlaps(self, times: tuple[int, int], hashes: tuple[int, int]) -> bool:
         """Whether rows within these times (first, last) and hashes (first, last) may be in the run."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, get_args
 
 from braided.errors import OptionError
 from braided.expressions.forbidden_calls import refuse_code
@@ -11,10 +12,19 @@ from braided.operators.shared_options import WithBudget, WithLateness, one_of, r
 from braided.operators.spec import option
 from braided.typing import Duration, How, On, Partition, Times, Within
 
+_SPELLINGS: dict[str, How] = {
+    "inner": "inner",
+    **dict.fromkeys(("left", "leftouter"), "left"),
+    **dict.fromkeys(("right", "rightouter"), "right"),
+    **dict.fromkeys(("full", "fullouter", "outer"), "full"),
+    **dict.fromkeys(("semi", "leftsemi"), "left_semi"),
+    **dict.fromkeys(("anti", "leftanti"), "left_anti"),
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class JoinSpec(WithLateness, WithBudget):
-    """An inner join of two streams on equal keys or by a predicate, within a window of time.
+    """A join of two streams on equal keys or by a predicate, within a window of time.
 
     >>> JoinSpec(on="phone", time="ts", within="10 seconds").bounds
     (-10000000, 10000000)
@@ -42,7 +52,12 @@ class JoinSpec(WithLateness, WithBudget):
         default=None,
     )
     suffixes: tuple[str, str] = option("Appended to left and right column names that clash.", default=("", "_right"))
-    how: How = option('``"inner"``; there is no other yet.', default="inner")
+    how: How = option(
+        '``"inner"``, ``"left"``, ``"right"``, ``"full"``, ``"left_semi"`` or ``"left_anti"``. A row of a kept stream '
+        "that matches nothing comes out, with nulls, once no row that is not late can match it any more. All but inner "
+        "joins need a key, and their keys stay where they are: docs/outer.md.",
+        default="inner",
+    )
     partition: Partition = option(
         '``"auto"`` hashes keys and gives hot ones a grid of workers of their own; a join without keys is one grid. '
         '``"hash"``, ``"ssp"`` (split one stream, copy the other) and ``"grid"`` force one scheme.',
@@ -61,9 +76,35 @@ class JoinSpec(WithLateness, WithBudget):
         """The window, lo <= r.t - l.t <= hi, in microseconds."""
         return resolve_bounds(self.within, self.between)
 
+    @property
+    def join_kind(self) -> How:
+        """The kind of the join, in one spelling."""
+        spelling = str(self.how).lower().replace("_", "")
+        if not isinstance(self.how, str) or spelling not in _SPELLINGS:
+            known = list(get_args(How))
+            close = difflib.get_close_matches(str(self.how).lower(), [*known, *_SPELLINGS], n=1)
+            hint = f"did you mean {_SPELLINGS.get(close[0].replace('_', ''))!r}?" if close else f"write one of {known}"
+            raise OptionError(f"how={self.how!r}: unknown; {hint}")
+        return _SPELLINGS[spelling]
+
+    def _check_outer(self) -> None:
+        """Refuse options that a join which must know that nothing matched cannot have."""
+        how = f"how={self.how!r}"
+        if self.on is None:
+            raise OptionError(f"on=None: {how} needs a key; only an inner join can do without")
+        if self.partition not in ("auto", "hash"):
+            raise OptionError(
+                f"partition={self.partition!r}: {how} must know all matches of a row in one worker; write 'auto'"
+            )
+        if self.memory is not None or self.shed is not None:
+            option = "memory" if self.memory is not None else "shed"
+            raise OptionError(f"{option}=: {how} would give nulls for rows that were dropped; leave it out")
+        if self.join_kind in ("left_semi", "left_anti") and tuple(self.suffixes) != ("", "_right"):
+            raise OptionError(f"suffixes=: {how} has the left stream's columns alone; leave them out")
+
     def check(self) -> None:
-        if self.how != "inner":
-            raise OptionError(f"how={self.how!r}: only 'inner' is supported for now")
+        if self.join_kind != "inner":
+            self._check_outer()
         if self.where is not None and (not isinstance(self.where, str) or not self.where.strip()):
             raise OptionError(f"where={self.where!r}: write a SQL predicate over l. and r. columns")
         if self.where is not None:

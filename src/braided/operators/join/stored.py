@@ -15,7 +15,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from braided.operators.join.runs import Run, RunInfo, Tags, encode_runs, indexes_of, info_of, kind_of, merge_runs
+from braided.operators.join.runs import (
+    Run,
+    RunInfo,
+    Settled,
+    Tags,
+    encode_runs,
+    indexes_of,
+    info_of,
+    kind_of,
+    merge_runs,
+)
 from braided.routing.routes import split_tags, tagged_schema
 from braided.runtime.blocks import Blocks
 from braided.runtime.contract import Json, Work, stream_labels
@@ -82,6 +92,10 @@ class StoredStreams(Protocol):
     def idle(self) -> int | None:
         """After how much silence a stream holds the others back no longer."""
 
+    @property
+    def preserved(self) -> tuple[int, ...]:
+        """The inputs of which it is remembered which rows are settled."""
+
     def times_of(self, side: int, rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
         """Return the event time of each row."""
 
@@ -104,6 +118,8 @@ class JoinState:
         """Doubted runs, each group with how far its stream had gone on when it came."""
         self._quarantine = Quarantine(self.streams)
         self._given_up = [0 for _ in join.inputs]
+        self._settled: dict[int, tuple[Settled, int]] = {}
+        """Of runs that were loaded, which rows are settled, and how many were before this batch."""
 
     @classmethod
     def restore(cls, join: StoredStreams, state: Json | None, blocks: Blocks) -> JoinState:
@@ -179,9 +195,13 @@ class JoinState:
         groups = [*self.sides[side], *(infos for _, infos in self.apart[side])]
         return [info for group in groups for info in group]
 
+    def horizon(self, side: int) -> int:
+        """Return the oldest time at which a stored row of this side can still match."""
+        return self.window.horizon(side, self.clocks)
+
     def absorb(self, side: int, new: Sequence[Run]) -> None:
         """Store the new rows that can still match, drop what has expired, merge what belongs together."""
-        horizon, limit = self.window.horizon(side, self.clocks), self._quarantine.limit
+        horizon, limit = self.horizon(side), self._quarantine.limit
         kept: list[Sequence_] = []
         taken_back: list[Run] = []
         for sequence in self.sides[side]:
@@ -340,14 +360,38 @@ class JoinState:
         self.sides[side] = rewritten
 
     def _write(self, run: Run) -> Sequence_:
-        return [
-            info_of(piece, self._blocks.write(content, indexes_of(piece), kind_of(piece)))
-            for piece, content in encode_runs(run)
-        ]
+        infos = []
+        for piece, content in encode_runs(run):
+            info = info_of(piece, self._blocks.write(content, indexes_of(piece), kind_of(piece)))
+            infos.append(info if piece.settled is None else self._with_bits(info, piece.settled))
+        return infos
+
+    def _with_bits(self, info: RunInfo, settled: Settled) -> RunInfo:
+        """Store which rows of a run are settled, instead of what was stored before."""
+        if info.bits >= 0:
+            self._blocks.delete(info.bits)
+        bits = self._blocks.write(np.packbits(settled).tobytes()).number if settled.any() else -1
+        return info._replace(bits=bits)
 
     def _delete(self, infos: Iterable[RunInfo]) -> None:
         for info in infos:
             self._blocks.delete(info.number)
+            if info.bits >= 0:
+                self._blocks.delete(info.bits)
+
+    def keep_settled(self) -> None:
+        """Store what is settled since this batch, of the runs that stay."""
+
+        def kept(infos: Sequence_) -> Sequence_:
+            return [self._with_bits(info, self._settled[info.number][0]) if changed(info) else info for info in infos]
+
+        def changed(info: RunInfo) -> bool:
+            settled, before = self._settled.get(info.number, (None, 0))
+            return settled is not None and int(np.count_nonzero(settled)) != before
+
+        for side in self._join.preserved:
+            self.sides[side] = [kept(infos) for infos in self.sides[side]]
+            self.apart[side] = [(since, kept(infos)) for since, infos in self.apart[side]]
 
     def load(self, side: int, info: RunInfo) -> Run:
         """Return a stored run, from the host's cache or else from the state store."""
@@ -359,7 +403,18 @@ class JoinState:
             np.frombuffer(index, kind) for index, kind in zip(indexes, (np.uint64, np.int32, np.uint8), strict=True)
         )
         times = self._join.times_of(side, rows)
-        return Run(rows, hashes, times, directory, filter_, tags, (info.first_time, info.last_time))
+        settled = self._settled_of(info) if side in self._join.preserved else None
+        return Run(rows, hashes, times, directory, filter_, tags, (info.first_time, info.last_time), settled)
+
+    def _settled_of(self, info: RunInfo) -> Settled:
+        """Return which rows of a run are settled, as of now; the same array for all that load the run."""
+        if info.number not in self._settled:
+            settled = np.zeros(info.rows, np.bool_)
+            if info.bits >= 0:
+                bits = np.frombuffer(self._blocks.read(info.bits)[0], np.uint8)
+                settled = np.unpackbits(bits, count=info.rows).view(np.bool_)
+            self._settled[info.number] = settled, int(np.count_nonzero(settled))
+        return self._settled[info.number][0]
 
     def _indexed(self, side: int, info: RunInfo, content: pa.Buffer) -> Run:
         rows, tags = self._decoded(side, info, content)

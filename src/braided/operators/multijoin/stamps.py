@@ -42,6 +42,10 @@ class StampedStreams:
         return self.join.lateness
 
     @property
+    def preserved(self) -> tuple[int, ...]:
+        return ()
+
+    @property
     def idle(self) -> int | None:
         return self.join.idle
 

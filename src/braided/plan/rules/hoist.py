@@ -45,7 +45,7 @@ class HoistExpressions:
         if not isinstance(node, Aggregate) or node.in_workers or not isinstance(node.input, Operator):
             return None
         join = node.input
-        if not isinstance(join.spec, JoinSpec) or join.spec.how != "inner" or not analysis.is_streaming(join):
+        if not isinstance(join.spec, JoinSpec) or join.spec.join_kind != "inner" or not analysis.is_streaming(join):
             return None
         columns = {column.name: column for column in analysis.physical(join).columns if isinstance(column, InputColumn)}
         names = {name.lower() for side in join.inputs for name in analysis.columns(side)} | set(columns)

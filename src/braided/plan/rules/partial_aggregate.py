@@ -27,7 +27,7 @@ class PartialAggregation:
         join = node.input
         while isinstance(join, Filter | Project):
             join = join.input
-        if not isinstance(join, Operator) or not isinstance(join.spec, JoinSpec) or join.spec.how != "inner":
+        if not isinstance(join, Operator) or not isinstance(join.spec, JoinSpec) or join.spec.join_kind != "inner":
             return None
         if join is not node.input:
             raise NotApplied("tables or conditions of Spark's lie between join and aggregate")

@@ -30,7 +30,7 @@ class PushFilter:
         if not isinstance(node, Filter) or not isinstance(node.input, Operator):
             return None
         join, spec = node.input, node.input.spec
-        if not isinstance(spec, JoinSpec) or spec.how != "inner":
+        if not isinstance(spec, JoinSpec) or spec.join_kind != "inner":
             return None
         try:
             parts = conjuncts(sqlglot.parse_one(node.condition, dialect=Braided))

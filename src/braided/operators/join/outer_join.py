@@ -1,0 +1,251 @@
+"""Joins that must know that nothing matched: left, right and full outer joins, semi joins and anti joins.
+
+```
+ a left row l ----- matches r1 (pair at once) ----- r2 (pair at once) ----- leaves:  nothing more
+ a left row m ------------------------------------------------------------ leaves:  (m, nulls)
+                                                                            ^ m.t + hi < clock_right - K_right
+```
+
+A row of a *preserved* stream lies in one worker, with all rows that may match it (keys hash, and never move). It is
+**settled** once it will not come out alone: it has matched, has come out already, or was late. A bit for each row is
+stored beside its run. When no row that is not late can match it any more, a row that is not settled comes out with
+nulls. A semi join lets a row out at its first match, an anti join where the others let it out alone.
+
+*Why it is exact.* Horizons never go back, also where a lateness grows: a row is late if it is behind the highest one
+that a batch has committed. A preserved row that is not late meets the earlier rows of the other stream, since those
+that have expired are out of its reach, and the later ones, since it stays until none can come. A late one may have
+missed a match, so it never comes out alone. A row without a key or without a time matches nothing, and comes out at
+once.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from braided.operators.join.emit import PIECE_BYTES, PIECE_ROWS, Emitter, Index, Ranges
+from braided.operators.join.runs import Run
+from braided.operators.join.stored import JoinState
+from braided.operators.join.window_join import WindowJoin
+from braided.routing.content import content_hashes
+from braided.routing.routes import route
+from braided.routing.table import RoutingTable
+from braided.routing.tally import Tally
+from braided.runtime.blocks import Blocks, parts_of
+from braided.runtime.contract import Admitted, Block, Json, Outcome, Work
+from braided.time.clocks import MAX_TIME, MIN_TIME, clamp
+
+Kind = Literal["left", "right", "full", "left_semi", "left_anti"]
+_PRESERVED: dict[str, tuple[int, ...]] = {
+    "left": (0,),
+    "right": (1,),
+    "full": (0, 1),
+    "left_semi": (0,),
+    "left_anti": (0,),
+}
+_DESCRIPTIONS = {
+    "left": "keeps all left rows",
+    "right": "keeps all right rows",
+    "full": "keeps all rows of both",
+    "left_semi": "keeps left rows that match",
+    "left_anti": "keeps left rows that match nothing",
+}
+
+
+@dataclass(frozen=True)
+class OuterJoin(WindowJoin):
+    """An exact join of two streams of a kind that decides about rows, not about pairs.
+
+    Cost: that of the inner join, and a bit for each stored row of a preserved stream.
+    """
+
+    how: Kind = "left"
+
+    @property
+    def preserved(self) -> tuple[int, ...]:
+        return _PRESERVED[self.how]
+
+    @property
+    def untimed(self) -> tuple[int, ...]:
+        """The inputs whose rows without a time come out: see `keeps_untimed`."""
+        return () if self.how == "left_semi" else self.preserved
+
+    @property
+    def options(self) -> Json:
+        return {**super().options, "how": self.how}
+
+    def describe(self) -> str:
+        return f"{super().describe()}; {_DESCRIPTIONS[self.how]}"
+
+    def admit(self, side: int, rows: pa.RecordBatch, table: RoutingTable) -> Admitted:
+        """Route each row by its key. Rows without a key are dropped, but for those that come out alone."""
+        valid = self._has_key(side, rows)
+        nulls = rows.num_rows - int(valid.sum())
+        if not nulls or side not in self.untimed:
+            return super().admit(side, rows, table)
+        hashes = np.empty(rows.num_rows, np.uint64)
+        hashes[valid] = self.hashes(side, rows.filter(pa.array(valid)))
+        hashes[~valid] = content_hashes(rows.filter(pa.array(~valid)))  # any worker will do: not all of them one
+        routes = route(table, side, hashes, lambda at: hashes[at])
+        return Admitted(rows, routes, self.times_of(side, rows), nulls, hashes)
+
+    def process(
+        self, work: Work, state: Json | None, blocks: Blocks, ranges: Ranges | None = None
+    ) -> Generator[pa.RecordBatch, None, Outcome]:
+        """Join one batch."""
+        assert ranges is None, "an aggregate begins in the workers of inner joins alone"
+        kept = OuterState.restore(self, state, blocks)
+        timed = [block for block in work.blocks if block.timed]
+        late = [self.count_late(side, timed, kept.safe[side]) for side in (0, 1)]
+        keyed, unmatchable = self._sorted_out(work.blocks)
+        new = [self._settled(side, self.new_runs(side, keyed, stored=True), kept.safe[side]) for side in (0, 1)]
+        tally = Tally() if work.watched else None
+        if tally is not None:
+            for side in (0, 1):
+                for run in new[side]:
+                    tally.rows(side, run.hashes, run.tags)
+        emitter = OuterEmitter(self, tally)
+        for side, rows in unmatchable:
+            yield from emitter.alone(side, rows)
+        for left in new[0]:
+            for right in (*kept.runs_for(left, 1), *new[1]):
+                yield from emitter.probe(0, left, right)
+        for right in new[1]:
+            for left in kept.runs_for(right, 0):
+                yield from emitter.probe(1, right, left)
+        yield from emitter.flush()
+        kept.advance(work)
+        for side in (0, 1):
+            if side in self.untimed:
+                for run, at in kept.leaving(side, new[side], final=work.final):
+                    yield from emitter.alone(side, run.rows.take(pa.array(at)))
+            kept.absorb(side, new[side])
+        kept.keep_settled()
+        return Outcome(
+            kept.to_json(),
+            counts={"results": emitter.results, **kept.counts(late)},
+            load={} if tally is None else tally.to_json(),
+            levels=kept.levels(),
+            streams=[stream.report() for stream in kept.streams],
+        )
+
+    def _has_key(self, side: int, rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+        valid = np.ones(rows.num_rows, np.bool_)
+        for name in self.keys[side]:
+            column = rows.column(name)
+            if column.null_count:
+                valid &= column.is_valid().to_numpy(zero_copy_only=False)
+        return valid
+
+    def _sorted_out(self, blocks: Sequence[Block]) -> tuple[list[Block], list[tuple[int, pa.RecordBatch]]]:
+        """Return the blocks of rows that may match, and the rows that cannot, each with its side."""
+        keyed: list[Block] = []
+        unmatchable: list[tuple[int, pa.RecordBatch]] = []
+        for block in blocks:
+            if not block.timed:
+                unmatchable.append((block.side, block.rows))
+                continue
+            valid = self._has_key(block.side, block.rows)
+            if not valid.all():
+                unmatchable.append((block.side, block.rows.filter(pa.array(~valid))))
+                block = replace(block, rows=block.rows.filter(pa.array(valid)))  # noqa: PLW2901
+            keyed.append(block)
+        return keyed, unmatchable
+
+    def _settled(self, side: int, runs: list[Run], safe: int) -> list[Run]:
+        """Mark which new rows are settled from the start: those that are late, but for a semi join's."""
+        if side in self.preserved:
+            for run in runs:
+                is_late = run.times < safe
+                run.settled = np.zeros(len(is_late), np.bool_) if self.how == "left_semi" else is_late
+        return runs
+
+
+class OuterState(JoinState):
+    """The state of such a join: horizons that never go back, and rows that leave alone."""
+
+    safe: list[int]
+    """Behind these times rows of each stream are late."""
+
+    @classmethod
+    def restore(cls, join: OuterJoin, state: Json | None, blocks: Blocks) -> OuterState:  # type: ignore[override]
+        self = super().restore(join, state, blocks)
+        assert isinstance(self, OuterState)
+        self.safe = [MIN_TIME, MIN_TIME] if state is None else list(state["safe"])
+        return self
+
+    def to_json(self) -> Json:
+        return {**super().to_json(), "safe": self.safe}
+
+    def advance(self, work: Work) -> None:
+        super().advance(work)
+        for side, (clock, stream) in enumerate(zip(self.clocks, self.streams, strict=True)):
+            if clock is not None:
+                self.safe[side] = max(self.safe[side], clamp(clock - stream.lateness))
+
+    def horizon(self, side: int) -> int:
+        safe = self.safe[1 - side]
+        window = self._join.window
+        assert hasattr(window, "reach")
+        return MIN_TIME if safe == MIN_TIME else clamp(safe - window.reach(side)[1])
+
+    def leaving(self, side: int, new: Sequence[Run], *, final: bool) -> Iterator[tuple[Run, Index]]:
+        """Yield runs and positions of the rows that leave alone, each once."""
+        horizon = MAX_TIME if final else self.horizon(side)
+        stored = self.infos(side) if final else [info for infos in self.sides[side] for info in infos]
+        old = (self.load(side, info) for info in stored if info.first_time < horizon)
+        for run in itertools.chain(new, old):
+            assert run.settled is not None
+            at = np.flatnonzero((run.times < horizon) & ~run.settled)
+            if len(at):
+                run.settled[at] = True
+                yield run, at
+
+
+class OuterEmitter(Emitter):
+    """Pairs of an outer join, rows of a semi join at their first match, and rows alone."""
+
+    def __init__(self, join: OuterJoin, tally: Tally | None) -> None:
+        super().__init__(join, tally)
+        self._outer = join
+
+    def emit(self, left_run: Run, right_run: Run, i: Index, j: Index) -> Iterator[pa.RecordBatch]:
+        """Take pairs of positions; mark rows that have matched, and yield full pieces of what comes out."""
+        i, j = self.results_of(left_run, right_run, i, j)
+        if not len(i):
+            return
+        how = self._outer.how
+        if how == "left_semi":
+            assert left_run.settled is not None
+            first = np.unique(i[~left_run.settled[i]])
+            yield from self.wait_for_more(left_run.rows, right_run.rows, first, np.zeros(len(first), np.int64))
+        elif how != "left_anti":
+            yield from self.wait_for_more(left_run.rows, right_run.rows, i, j)
+        for run, at in ((left_run, i), (right_run, j)):
+            if run.settled is not None:
+                run.settled[at] = True
+
+    def alone(self, side: int, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Yield rows of one side that match nothing, in pieces, with nulls for the other side's columns."""
+        join = self._outer
+        keys = dict(zip(join.keys[0], join.keys[side], strict=True))
+        for at in range(0, rows.num_rows, PIECE_ROWS):
+            piece = rows.slice(at, PIECE_ROWS)
+            for start, stop in parts_of(piece, PIECE_BYTES):
+                part = piece.slice(start, stop - start)
+                columns = []
+                for column, field in zip(join.columns, join.output, strict=True):
+                    own = column.source if column.side == side else keys.get(column.source)
+                    is_key = column.side == 0 and column.source in keys
+                    if column.side == side or is_key:
+                        columns.append(part.column(str(own)))
+                    else:
+                        columns.append(pa.nulls(part.num_rows, field.type))
+                self.results += part.num_rows
+                yield pa.RecordBatch.from_arrays(columns, schema=join.output)
