@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 import numpy as np
@@ -19,7 +20,10 @@ from braided.eviction.policies.policy import Policy, Shape
 from braided.eviction.policies.registry import POLICIES, register
 from braided.eviction.records import Ints, State
 from braided.eviction.sections import Facts, Reader, Writer
+from braided.operators.join.spec import JoinSpec
 from braided.typing import PolicyName
+
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 class Turns(NamedTuple):
@@ -154,7 +158,9 @@ def test_what_it_has_learned_is_saved_and_no_other_policy_reads_it() -> None:
 def test_messages_name_it_where_it_may_be_written(registered: None) -> None:
     left, right = two_tables()
     options: dict[str, Any] = {"time": "ts", "within": "1 second", "memory": 10}
-    with pytest.raises(OptionError, match=r"evict='lru': write one of 'auto', 'gdj', .*, 'random', 'nth', or a policy"):
+    with pytest.raises(
+        OptionError, match=r"evict='lru': write one of 'auto', 'gdj', .*, 'random', .*'nth', or a policy"
+    ):
         braided.local.join(left, right, on="k", evict="lru", **options)
     joins = [braided.Join("one", left="a", right="b", on="k", within="1 second")]
     with pytest.raises(OptionError, match=r"evict=NTH\(\): several joins take .* 'prob', 'fifo' or 'random'"):
@@ -162,4 +168,16 @@ def test_messages_name_it_where_it_may_be_written(registered: None) -> None:
 
 
 def test_type_checkers_know_the_names_of_all_policies() -> None:
-    assert set(get_args(PolicyName)) == set(POLICIES)
+    assert set(get_args(PolicyName)) == set(POLICIES), "write its name in PolicyName, in src/braided/typing.py"
+
+
+@pytest.mark.parametrize("kind", list(POLICIES.values()), ids=lambda kind: kind.name)
+def test_a_policy_is_exported_and_described(kind: type[Policy]) -> None:
+    name = kind.__name__
+    assert name in braided.__all__, f"export {name} in src/braided/__init__.py"
+    assert getattr(braided, name, None) is kind, f"write {name} in _LATER of src/braided/__init__.py"
+    words = JoinSpec.descriptions()["evict"]
+    assert f'"{kind.name}"' in words, "describe it in WithBudget.evict of src/braided/operators/shared_options.py"
+    for page in ("bounded", "api"):
+        text = (DOCS / f"{page}.md").read_text()
+        assert f"`{name}`" in text or f"`braided.{name}`" in text, f"name it in docs/{page}.md"

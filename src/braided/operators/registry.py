@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from braided.errors import BraidedError
 from braided.operators.asof.build import build_asof
 from braided.operators.asof.spec import AsofSpec
 from braided.operators.bounded.build_group import build_group
@@ -48,5 +49,8 @@ def build(spec: Spec, streams: Sequence[Stream], setting: EngineFeatures | None 
     >>> order.operator.lateness[0].floor  # the delay that the join propagates
     '12 seconds'
     """
-    plan: Plan = _BUILDERS[type(spec)](spec, tuple(streams), setting or EngineFeatures())  # type: ignore[operator]
+    builder = _BUILDERS.get(type(spec))
+    if builder is None:
+        raise BraidedError(f"{type(spec).__name__} has no builder; write a line in {__name__}")
+    plan: Plan = builder(spec, tuple(streams), setting or EngineFeatures())  # type: ignore[operator]
     return plan
