@@ -247,3 +247,24 @@ def test_what_cannot_be_is_refused(options: dict[str, Any], message: str) -> Non
 def test_spark_s_spellings_mean_the_same(spelling: str) -> None:
     kind = JoinSpec(on="k", time="t", within="1 second", how=spelling).join_kind  # type: ignore[arg-type]
     assert kind in KINDS
+
+
+@pytest.mark.parametrize("how", ["left", "full", "left_anti"])
+def test_a_late_row_whose_match_has_expired_never_comes_out_alone(how: str) -> None:
+    runtime = LocalRuntime(operator(how, {"window": Window(-5, 5, (2, 2))}))
+    found: list[dict[str, Any]] = []
+
+    def batch(side: int, *rows: tuple[int, int, int]) -> None:
+        content = [{"k": key, "t": time, "id": number} for key, time, number in rows]
+        for piece in runtime.run_batch([(side, [rows_of(content)])]):
+            found.extend(piece.to_pylist())
+
+    batch(1, (1, 0, 10))
+    for time in range(0, 60, 5):
+        batch(0, *[(7, time, 100 + time)] * 9)
+        batch(1, *[(8, time, 200 + time)] * 9)
+    batch(0, (1, 0, 1), (2, 0, 2))  # both are 55 late; the first one's match expired long ago
+    batch(0, *[(7, 100, 300)] * 9)
+    batch(1, *[(8, 100, 400)] * 9)
+    assert not [row for row in found if row["id"] in (1, 2)]
+    assert sum(report["total"]["late:left"] for report in runtime.reports) == 2

@@ -1,4 +1,4 @@
-"""The command line: `demo`, `run`, `check`, `explain`, `dash`, `report`, `bench`, `doctor`, `cluster`, `fleet`."""
+"""The command line: jobs, fleets, the dashboard, the demo."""
 
 from braided.cli.arguments import main
 

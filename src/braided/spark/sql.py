@@ -118,8 +118,8 @@ def _refuse_unsupported(tree: exp.Query) -> None:
     for join in tree.find_all(exp.Join):
         if (join.kind or "").upper() in ("SEMI", "ANTI"):
             raise OptionError(
-                f"sql: {position(join)}: a {join.kind.upper()} JOIN is not supported yet; write an inner join, or "
-                "leave this query to spark.sql"
+                f"sql: {position(join)}: a {join.kind.upper()} JOIN is not supported yet; write it with "
+                "braided.join(how=...), or leave this query to spark.sql"
             )
 
 

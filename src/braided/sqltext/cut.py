@@ -137,8 +137,8 @@ def _check_inner(join: exp.Join, sources: Mapping[str, Source]) -> None:
     kind = (join.side or join.kind or "").upper()
     if _is_stream(join, sources) and kind not in _INNER:
         raise OptionError(
-            f"sql: {position(join)}: a {kind} JOIN of streams is not supported yet; write an inner join, or leave this "
-            "query to spark.sql"
+            f"sql: {position(join)}: a {kind} JOIN of streams is not supported yet; write it with "
+            "braided.join(how=...), or leave this query to spark.sql"
         )
     if not _is_stream(join, sources) and (join.side or "").upper() in ("RIGHT", "FULL"):
         raise OptionError(f"sql: {position(join)}: a {kind} JOIN with a table beside joins of streams is not supported")
