@@ -28,8 +28,8 @@ PARTS = {
         "versions",
     ],
     "Use": [
-        "api", "sql", "queries", "files", "adaptive", "time", "bounded", "multijoin", "outer", "asof", "match", "detect",
-        "where",
+        "api", "sql", "queries", "files", "adaptive", "time", "bounded", "multijoin", "outer", "asof", "match",
+        "detect", "where",
     ],
     "Understand": ["ideas", "how_it_works", "walk", "faults", "decisions", "glossary"],
     "Measured": ["benchmarks", "order_benchmarks", "gdj", "gdj_tables"],
