@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pytest
-from support.control_roots import hide, joined, run_and_hear
+from support.control_roots import DDL, hide, joined, run_and_hear
 from support.crashes import committed, expected, write_streams
 from support.routing_cases import RandomController
-from support.streams import run_to_end
+from support.streams import file_stream, run_to_end
 
 import braided
 from braided.errors import StateError
@@ -92,6 +92,14 @@ def test_blocks_cross_the_shuffle_by_name_until_their_batch_is_done(
         session.conf.set(LEAST, least)
         with pytest.raises(braided.OptionError, match=rf"{LEAST}='{least}': write from how many bytes"):
             joined(session, tmp_path)
+
+
+def test_the_checkpoint_of_a_query_without_our_operators_stays_as_it_is(session: SparkSession, tmp_path: Path) -> None:
+    write_streams(tmp_path, files=1, rows=50, seed=36)
+    joined(session, tmp_path)
+    run_to_end(file_stream(session, tmp_path / "left", DDL), tmp_path / "check", tmp_path / "out")
+    assert (tmp_path / "check" / "commits").exists()
+    assert not (tmp_path / "check" / "braided").exists()
 
 
 def test_a_missing_file_stops_the_query_with_its_name(session: SparkSession, tmp_path: Path) -> None:

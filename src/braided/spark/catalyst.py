@@ -311,6 +311,16 @@ def checkpoint_of(session: SparkSession | None, query_id: str) -> str | None:
     return None if query is None else str(query._jsq.streamingQuery().resolvedCheckpointRoot())
 
 
+def observes(session: SparkSession, query_id: str, prefix: str) -> bool:
+    """Whether a query that has just started observes metrics whose names begin so.
+
+    `StreamExecution.analyzedPlan` is there from the start; its `logicalPlan` must be made in its own thread.
+    """
+    query = session.streams.get(query_id)
+    plan = None if query is None else query._jsq.streamingQuery().analyzedPlan()
+    return plan is not None and f"CollectMetrics {prefix}" in str(plan.toString())
+
+
 def set_for_query(session: SparkSession, query_id: str, name: str, value: str) -> None:
     """Set an option of a running query alone; its tasks have it as a local property, from the next batch on.
 

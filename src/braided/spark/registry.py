@@ -33,7 +33,7 @@ from braided.routing.root import ControlRoot
 from braided.routing.table import RoutingTable
 from braided.runtime.contract import Json
 from braided.runtime.report import Report
-from braided.spark.catalyst import checkpoint_of, java_listener
+from braided.spark.catalyst import checkpoint_of, java_listener, observes
 from braided.spark.checkpoint_folder import close_run, open_for_run
 from braided.spark.control import InCheckpoint
 from braided.spark.dataflow import METRIC, Dataflow
@@ -262,7 +262,7 @@ class Registry(StreamingQueryListener):  # type: ignore[misc]
             session = self._session()
             asked = bool(self._operators) and session is not None and not is_connect(session)
             checkpoint = checkpoint_of(session, str(event.id)) if asked else None
-            if checkpoint is not None and session is not None:
+            if checkpoint is not None and session is not None and observes(session, str(event.id), METRIC):
                 open_for_run(session, checkpoint, str(event.id), str(event.runId))
                 self._checkpoints[str(event.runId)] = checkpoint
                 if is_remote(checkpoint) and any(place_of(each) == _CHECKPOINT for each in self._all()):
