@@ -16,6 +16,7 @@ from support.contract.driving import plan_of
 
 import braided
 from braided.operators.aggregate.partial import PartialAggregate
+from braided.operators.join.outer_join import OuterJoin
 from braided.operators.spec import Spec
 
 WITH_SPARK = ("braided.spark", "braided.cli", "braided.api")
@@ -45,7 +46,8 @@ def operators() -> set[type[Any]]:
 def test_every_operator_is_what_some_case_builds() -> None:
     built = {type(plan_of(case.example).operator) for kind in KINDS.values() for case in kind.cases}
     # Its rows are partial results, which depend on cuts and routing: tests/unit/test_partial_aggregate.py adds them up.
-    missing = operators() - {PartialAggregate} - built
+    # Without a late row an outer join may give a row that it does not give with it: tests/unit/test_outer_join.py.
+    missing = operators() - {PartialAggregate, OuterJoin} - built
     assert not missing, (
         "name its spec in spec_kinds (operators/spec.py), and write its Kind in tests/support/contract/cases.py"
     )

@@ -534,8 +534,8 @@ def test_blocks_are_not_read_in_every_batch_while_left_rows_may_need_them() -> N
 def test_its_plan_says_what_it_does_and_how_late_its_rows_are() -> None:
     plan = plan_of(direction="nearest", tolerance="7 us", lateness=("3 us", "5 us"))
     assert plan.description == "finds the row nearest to each left row on k, at most 7 microseconds away"
-    assert plan_of(tolerance=None).words == "finds the last row before each left row on k"
-    assert plan.behind == (3 + 7, 5 + 7 + 7)
+    assert plan_of(tolerance=None).description == "finds the last row before each left row on k"
+    assert plan.watermark_delays == (3 + 7, 5 + 7 + 7)
     marks = {column.name: column.marks for column in plan.columns if column.marks is not None}  # type: ignore[union-attr]
     assert {name: mark.delay for name, mark in marks.items()} == {"t": 7, "t_right": 21}
     unbounded = plan_of(tolerance=None)

@@ -12,11 +12,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.contract.driving import state_of
 from support.folder_store import folder_stores
 from support.profiles import examples
 from support.two_streams import SCHEMA, histories, rows_of
 
 import braided
+from braided.errors import StateError
 from braided.local.runtime import LocalRuntime
 from braided.operators.join.spec import JoinSpec
 from braided.operators.registry import build
@@ -268,3 +270,24 @@ def test_a_late_row_whose_match_has_expired_never_comes_out_alone(how: str) -> N
     batch(1, *[(8, 100, 400)] * 9)
     assert not [row for row in found if row["id"] in (1, 2)]
     assert sum(report["total"]["late:left"] for report in runtime.reports) == 2
+
+
+def test_a_batch_that_runs_again_repeats_itself_and_other_kinds_are_refused() -> None:
+    window = {"window": Window(-50, 50, (5, 5))}
+    stores = LocalRuntime(operator("full", window), 2).stores
+    for number in range(6):
+        again = pickle.loads(pickle.dumps(stores))
+        outcomes = []
+        for each in (stores, again):
+            runtime = LocalRuntime(operator("full", window), stores=each)
+            rng = np.random.default_rng(number)
+            batch = []
+            for side in (0, 1):
+                times = number * 20 + np.sort(rng.integers(0, 30, 40))
+                columns = [pa.array(rng.integers(0, 30, 40)), pa.array(times, pa.timestamp("us")), pa.array(times)]
+                batch.append((side, [pa.RecordBatch.from_arrays(columns, schema=SCHEMA)]))
+            pieces = [piece.serialize().to_pybytes() for piece in runtime.run_batch(batch)]
+            outcomes.append((pieces, [state_of(store) for store in runtime.stores]))
+        assert outcomes[0] == outcomes[1]
+    with pytest.raises(StateError, match='how was "full" and is "left"; restore'):
+        list(LocalRuntime(operator("left", window), stores=stores).run_batch([(0, [])]))
