@@ -28,7 +28,7 @@ from braided.routing.control_directory import ControlDir
 from braided.storage.files import Files, files_at
 
 _NOTE = "query.json"
-# Names of folders come from outside; a name that is no query's id is never deleted.
+# Only folders that are named by a query's id are deleted: other names come from outside.
 _QUERY = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 

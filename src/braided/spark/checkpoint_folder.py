@@ -28,7 +28,7 @@ from braided.errors import BraidedError, OptionError, StateError
 from braided.runtime.file_blocks import StateFolder
 from braided.runtime.shuffle_files import ShuffleFolder
 from braided.spark.catalyst import set_for_query
-from braided.storage.files import is_remote, local_path
+from braided.storage.files import local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -73,7 +73,7 @@ def open_for_run(session: SparkSession, checkpoint: str, query: str, run: str) -
 
     Precondition: the query has started, and no batch of this run has.
     """
-    if is_remote(checkpoint):
+    if not is_on_a_path(checkpoint):
         _started[query] = None
         set_for_query(session, query, PROPERTY, json.dumps({"folder": None}))
         return
@@ -90,6 +90,15 @@ def open_for_run(session: SparkSession, checkpoint: str, query: str, run: str) -
     note = {"folder": str(folder), "run": run, "nonce": nonce, "retained": retained, "least": least}
     _started[query] = RunFolder(folder, run, retained, least)
     set_for_query(session, query, PROPERTY, json.dumps(note))
+
+
+def is_on_a_path(checkpoint: str) -> bool:
+    """Whether a checkpoint is on a local or mounted path, which Python reaches too.
+
+    >>> [is_on_a_path(place) for place in ("file:/data/check", "/data/check", "dbfs:/check", "s3a://bucket/check")]
+    [True, True, False, False]
+    """
+    return checkpoint.startswith(("file:", "/"))
 
 
 def close_run(query: str, run: str) -> None:

@@ -16,8 +16,8 @@ counts (`braided.time.trust`). Of a doubted row it is asked after every batch, i
 longer). A doubted row x is given up only if a row y, in a later batch, was near the clock and moved it. Since y came
 after x, y >= x - jump; so after y's batch the clock is at least x - jump, x is within the limit, and the first question
 has believed it before the second is asked. That holds however the clock leaps in between, and wherever to. Rows that
-were believed, and are doubted again since a wrong clock was taken back, have the earliest mark of all: that was a leap,
-so the stream has gone on only by rows that came after them.
+were believed, and are doubted again since a wrong clock was taken back, have the earliest mark of all. The correction
+was a leap, and progress is counted from the last leap: only rows that came after them count.
 """
 
 from __future__ import annotations
@@ -88,10 +88,10 @@ class Quarantine:
     def same(self, side: int, since: StreamProgress, patience: int) -> bool:
         """Whether rows put apart at that mark and rows put apart now may be kept together, under the earlier mark.
 
-        Then the later ones wait a little less. The proof above holds all the same: the stream has gone on for less
-        than a part of the patience when they come, so a row y comes after them before they are given up. Under the
-        later mark the earlier ones would wait longer than a controller can know, which calls their assignment dead
-        when the stream has gone on for long enough since they came.
+        Then the later rows wait a little less. The proof above still holds: less than a part of the patience has passed
+        when they come, so a row y comes after them before they are given up. Under the later mark the earlier rows
+        would wait longer than the controller assumes. It drops their assignment once the patience has passed since
+        they came.
         """
         now, width = self._progress[side], max(1, patience // _PARTS)
         return since.leaps == now.leaps and since.moved // width == now.moved // width
