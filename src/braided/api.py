@@ -53,8 +53,9 @@ if TYPE_CHECKING:
     from braided.fleet.client import Fleet
     from braided.plan.stages import Strategy
     from braided.runtime.report import Report
-    from braided.spark.dashboard import Dashboard
+    from braided.spark.dashboard import Beside, Dashboard
     from braided.spark.deploy import Cost, Deployment
+    from braided.spark.metrics import MetricsEndpoint
     from braided.spark.query import Query
     from braided.storage.topic import Topic
 
@@ -803,11 +804,42 @@ def dashboard(
     """
     from braided.spark.dashboard import Dashboard
 
-    beside = None
-    if fleet is not None:
-        if not hasattr(fleet, "status"):
-            raise OptionError(f"fleet={fleet!r}: give a braided.Fleet(address, token_file=...)")
-        from braided.fleet.following import FleetFollower
-
-        beside = partial(FleetFollower, fleet, redact=redact)
+    beside = None if fleet is None else _follower(fleet, redact=redact)
     return Dashboard(spark, host=host, port=port, token=token, redact=redact, history=history, beside=beside)
+
+
+def metrics(
+    spark: SparkSession,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 9464,
+    token: str | None = None,
+    fleet: Fleet | None = None,
+) -> MetricsEndpoint:
+    """Serve the figures of the session's queries for Prometheus: rows, late rows, results, batch times, state, loads.
+
+    docs/metrics.md lists all names and units. Values of keys are never among them. ``close()`` ends it; a scrape reads
+    what the last batch reported, and starts nothing.
+
+    Parameters
+    ----------
+    host, port : where to listen; by default only this machine can. ``port=0`` takes a free one.
+    token : the bearer that a scrape must show where others can reach it; by default one is made, see ``token``.
+    fleet : also the figures of this fleet: its peers and their loads, the states of its jobs. Close it afterwards.
+
+    >>> with braided.metrics(spark, port=0) as endpoint:
+    ...     endpoint.url.endswith("/metrics")
+    True
+    """
+    from braided.spark.metrics import MetricsEndpoint
+
+    beside = None if fleet is None else _follower(fleet, redact=True)
+    return MetricsEndpoint(spark, host=host, port=port, token=token, beside=beside)
+
+
+def _follower(fleet: Fleet, *, redact: bool) -> Beside:
+    if not hasattr(fleet, "status"):
+        raise OptionError(f"fleet={fleet!r}: give a braided.Fleet(address, token_file=...)")
+    from braided.fleet.following import FleetFollower
+
+    return partial(FleetFollower, fleet, redact=redact)

@@ -52,7 +52,7 @@ def _answer_demo(arguments: argparse.Namespace) -> int:
 def _answer_run(arguments: argparse.Namespace) -> int:
     from braided.cli.job_commands import Watching, run_job
 
-    watching = Watching(arguments.dashboard, arguments.history, arguments.redact)
+    watching = Watching(arguments.dashboard, arguments.history, arguments.redact, arguments.metrics)
     return run_job(arguments.job, once=arguments.once, as_json=arguments.json, watching=watching)
 
 
@@ -149,6 +149,9 @@ def make_parser() -> argparse.ArgumentParser:
                 "--history", type=Path, metavar="DIR", help="append what happens to DIR, for braided report and dash"
             )
             command.add_argument("--redact", action="store_true", help="no values of keys in the page and the history")
+            command.add_argument(
+                "--metrics", type=_Count(0), metavar="PORT", help="figures for Prometheus, on this machine only"
+            )
     _add_watching(commands)
     add_fleet_commands(commands)
     doctor = commands.add_parser("doctor", help="look for what is wrong with this machine, and say what to type")

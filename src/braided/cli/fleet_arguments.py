@@ -40,6 +40,11 @@ def add_fleet_commands(commands: Any) -> None:
     drain = _command(asked, "drain", "let a peer give its jobs to others and take no more")
     drain.add_argument("to", metavar="PEER", help="the peer's name")
     _command(asked, "events", "list what happened to jobs")
+    metrics = _command(asked, "metrics", "serve the figures of the fleet for Prometheus, until Ctrl-C")
+    metrics.add_argument("--host", default="127.0.0.1", help="where to listen (%(default)s); elsewhere with a token")
+    metrics.add_argument("--port", type=_port, default=9465, metavar="N", help="0 takes a free one (%(default)s)")
+    metrics.add_argument("--token", metavar="TEXT", help="the bearer of a scrape (a new one)")
+    metrics.set_defaults(answer=_answer_metrics)
 
 
 def _pause(text: str) -> float:
@@ -51,6 +56,12 @@ def _pause(text: str) -> float:
     if not SHORTEST <= seconds < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r}: write seconds, {SHORTEST} at least")
     return seconds
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > 65_535:
+        raise argparse.ArgumentTypeError(f"{text!r}: write a port, 0 to 65535")
+    return int(text)
 
 
 def _add_peer(commands: Any) -> None:
@@ -75,6 +86,9 @@ def _add_peer(commands: Any) -> None:
     peer.add_argument("--lease", default="30 seconds", metavar="T", help="after which a dead peer is replaced")
     peer.add_argument("--period", default="5 seconds", metavar="T", help="between two measurements of the load")
     peer.add_argument("--beyond-loopback", action="store_true", help="listen where other machines can reach it")
+    peer.add_argument(
+        "--metrics", type=_port, metavar="PORT", help="figures of its jobs for Prometheus, on this machine only"
+    )
     peer.set_defaults(answer=_answer_peer)
 
 
@@ -112,3 +126,9 @@ def _answer_fleet(arguments: argparse.Namespace) -> int:
     from braided.cli.fleet import ask_fleet
 
     return ask_fleet(arguments)
+
+
+def _answer_metrics(arguments: argparse.Namespace) -> int:
+    from braided.cli.fleet_metrics import serve_fleet_metrics
+
+    return serve_fleet_metrics(arguments)

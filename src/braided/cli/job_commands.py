@@ -32,22 +32,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Watching:
-    """How a run may be watched: by a page, and by a history in a directory."""
+    """How a run may be watched: by a page, by a history in a directory, by metrics on a port."""
 
     page: bool = False
     history: Path | None = None
     redact: bool = False
+    metrics: int | None = None
 
     @contextmanager
     def of(self, spark: SparkSession, words: TextIO) -> Iterator[None]:
-        if not self.page and self.history is None:
-            yield
-            return
         import braided
 
-        with braided.dashboard(spark, redact=self.redact, history=self.history) as page:
-            if self.page:
-                print(f"dashboard: {page.url}", file=words, flush=True)
+        with contextlib.ExitStack() as opened:
+            if self.page or self.history is not None:
+                page = opened.enter_context(braided.dashboard(spark, redact=self.redact, history=self.history))
+                if self.page:
+                    print(f"dashboard: {page.url}", file=words, flush=True)
+            if self.metrics is not None:
+                endpoint = opened.enter_context(braided.metrics(spark, port=self.metrics))
+                print(f"metrics: {endpoint.url}", file=words, flush=True)
             yield
 
 

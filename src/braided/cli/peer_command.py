@@ -93,7 +93,13 @@ def _live(arguments: argparse.Namespace, token: Token, settings: Settings, folde
             settings=settings_of_spark,
         )
     try:
-        return asyncio.run(run_peer(spark, options, ready))
+        with contextlib.ExitStack() as opened:
+            if arguments.metrics is not None:
+                import braided
+
+                endpoint = opened.enter_context(braided.metrics(spark, port=arguments.metrics))
+                print(f"{arguments.name}: metrics at {endpoint.url}", file=screen, flush=True)
+            return asyncio.run(run_peer(spark, options, ready))
     finally:
         with contextlib.suppress(Exception):  # Spark may be gone
             spark.stop()

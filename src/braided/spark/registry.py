@@ -190,6 +190,9 @@ class Follower(Protocol):
     def progressed(self, progress: Any, decisions: Mapping[str, Sequence[Json]]) -> None:
         """Hear of a batch, and of what was decided after it for each operator, by its metric."""
 
+    def idle(self, event: Any) -> None:
+        """Hear of a query that waits for rows, every ten seconds or so."""
+
     def ended(self, event: Any) -> None:
         """Hear of a query that ended."""
 
@@ -273,7 +276,8 @@ class Registry(StreamingQueryListener):  # type: ignore[misc]
         self._tell(lambda follower: follower.started(event))
 
     def onQueryIdle(self, event: Any) -> None:
-        """Nothing to do."""
+        """The query waits for rows."""
+        self._tell(lambda follower: follower.idle(event))
 
     def onQueryTerminated(self, event: Any) -> None:
         """Let go: the query may start again, but need not."""

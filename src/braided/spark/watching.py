@@ -37,11 +37,15 @@ _INNER = ("trust", "learned", "learner")
 class Watch:
     """Turns the events of one session into those of a history, which `add` takes."""
 
-    def __init__(self, spark: SparkSession, add: Callable[[Json], None], *, redact: bool) -> None:
+    def __init__(
+        self, spark: SparkSession, add: Callable[[Json], None], *, redact: bool, for_page: bool = True
+    ) -> None:
+        """`for_page`: with pictures of queries; else with an event every ten seconds while a query waits for rows."""
         self._spark = spark
         self._registry = registry_of(spark)
         self._add = add
         self._redact = redact
+        self._for_page = for_page
         self._names: dict[str, str] = {}
         self._batches: dict[str, int] = {}
         self._tables: dict[tuple[str, str], int] = {}
@@ -56,12 +60,12 @@ class Watch:
                 for progress in query.recentProgress:
                     self.progressed(progress, {})
 
-    def end(self) -> None:
-        """Hear of nothing more but what is on its way: Spark tells of the last batch and of the end a little later."""
-        with contextlib.suppress(Exception):  # the session may be gone
+    def end(self, *, wait: bool = True) -> None:
+        """Follow no more. What is on its way is waited for: Spark reports the last batch and the end a little later."""
+        with contextlib.suppress(Exception):  # the session may have ended
             active = {str(query.runId) for query in self._spark.streams.active}
             with self._lock:
-                self._lock.wait_for(lambda: self._names.keys() <= active, _ON_ITS_WAY)
+                self._lock.wait_for(lambda: self._names.keys() <= active, _ON_ITS_WAY if wait else 0)
         if self in self._registry.followers:
             self._registry.followers.remove(self)
 
@@ -83,7 +87,7 @@ class Watch:
                 return
             if run not in self._names:
                 self._start(run, str(progress.id), progress.name, progress.timestamp)
-            if run not in self._batches:
+            if run not in self._batches and self._for_page:
                 threading.Thread(target=self._draw, args=(run, str(progress.id)), daemon=True).start()
             self._batches[run] = progress.batchId
             metrics = metrics_of(progress)
@@ -96,13 +100,18 @@ class Watch:
                     "time": _millis(progress.timestamp),
                     "ms": dict(progress.durationMs),
                     "sources": [
-                        {"name": str(source.description)[:_LETTERS], "rows": source.numInputRows}
+                        {"name": str(source.description)[:_LETTERS], "rows": source.numInputRows, "lag": _lag(source)}
                         for source in progress.sources
                     ],
                     "state_bytes": sum(operator.memoryUsedBytes for operator in progress.stateOperators),
                     "operators": operators,
                 }
             )
+
+    def idle(self, event: Any) -> None:
+        """See `Follower`."""
+        if not self._for_page:
+            self._add({"event": "idle", "query": str(event.runId), "time": _millis(event.timestamp)})
 
     def ended(self, event: Any) -> None:
         """See `Follower`."""
@@ -195,6 +204,11 @@ def _without_histories(query: Json) -> Json:
         for one in query.get("detectors", ())
     ]
     return {**query, "detectors": detectors} if detectors else query
+
+
+def _lag(source: Any) -> Json:
+    """Return what a source itself reports of how far it is behind, as Kafka's does."""
+    return {str(name): str(value) for name, value in (source.metrics or {}).items() if "Behind" in str(name)}
 
 
 def _millis(timestamp: str) -> int:

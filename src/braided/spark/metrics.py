@@ -1,0 +1,51 @@
+"""`braided.metrics`: the figures of a session's queries for Prometheus, served from its driver."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from braided.errors import OptionError
+from braided.spark.catalyst import is_classic
+from braided.spark.dashboard import Beside
+from braided.spark.watching import Watch
+from braided.ui.metrics import Metrics
+from braided.ui.metrics_server import MetricsServer
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class MetricsEndpoint:
+    """Figures that are served until `close`. `url` is what to scrape; `token` the bearer that must be shown, if any."""
+
+    def __init__(
+        self, spark: SparkSession, *, host: str, port: int, token: str | None, beside: Beside | None = None
+    ) -> None:
+        if not is_classic(spark):
+            raise OptionError(f"spark={type(spark).__name__}: give a SparkSession; Spark Connect has none here")
+        self._metrics = Metrics()
+        self._server = MetricsServer(self._metrics, host=host, port=port, token=token)
+        self.url, self.token = self._server.address, self._server.token
+        self._watch = Watch(spark, self._metrics.add, redact=True, for_page=False)
+        self._watch.begin()
+        self._beside = None if beside is None else beside(self._metrics.add)
+
+    def text(self) -> str:
+        """Return the figures as Prometheus reads them."""
+        return self._metrics.text()
+
+    def close(self) -> None:
+        """Stop serving; the queries go on."""
+        if self._beside is not None:
+            self._beside.close()
+        self._watch.end(wait=False)
+        self._server.close()
+
+    def __enter__(self) -> MetricsEndpoint:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"metrics at {self.url}"

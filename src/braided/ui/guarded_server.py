@@ -1,0 +1,158 @@
+"""An HTTP server that only reads, and knows who may ask.
+
+A request must name a host that is meant, so that a page of somebody else's cannot read it through a name that it has
+pointed at this machine. Bound to anything but loopback, the server wants a token: as a bearer of the request, or in the
+address once, then in a cookie.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import secrets
+import socket
+import threading
+from http.cookies import CookieError, SimpleCookie
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, ClassVar
+from urllib.parse import parse_qs, urlsplit
+
+from braided.errors import OptionError
+
+_COOKIE = "braided_token"
+_LOOPBACK = {"localhost", "127.0.0.1", "::1"}
+_LEAST_TOKEN = 16
+
+
+class GuardedServer:
+    """Serves in a thread of its own until it is closed; `url` is what to open, `token` what others must show."""
+
+    path: ClassVar[str] = ""
+
+    def __init__(self, handler: type[GuardedHandler], *, host: str, port: int, token: str | None) -> None:
+        local = is_loopback(host)
+        if token is not None and (len(token) < _LEAST_TOKEN or not token.isascii() or not token.isprintable()):
+            raise OptionError(f"token: write {_LEAST_TOKEN} or more plain characters, or leave it out to get one made")
+        self.token = token or (None if local else secrets.token_urlsafe(24))
+        try:
+            self.http = _Http((host, port), handler, self.token, local)
+        except (OSError, OverflowError) as error:
+            what = getattr(error, "strerror", None) or str(error)
+            raise OptionError(
+                f"host={host!r}, port={port!r}: {what}; choose others, port=0 takes a free one"
+            ) from error
+        shown = f"[{host}]" if ":" in host else host
+        shown = socket.gethostname() if host in ("", "0.0.0.0", "::") else shown
+        self.port = self.http.server_port
+        self.address = f"http://{shown}:{self.port}/{self.path}"
+        self.url = self.address + (f"?token={self.token}" if self.token is not None else "")
+        self._thread = threading.Thread(target=self.http.serve_forever, args=(0.2,), daemon=True, name="braided-ui")
+
+    def start(self) -> None:
+        """Begin to answer."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop serving."""
+        self.http.shutdown()
+        self.http.server_close()
+        self._thread.join()
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach an address.
+
+    >>> is_loopback("127.0.0.1"), is_loopback("0.0.0.0"), is_loopback("localhost")
+    (True, False, True)
+    """
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class _Http(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, address: tuple[str, int], handler: type[GuardedHandler], token: str | None, local: bool) -> None:
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        self.token = token
+        self.hosts = _LOOPBACK | {address[0]} if local else None
+        super().__init__(address, handler)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A reader that disconnects is no error; there is nobody to report another one to."""
+
+
+class GuardedHandler(BaseHTTPRequestHandler):
+    """Answers a request that may be answered, by `serve`."""
+
+    server: _Http
+    server_version, sys_version = "braided", ""
+    protocol_version = "HTTP/1.1"
+    timeout = 30
+    always: ClassVar[dict[str, str]] = {
+        "X-Content-Type-Options": "nosniff",
+        "Referrer-Policy": "no-referrer",
+        "Cross-Origin-Resource-Policy": "same-origin",
+        "Cache-Control": "no-store",
+    }
+    """Headers of every answer."""
+
+    def serve(self, path: str) -> None:
+        """Answer a request for a path."""
+        raise NotImplementedError
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Print nothing: the terminal belongs to the query."""
+
+    def do_GET(self) -> None:
+        address = urlsplit(self.path)
+        if not self._host_is_meant():
+            self.answer(403, b"this address is not served under that name\n")
+        elif self.server.token is None or self._is_bearer() or self._has_cookie():
+            self.serve(address.path)
+        else:
+            given = parse_qs(address.query).get("token", [""])[0]
+            if self._is_token(given):
+                cookie = f"{_COOKIE}={given}; HttpOnly; SameSite=Strict; Path=/"
+                self.answer(303, b"", {"Location": "/" + address.path.lstrip("/"), "Set-Cookie": cookie})
+            else:
+                self.answer(401, b"open the address with its token, as braided printed it\n")
+
+    do_HEAD = do_GET
+
+    def _host_is_meant(self) -> bool:
+        if self.server.hosts is None:
+            return True
+        return urlsplit(f"//{self.headers.get('Host', '')}").hostname in self.server.hosts
+
+    def _is_bearer(self) -> bool:
+        scheme, _, given = self.headers.get("Authorization", "").partition(" ")
+        return scheme.lower() == "bearer" and self._is_token(given.strip())
+
+    def _has_cookie(self) -> bool:
+        try:
+            found = SimpleCookie(self.headers.get("Cookie", "")).get(_COOKIE)
+        except CookieError:
+            return False
+        return found is not None and self._is_token(found.value)
+
+    def _is_token(self, given: str) -> bool:
+        assert self.server.token is not None
+        return hmac.compare_digest(given.encode(), self.server.token.encode())
+
+    def answer(self, status: int, content: bytes, headers: dict[str, str] | None = None) -> None:
+        """Send a whole answer."""
+        self.send_response(status)
+        own = {"Content-Type": "text/plain; charset=utf-8", "Content-Length": str(len(content)), **(headers or {})}
+        self.send_headers(own)
+        if self.command != "HEAD":
+            self.wfile.write(content)
+
+    def send_headers(self, own: dict[str, str]) -> None:
+        """Send the headers of an answer."""
+        for name, value in (self.always | own).items():
+            self.send_header(name, value)
+        self.end_headers()

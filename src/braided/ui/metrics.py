@@ -1,0 +1,297 @@
+"""Figures of queries, operators and fleets for Prometheus, from the events that a dashboard shows.
+
+Labels have few values: names of queries, operators, streams, workers, phases, peers and jobs. No value of a key is
+among them. Totals of operators are those of the checkpoint, so they go on where a query restarts.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from braided.runtime.contract import Json
+from braided.ui.history_events import rows_of
+
+# Of so many queries that have ended figures are kept.
+MOST_ENDED = 100
+_MICROS = 1e6
+_MILLIS = 1e3
+
+FAMILIES: Mapping[str, tuple[str, str]] = {
+    "braided_query_state": ("gauge", "1 for the state a query is in: starting, running, stopped or failed"),
+    "braided_query_starts_total": ("counter", "starts of a query"),
+    "braided_query_failures_total": ("counter", "ends of a query by an error"),
+    "braided_batches_total": ("counter", "batches that a query has done since this endpoint began"),
+    "braided_last_active_timestamp_seconds": (
+        "gauge",
+        "when a batch last began, or Spark last looked for rows in vain",
+    ),
+    "braided_batch_seconds": (
+        "gauge",
+        "how long the last batch took, by Spark's phases; triggerExecution is all of it",
+    ),
+    "braided_batch_seconds_total": ("counter", "how long batches took in all, by Spark's phases"),
+    "braided_source_rows_total": ("counter", "rows, or files, that Spark has read of a source"),
+    "braided_source_offsets_behind": (
+        "gauge",
+        "offsets that a Kafka source is behind the newest, the most and the mean",
+    ),
+    "braided_rows_total": ("counter", "rows of a stream that came to an operator"),
+    "braided_late_rows_total": ("counter", "rows that came later than the lateness; they may still have been joined"),
+    "braided_null_time_rows_total": ("counter", "rows without an event time"),
+    "braided_null_key_rows_total": ("counter", "rows without a key"),
+    "braided_quarantined_rows": ("gauge", "rows far ahead of their stream's clock, which move no clock yet"),
+    "braided_discarded_rows_total": ("counter", "quarantined rows whose time was never confirmed"),
+    "braided_waiting_rows": ("gauge", "rows that wait to be put in order"),
+    "braided_clock_seconds": ("gauge", "event time of a stream's clock, in seconds since 1970"),
+    "braided_lateness_seconds": ("gauge", "the lateness K of a stream, given or learned"),
+    "braided_results_total": ("counter", "results of an operator"),
+    "braided_matches_total": ("counter", "matches of a pattern"),
+    "braided_open_matches": ("gauge", "rows at which a match may still begin"),
+    "braided_recall_ratio": ("gauge", "share of the results that a join under a budget finds, of recent rows"),
+    "braided_recall_error_ratio": ("gauge", "standard error of the recall"),
+    "braided_state_rows": ("gauge", "stored rows of a worker"),
+    "braided_state_bytes": ("gauge", "stored bytes of a worker"),
+    "braided_worker_rows_total": ("counter", "rows, copies included, that a worker got"),
+    "braided_worker_results_total": ("counter", "results of a worker"),
+    "braided_worker_cpu_seconds_total": ("counter", "CPU time of a worker"),
+    "braided_worker_share_ratio": ("gauge", "rows and results of a worker in the last batch over the mean"),
+    "braided_worker_load_ratio": ("gauge", "load of a worker, 1 is its fair share of the cores, over 1, 5, 15 batches"),
+    "braided_copies_ratio": ("gauge", "copies per row in the last batch"),
+    "braided_routing_version": ("gauge", "version of the routing table of the last batch"),
+    "braided_hot_keys": ("gauge", "keys that have a grid of workers of their own"),
+    "braided_decisions_total": ("counter", "decisions of the routing since this endpoint began"),
+    "braided_fleet_up": ("gauge", "1 where the fleet answers, 0 where it does not"),
+    "braided_fleet_peers": ("gauge", "peers that answer"),
+    "braided_peer_load_ratio": ("gauge", "CPU of a peer over its cores"),
+    "braided_peer_cores": ("gauge", "cores of a peer"),
+    "braided_job_state": ("gauge", "1 for the state a job of the fleet is in: running, waiting or failed"),
+    "braided_job_moves": ("gauge", "how often a job was started or moved: the epoch of its lease"),
+    "braided_job_backlog_rows": ("gauge", "rows that wait for a job"),
+    "braided_job_busy_ratio": ("gauge", "time of a job's batch over its trigger's interval; above 1 it falls behind"),
+}
+"""All metrics: type and help text."""
+
+_OF_STREAMS = {
+    "rows": ("braided_rows_total", 1.0),
+    "late": ("braided_late_rows_total", 1.0),
+    "null_times": ("braided_null_time_rows_total", 1.0),
+    "null_keys": ("braided_null_key_rows_total", 1.0),
+    "quarantined": ("braided_quarantined_rows", 1.0),
+    "given_up": ("braided_discarded_rows_total", 1.0),
+    "waiting": ("braided_waiting_rows", 1.0),
+    "clock": ("braided_clock_seconds", _MICROS),
+    "lateness": ("braided_lateness_seconds", _MICROS),
+}
+_OF_QUERIES = {
+    "results": "braided_results_total",
+    "matches": "braided_matches_total",
+    "open_matches": "braided_open_matches",
+    "recent_recall": "braided_recall_ratio",
+    "recent_recall_error": "braided_recall_error_ratio",
+}
+_OF_WORKERS = {
+    ("last", "stored_rows"): ("braided_state_rows", 1.0),
+    ("last", "stored_bytes"): ("braided_state_bytes", 1.0),
+    ("total", "rows"): ("braided_worker_rows_total", 1.0),
+    ("total", "results"): ("braided_worker_results_total", 1.0),
+    ("total", "cpu_ms"): ("braided_worker_cpu_seconds_total", _MILLIS),
+}
+_OFFSETS_BEHIND = {"maxOffsetsBehindLatest": "max", "avgOffsetsBehindLatest": "mean"}
+
+
+class Sample(NamedTuple):
+    name: str
+    labels: Mapping[str, str]
+    value: float
+
+
+@dataclass
+class _Query:
+    """What is known of one query, over all its runs."""
+
+    state: str = "starting"
+    run: str = ""
+    starts: int = 0
+    failures: int = 0
+    batches: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+    source_rows: dict[str, int] = field(default_factory=dict)
+    decisions: dict[tuple[str, str], int] = field(default_factory=dict)
+    hot_keys: dict[str, int] = field(default_factory=dict)
+    last: Json | None = None
+    active: float = 0.0
+
+
+class Metrics:
+    """The newest figures. Events are added and figures read by any thread."""
+
+    def __init__(self) -> None:
+        self._queries: OrderedDict[str, _Query] = OrderedDict()
+        self._names: dict[str, str] = {}
+        self._fleet: Json | None = None
+        self._lock = threading.Lock()
+
+    def add(self, event: Json) -> None:
+        """Take an event (`history_events`), or that a query is idle."""
+        with self._lock:
+            if event["event"] == "fleet":
+                self._fleet = event
+            elif event["event"] == "started":
+                self._start(event)
+            elif event["query"] in self._names:
+                self._take(self._queries[self._names[event["query"]]], event)
+
+    def _start(self, event: Json) -> None:
+        self._names[event["query"]] = event["name"]
+        query = self._queries.setdefault(event["name"], _Query())
+        self._queries.move_to_end(event["name"])
+        query.state, query.run = "starting", event["query"]
+        query.starts += 1
+        ended = [name for name, known in self._queries.items() if known.state in ("stopped", "failed")]
+        for name in ended[: max(0, len(ended) - MOST_ENDED)]:
+            del self._queries[name]
+        self._names = {run: name for run, name in self._names.items() if name in self._queries}
+
+    def _take(self, query: _Query, event: Json) -> None:
+        kind = event["event"]
+        if kind == "batch":
+            query.state = "running"
+            query.batches += 1
+            query.last = event
+            query.active = max(query.active, event["time"])
+            for phase, millis in event["ms"].items():
+                query.seconds[phase] = query.seconds.get(phase, 0.0) + millis / _MILLIS
+            for number, source in enumerate(event["sources"]):
+                query.source_rows[str(number)] = query.source_rows.get(str(number), 0) + int(source["rows"])
+        elif kind == "decision":
+            which = _operator_name(event["operator"]), event["action"]
+            query.decisions[which] = query.decisions.get(which, 0) + 1
+        elif kind == "table":
+            query.hot_keys[_operator_name(event["operator"])] = sum(grid["key"] is not None for grid in event["grids"])
+        elif kind == "idle":
+            query.active = max(query.active, event["time"])
+        elif kind == "ended":
+            del self._names[event["query"]]
+            if query.run == event["query"]:
+                query.state = "stopped" if event.get("error") is None else "failed"
+            query.failures += event.get("error") is not None
+
+    def text(self) -> str:
+        """Return all figures in the text format of Prometheus."""
+        with self._lock:
+            samples = [sample for name, query in self._queries.items() for sample in _of_query(name, query)]
+            samples += _of_fleet(self._fleet)
+        by_name: dict[str, list[Sample]] = {}
+        for sample in samples:
+            by_name.setdefault(sample.name, []).append(sample)
+        lines = []
+        for name, (kind, help_text) in FAMILIES.items():
+            if name in by_name:
+                lines += [f"# HELP {name} {help_text}", f"# TYPE {name} {kind}"]
+                lines += _unique(by_name[name])
+        return "\n".join([*lines, ""])
+
+
+def _unique(samples: Iterable[Sample]) -> Iterator[str]:
+    """Yield samples as text. Operators of one name cannot be told apart: the last one counts."""
+    shown = {}
+    for sample in samples:
+        labels = ",".join(f'{name}="{_escaped(value)}"' for name, value in sample.labels.items())
+        shown[f"{sample.name}{{{labels}}}" if labels else sample.name] = sample.value
+    for series, value in shown.items():
+        yield f"{series} {value:.17g}"
+
+
+def _escaped(value: str) -> str:
+    """Return a label's value as the format wants it.
+
+    >>> _escaped('a"b')
+    'a\\\\"b'
+    """
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _operator_name(metric: str) -> str:
+    return metric.partition(":")[2] or metric
+
+
+def _of_query(name: str, query: _Query) -> Iterator[Sample]:
+    own = {"query": name}
+    for state in ("starting", "running", "stopped", "failed"):
+        yield Sample("braided_query_state", {**own, "state": state}, float(query.state == state))
+    yield Sample("braided_query_starts_total", own, query.starts)
+    yield Sample("braided_query_failures_total", own, query.failures)
+    yield Sample("braided_batches_total", own, query.batches)
+    for phase, seconds in query.seconds.items():
+        yield Sample("braided_batch_seconds_total", {**own, "phase": phase}, seconds)
+    for number, rows in query.source_rows.items():
+        yield Sample("braided_source_rows_total", {**own, "source": number}, rows)
+    for (operator, action), count in query.decisions.items():
+        yield Sample("braided_decisions_total", {**own, "operator": operator, "action": action}, count)
+    for operator, count in query.hot_keys.items():
+        yield Sample("braided_hot_keys", {**own, "operator": operator}, count)
+    if query.last is None or query.state in ("stopped", "failed"):
+        return
+    yield Sample("braided_last_active_timestamp_seconds", own, query.active / _MILLIS)
+    for phase, millis in query.last["ms"].items():
+        yield Sample("braided_batch_seconds", {**own, "phase": phase}, millis / _MILLIS)
+    for number, source in enumerate(query.last["sources"]):
+        for figure, which in _OFFSETS_BEHIND.items():
+            behind = _number(source.get("lag", {}).get(figure))
+            if behind is not None:
+                labels = {**own, "source": str(number), "of": which}
+                yield Sample("braided_source_offsets_behind", labels, behind)
+    for operator in query.last["operators"]:
+        yield from _of_operator({**own, "operator": operator["name"]}, operator)
+
+
+def _of_operator(own: dict[str, str], operator: Json) -> Iterator[Sample]:
+    for field_name, metric in _OF_QUERIES.items():
+        if operator["query"].get(field_name) is not None:
+            yield Sample(metric, own, operator["query"][field_name])
+    for stream in operator["streams"]:
+        for field_name, (metric, unit) in _OF_STREAMS.items():
+            if stream.get(field_name) is not None:
+                yield Sample(metric, {**own, "stream": stream["name"]}, stream[field_name] / unit)
+    for worker in rows_of(operator["workers"]):
+        labels = {**own, "worker": str(worker["worker"])}
+        for (span, column), (metric, unit) in _OF_WORKERS.items():
+            yield Sample(metric, labels, worker[span][column] / unit)
+        yield Sample("braided_worker_share_ratio", labels, worker["share"])
+    for worker, loads in enumerate(operator.get("loads") or ()):
+        for batches, load in zip(("1", "5", "15"), loads, strict=False):
+            yield Sample("braided_worker_load_ratio", {**own, "worker": str(worker), "batches": batches}, load)
+    if operator.get("copies") is not None:
+        yield Sample("braided_copies_ratio", own, operator["copies"])
+    if operator.get("table") is not None:
+        yield Sample("braided_routing_version", own, operator["table"])
+
+
+def _of_fleet(fleet: Json | None) -> Iterator[Sample]:
+    if fleet is None:
+        return
+    yield Sample("braided_fleet_up", {}, float("error" not in fleet))
+    yield Sample("braided_fleet_peers", {}, 0 if "error" in fleet else len(fleet["peers"]))
+    for peer in fleet["peers"]:
+        yield Sample("braided_peer_load_ratio", {"peer": peer["name"]}, peer["load"])
+        yield Sample("braided_peer_cores", {"peer": peer["name"]}, peer["cores"])
+    for job in fleet["components"]:
+        own = {"job": job["name"]}
+        state = "failed" if job.get("failed") else "running" if job["peer"] else "waiting"
+        for each in ("running", "waiting", "failed"):
+            yield Sample("braided_job_state", {**own, "state": each}, float(state == each))
+        yield Sample("braided_job_moves", own, job["epoch"])
+        for name, metric in (("backlog", "braided_job_backlog_rows"), ("busy", "braided_job_busy_ratio")):
+            if name in job:
+                yield Sample(metric, own, job[name])
+
+
+def _number(text: object) -> float | None:
+    try:
+        return float(str(text))
+    except ValueError:
+        return None
