@@ -182,3 +182,14 @@ def test_every_metric_is_documented_and_alerts_name_only_those() -> None:
     assert documented == FAMILIES.keys()
     used = set(re.findall(r"\bbraided_[a-z_]+", ALERTS.read_text(encoding="utf-8")))
     assert used <= FAMILIES.keys()
+
+
+def test_a_closed_endpoint_answers_no_more_on_open_connections() -> None:
+    server = MetricsServer(fed("a"))
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    connection.request("GET", "/metrics")
+    assert connection.getresponse().read()
+    server.close()
+    connection.request("GET", "/metrics")
+    with pytest.raises((http.client.RemoteDisconnected, ConnectionError)):
+        connection.getresponse()

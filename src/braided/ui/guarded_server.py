@@ -53,7 +53,8 @@ class GuardedServer:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop serving."""
+        """Stop serving, also on connections that are kept open."""
+        self.http.is_closed = True
         self.http.shutdown()
         self.http.server_close()
         self._thread.join()
@@ -78,6 +79,7 @@ class _Http(ThreadingHTTPServer):
     def __init__(self, address: tuple[str, int], handler: type[GuardedHandler], token: str | None, local: bool) -> None:
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         self.token = token
+        self.is_closed = False
         self.hosts = _LOOPBACK | {address[0]} if local else None
         super().__init__(address, handler)
 
@@ -109,7 +111,9 @@ class GuardedHandler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         address = urlsplit(self.path)
-        if not self._host_is_meant():
+        if self.server.is_closed:
+            self.close_connection = True
+        elif not self._host_is_meant():
             self.answer(403, b"this address is not served under that name\n")
         elif self.server.token is None or self._is_bearer() or self._has_cookie():
             self.serve(address.path)
