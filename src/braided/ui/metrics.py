@@ -239,11 +239,11 @@ def _of_query(name: str, query: _Query) -> Iterator[Sample]:
     yield Sample("braided_last_active_timestamp_seconds", own, query.active / _MILLIS)
     for phase, millis in query.last["ms"].items():
         yield Sample("braided_batch_seconds", {**own, "phase": phase}, millis / _MILLIS)
-    for number, source in enumerate(query.last["sources"]):
+    for at, source in enumerate(query.last["sources"]):
         for figure, which in _OFFSETS_BEHIND.items():
             behind = _number(source.get("lag", {}).get(figure))
             if behind is not None:
-                labels = {**own, "source": str(number), "of": which}
+                labels = {**own, "source": str(at), "of": which}
                 yield Sample("braided_source_offsets_behind", labels, behind)
     for operator in query.last["operators"]:
         yield from _of_operator({**own, "operator": operator["name"]}, operator)
@@ -262,9 +262,9 @@ def _of_operator(own: dict[str, str], operator: Json) -> Iterator[Sample]:
         for (span, column), (metric, unit) in _OF_WORKERS.items():
             yield Sample(metric, labels, worker[span][column] / unit)
         yield Sample("braided_worker_share_ratio", labels, worker["share"])
-    for worker, loads in enumerate(operator.get("loads") or ()):
+    for at, loads in enumerate(operator.get("loads") or ()):
         for batches, load in zip(("1", "5", "15"), loads, strict=False):
-            yield Sample("braided_worker_load_ratio", {**own, "worker": str(worker), "batches": batches}, load)
+            yield Sample("braided_worker_load_ratio", {**own, "worker": str(at), "batches": batches}, load)
     if operator.get("copies") is not None:
         yield Sample("braided_copies_ratio", own, operator["copies"])
     if operator.get("table") is not None:
