@@ -28,7 +28,7 @@ PARTS = {
         "versions",
     ],
     "Use": [
-        "api", "sql", "queries", "files", "adaptive", "time", "bounded", "multijoin", "outer", "asof", "match",
+        "api", "sql", "queries", "files", "adaptive", "time", "bounded", "multijoin", "outer", "rows", "asof", "match",
         "detect", "where",
     ],
     "Understand": ["ideas", "how_it_works", "walk", "faults", "decisions", "glossary"],
