@@ -68,14 +68,14 @@ def _temporal(
     name: str, rates: Sequence[Values], wanted: Sequence[Values], on: Sequence[str] = ("currency",), **more: Any
 ) -> SuiteCase:
     """Return orders with the last rate before them; results are (order, amount, rate)."""
-    how = more.pop("how", "inner")
+    how, late = more.pop("how", "inner"), more.pop("late", "10 seconds")
     keep = more.pop("keep", None if how == "left" else (lambda row: row["rate"] is not None))
     return SuiteCase(
         _TEMPORAL,
         name,
         (["order", "currency", "no", "amount", "ts"], ["currency", "no", "rate", "ts"]),
         [(_ORDERS, rates)],
-        {"on": list(on), "tolerance": None, "lateness": ("2 days", "10 seconds"), "how": how},
+        {"on": list(on), "tolerance": None, "lateness": ("2 days", late), "how": how},
         ["order", "amount", "rate"],
         wanted,
         function="join_asof",
@@ -149,7 +149,7 @@ DIFFERENCES = [
             "testEventTimeLeftTemporalJoinUpsertSource",
             [*_FIRST_RATES, ("Euro", "no1", 118, _DAY + 60), ("US Dollar", "no1", 104, _DAY + 120), ("RMB", "no1", None, 4)],
             [(1, 12, 114), (2, 18, 104), (3, 40, 702), (4, 14, 118), (5, 40, 702)],
-            how="left",
+            how="left", late="2 days",
         ),
         "a rate is inserted and deleted at one time: of rows of one time the largest answers, and null is the least",
     ),

@@ -113,11 +113,11 @@ class RowsJoin(WindowJoin):
 
     def answer_all(self, left: pa.RecordBatch, right: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Yield the results of rows that are all there. Precondition: all have a key and a time."""
-        sides = [
+        lefts, rights = (
             self._keyed(side, in_order(Rows(rows), self.times_of(side, rows))[0].rows)
             for side, rows in enumerate((left, right))
-        ]
-        yield from self._pairs(Emitter(self), *sides, self._merged(*sides, 0, 0))
+        )
+        yield from self._pairs(Emitter(self), lefts, rights, self._merged(lefts, rights, 0, 0))
 
     def _pieces(self, stage: OrderingStage) -> Iterator[tuple[Keyed, Keyed, int]]:
         """Yield rows of both streams, piece by piece, and the time before which all are there; the last may be none."""
@@ -250,4 +250,5 @@ class RowsJoin(WindowJoin):
 
 def _later(times: Index, by: int) -> Index:
     """Return later times, the last that there is where they would be after it."""
-    return times + np.minimum(min(by, MAX_TIME), MAX_TIME - np.maximum(times, 0))
+    later: Index = times + np.minimum(min(by, MAX_TIME), MAX_TIME - np.maximum(times, 0))
+    return later
