@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from spark.test_asof_spark import LATENESS, QUOTES, TRADES, comparable, found, streams, write_disordered
+from support.streams import run_to_end
+from support.trades import LATENESS, QUOTES, TRADES, comparable, found, streams, write_disordered
 
 import braided
 import braided.local
-from support.streams import run_to_end
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

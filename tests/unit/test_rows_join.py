@@ -234,13 +234,17 @@ def test_a_key_is_forgotten_after_a_time_without_rows() -> None:
     assert run.stored <= 60
 
 
-@pytest.mark.parametrize("batch_rows", [1, 2, 100])
-def test_a_row_that_is_not_among_the_last_keeps_its_key_alive_all_the_same(batch_rows: int) -> None:
-    """The right row at 8 is not kept by the join at 15, yet no gap is longer than 10."""
-    left, right = [(1, 0, 0)], [(1, 8, 0), (1, 15, 1), (1, 22, 2)]
-    options = {"forget": "10 us", "batch_rows": batch_rows}
-    assert joined(left, right, rows=(1, 0), **options) == [(0, 0), (0, 1), (0, 2)]
-    assert joined(left, right, rows=1, **options) == [(0, 0), (0, 1), (0, 2)]
+@pytest.mark.parametrize("rows", [1, (1, 0)])
+def test_a_row_that_is_not_among_the_last_keeps_its_key_alive_all_the_same(rows: Any) -> None:
+    """The right row at 18 is not stored any more at 32, yet no gap is longer than 10."""
+    run = Run(rows=rows, forget="10 us")
+    run.settle()
+    run.batch([(1, 10, 0)])
+    found = []
+    for number, time in enumerate((18, 25, 32)):
+        run.batch([], [(1, time, number)])
+        found += run.batch([(99, time + 1, -1)], [(99, time + 1, -1)])
+    assert found == [(0, 0), (0, 1), (0, 2)]
 
 
 def test_results_are_behind_by_the_window_alone() -> None:
