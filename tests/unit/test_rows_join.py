@@ -20,6 +20,7 @@ from braided import local
 from braided.errors import OptionError
 from braided.local.runtime import LocalRuntime
 from braided.operators.join.spec import JoinSpec
+from braided.operators.order.spec import OrderSpec
 from braided.operators.physical import EngineFeatures, InputColumn, Plan, describe
 from braided.operators.registry import build
 from braided.operators.rows_join.rows_join import RowsJoin
@@ -260,6 +261,31 @@ def test_results_are_behind_by_the_window_alone() -> None:
         "joins each row with the last 2 right or 1 left rows of the other stream on k, where l.id < r.id"
     )
     assert isinstance(plan.operator, RowsJoin)
+
+
+@pytest.mark.parametrize(("time", "within"), [("t", ("30 us", "5 us")), ("t_right", ("5 us", "30 us"))])
+def test_an_operator_after_the_join_finds_no_row_late(time: str, within: tuple[str, str]) -> None:
+    """Results come in batches of any length, each at most as late as the plan says: by the window."""
+    plan = plan_of(rows=3, within=within, lateness="20 us")
+    join = LocalRuntime(plan.operator)
+    order = LocalRuntime(build(OrderSpec(time=time, lateness="0 us"), [plan.as_stream("input")]).operator)
+    rng = np.random.default_rng(3)
+    at = oldest = latest = 0
+    for number in range(150):
+        batch = []
+        for side in (0, 1):
+            times = at + rng.integers(-20, 1, 8) + 20
+            events = [(int(rng.integers(0, 3)), int(moment), number) for moment in times]
+            batch.append((side, table(events).to_batches()))
+        at += int(rng.integers(0, 60)) if number % 3 else 0
+        results = list(join.run_batch(batch))
+        found = [moment for piece in results for moment in piece.column(time).cast(pa.int64()).to_pylist()]
+        oldest = max([oldest, *(latest - moment for moment in found)])
+        latest = max([latest, *found])
+        list(order.run_batch([(0, results)]))
+    assert [stream["late"] for stream in join.report().to_dict()["streams"]] == [0, 0]
+    assert order.report().to_dict()["streams"][0]["late"] == 0
+    assert oldest > 20, "no result is behind"
 
 
 def test_a_query_in_one_process_takes_rows_and_aggregates_nothing_in_its_workers() -> None:
