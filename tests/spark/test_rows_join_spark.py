@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.streams import run_to_end
+from support.streams import read_rows, run_to_end
 from support.trades import LATENESS, QUOTES, TRADES, comparable, found, streams, write_disordered
 
 import braided
@@ -79,7 +79,38 @@ def _selected(rows: Counter[Any]) -> Counter[Any]:
     return chosen
 
 
-def test_a_predicate_that_only_spark_evaluates_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+def test_what_cannot_be_on_spark_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     write_disordered(tmp_path, files=1, rows=10)
     with pytest.raises(braided.OptionError, match="filter the result instead"):
         braided.join(*streams(spark, tmp_path), **OPTIONS, where="soundex(l.symbol) = soundex(r.symbol)")
+    with pytest.raises(braided.OptionError, match="control=: the last rows of a key must be on one worker"):
+        braided.join(*streams(spark, tmp_path), **OPTIONS, control=True)
+
+
+@pytest.mark.parametrize("time", ["ts", "ts_right"])
+def test_a_native_aggregate_with_a_watermark_after_it(spark: SparkSession, tmp_path: Path, time: str) -> None:
+    from pyspark.sql import functions as F
+
+    tables = write_disordered(tmp_path)
+    trades, quotes = (frame.withWatermark("ts", LATENESS) for frame in streams(spark, tmp_path))
+    joined = braided.join(trades, quotes, on="symbol", time="ts", rows=3, within="2 seconds")
+    counted = joined.groupBy(F.window(time, "1 second")).agg(F.count("*")).select("window.start", "count(1)")
+    run_to_end(counted, tmp_path / "check", tmp_path / "out")
+    windows: Counter[float] = Counter()
+    for row, times in wanted(tables, within="2 seconds").items():
+        windows[row[1 if time == "ts" else 3].timestamp() // 1] += times
+    result = {start.timestamp(): count for start, count in read_rows(spark, tmp_path / "out")}
+    assert {start: result[start] for start in windows} == windows
+
+
+def test_without_a_window_of_time_spark_closes_no_windows_by_the_result(spark: SparkSession, tmp_path: Path) -> None:
+    """Rows may be of any age: Spark would drop some in silence, if the result had a watermark."""
+    from pyspark.errors import AnalysisException
+    from pyspark.sql import functions as F
+
+    write_disordered(tmp_path, files=1, rows=10)
+    trades, quotes = (frame.withWatermark("ts", LATENESS) for frame in streams(spark, tmp_path))
+    joined = braided.join(trades, quotes, on="symbol", time="ts", rows=3)
+    counted = joined.groupBy(F.window("ts", "1 second")).agg(F.count("*"))
+    with pytest.raises(AnalysisException, match="watermark"):
+        run_to_end(counted, tmp_path / "check", tmp_path / "out")
