@@ -104,6 +104,20 @@ def test_late_rows_of_a_suite_are_counted_and_never_come_out_alone(case: SuiteCa
     assert [stream["late"] for stream in result.report.to_dict()["streams"]] == [len(rows) for rows in case.late]
 
 
+@pytest.mark.parametrize("batch_rows", [1, 3, 100])
+@pytest.mark.parametrize("name", flink_joins.WINDOWS)
+def test_windows_after_an_interval_join_are_those_of_the_suite(name: str, batch_rows: int) -> None:
+    time, wanted = flink_joins.WINDOWS[name]
+    left, right = (
+        local.stream(table(["key", "id", "ts"], list(enumerate(flink_joins.rows_of(rows)))), time="ts")
+        for rows in flink_joins.WINDOW_ROWS
+    )
+    joined = left.join(right, on="key", within="5 seconds", lateness="1 ms", batch_rows=batch_rows)
+    found = joined.aggregate(by="key", window="4 seconds", time=time, n="count(*)").table.to_pylist()
+    ends = [(row["key"], row["window"]["end"].second, row["n"]) for row in found]
+    assert Counter(ends) == Counter(wanted)
+
+
 @pytest.mark.parametrize("refusal", REFUSALS, ids=lambda refusal: f"{refusal.suite}: {refusal.name}")
 def test_a_case_is_refused_with_the_reason(refusal: Refusal) -> None:
     assert f"`{refusal.name}`" in PAGE.read_text()
@@ -118,6 +132,7 @@ def test_the_page_has_the_number_of_cases() -> None:
     lines = PAGE.read_text().splitlines()
     for suite in {case.suite for case in CASES}:
         passed = sum(case.suite == suite for case in CASES)
+        passed += len(flink_joins.WINDOWS) if suite == "IntervalJoinITCase" else 0
         other = sum(each.case.suite == suite for each in DIFFERENCES)
         refused = sum(refusal.suite == suite for refusal in REFUSALS)
         assert any(

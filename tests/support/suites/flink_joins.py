@@ -16,7 +16,7 @@ _INTERVAL, _TEMPORAL = "IntervalJoinITCase", "TemporalJoinITCase"
 _AROUND = ("-6 seconds", "5 seconds")
 
 
-def _rows(texts: str) -> list[Values]:
+def rows_of(texts: str) -> list[Values]:
     """Return rows of the form (key, id, seconds), written as ``A:L-1:1``; a key of ``-`` is null."""
     parts = [text.split(":") for text in texts.split()]
     return [(None if key == "-" else key, name, float(time)) for key, name, time in parts]
@@ -29,7 +29,7 @@ def _interval(name: str, left: str, right: str, wanted: str, **options: Any) -> 
         _INTERVAL,
         name,
         (["key", "lid", "ts"], ["key", "rid", "ts"]),
-        [(_rows(left), _rows(right))],
+        [(rows_of(left), rows_of(right))],
         {"on": "key", "between": _AROUND, "lateness": "1 ms", **options},
         ["rid", "lid"],
         pairs,
@@ -139,6 +139,18 @@ CASES = [
     _temporal("testEventTimeTemporalJoinWithDeduplicateLastView", _HISTORY, [*_RATES, (5, 40, 702)]),
     _temporal("testMiniBatchEventTimeViewTemporalJoin", _HISTORY, [*_RATES, (5, 40, 702)]),
 ]  # fmt: skip
+# The joined rows of windows of 4 seconds: the times of one stream, (key, end of the window, rows).
+WINDOW_ROWS = (
+    "A:L-1:1 A:L-2:2 A:L-3:3 B:L-4:4 C:L-5:4 A:L-6:10 A:L-7:13",
+    "A:R-1:7 B:R-4:7 A:R-3:8 D:R-2:8",
+)
+WINDOWS = {
+    "testRowTimeInnerJoinWithWindowAggregateOnFirstTime": (
+        "ts",
+        [("A", 4, 3), ("A", 12, 2), ("A", 16, 1), ("B", 8, 1)],
+    ),
+    "testRowTimeInnerJoinWithWindowAggregateOnSecondTime": ("ts_right", [("A", 8, 3), ("A", 12, 3), ("B", 8, 1)]),
+}
 DIFFERENCES = [
     Difference(
         _interval("testRowTimeInnerJoinWithIsNotDistinctFrom", _LEFT, _RIGHT, _PAIRS),
@@ -181,10 +193,6 @@ REFUSALS = [
         )
     ),
     Refusal(_INTERVAL, "testUnboundedAggAfterRowtimeInnerJoin", "an aggregate without a window changes its results"),
-    *(
-        Refusal(_INTERVAL, f"testRowTimeInnerJoinWithWindowAggregateOn{which}Time", "of the aggregate after the join")
-        for which in ("First", "Second")
-    ),
     *(
         Refusal(_TEMPORAL, name, "there is no processing time; Flink refuses it as well")
         for name in (
