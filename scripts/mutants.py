@@ -29,6 +29,7 @@ _FIFO = ("tests/unit/test_buffers.py", "-k", "FIFO")
 _STAGE = ("tests/unit/test_ordering_stage.py", *_ORDER)
 _MATCH = ("tests/unit/test_match_local.py",)
 _ASOF = ("tests/unit/test_asof.py", _CONTRACT, "-k", "not test_contract or (asof and (cuts or far))")
+_ROWS = ("tests/unit/test_rows_join.py", _CONTRACT, "-k", "not test_contract or (last and (cuts or far))")
 _DETECT = ("tests/unit/test_detect.py", _CONTRACT, "-k", "not test_contract or (detect and (cuts or far))")
 
 # Where random faults are put, and the tests that ought to notice them.
@@ -50,6 +51,8 @@ CORE: dict[str, tuple[str, ...]] = {
     "operators/asof/closest.py": _ASOF,
     "operators/asof/closest_kernels.py": _ASOF,
     "operators/asof/waiting_rows.py": _ASOF,
+    "operators/rows_join/rows_join.py": _ROWS,
+    "operators/rows_join/last_rows.py": _ROWS,
     "operators/detect/hierarchy.py": _DETECT,
     "operators/detect/unit.py": _DETECT,
     "operators/detect/keyed_state.py": _DETECT,
@@ -323,6 +326,41 @@ MUTATIONS = (
         "np.minimum((back - 1).view(np.int64), _room(times))",
         "np.minimum((back - 2).view(np.int64), _room(times))",
         _ASOF,
+    ),
+    Mutation(
+        "a join with the last rows keeps one row too few",
+        "operators/rows_join/last_rows.py",
+        "if rights < last_right and",
+        "if rights < last_right - 1 and",
+        _ROWS,
+    ),
+    Mutation(
+        "a join with the last rows counts rows of the key before",
+        "operators/rows_join/last_rows.py",
+        "start, stop = max(first_left, lefts - last_left), lefts",
+        "start, stop = max(0, lefts - last_left), lefts",
+        _ROWS,
+    ),
+    Mutation(
+        "a join with the last rows forgets a key between rows that it has stored",
+        "operators/rows_join/rows_join.py",
+        "gaps = is_new[1:] & (",
+        "gaps = (True) & (",
+        _ROWS,
+    ),
+    Mutation(
+        "a join with the last rows does not store the row that keeps a key alive",
+        "operators/rows_join/rows_join.py",
+        "            self.forget is not None,\n            stays,",
+        "            False,\n            stays,",
+        _ROWS,
+    ),
+    Mutation(
+        "a join with the last rows meets stored rows again",
+        "operators/rows_join/rows_join.py",
+        "is_new = order >= np.where(is_left, old_left, among + old_right)",
+        "is_new = order >= np.where(is_left, 0, among + old_right)",
+        _ROWS,
     ),
     Mutation(
         "reluctant quantifiers are greedy",

@@ -28,10 +28,10 @@ PARTS = {
         "runbook", "versions",
     ],
     "Use": [
-        "api", "sql", "queries", "files", "adaptive", "time", "bounded", "multijoin", "outer", "asof", "match",
+        "api", "sql", "queries", "files", "adaptive", "time", "bounded", "multijoin", "outer", "rows", "asof", "match",
         "detect", "where",
     ],
-    "Understand": ["ideas", "how_it_works", "walk", "faults", "decisions", "glossary"],
+    "Understand": ["ideas", "how_it_works", "walk", "faults", "conformance", "decisions", "glossary"],
     "Measured": ["benchmarks", "order_benchmarks", "gdj", "gdj_tables"],
     "Reference": ["reference", "changelog"],
 }  # fmt: skip

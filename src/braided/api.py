@@ -26,6 +26,7 @@ from braided.typing import (
     Evict,
     How,
     Keys,
+    LastRows,
     Late,
     Latenesses,
     LatenessOption,
@@ -69,6 +70,8 @@ def join(
     time: Times,
     within: Within | None = None,
     between: tuple[Duration, Duration] | None = None,
+    rows: LastRows | None = None,
+    forget: Duration | None = None,
     where: str | None = None,
     lateness: Latenesses = None,
     idle: Duration | None = None,
@@ -101,8 +104,8 @@ def join(
     DataFrame
         Key columns once (as on the left), the other left columns, the other right columns.
 
-    Cost: one shuffle. State: every row that can still match, once, in the RocksDB state store. There are as many
-    workers as spark.sql.shuffle.partitions. Not supported: outer joins.
+    Cost: one shuffle. State: every row that can still match, once. There are as many workers as
+    spark.sql.shuffle.partitions.
 
     Examples
     --------

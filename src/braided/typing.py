@@ -20,6 +20,7 @@ __all__ = [
     "How",
     "Json",
     "Keys",
+    "LastRows",
     "Late",
     "LatenessOption",
     "Latenesses",
@@ -61,6 +62,9 @@ Times: TypeAlias = str | tuple[str, str]
 
 Within: TypeAlias = Duration | tuple[Duration, Duration]
 """How far apart times may be: one duration, or how long a left and a right row stay joinable."""
+
+LastRows: TypeAlias = int | tuple[int, int]
+"""How many rows of the other stream a row meets: one number, or one of left rows and one of right rows."""
 
 LatenessOption: TypeAlias = "Duration | Literal['auto'] | Lateness"
 """How late rows may be: a duration, ``"auto"``, or a `braided.Lateness` that says how to learn it."""

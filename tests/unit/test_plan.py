@@ -161,19 +161,20 @@ def test_columns_are_dropped_below_every_join_of_a_chain() -> None:
     assert [node.expressions for node in below] == [("`phone`", "`ts`")] * 3
 
 
-def test_rules_that_hold_for_inner_joins_alone_leave_others() -> None:
-    outer = replace(JOIN, spec=_outer())
-    for node in (Filter(outer, "n > 1"), _aggregate(outer, x="count(*)"), _aggregate(outer, x="sum(n * 2)")):
+@pytest.mark.parametrize("spec", [replace(SPEC, how="left"), replace(SPEC, rows=2)], ids=["outer", "rows"])
+def test_rules_that_hold_for_inner_joins_alone_leave_others(spec: JoinSpec) -> None:
+    other = replace(JOIN, spec=spec)
+    for node in (Filter(other, "n > 1"), _aggregate(other, x="count(*)"), _aggregate(other, x="sum(n * 2)")):
         assert (
             optimise(LogicalPlan(node), [PushFilter(), HoistExpressions(), PartialAggregation()], Analysis()).after
             == node
         )
 
 
-def _outer() -> JoinSpec:
-    spec = replace(SPEC)
-    object.__setattr__(spec, "how", "left")
-    return spec
+def test_a_join_with_the_last_rows_keeps_all_columns() -> None:
+    """They decide which rows are the last where times are equal."""
+    plan = Project(replace(JOIN, spec=replace(SPEC, rows=2)), ("phone",))
+    assert optimise(LogicalPlan(plan), [PruneColumns()], Analysis()).after == plan
 
 
 def test_an_aggregate_begins_in_the_workers_and_its_expressions_move_below() -> None:

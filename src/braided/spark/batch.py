@@ -22,6 +22,7 @@ from braided.operators.match.match_operator import MatchOperator
 from braided.operators.multijoin.multijoin import MultiJoin
 from braided.operators.order.order_operator import LATE, SEQ, OrderOperator
 from braided.operators.physical import ComputedColumn, InputColumn, Plan
+from braided.operators.rows_join.rows_join import RowsJoin
 from braided.runtime.router import conform
 from braided.spark.arrow_types import from_arrow
 from braided.spark.names import quoted
@@ -46,8 +47,8 @@ def run_batch(plan: Plan, frames: Sequence[DataFrame]) -> DataFrame:
         return _multijoin(plan, plan.joined, frames)
     if isinstance(plan.operator, MatchOperator):
         return _matched(plan, plan.operator, frames[0])
-    if isinstance(plan.operator, AsofJoin):
-        return _asof(plan, plan.operator, frames)
+    if isinstance(plan.operator, AsofJoin | RowsJoin):
+        return _answered(plan, plan.operator, frames)
     if isinstance(plan.operator, DetectOperator):
         return _detected(plan, plan.operator, frames)
     raise OptionError("streams: batch DataFrames need no budget; write one braided.join each")
@@ -173,7 +174,7 @@ def _by_key(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
     return rows.repartition(*keys).sortWithinPartitions(*keys) if keys else rows.coalesce(1)
 
 
-def _asof(plan: Plan, join: AsofJoin, frames: Sequence[DataFrame]) -> DataFrame:
+def _answered(plan: Plan, join: AsofJoin | RowsJoin, frames: Sequence[DataFrame]) -> DataFrame:
     """Let Spark bring the rows of each key together, a struct for each stream; the same search answers them."""
     names = wire_names(len(join.keys[0]) + 2)
     keys = names[:-2]
@@ -189,7 +190,7 @@ def _asof(plan: Plan, join: AsofJoin, frames: Sequence[DataFrame]) -> DataFrame:
     rows = _by_key(rows, keys)
     fields = _wire(plan, *frames)
     answered = rows.mapInArrow(AnswerAll(join), fields)
-    if join.outer:
+    if isinstance(join, AsofJoin) and join.outer:
         others = frames[0].where(~_whole(join, 0))
         nulls = [
             F.lit(None).cast(field.dataType) if column.side else _quoted(column.source)
@@ -199,15 +200,15 @@ def _asof(plan: Plan, join: AsofJoin, frames: Sequence[DataFrame]) -> DataFrame:
     return answered.toDF(*(column.name for column in join.columns))
 
 
-def _whole(join: AsofJoin, side: int) -> Column:
+def _whole(join: AsofJoin | RowsJoin, side: int) -> Column:
     """Whether a row has a key and a time."""
     return reduce(lambda a, b: a & b, [_quoted(name).isNotNull() for name in (*join.keys[side], join.times[side])])
 
 
 class AnswerAll:
-    """Answers a partition's left rows. Rows of a key come one after the other, a struct a stream, after their keys."""
+    """Joins a partition's rows. Rows of a key come one after the other, a struct a stream, after their keys."""
 
-    def __init__(self, operator: AsofJoin) -> None:
+    def __init__(self, operator: AsofJoin | RowsJoin) -> None:
         self._operator = operator
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

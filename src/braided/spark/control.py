@@ -9,6 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from braided.errors import OptionError
+from braided.operators.join.spec import JoinSpec
 from braided.operators.spec import Spec
 from braided.routing.control_directory import ControlDir
 from braided.routing.root import ControlRoot, user_root
@@ -117,8 +118,10 @@ def _kept(spec: Spec) -> str | None:
     """Return why an operator does not adapt unless it is told to; None where it does."""
     if getattr(spec, "memory", None) is not None:
         return "with a budget the routing decides which rows are kept; control=True lets it adapt"
-    if getattr(spec, "join_kind", "inner") != "inner":
-        return f"how={spec.how!r}: all matches of a row must be known in one worker"  # type: ignore[attr-defined]
+    if isinstance(spec, JoinSpec) and spec.join_kind != "inner":
+        return f"how={spec.how!r}: all matches of a row must be known in one worker"
+    if isinstance(spec, JoinSpec) and spec.rows is not None:
+        return "rows=: the last rows of a key must be on one worker"
     if getattr(spec, "partition", "hash") == "hash":
         return "partition='hash'"
     return None

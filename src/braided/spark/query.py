@@ -131,14 +131,14 @@ class Query:
         return self._joined(other, AsofSpec(time=times, **options), around)
 
     def _joined(self, other: Query, spec: JoinSpec | AsofSpec, around: dict[str, Any]) -> Query:
-        """Return two queries joined; the time is the left one."""
+        """Return two queries joined; the time is the left one, unless it may be of any age."""
         joined = Query(combine([self.plan, other.plan], lambda inputs: Operator(spec, inputs, **around)), None)
         operator = joined.plan.root
         assert isinstance(operator, Operator)
         physical = joined._analysis.physical(operator)
         columns = [column for column in physical.columns if isinstance(column, InputColumn)]
-        time = next(column.name for column in columns if (column.stream, column.source) == (0, physical.times[0]))
-        return replace(joined, time=time)
+        time = next(column for column in columns if (column.stream, column.source) == (0, physical.times[0]))
+        return joined if time.marks is None else replace(joined, time=time.name)
 
     def multijoin(self, *others: Query, **options: Any) -> Query:
         """Join with one or more other queries on a common key: see `braided.multijoin` for the options."""

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from braided.operators.join.spec import JoinSpec
 from braided.operators.spec import Spec
 from braided.time.lateness import Lateness
+from support.contract import case_rows_join
 from support.contract.histories import Row
 from support.contract.kinds import (
     Bag,
@@ -69,6 +70,8 @@ def pairs(
 
 def wanted(spec: JoinSpec, streams: Streams) -> Bag:
     """Return all pairs."""
+    if spec.rows is not None:
+        return case_rows_join.last_rows(spec, streams, *([] if spec.where is None else [WHERE[spec.where]]))
     times = [str(spec.time_of(side)) for side in (0, 1)]
     return pairs(streams[0], streams[1], names_of(spec.on, 2), times, spec.bounds, spec.where)
 
@@ -83,6 +86,8 @@ def _joins(**options: Any) -> st.SearchStrategy[Any]:
 
 
 def _crowded_join(spec: JoinSpec) -> tuple[Spec, int, int]:
+    if spec.rows is not None:
+        return replace(spec, rows=700), 700, 70
     where = None if spec.on else "abs(l.id - r.id) <= 9"
     return replace(spec, memory=spec.memory and 2_000, shed=None, where=where), 700, 70
 
@@ -91,6 +96,8 @@ JOINS = Kind(
     wanted=wanted,
     whole=fits,
     null_key=lambda spec, side, row: key_of(row, names_of(spec.on, 2)[side]) is None,
+    # Where a row of a key is missing, an earlier one is among the last.
+    of_parts=lambda spec: spec.rows is None,
     crowded=_crowded_join,
     cases=(
         Case(
@@ -150,6 +157,7 @@ JOINS = Kind(
             JoinSpec(on="k", shed=0.2, memory=6, evict="fifo", **_join),
             _joins(on=st.just("k"), shed=st.sampled_from((0.2, "unbiased")), memory=budgets, evict=policies),
         ),
+        *case_rows_join.CASES,
     ),
     changes=(
         Change("on", "on", {"on": ("k", "s")}),
@@ -163,10 +171,12 @@ JOINS = Kind(
         Change("lateness", "lateness", {"lateness": us(3)}, lambda spec: not fixed(spec)),
         Change("suffixes", None, {"suffixes": ("_l", "_r")}),
         Change("idle", None, {"idle": "1 hour"}),
-        Change("partition", "partition", {"partition": "ssp"}),
-        Change("memory", "memory", {"memory": 7}, lambda spec: spec.on is not None),
+        Change("rows", "rows", {"rows": 5}, lambda spec: spec.rows is not None),
+        Change("forget", "forget", {"forget": us(50)}, lambda spec: spec.rows is not None),
+        Change("partition", "partition", {"partition": "ssp"}, lambda spec: spec.rows is None),
+        Change("memory", "memory", {"memory": 7}, lambda spec: spec.on is not None and spec.rows is None),
         *budget_changes,
-        Change("shed", "shed", {"shed": 0.4}),
+        Change("shed", "shed", {"shed": 0.4}, lambda spec: spec.rows is None),
     ),
     no_case={"how": "tests/unit/test_outer_join.py tries the other kinds, which give other rows where some are late"},
 )

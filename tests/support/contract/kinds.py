@@ -60,7 +60,7 @@ class Kind:
     whole : whether a spec must give all of it for a history, and not a part, as with a budget.
     line : the group of a result within which results come in an order that counts; None: no order counts.
     null_key : whether a row of a stream is left out for a null in its key.
-    of_parts : whether what some rows of a stream give is a part of what all give.
+    of_parts : whether what some rows of a stream give is a part of what all give, for a spec.
     keeps_late : whether late rows come out as well.
     crowded : a variant, and how many rows of one key and time in each stream make far more results than fit in a piece:
         so many small ones, or so many of 20,000 bytes.
@@ -74,7 +74,7 @@ class Kind:
     whole: Callable[[Any, History], bool] = lambda spec, history: True
     line: Callable[[Any, Row], Any] | None = None
     null_key: Callable[[Any, int, Row], bool] = lambda spec, side, row: False
-    of_parts: bool = True
+    of_parts: Callable[[Any], bool] = lambda spec: True
     keeps_late: Callable[[Any], bool] = lambda spec: False
     no_case: Mapping[str, str] = field(default_factory=dict)
     """Options that no case tries, and why."""

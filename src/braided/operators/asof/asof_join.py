@@ -25,12 +25,11 @@ from braided.operators.asof.closest import Merged, Search
 from braided.operators.asof.ties import winners
 from braided.operators.asof.waiting_rows import LATE, LEFT, RIGHT, Keyed, RowFormat, together
 from braided.operators.join.arrivals import OutputColumn
-from braided.operators.match.key_groups import by_key
+from braided.operators.match.key_groups import merged_by_key
 from braided.operators.match.open_rows import Hashes, OpenRows, StoredRows
 from braided.routing.content import content_hashes
 from braided.routing.key_hashes import KeyHasher
 from braided.routing.routes import route
-from braided.routing.sorting import build_directory, directory_shift, sort_order
 from braided.routing.table import RoutingTable
 from braided.runtime.blocks import Blocks
 from braided.runtime.contract import Admitted, Block, Json, Outcome, Work
@@ -240,12 +239,8 @@ class AsofJoin:
         among = right.rows.num_rows
         hashes = np.concatenate([right.hashes, left.hashes])
         times = np.concatenate([self._times(_RIGHT, right.rows), self._times(_LEFT, left.rows)])
-        shift = directory_shift(len(hashes))
-        order = sort_order(hashes, times, build_directory(hashes, shift), shift)
-        again, bounds = by_key(
-            self._key_values(left, right), order, hashes[order], self.keys[_RIGHT], exact=self.hasher.exact
-        )
-        order = order if again is None else order[again]
+        keys = self.keys[_RIGHT], self.keys[_LEFT]
+        order, bounds = merged_by_key((right.rows, left.rows), hashes, times, keys, self.hasher)
         of_right = order < among
         first = np.zeros(len(order), np.bool_)
         first[bounds[:-1]] = True
@@ -258,16 +253,6 @@ class AsofJoin:
             bounds = np.append(0, np.cumsum(wins))[bounds]
             order, ordered, of_right = order[wins], ordered[wins], of_right[wins]
         return order, hashes[order], Merged(bounds, ordered, of_right)
-
-    def _key_values(self, left: Keyed, right: Keyed) -> pa.RecordBatch:
-        """Return the keys of right and then left rows, in one type; none where equal hashes are equal keys."""
-        if self.hasher.exact:
-            return right.rows.select(list(self.keys[_RIGHT]))
-        columns = [
-            pa.concat_arrays([right.rows.column(b).cast(kind), left.rows.column(a).cast(kind)])
-            for a, b, kind in zip(*self.keys, self.hasher.types, strict=True)
-        ]
-        return pa.RecordBatch.from_arrays(columns, names=list(self.keys[_RIGHT]))
 
     def _keyed(self, side: int, rows: pa.RecordBatch, *, late: bool = False) -> Keyed:
         return Keyed(rows, self._hashes(side, rows), np.full(rows.num_rows, late))

@@ -25,12 +25,16 @@ _log = logging.getLogger("braided")
 
 
 def build_join(spec: JoinSpec, streams: tuple[Stream, ...], setting: EngineFeatures) -> Plan:
+    predicate, why = _predicate(spec.where, streams, setting)
+    if spec.rows is not None:
+        from braided.operators.rows_join.build import build_rows_join
+
+        return build_rows_join(spec, streams, predicate, why)
     names = find_names(streams, spec.on, spec.time)
     spec_rules = resolve_rules(spec.lateness, 2)
     rules = stream_rules(streams, names.times, spec_rules)
     window = Window(*spec.bounds, tuple(map(least, rules)))
     join = window_join(names, streams, window, spec.suffixes, rules=rules, idle=resolve_idle(spec.idle))
-    predicate, why = _predicate(spec.where, streams, setting)
     if spec.join_kind != "inner":
         return _outer(spec, streams, names, _as_kind(join, spec, streams), predicate, why)
     if not names.keys[0] and spec.where is None:

@@ -6,11 +6,15 @@ import difflib
 from dataclasses import dataclass
 from typing import ClassVar, get_args
 
+from braided.durations import parse_duration
 from braided.errors import OptionError
 from braided.expressions.forbidden_calls import refuse_code
 from braided.operators.shared_options import WithBudget, WithLateness, one_of, resolve_bounds
 from braided.operators.spec import option
-from braided.typing import Duration, How, On, Partition, Times, Within
+from braided.typing import Duration, How, LastRows, On, Partition, Times, Within
+
+MOST_ROWS = 1_000_000
+_ALWAYS = (1 << 63) - 1  # microseconds
 
 _SPELLINGS: dict[str, How] = {
     "inner": "inner",
@@ -39,12 +43,24 @@ class JoinSpec(WithLateness, WithBudget):
     )
     time: Times = option("The event-time column, or a pair of them. TIMESTAMP, or TIMESTAMP_NTZ on both sides.")
     within: Within | None = option(
-        'This or `between`. ``within="10 seconds"`` is ``|r.t - l.t| <= 10 s``; ``within=(w_left, w_right)`` keeps a '
-        "left row joinable for w_left after its own time and a right row for w_right. Bounds are closed.",
+        'This, `between` or `rows`. ``within="10 seconds"`` is ``|r.t - l.t| <= 10 s``; ``within=(w_left, w_right)`` '
+        "keeps a left row joinable for w_left after its own time and a right row for w_right. Bounds are closed.",
         default=None,
     )
     between: tuple[Duration, Duration] | None = option(
         '``between=("5 seconds", "10 seconds")`` is ``5 s <= r.t - l.t <= 10 s``; either may be negative.', default=None
+    )
+    rows: LastRows | None = option(
+        "``rows=100``: each row meets the last 100 rows of the other stream that have its key, in order of time, and "
+        "with `within` or `between` those of them that are in that window. ``rows=(n_left, n_right)``: a right row "
+        "meets the last n_left left rows, a left row the last n_right right rows; one may be 0. Inner joins alone, and "
+        "keys stay where they are; without a key, on one worker: docs/rows.md.",
+        default=None,
+    )
+    forget: Duration | None = option(
+        "With `rows`: after so long without a row of either stream the rows of a key are forgotten. None: never; then "
+        "state grows with the number of keys, unless there is a window of time too.",
+        default=None,
     )
     where: str | None = option(
         "A further SQL predicate over ``l.`` and ``r.`` columns. What docs/where.md lists runs vectorised inside the "
@@ -74,7 +90,38 @@ class JoinSpec(WithLateness, WithBudget):
     @property
     def bounds(self) -> tuple[int, int]:
         """The window, lo <= r.t - l.t <= hi, in microseconds."""
-        return resolve_bounds(self.within, self.between)
+        return (-_ALWAYS, _ALWAYS) if self.any_time else resolve_bounds(self.within, self.between)
+
+    @property
+    def any_time(self) -> bool:
+        """Whether the number of rows is the only window."""
+        return self.rows is not None and self.within is None and self.between is None
+
+    @property
+    def last_rows(self) -> tuple[int, int] | None:
+        """How many left rows a right row meets, and how many right rows a left row; None: all within the window."""
+        if self.rows is None:
+            return None
+        pair = self.rows if isinstance(self.rows, tuple) else (self.rows, self.rows)
+        if len(pair) != 2 or not all(_is_count(count) for count in pair) or not any(pair):
+            raise OptionError(
+                f"rows={self.rows!r}: write a number of rows from 1 to {MOST_ROWS:,}, or a pair (left, right), of "
+                "which one may be 0"
+            )
+        return pair
+
+    @property
+    def forget_us(self) -> int | None:
+        """After how many microseconds without rows a key is forgotten; None for never."""
+        micros = None if self.forget is None else parse_duration(self.forget, "forget")
+        if micros is not None and micros <= 0:
+            raise OptionError(f"forget={self.forget!r}: write a duration of more than nothing, or None")
+        return micros
+
+    @property
+    def is_pairwise(self) -> bool:
+        """Whether each pair is a result or none by itself, whatever other rows there are."""
+        return self.join_kind == "inner" and self.rows is None
 
     @property
     def join_kind(self) -> How:
@@ -102,7 +149,31 @@ class JoinSpec(WithLateness, WithBudget):
         if self.join_kind in ("left_semi", "left_anti") and tuple(self.suffixes) != ("", "_right"):
             raise OptionError(f"suffixes=: {how} has the left stream's columns alone; leave them out")
 
+    def _check_rows(self) -> None:
+        """Refuse options that a join with the last rows of a key cannot have."""
+        if self.last_rows is None:
+            if self.forget is not None:
+                raise OptionError(f"forget={self.forget!r}: is for joins with rows=; leave it out")
+            return
+        _ = self.forget_us
+        if self.join_kind != "inner":
+            raise OptionError(
+                f"how={self.how!r}: a join with rows= is an inner join; leave out how=, or write join_asof for the "
+                "last row alone, with nulls where there is none"
+            )
+        if self.partition not in ("auto", "hash"):
+            raise OptionError(
+                f"partition={self.partition!r}: with rows= the rows of a key must be on one worker; write 'auto'"
+            )
+        if self.memory is not None or self.shed is not None:
+            option = "memory" if self.memory is not None else "shed"
+            raise OptionError(
+                f"{option}=: with rows= state is the last rows of each key, and dropped rows would let others count; "
+                "leave it out, or write a smaller rows="
+            )
+
     def check(self) -> None:
+        self._check_rows()
         if self.join_kind != "inner":
             self._check_outer()
         if self.where is not None and (not isinstance(self.where, str) or not self.where.strip()):
@@ -119,3 +190,7 @@ class JoinSpec(WithLateness, WithBudget):
             raise OptionError("memory=: a join without keys cannot have a budget; join on a key")
         _ = self.bounds
         super().check()
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_ROWS

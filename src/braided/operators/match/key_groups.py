@@ -11,9 +11,39 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from braided.expressions.order_keys import ordered
+from braided.routing.key_hashes import KeyHasher
+from braided.routing.sorting import build_directory, directory_shift, sort_order
 
 Int64s = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
+
+
+def merged_by_key(
+    streams: Sequence[pa.RecordBatch],
+    hashes: Hashes,
+    times: Int64s,
+    keys: Sequence[Sequence[str]],
+    hasher: KeyHasher,
+) -> tuple[Int64s, Int64s]:
+    """Return the order by (key, time, stream) of rows of several streams, one after the other, and where keys begin.
+
+    `hashes` and `times` are those of all rows. Rows of one key, time and stream stay as they are.
+    """
+    shift = directory_shift(len(hashes))
+    order = sort_order(hashes, times, build_directory(hashes, shift), shift)
+    again, bounds = by_key(_key_values(streams, keys, hasher), order, hashes[order], keys[0], exact=hasher.exact)
+    return (order if again is None else order[again]), bounds
+
+
+def _key_values(streams: Sequence[pa.RecordBatch], keys: Sequence[Sequence[str]], hasher: KeyHasher) -> pa.RecordBatch:
+    """Return the keys of all rows in one type; those of the first stream where equal hashes are equal keys."""
+    if hasher.exact:
+        return streams[0].select(list(keys[0]))
+    columns = [
+        pa.concat_arrays([rows.column(name).cast(kind) for rows, name in zip(streams, names, strict=True)])
+        for *names, kind in zip(*keys, hasher.types, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=list(keys[0]))
 
 
 def by_key(

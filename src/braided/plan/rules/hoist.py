@@ -9,8 +9,8 @@
                                                             +- Source 1: city, ts
 ```
 
-It is computed once per row instead of once per pair, by Spark's own code. Holds for inner joins, for expressions that
-fail for no row, and only where the aggregate can then begin in the workers of the join.
+It is computed once per row instead of once per pair, by Spark's own code. Holds for inner joins without
+``rows=``, for expressions that fail for no row, and only where the aggregate can then begin in the workers of the join.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class HoistExpressions:
         if not isinstance(node, Aggregate) or node.in_workers or not isinstance(node.input, Operator):
             return None
         join = node.input
-        if not isinstance(join.spec, JoinSpec) or join.spec.join_kind != "inner" or not analysis.is_streaming(join):
+        if not isinstance(join.spec, JoinSpec) or not join.spec.is_pairwise or not analysis.is_streaming(join):
             return None
         columns = {column.name: column for column in analysis.physical(join).columns if isinstance(column, InputColumn)}
         names = {name.lower() for side in join.inputs for name in analysis.columns(side)} | set(columns)

@@ -1,6 +1,6 @@
 """A windowed aggregate after a join begins in the join's workers: pairs never leave them (StreamCloud III).
 
-Holds for inner joins: the partial results of a pair are its own, wherever it was made.
+Holds for inner joins without ``rows=``: the partial results of a pair are its own, wherever it was made.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class PartialAggregation:
         join = node.input
         while isinstance(join, Filter | Project):
             join = join.input
-        if not isinstance(join, Operator) or not isinstance(join.spec, JoinSpec) or join.spec.join_kind != "inner":
+        if not isinstance(join, Operator) or not isinstance(join.spec, JoinSpec) or not join.spec.is_pairwise:
             return None
         if join is not node.input:
             raise NotApplied("tables or conditions of Spark's lie between join and aggregate")

@@ -8,7 +8,8 @@
                                                 +- Source 1: phone, ts, cell
 ```
 
-Holds for every kind of join: which rows match depends on keys, times and the predicate, whose columns stay.
+Holds for every kind of join: which rows match depends on keys, times and the predicate, whose columns stay. (Which rows
+are the last of a key depends on all columns where times are equal, so a join with ``rows=`` keeps them.)
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class PruneColumns:
         [join] = above[-1].inputs
         if not isinstance(join, Operator) or not isinstance(join.spec, JoinSpec | MultiJoinSpec):
             return None
-        if not analysis.is_streaming(join):
+        if not analysis.is_streaming(join) or getattr(join.spec, "rows", None) is not None:
             return None
         try:
             read = _names_in(text for each in above for text in _texts(each, analysis.columns(join)))

@@ -1,6 +1,7 @@
 """A condition after a join moves into it: before the join where it reads one stream, else into its predicate.
 
-Holds for inner joins. (Below an outer join a condition on the result would no longer drop rows that matched nothing.)
+Holds for inner joins. (Below an outer join a condition on the result would no longer drop rows that matched nothing;
+below a join with ``rows=`` other rows would be the last of their key.)
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class PushFilter:
         if not isinstance(node, Filter) or not isinstance(node.input, Operator):
             return None
         join, spec = node.input, node.input.spec
-        if not isinstance(spec, JoinSpec) or spec.join_kind != "inner":
+        if not isinstance(spec, JoinSpec) or not spec.is_pairwise:
             return None
         try:
             parts = conjuncts(sqlglot.parse_one(node.condition, dialect=Braided))

@@ -1,0 +1,1 @@
+"""The join of each row with the last rows of the other stream."""

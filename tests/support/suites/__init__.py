@@ -1,0 +1,1 @@
+"""Cases of the test suites of other engines, as data."""
