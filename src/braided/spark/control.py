@@ -117,8 +117,8 @@ def _kept(spec: Spec) -> str | None:
     """Return why an operator does not adapt unless it is told to; None where it does."""
     if getattr(spec, "memory", None) is not None:
         return "with a budget the routing decides which rows are kept; control=True lets it adapt"
-    if getattr(spec, "join_kind", "inner") != "inner":
-        return f"how={spec.how!r}: all matches of a row must be known in one worker"  # type: ignore[attr-defined]
+    if getattr(spec, "join_kind", "inner") == "full":
+        return f"how={spec.how!r}: rows of both streams come out alone, so keys stay where they are"  # type: ignore[attr-defined]
     if getattr(spec, "partition", "hash") == "hash":
         return "partition='hash'"
     return None

@@ -85,7 +85,7 @@ ASOFS = Kind(
     wanted=wanted,
     null_key=lambda spec, side, row: key_of(row, columns_of(spec.on, 2)[side]) is None,
     # A left row may get another answer, or none, where its own came too late.
-    of_parts=False,
+    of_parts=lambda spec: False,
     crowded=lambda spec: (some(direction=spec.direction), 270_000, 2_000),
     cases=(
         Case("backward", some(), specs()),

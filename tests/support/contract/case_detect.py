@@ -122,7 +122,7 @@ def all_changed(spec: DetectSpec) -> dict[str, Any]:
 DETECTIONS = Kind(
     wanted=wanted,
     content=content,
-    of_parts=False,
+    of_parts=lambda spec: False,
     crowded=lambda spec: (some(Echo(), streams=("a",)), 270_000, 2_000),
     cases=(
         Case("one detector", some(Thirds(), streams=("a",)), specs()),

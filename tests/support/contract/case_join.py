@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from braided.operators.join.spec import JoinSpec
 from braided.operators.spec import Spec
 from braided.time.lateness import Lateness
+from support.contract import case_outer
 from support.contract.histories import Row
 from support.contract.kinds import (
     Bag,
@@ -68,7 +69,9 @@ def pairs(
 
 
 def wanted(spec: JoinSpec, streams: Streams) -> Bag:
-    """Return all pairs."""
+    """Return all pairs, or what another kind of join makes of them."""
+    if spec.join_kind != "inner":
+        return case_outer.wanted(spec, streams)
     times = [str(spec.time_of(side)) for side in (0, 1)]
     return pairs(streams[0], streams[1], names_of(spec.on, 2), times, spec.bounds, spec.where)
 
@@ -84,7 +87,13 @@ def _joins(**options: Any) -> st.SearchStrategy[Any]:
 
 def _crowded_join(spec: JoinSpec) -> tuple[Spec, int, int]:
     where = None if spec.on else "abs(l.id - r.id) <= 9"
-    return replace(spec, memory=spec.memory and 2_000, shed=None, where=where), 700, 70
+    # Rows of one key and time have matches: semi joins give each once, and anti joins none.
+    how = "left" if spec.join_kind in ("left_semi", "left_anti") else spec.how
+    return replace(spec, memory=spec.memory and 2_000, shed=None, where=where, how=how), 700, 70
+
+
+def _is_inner(spec: JoinSpec) -> bool:
+    return spec.join_kind == "inner"
 
 
 JOINS = Kind(
@@ -92,6 +101,7 @@ JOINS = Kind(
     whole=fits,
     null_key=lambda spec, side, row: key_of(row, names_of(spec.on, 2)[side]) is None,
     crowded=_crowded_join,
+    of_parts=_is_inner,
     cases=(
         Case(
             "exact",
@@ -150,6 +160,7 @@ JOINS = Kind(
             JoinSpec(on="k", shed=0.2, memory=6, evict="fifo", **_join),
             _joins(on=st.just("k"), shed=st.sampled_from((0.2, "unbiased")), memory=budgets, evict=policies),
         ),
+        *case_outer.CASES,
     ),
     changes=(
         Change("on", "on", {"on": ("k", "s")}),
@@ -161,12 +172,12 @@ JOINS = Kind(
         Change("lateness", "lateness", {"lateness": (us(3), us(2))}, fixed),
         Change("lateness", "lateness", {"lateness": Lateness(floor=us(30))}),
         Change("lateness", "lateness", {"lateness": us(3)}, lambda spec: not fixed(spec)),
-        Change("suffixes", None, {"suffixes": ("_l", "_r")}),
+        Change("suffixes", None, {"suffixes": ("_l", "_r")}, lambda spec: "left_" not in spec.join_kind),
+        Change("how", "how", {"how": "full"}, lambda spec: spec.join_kind not in ("inner", "full")),
         Change("idle", None, {"idle": "1 hour"}),
-        Change("partition", "partition", {"partition": "ssp"}),
-        Change("memory", "memory", {"memory": 7}, lambda spec: spec.on is not None),
+        Change("partition", "partition", {"partition": "ssp"}, _is_inner),
+        Change("memory", "memory", {"memory": 7}, lambda spec: spec.on is not None and _is_inner(spec)),
         *budget_changes,
-        Change("shed", "shed", {"shed": 0.4}),
+        Change("shed", "shed", {"shed": 0.4}, _is_inner),
     ),
-    no_case={"how": "tests/unit/test_outer_join.py tries the other kinds, which give other rows where some are late"},
 )

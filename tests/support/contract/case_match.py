@@ -123,7 +123,7 @@ def specs(draw: st.DrawFn, lateness: Any = micros) -> MatchSpec:
 MATCHES = Kind(
     wanted=wanted,
     content=content,
-    of_parts=False,
+    of_parts=lambda spec: False,
     crowded=lambda spec: (replace(some("A", rows="all"), define=None), 270_000, 2_000),
     cases=(
         Case("conditions on rows", some("A B*? C"), specs()),

@@ -87,7 +87,7 @@ def specs(draw: st.DrawFn, lateness: Any = micros) -> RowWindowsSpec:
 ROW_WINDOWS = Kind(
     wanted=wanted,
     content=lambda spec, row: tuple(value for name, value in row.items() if name != "more"),
-    of_parts=False,
+    of_parts=lambda spec: False,
     crowded=lambda spec: (some(key="s", rows=1, every=1), 270_000, 2_000),
     cases=(
         Case("windows that overlap", some(), specs()),

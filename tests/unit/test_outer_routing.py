@@ -1,0 +1,220 @@
+"""Outer, semi and anti joins stay exact while their routing changes: the real operator, against a nested loop."""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.outer_histories import READINGS, judge_real_history
+from support.outer_streams import doubted_before_silence
+from support.profiles import examples
+from support.routing_cases import apply, changes, split_grid
+from support.two_streams import histories, rows_of
+from test_outer_join import operator, wanted
+
+from braided.errors import BraidedError
+from braided.local.runtime import LocalRuntime
+from braided.operators.join.outer_join import OuterJoin
+from braided.routing.assignment_expiry import AssignmentExpiry
+from braided.routing.edit import Full
+from braided.routing.grid import even_grid
+from braided.routing.home_edit import HomeEdit
+from braided.routing.home_routes import route_to_homes
+from braided.routing.table import BUCKETS, RoutingTable
+
+SEEDS = examples(2_000, quick=40)
+EVENTS = (
+    "settle", "dead", "several old", "merge", "restart", "promote", "demote", "move", "weights", "scale in", "scale out",
+    "late", "discarded", "leap", "idle", "full",
+)  # fmt: skip
+
+
+def test_random_histories_are_exact() -> None:
+    events: Counter[str] = Counter()
+    for seed in range(SEEDS):
+        for how in READINGS:
+            history, wrong = judge_real_history(seed, how)
+            assert wrong is None, f"{seed=} {how=}"
+            events += history.events
+    assert not [event for event in EVENTS if not events[event]], "histories in which nothing happens prove nothing"
+
+
+def test_doubted_rows_are_waited_for() -> None:
+    for seed in range(SEEDS):
+        assert judge_real_history(seed, "left", doubted_before_silence())[1] is None, f"{seed=}"
+
+
+@st.composite
+def rerouted(draw: st.DrawFn, home: int) -> dict[str, Any]:
+    """A history of two streams with a few changes of routing before every batch."""
+    case = draw(histories())
+    case["workers"] = draw(st.integers(1, 5))
+    keys = 1 + max((row["k"] for side in case["streams"] for row in side if row["k"] is not None), default=0)
+    case["keys"] = keys
+    case["changes"] = [
+        [{**change, "grid": split_grid(change["grid"], home)} for change in draw(changes(case["workers"], keys))]
+        for _ in case["cuts"][1:]
+    ]
+    return case
+
+
+class Watch:
+    """Stands in for a controller: takes the reports and decides nothing."""
+
+    table = None
+
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+
+    def step(self, seen: Any, _wanted: Any) -> list[Any]:
+        self.seen.append(seen)
+        return []
+
+
+def run_rerouted(how: str, case: dict[str, Any]) -> Counter[tuple[int | None, ...]]:
+    """Run a case in which nothing is late; rows without a key or a time are among it."""
+    join = operator(how, case)
+    assert isinstance(join, OuterJoin)
+    hashes = join.hasher.hash([pa.array(range(case["keys"]))], case["keys"]).tolist()
+    rng = np.random.default_rng(case["shuffle"])
+    watch: Any = Watch()
+    runtime = LocalRuntime(join, stores=LocalRuntime(join, case["workers"]).stores, controller=watch)
+    table = RoutingTable.hashed(case["workers"])
+    deaths = AssignmentExpiry(join.window, join.home)
+    found: Counter[tuple[int | None, ...]] = Counter()
+    taken = [0, 0]
+
+    def collect(tasks: Any, *, final: bool = False) -> None:
+        runtime.table = table
+        for piece in runtime.run_batch(tasks, final=final):
+            names = [name for name in ("id", "id_right") if name in piece.schema.names]
+            found.update(zip(*(piece[name].to_pylist() for name in names), strict=True))
+
+    for start, stop, wishes in zip(case["cuts"], case["cuts"][1:], case["changes"], strict=False):
+        table = apply(table, wishes, hashes, deaths)
+        batch: list[list[dict[str, Any]]] = [[], []]
+        for side in case["order"][start:stop]:
+            batch[side].append(case["streams"][side][taken[side]])
+            taken[side] += 1
+        tasks = [
+            (side, [rows_of([batch[side][i] for i in rng.permutation(len(batch[side]))][part :: case["tasks"]])])
+            for side in (0, 1)
+            for part in range(case["tasks"])
+        ]
+        collect(tasks)
+        for seen in watch.seen:
+            deaths.observe(seen.batch, seen.version, seen.clocks, seen.ahead)
+        watch.seen.clear()
+        if case["restart"]:
+            table = RoutingTable.from_bytes(table.to_bytes())
+            number = runtime._batch
+            runtime = LocalRuntime(join, stores=pickle.loads(pickle.dumps(runtime.stores)), controller=watch)
+            runtime._batch = number
+            if case["shuffle"] % 2:
+                deaths = AssignmentExpiry(join.window, join.home)
+    collect([(0, [])], final=True)
+    return found
+
+
+@pytest.mark.parametrize("how", READINGS)
+@settings(max_examples=examples(400, quick=25), deadline=None)
+@given(data=st.data())
+def test_every_change_of_routing_is_exact(how: str, data: st.DataObject) -> None:
+    case = data.draw(rerouted(1 if how == "right" else 0))
+    assert run_rerouted(how, case) == wanted(how, case)
+
+
+def hashes_of(buckets: list[int]) -> Any:
+    return np.array([bucket + (number << 40) for number, bucket in enumerate(buckets)], np.uint64)
+
+
+def routed(table: RoutingTable, side: int, split: int, bucket: int) -> set[tuple[int, bool]]:
+    """Return the workers that get copies of a row of a bucket, and whether they store it."""
+    routes = route_to_homes(table, side, split, hashes_of([bucket]), lambda at: np.full(len(at), 5 << 40, np.uint64))
+    if routes.rows is None:
+        return {(int(routes.workers[0]), True)}
+    assert routes.stored is not None
+    assert routes.primary is not None
+    assert routes.primary.sum() == 1, "a row is counted once"
+    assert len(set(zip(routes.workers.tolist(), routes.tags.tolist(), strict=True))) == len(routes.workers)  # type: ignore[union-attr]
+    return set(zip(routes.workers.tolist(), routes.stored.tolist(), strict=True))
+
+
+@pytest.mark.parametrize("split", [0, 1])
+def test_a_change_has_two_phases(split: int) -> None:
+    table = RoutingTable.hashed(4)
+    edit = HomeEdit(table)
+    edit.assign(np.array([0]), edit.add_grid(even_grid([1, 2, 3], 1 if split == 0 else 3)))
+    opened = RoutingTable.from_bytes(edit.done().to_bytes())
+    assert routed(opened, split, split, 0) == {(0, True)}
+    assert routed(opened, 1 - split, split, 0) == {(0, True), (1, True), (2, True), (3, True)}
+    edit = HomeEdit(opened)
+    edit.drop(np.ones(opened.live.shape, np.bool_))
+    assert edit.done() is opened, "neither an opening nor a home is ever dropped"
+    assert edit.settle(np.ones(len(opened.live), np.bool_)) == 1
+    changed = RoutingTable.from_bytes(edit.done().to_bytes())
+    (home,) = routed(changed, split, split, 0)
+    assert home[0] in (1, 2, 3)
+    assert routed(changed, 1 - split, split, 0) == {(0, False), (1, True), (2, True), (3, True)}
+    assert routed(changed, split, split, 1) == routed(changed, 1 - split, split, 1) == {(1, True)}, "another bucket"
+
+
+def test_an_assignment_that_comes_back_is_opened_anew() -> None:
+    table = RoutingTable.hashed(4)
+    everything = np.ones(len(table.live), np.bool_)
+    for worker in (1, 2):
+        edit = HomeEdit(table)
+        edit.assign(np.array([0]), worker)
+        table = edit.done()
+        edit = HomeEdit(table)
+        edit.settle(everything)
+        table = edit.done()
+    edit = HomeEdit(table)
+    edit.assign(np.array([0]), 0)
+    table = edit.done()
+    assert table.live[0].tolist() == [0, 2, 1, -1]
+    assert routed(table, 0, 0, 0) == {(2, True)}
+    assert routed(table, 1, 0, 0) == {(0, True), (2, True), (1, False)}
+
+
+def test_a_key_has_one_change_at_a_time_its_bucket_s_included() -> None:
+    key = 17 + (1 << 30)
+    edit = HomeEdit(RoutingTable.hashed(4))
+    assert edit.has_room(np.array([17])).all()
+    edit.promote(key, even_grid([0, 2], 1))
+    assert edit.has_room(np.array([16, 17, BUCKETS])).tolist() == [True, False, False]
+    with pytest.raises(Full):
+        edit.assign(np.array([17]), 3)
+    table = edit.done()
+    edit = HomeEdit(table)
+    edit.settle(np.ones(len(table.live), np.bool_))
+    edit.assign(np.array([17]), 3)
+    assert edit.has_room(np.array([17, BUCKETS])).tolist() == [False, False], "the bucket is changing now"
+    with pytest.raises(Full):
+        edit.demote(key)
+
+
+def test_a_grid_that_would_copy_rows_with_a_home_is_refused() -> None:
+    edit = HomeEdit(RoutingTable.hashed(4))
+    edit.assign(np.arange(BUCKETS), edit.add_grid(even_grid([0, 1], 2)))
+    edit = HomeEdit(edit.done())
+    edit.settle(np.ones(BUCKETS, np.bool_))
+    with pytest.raises(BraidedError, match="a grid copies rows that must have one home"):
+        routed(edit.done(), 0, 0, 0)
+
+
+@pytest.mark.parametrize("versions", [(0, 0), (3, 3), (9, 0)], ids=["two homes", "no home", "of the future"])
+def test_a_table_without_one_home_is_damaged(versions: tuple[int, int]) -> None:
+    table = RoutingTable.hashed(2)
+    live, since = table.live.copy(), table.since.copy()
+    live[5, :2], since[5, :2] = (0, 1), versions
+    damaged = replace(table, version=4, live=live, since=since)
+    with pytest.raises(BraidedError, match="the home of a key group"):
+        RoutingTable.from_bytes(damaged.to_bytes())
