@@ -89,12 +89,13 @@ def test_explain_says_why_the_routing_is_fixed(
     assert "keeps all rows of both" in shown
     assert "fixed: " in shown
     assert frame.schema["id_right"].nullable
-    braided.explain(joined(*streams, "left"))
+    options: dict[str, Any] = {"on": "k", "time": "ts", "within": "1 second", "control": tmp_path / "control"}
+    braided.explain(braided.join(*streams, how="left", **options))
     shown = capsys.readouterr().out
     assert "keeps all left rows" in shown
     assert "fixed: " not in shown
     with pytest.raises(braided.OptionError, match=r"control=: rows of both streams"):
-        braided.join(*streams, on="k", time="ts", within="1 second", how="full", control=tmp_path / "control")
+        braided.join(*streams, how="full", **options)
     with pytest.raises(braided.OptionError, match=r"where=.*: how='left' must know itself what matches"):
         braided.join(*streams, on="k", time="ts", within="1 second", how="left", where="rand() > l.id")
 
@@ -124,14 +125,22 @@ def test_a_hot_key_is_spread_and_a_restart_in_between_changes_nothing(spark: Spa
     try:
         hide(tmp_path, first=6)
         streams = [file_stream(spark, tmp_path / side, DDL) for side in ("left", "right")]
-        result = braided.join(*streams, on="k", time="ts", within="1 second", lateness="0 seconds", how="left")
+        result = braided.join(
+            *streams,
+            on="k",
+            time="ts",
+            within="1 second",
+            lateness="0 seconds",
+            how="left",
+            control=tmp_path / "control",
+        )
         run_and_hear(spark, result, tmp_path / "check", tmp_path / "out")
         hide(tmp_path, first=0)
         query = run_and_hear(spark, result, tmp_path / "check", tmp_path / "out")
     finally:
         spark.conf.set("spark.sql.shuffle.partitions", workers)
-    (log,) = (tmp_path / "check").glob("braided/control/*/decisions.jsonl")
-    decisions = [json.loads(line) for line in log.read_text().splitlines()]
+    log = (tmp_path / "control" / "decisions.jsonl").read_text()
+    decisions = [json.loads(line) for line in log.splitlines()]
     actions = [decision["action"] for decision in decisions]
     assert {"promote", "home"} <= set(actions), "the key's home never changed"
     assert {decision.get("value") for decision in decisions if decision["action"] == "promote"} == {str(HOT)}

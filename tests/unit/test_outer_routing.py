@@ -22,12 +22,14 @@ from test_outer_join import operator, wanted
 from braided.errors import BraidedError
 from braided.local.runtime import LocalRuntime
 from braided.operators.join.outer_join import OuterJoin
-from braided.routing.assignment_expiry import AssignmentExpiry
+from braided.routing.assignment_expiry import Ahead, AssignmentExpiry
 from braided.routing.edit import Full
 from braided.routing.grid import even_grid
 from braided.routing.home_edit import HomeEdit
 from braided.routing.home_routes import route_to_homes
 from braided.routing.table import BUCKETS, RoutingTable
+from braided.time.clocks import Window
+from braided.time.quarantine import StreamProgress
 
 SEEDS = examples(2_000, quick=40)
 EVENTS = (
@@ -103,9 +105,10 @@ def run_rerouted(how: str, case: dict[str, Any]) -> Counter[tuple[int | None, ..
         for side in case["order"][start:stop]:
             batch[side].append(case["streams"][side][taken[side]])
             taken[side] += 1
+        shuffled = [[rows[at] for at in rng.permutation(len(rows))] for rows in batch]
         tasks = [
-            (side, [rows_of([batch[side][i] for i in rng.permutation(len(batch[side]))][part :: case["tasks"]])])
-            for side in (0, 1)
+            (side, [rows_of(rows[part :: case["tasks"]])])
+            for side, rows in enumerate(shuffled)
             for part in range(case["tasks"])
         ]
         collect(tasks)
@@ -218,3 +221,92 @@ def test_a_table_without_one_home_is_damaged(versions: tuple[int, int]) -> None:
     damaged = replace(table, version=4, live=live, since=since)
     with pytest.raises(BraidedError, match="the home of a key group"):
         RoutingTable.from_bytes(damaged.to_bytes())
+
+
+class Bounds:
+    """An opening of bucket 0 in version 2, and what is known of the batches; the left rows have homes."""
+
+    def __init__(self, *, settled: int | None = None) -> None:
+        edit = HomeEdit(replace(RoutingTable.hashed(2), version=1))
+        edit.assign(np.array([0]), 1)
+        self.table = edit.done()
+        if settled is not None:
+            edit = HomeEdit(replace(self.table, version=settled - 1))
+            edit.settle(np.ones(BUCKETS, np.bool_))
+            self.table = edit.done()
+        self.expiry = AssignmentExpiry(Window(-5, 5, (0, 0)), home=0)
+
+    def observe(self, batch: int, version: int, left: int, right: int, ahead: list[Ahead] | None = None) -> None:
+        self.expiry.observe(batch, version, (left, right), ahead)
+
+    @property
+    def ready(self) -> bool:
+        return bool(self.expiry.ready(self.table)[0])
+
+    @property
+    def dead(self) -> bool:
+        return bool(self.expiry.dead(self.table)[0].any())
+
+
+def test_an_opening_begins_with_the_first_batch_pinned_to_it() -> None:
+    bounds = Bounds()
+    bounds.observe(0, 1, 10, 10)
+    bounds.observe(1, 1, 20, 20)  # its table was published before this batch, which was pinned to the older one
+    bounds.observe(2, 2, 25, 90)
+    assert not bounds.ready
+    bounds.observe(3, 2, 26, 91)
+    assert bounds.ready, "right rows up to 20 can match no left row from 26 on"
+
+
+def test_where_a_report_is_missing_the_bound_of_the_next_one_is_taken() -> None:
+    bounds = Bounds()
+    bounds.observe(0, 1, 10, 10)
+    bounds.observe(2, 2, 30, 30)  # batch 1 may have been pinned to either table
+    assert not bounds.ready
+    bounds.observe(3, 2, 35, 35)
+    assert not bounds.ready
+    bounds.observe(4, 2, 36, 36)
+    assert bounds.ready
+
+
+@pytest.mark.parametrize("version", [2, 5])
+def test_a_restarted_controller_takes_the_bound_of_its_first_report(version: int) -> None:
+    bounds = Bounds()
+    bounds.observe(7, version, 50, 50)
+    bounds.observe(8, version, 55, 55)
+    assert not bounds.ready
+    bounds.observe(9, version, 56, 56)
+    assert bounds.ready
+
+
+def test_an_old_home_is_dead_once_its_last_preserved_row_has_left_and_not_before() -> None:
+    bounds = Bounds(settled=4)
+    bounds.observe(0, 3, 10, 10)
+    bounds.observe(1, 3, 20, 12)
+    bounds.observe(2, 4, 100, 25)
+    assert not bounds.dead, "a left row at 20 may match a right one at 25"
+    bounds.observe(3, 4, 101, 26)
+    assert bounds.dead
+
+
+@pytest.mark.parametrize("side", [0, 1], ids=["preserved", "other"])
+def test_rows_in_quarantine_hold_a_change_back_until_they_are_discarded(side: int) -> None:
+    bounds = Bounds(settled=4 if side == 0 else None)
+    passed = lambda: bounds.dead if side == 0 else bounds.ready  # noqa: E731
+
+    def ahead(clock: int, rows: int) -> list[Ahead]:
+        """A row at 1,000 came in batch 0; nothing beyond the clock plus 100 is vouched for."""
+        tops = [clock, clock]
+        tops[side] = 1_000
+        return [Ahead(top, clock + 100, StreamProgress(0, clock, rows)) for top in tops]
+
+    before, after = (3, 4) if side == 0 else (1, 2)
+    bounds.observe(0, before, 10, 10, ahead(10, 100))
+    bounds.observe(1, after, 300, 300, ahead(11, 101))
+    assert not passed(), "it may still be believed"
+    bounds.observe(2, after, 301, 301, ahead(301, 163))
+    assert not passed(), "its stream has gone on by too few rows"
+    bounds.observe(3, after, 302, 302, ahead(302, 164))
+    assert not passed(), "discarded; but others up to the limit may be stored"
+    bounds.observe(4, after, 420, 420, ahead(420, 170))
+    assert passed()
