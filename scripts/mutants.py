@@ -525,8 +525,8 @@ MUTATIONS = (
     Mutation(
         "homes: copies of one worker meet whatever their assignment",
         "routing/routes.py",
-        "        yield alone, assignments[alone], 0, stored, primary\n",
-        "        yield alone, assignments[alone] * 0, 0, stored, primary\n",
+        "            yield at, workers, number, stored,",
+        "            yield at, workers, 0, stored,",
         _HOMES,
     ),
     Mutation(

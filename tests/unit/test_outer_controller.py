@@ -10,6 +10,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
+from support.profiles import some
 
 from braided.balance.controller import Controller
 from braided.local.runtime import LocalRuntime
@@ -112,7 +113,7 @@ class Run:
         return [decision for decision in self.runtime.decisions if decision.action in names]
 
 
-@pytest.mark.parametrize("how", WORDS)
+@pytest.mark.parametrize("how", some(tuple(WORDS), quick=2))
 def test_a_hot_key_of_the_preserved_stream_is_spread(how: str) -> None:
     streams = Skewed(how, hot_side=1 if how == "right" else 0)
     run = Run(streams, restart=9 if how == "left" else None)

@@ -52,14 +52,14 @@ def _key(row: Row, names: list[str]) -> tuple[Any, ...]:
 _two = st.tuples(micros, micros)
 
 
-def _some(how: str, lateness: Any = _two) -> st.SearchStrategy[Any]:
+def _some(*how: str, lateness: Any = _two) -> st.SearchStrategy[Any]:
     return st.builds(
         JoinSpec,
         on=keys,
         time=st.sampled_from(("t", ("t", "u"))),
         between=windows,
         lateness=lateness,
-        how=st.just(how),
+        how=st.sampled_from(how),
         where=st.sampled_from((None, WHERE)),
         idle=st.sampled_from((None, "1 hour")),
     )
@@ -74,11 +74,10 @@ CASES = (
     Case("left", _one("left"), _some("left")),
     Case("right", _one("right", on="s"), _some("right")),
     Case("full", _one("full"), _some("full")),
-    Case("semi", _one("left_semi"), _some("left_semi")),
-    Case("anti", _one("left_anti", where=WHERE), _some("left_anti")),
+    Case("semi or anti", _one("left_anti", where=WHERE), _some("left_semi", "left_anti")),
     Case(
         "left, learned lateness",
         _one("left", lateness=Lateness(floor=us(4), memory=us(50))),
-        _some("left", st.tuples(learned, micros | learned)),
+        _some("left", lateness=st.tuples(learned, micros | learned)),
     ),
 )
