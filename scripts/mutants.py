@@ -28,6 +28,7 @@ _APART = (_CONTRACT, "-k", "far_apart and (exact or one) and not group")
 _FIFO = ("tests/unit/test_buffers.py", "-k", "FIFO")
 _STAGE = ("tests/unit/test_ordering_stage.py", *_ORDER)
 _MATCH = ("tests/unit/test_match_local.py",)
+_HOMES = ("tests/unit/test_outer_routing.py",)
 _ASOF = ("tests/unit/test_asof.py", _CONTRACT, "-k", "not test_contract or (asof and (cuts or far))")
 _ROWS = ("tests/unit/test_rows_join.py", _CONTRACT, "-k", "not test_contract or (last and (cuts or far))")
 _DETECT = ("tests/unit/test_detect.py", _CONTRACT, "-k", "not test_contract or (detect and (cuts or far))")
@@ -37,6 +38,9 @@ CORE: dict[str, tuple[str, ...]] = {
     "operators/join/window_join.py": _STATE,
     "operators/join/stored.py": _STATE,
     "operators/join/arrivals.py": _STATE,
+    "operators/join/outer_join.py": ("tests/unit/test_outer_join.py", *_HOMES),
+    "routing/home_routes.py": _HOMES,
+    "routing/home_edit.py": _HOMES,
     "eviction/buffer_kernel.py": _BUFFERS,
     "eviction/heap.py": _BUFFERS,
     "eviction/key_index.py": _BUFFERS,
@@ -101,8 +105,8 @@ MUTATIONS = (
     Mutation(
         "an assignment declared dead one window early",
         "routing/assignment_expiry.py",
-        "end.top < self.window.horizon(side, now)",
-        "end.top < self.window.horizon(side, now) + self.window.hi - self.window.lo",
+        "end.top < self.window.horizon(side, self._last[2])",
+        "end.top < self.window.horizon(side, self._last[2]) + self.window.hi - self.window.lo",
         _APART,
     ),
     Mutation(
@@ -115,8 +119,8 @@ MUTATIONS = (
     Mutation(
         "new rows stored under every live assignment",
         "routing/routes.py",
-        "        stored = place == 0\n",
-        "        stored = True\n",
+        "stored=place == 0, primary=place == 0",
+        "stored=True, primary=place == 0",
     ),
     Mutation(
         "a returning assignment keeps its old place",
@@ -127,7 +131,7 @@ MUTATIONS = (
     Mutation(
         "a demoted key does not follow its bucket",
         "routing/edit.py",
-        "follow = BUCKETS + np.flatnonzero(self._demoted & np.isin(home, buckets))",
+        "follow = BUCKETS + np.flatnonzero(self._demoted & np.isin(self._buckets_of_keys, buckets))",
         "follow = np.zeros(0, np.int64)",
         ("tests/unit/test_table_edit.py",),
     ),
@@ -525,5 +529,188 @@ MUTATIONS = (
         "runtime/router.py",
         "(stored_end, ends[-1], PROBE, (0, 0)),",
         "(stored_end, ends[-1], 0, (0, 0)),",
+    ),
+    # The rules of `tests/support/outer_rules.py`, each broken in the package.
+    Mutation(
+        "homes: a preserved row is stored under the opening",
+        "routing/home_routes.py",
+        "table.home[groups]",
+        "table.live[groups, 0]",
+        _HOMES,
+    ),
+    Mutation(
+        "homes: a preserved row probes old homes",
+        "routing/home_routes.py",
+        "        if sum(len(rows)",
+        "        parts += copies(table, side, table.live[groups, 1], content, stored=False, primary=False)\n"
+        "        if False and sum(len(rows)",
+        _HOMES,
+    ),
+    Mutation(
+        "homes: a row of the other side is not stored under the opening",
+        "routing/home_routes.py",
+        "is_open = place <= home_place",
+        "is_open = place == home_place",
+        _HOMES,
+    ),
+    Mutation(
+        "homes: no probes to old homes",
+        "routing/home_routes.py",
+        "for stored in (True, False):",
+        "for stored in (True,):",
+        _HOMES,
+    ),
+    Mutation(
+        "homes: copies of one worker meet whatever their assignment",
+        "routing/routes.py",
+        "            yield at, workers, number, stored,",
+        "            yield at, workers, 0, stored,",
+        _HOMES,
+    ),
+    Mutation(
+        "homes: the home changes at once",
+        "routing/assignment_expiry.py",
+        "if self._passed(version, 1 - self.home):",
+        "if self._passed(version, 1 - self.home) or version:",
+        _HOMES,
+    ),
+    Mutation(
+        "homes: an opening begins when its table is published",
+        "routing/assignment_expiry.py",
+        "known for known in self._ends if known >= version",
+        "known for known in self._ends if known >= version - 1",
+        _HOMES,
+    ),
+    Mutation(
+        "homes: a missing report is not noticed",
+        "routing/assignment_expiry.py",
+        "end = self._last[3] if self._last[0] == batch - 1 else now",
+        "end = self._last[3]",
+        _HOMES,
+    ),
+    Mutation(
+        "homes: a restarted controller thinks that nothing was stored before",
+        "routing/assignment_expiry.py",
+        "            self._ends[version] = now\n",
+        "            self._ends[version] = [_End(None) for _ in now]\n",
+        _HOMES,
+    ),
+    Mutation(
+        "homes: an assignment that comes back is the home at once",
+        "routing/home_edit.py",
+        "        super()._put_first(groups, assignment)\n",
+        "        back = (self._live[groups] == assignment).any(axis=1)\n"
+        "        super()._put_first(groups, assignment)\n"
+        "        groups = groups[~back]\n",
+        _HOMES,
+    ),
+    Mutation(
+        "homes: rows in quarantine hold nothing back",
+        "routing/assignment_expiry.py",
+        "now = [_End(clock) for clock in clocks] if ahead is None else",
+        "now = [_End(clock) for clock in clocks] if ahead is None or self.home is not None else",
+        _HOMES,
+    ),
+    Mutation(
+        "homes: an old home is dead at once",
+        "routing/assignment_expiry.py",
+        "if self._passed(version, self.home):",
+        "if self._passed(version, self.home) or self.home is not None:",
+        _HOMES,
+    ),
+    Mutation(
+        "homes: an old home is bound by the opening",
+        "routing/home_edit.py",
+        "            self._since[groups, 0] = 0\n            self._since[groups, 1] = self._version\n",
+        "            self._since[groups, 1] = self._since[groups, 0]\n            self._since[groups, 0] = 0\n",
+        _HOMES,
+    ),
+    Mutation(
+        "homes: doubted rows are taken for discarded",
+        "routing/assignment_expiry.py",
+        "gone = over and seen.gone.on_for(end.gone, self.window.patience(side))",
+        "gone = over and seen.gone != end.gone",
+        _HOMES,
+    ),
+    Mutation(
+        "homes: horizons go back",
+        "operators/join/outer_join.py",
+        "self.safe[side] = max(self.safe[side], clamp(clock - stream.lateness))",
+        "self.safe[side] = clamp(clock - stream.lateness)",
+        _HOMES,
+    ),
+    Mutation(
+        "homes: a row behind an idle stream's horizon is not late",
+        "operators/join/outer_join.py",
+        "new = [self._settled(side, self.new_runs(side, keyed, stored=True), kept.safe[side]) for side in (0, 1)]",
+        "new = [self._settled(s, self.new_runs(s, keyed, stored=True), kept.streams[s].safe) for s in (0, 1)]",
+        _HOMES,
+    ),
+    Mutation(
+        "homes: rows leave before the batch has probed",
+        "operators/join/outer_join.py",
+        "        emitter = OuterEmitter(self, tally)\n",
+        "        emitter = OuterEmitter(self, tally)\n"
+        "        kept.advance(work)\n"
+        "        for side in self.untimed:\n"
+        "            for run, at in kept.leaving(side, (), final=work.final):\n"
+        "                yield from emitter.alone(side, run.rows.take(pa.array(at)))\n",
+        _HOMES,
+    ),
+    Mutation(
+        "homes: a late row comes out alone",
+        "operators/join/outer_join.py",
+        'if self.how == "left_semi" else is_late',
+        "if self.preserved else is_late",
+        _HOMES,
+    ),
+    Mutation(
+        "homes: a row in quarantine comes out alone",
+        "operators/join/outer_join.py",
+        "believed = horizon if final else min(horizon, clamp(self._quarantine.limit + 1))",
+        "believed = MAX_TIME",
+        _HOMES,
+    ),
+    Mutation(
+        "homes: a row that is believed and passed at once is lost",
+        "operators/join/outer_join.py",
+        "        groups += [(believed, infos) for _, infos in self.apart[side]]\n",
+        "        groups += [(believed, infos) for _, infos in self.apart[side] if final]\n",
+        _HOMES,
+    ),
+    Mutation(
+        "homes: a key changes while its bucket does",
+        "routing/home_edit.py",
+        "        free[BUCKETS:] &= ~changing[buckets]\n",
+        "",
+        _HOMES,
+    ),
+    Mutation(
+        "homes: a bucket changes while a key of it does",
+        "routing/home_edit.py",
+        "buckets[changing[BUCKETS:] | (self._demoted & ~room[BUCKETS:])]",
+        "buckets[self._demoted & ~room[BUCKETS:]]",
+        _HOMES,
+    ),
+    Mutation(
+        "homes: a demoted key is forgotten while its old homes are alive",
+        "routing/edit.py",
+        "not changing and mine <= its and",
+        "not changing and",
+        _HOMES,
+    ),
+    Mutation(
+        "homes: rows without a key keep the tags of others",
+        "operators/join/outer_join.py",
+        "tags = None if block.tags is None else block.tags[valid]",
+        "tags = None if block.tags is None else block.tags[: int(valid.sum())]",
+        _HOMES,
+    ),
+    Mutation(
+        "homes: a key that is hot by the other stream is split",
+        "balance/shapes.py",
+        "if size * copied <= own + rates.results:",
+        "if size * copied >= 0:",
+        ("tests/unit/test_outer_controller.py", "-k", "other_stream"),
     ),
 )

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import duckdb
+import numpy as np
+import pyarrow as pa
 import pytest
 from support.control_roots import DDL, hide, run_and_hear
 from support.crashes import write_streams
-from support.streams import file_stream, run_to_end
+from support.streams import SECOND, UTC, file_stream, run_to_end, write_batch
 
 import braided
 
@@ -80,13 +83,78 @@ def test_explain_says_why_the_routing_is_fixed(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     streams = [file_stream(spark, tmp_path / side, DDL) for side in ("left", "right")]
-    frame = joined(*streams, "left")
+    frame = joined(*streams, "full")
     braided.explain(frame)
     shown = capsys.readouterr().out
-    assert "keeps all left rows" in shown
+    assert "keeps all rows of both" in shown
     assert "fixed: " in shown
     assert frame.schema["id_right"].nullable
-    with pytest.raises(braided.OptionError, match=r"control=: .*one worker"):
-        braided.join(*streams, on="k", time="ts", within="1 second", how="left", control=tmp_path / "control")
+    options: dict[str, Any] = {"on": "k", "time": "ts", "within": "1 second", "control": tmp_path / "control"}
+    braided.explain(braided.join(*streams, how="left", **options))
+    shown = capsys.readouterr().out
+    assert "keeps all left rows" in shown
+    assert "fixed: " not in shown
+    with pytest.raises(braided.OptionError, match=r"control=: rows of both streams"):
+        braided.join(*streams, how="full", **options)
     with pytest.raises(braided.OptionError, match=r"where=.*: how='left' must know itself what matches"):
         braided.join(*streams, on="k", time="ts", within="1 second", how="left", where="rand() > l.id")
+
+
+HOT, FILES, ROWS = 7, 14, 400
+
+
+def write_skewed(root: Path) -> None:
+    """Write a second of each stream per file, half of the left rows with one key, and two files that close all windows."""
+    rng = np.random.default_rng(8)
+    for side, rows in (("left", ROWS), ("right", ROWS // 5)):
+        for number in range(FILES + 2):
+            start = (number + (100 if number >= FILES else 0)) * SECOND
+            keys = rng.integers(100, 160, rows)
+            keys[rng.random(rows) < (0.5 if side == "left" else 0.05)] = HOT
+            times = start + np.sort(rng.integers(0, SECOND, rows))
+            ids = np.arange(rows) + number * rows
+            table = pa.table({"k": keys, "ts": pa.array(times + 1_700_000_000 * SECOND, UTC), "id": ids})
+            write_batch(root / side, number, table)
+
+
+@pytest.mark.slow
+def test_a_hot_key_is_spread_and_a_restart_in_between_changes_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    write_skewed(tmp_path)
+    workers = spark.conf.get("spark.sql.shuffle.partitions")
+    spark.conf.set("spark.sql.shuffle.partitions", 4)
+    try:
+        hide(tmp_path, first=6)
+        streams = [file_stream(spark, tmp_path / side, DDL) for side in ("left", "right")]
+        result = braided.join(
+            *streams,
+            on="k",
+            time="ts",
+            within="1 second",
+            lateness="0 seconds",
+            how="left",
+            control=tmp_path / "control",
+        )
+        run_and_hear(spark, result, tmp_path / "check", tmp_path / "out")
+        hide(tmp_path, first=0)
+        query = run_and_hear(spark, result, tmp_path / "check", tmp_path / "out")
+    finally:
+        spark.conf.set("spark.sql.shuffle.partitions", workers)
+    log = (tmp_path / "control" / "decisions.jsonl").read_text()
+    decisions = [json.loads(line) for line in log.splitlines()]
+    actions = [decision["action"] for decision in decisions]
+    assert {"promote", "home"} <= set(actions), "the key's home never changed"
+    assert {decision.get("value") for decision in decisions if decision["action"] == "promote"} == {str(HOT)}
+    found = ids(spark.read.parquet(str(tmp_path / "out")).collect())
+    with duckdb.connect() as db:
+        wanted = Counter(
+            db.execute(
+                f"""select l.id, r.id from '{tmp_path}/left/*.parquet' l left join '{tmp_path}/right/*.parquet' r
+                on l.k = r.k and abs(epoch_us(l.ts) - epoch_us(r.ts)) <= {SECOND}"""
+            ).fetchall()
+        )
+    certain = FILES * ROWS  # rows of the closing files may still wait
+    assert Counter({row: n for row, n in found.items() if row[0] < certain}) == Counter(
+        {row: n for row, n in wanted.items() if row[0] < certain}
+    )
+    grids = braided.report(query).to_dict()["routing"]["grids"]
+    assert any("4 x 1" in grid["shape"] or "3 x 1" in grid["shape"] for grid in grids), grids

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from braided.routing.assignment_expiry import AssignmentExpiry
 from braided.routing.edit import Full, TableEdit
 from braided.routing.grid import Grid
+from braided.routing.home_edit import HomeEdit
 from braided.routing.key_hashes import KeyHasher
 from braided.routing.table import BUCKETS, RoutingTable
 
@@ -46,8 +48,8 @@ def grids(draw: st.DrawFn, workers: int) -> Grid:
 def apply(
     table: RoutingTable, wanted: list[dict[str, Any]], hashes: list[int], deaths: AssignmentExpiry
 ) -> RoutingTable:
-    """Make the changes that have room, and return the next table."""
-    edit = TableEdit(table)
+    """Make the changes that have room, and return the next table; in two phases where rows have a home."""
+    edit = _edit(table, deaths)
     for change in wanted:
         key = hashes[change["key"]]
         try:
@@ -67,11 +69,24 @@ def apply(
                         edit.set_weights(number, Grid(grid.columns, (), columns))
                 case "drop":
                     table = edit.done()
-                    edit = TableEdit(table)
+                    edit = _edit(table, deaths)
                     edit.drop(deaths.dead(table))
+                    if isinstance(edit, HomeEdit):
+                        edit.settle(deaths.ready(table))
         except Full:
             continue
     return edit.done()
+
+
+def _edit(table: RoutingTable, deaths: AssignmentExpiry) -> TableEdit:
+    return TableEdit(table) if deaths.home is None else HomeEdit(table)
+
+
+def split_grid(grid: Grid, home: int | None) -> Grid:
+    """Return a grid of the same workers in which rows of one side alone are split; None: the grid itself."""
+    if home is None:
+        return grid
+    return Grid((grid.workers,) if home == 0 else tuple((worker,) for worker in grid.workers))
 
 
 def random_changes(rng: np.random.Generator, workers: int, keys: int) -> list[dict[str, Any]]:
@@ -97,10 +112,19 @@ class RandomController:
 
     keys = 100
 
-    def __init__(self, table: RoutingTable, window: Any, *, slots: int, most_columns: int | None = None) -> None:
+    def __init__(
+        self,
+        table: RoutingTable,
+        window: Any,
+        *,
+        slots: int,
+        most_columns: int | None = None,
+        home: int | None = None,
+    ) -> None:
         self.table = table
         self.labels: dict[int, str] = {}
-        self._deaths = AssignmentExpiry(window)
+        self._window = window
+        self._deaths = AssignmentExpiry(window, home)
 
     def loads(self) -> list[dict[str, Any]]:
         """Return what reports show of the workers: nothing here."""
@@ -108,6 +132,7 @@ class RandomController:
 
     def step(self, seen: Any, _wanted: Any) -> list[Any]:
         """Make a few changes and drop what is dead."""
+        self._deaths.window = replace(self._window, lateness=seen.lateness)
         self._deaths.observe(seen.batch, seen.version, seen.clocks, seen.ahead)
         hashes = KeyHasher((pa.int64(),)).hash([pa.array(range(self.keys))], self.keys).tolist()
         rng = np.random.default_rng([seen.batch, self.table.version])
@@ -117,5 +142,5 @@ class RandomController:
         return []
 
     def grid(self, grid: Grid) -> Grid:
-        """Return a grid that the join can have: any."""
-        return grid
+        """Return a grid that the join can have: any, where rows need no home."""
+        return split_grid(grid, self._deaths.home)

@@ -291,3 +291,45 @@ def test_a_batch_that_runs_again_repeats_itself_and_other_kinds_are_refused() ->
         assert outcomes[0] == outcomes[1]
     with pytest.raises(StateError, match='how was "full" and is "left"; restore'):
         list(LocalRuntime(operator("left", window), stores=stores).run_batch([(0, [])]))
+
+
+MINUTE = 60_000_000
+
+
+def by_the_minute(how: str) -> tuple[LocalRuntime, Any]:
+    """Return a join within ten minutes, and what runs a batch: of each side, times in minutes and how many rows have them."""
+    runtime = LocalRuntime(operator(how, {"window": Window(-10 * MINUTE, 10 * MINUTE, (0, 0))}))
+
+    def batch(*sides: dict[int, int]) -> list[int]:
+        tasks = [
+            (
+                side,
+                [rows_of([{"k": side, "t": at * MINUTE, "id": at} for at, rows in times.items() for _ in range(rows)])],
+            )
+            for side, times in enumerate(sides)
+        ]
+        return [row for piece in runtime.run_batch(tasks) for row in piece["id"].to_pylist()]
+
+    return runtime, batch
+
+
+@pytest.mark.parametrize("how", ["left", "left_anti"])
+def test_a_doubted_row_that_a_leap_believes_and_passes_comes_out(how: str) -> None:
+    runtime, batch = by_the_minute(how)
+    batch({0: 10}, {0: 10})
+    assert 180 not in batch({180: 1}, {1: 1})
+    assert runtime.reports[0]["last"]["quarantined:left"] == 1
+    assert batch({600: 100}, {600: 100}).count(180) == 1
+    assert 180 not in batch({601: 10}, {601: 10})
+    assert runtime.reports[0]["total"]["given_up:left"] == 0
+
+
+def test_of_doubted_rows_that_came_together_each_is_judged_by_itself() -> None:
+    """In one batch a stream gets near to one of them, and has gone on for long enough to give the other up."""
+    runtime, batch = by_the_minute("left")
+    batch({0: 10}, {0: 10})
+    batch({0: 1, 90: 1, 3000: 1}, {0: 1})
+    assert runtime.reports[0]["last"]["quarantined:left"] == 2
+    batch({60: 70}, {60: 70})
+    assert runtime.reports[0]["last"]["quarantined:left"] == 0
+    assert runtime.reports[0]["total"]["given_up:left"] == 1, "by this report the controller takes it for discarded"

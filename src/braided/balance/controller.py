@@ -21,11 +21,12 @@ from braided.balance.migrations import Migrations
 from braided.balance.observation import Loads, Observation
 from braided.balance.reshape import SAMPLES, ReshapeRule, Windows
 from braided.balance.scale import ScaleRule
-from braided.balance.shapes import Rates, expected_loads, key_grid, level_weights
+from braided.balance.shapes import Rates, expected_loads, home_grid, key_grid, level_weights
 from braided.balance.weights import weigh_by_load
 from braided.routing.assignment_expiry import AssignmentExpiry
 from braided.routing.edit import TableEdit
 from braided.routing.grid import Grid
+from braided.routing.home_edit import HomeEdit
 from braided.routing.table import BUCKETS, GRIDS, RoutingTable
 from braided.time.clocks import GroupSpan, Span, Window
 
@@ -69,6 +70,8 @@ class Controller:
     scheme: ``auto`` (hash buckets, grids for hot keys, moves off hot workers), ``hash`` (nothing but requests to
     scale), ``ssp`` (one stream split, the other copied), ``grid`` (one grid for everything).
     slots: how many workers run at a time. measure: what a load is: ``cpu`` time, or ``work``, the same in every run.
+    home: the side whose rows have one home; then it alone is split, and changes have two phases
+    (`braided.routing.home_routes`).
     """
 
     def __init__(
@@ -79,11 +82,13 @@ class Controller:
         slots: int | None = None,
         measure: str = "cpu",
         most_columns: int | None = None,
+        home: int | None = None,
     ) -> None:
         self.table = table
         self.labels: dict[int, str] = {}
         self._window = window
-        self._deaths = AssignmentExpiry(window)
+        self._home = home
+        self._deaths = AssignmentExpiry(window, home)
         self._slots = slots or table.workers
         self._measure = measure
         self._most_columns = most_columns
@@ -100,6 +105,7 @@ class Controller:
         self._windows = Windows(window)
         self._shape = ReshapeRule(self._slots)
         self._outgrown: dict[int, int] = {}
+        self._unsplittable: set[int] = set()
         self._rest = 0
         self._moving = False
         self._batches = 0
@@ -114,12 +120,13 @@ class Controller:
         self._averages.add(self._loads(seen))
         recent = self._averages.over(5).tolist()
         self._level = [self._levels.level(load, old) for load, old in zip(recent, self._level, strict=True)]
-        edit = TableEdit(self.table)
+        edit = TableEdit(self.table) if self._home is None else HomeEdit(self.table)
         edit.drop(self._deaths.dead(self.table))
+        decisions = list(self._settle(seen, edit))
         self._buckets = [*self._buckets, self._bucket_loads(seen)][-_BUCKET_SAMPLES:]
         self._moving = bool(self._migrations.busy)
         self._forget_ended(edit)
-        decisions = list(self._decide(seen, edit, wanted))
+        decisions += self._decide(seen, edit, wanted)
         self.table = edit.done()
         return decisions
 
@@ -151,10 +158,22 @@ class Controller:
 
     def _forget_ended(self, edit: TableEdit) -> None:
         """A migration has ended once no bucket lists an assignment that it replaced."""
-        alive = set(np.unique(edit.done().since[:BUCKETS, 1:]).tolist())
+        table = edit.done()
+        alive = set(np.unique(table.since[:BUCKETS, 1:]).tolist())
+        moving = self._home is not None and bool((table.live[:BUCKETS, 1] >= 0).any())
         for version in self._migrations.under_way:
-            if version not in alive:
+            # In two phases another version replaces: a migration lasts until no bucket is on its way.
+            if version not in alive and not moving:
                 self._migrations.end(version)
+
+    def _settle(self, seen: Observation, edit: TableEdit) -> Iterator[Decision]:
+        """Let openings become homes."""
+        if isinstance(edit, HomeEdit):
+            groups = edit.settle(self._deaths.ready(self.table))
+            if groups:
+                other = ("left", "right")[1 - (self._home or 0)]
+                reason = f"no {other} row from before the opening can match any more"
+                yield self._decision(seen, "home", reason, groups=groups)
 
     # Scale in and out.
 
@@ -189,8 +208,9 @@ class Controller:
         for key in self._grid_keys() if spread else laid_outside:
             group = edit.group_of_key(key)
             # A key with too many live assignments waits until one is dead.
-            if group is not None and edit.has_room(np.array([group])).all():
-                self._lay(seen, edit, key, target)
+            if group is not None and edit.has_room(np.array([group])).all() and not self._lay(seen, edit, key, target):
+                edit.demote(key)
+                self._keys.demoted(key)
 
     # Hot keys.
 
@@ -223,12 +243,28 @@ class Controller:
                 continue
             counts = self._keys.counts(key)
             grid = self._lay(seen, edit, key, in_use)
+            if grid is None:
+                yield from self._stay(seen, key, fair)
+                continue
             self._keys.promoted(key)
             reason = f"{sum(counts) / fair:.2f} of a worker's fair share: {counts[0]:.0f} left rows, " + (
                 f"{counts[1]:.0f} right rows and {counts[2]:.0f} results a batch"
             )
             yield self._decision(seen, "promote", reason, key=f"{key:016x}", grid=grid.shape)
+        self._unsplittable &= set(hot)
         yield from self._relay(seen, edit, fair)
+
+    def _stay(self, seen: Observation, key: int, fair: float) -> Iterator[Decision]:
+        """Say once of a key that it is hot by rows that cannot be split."""
+        if key not in self._unsplittable:
+            self._unsplittable.add(key)
+            counts, split = self._keys.counts(key), self._home or 0
+            names = ("left", "right")
+            reason = (
+                f"{sum(counts) / fair:.2f} of a worker's fair share, and only {names[split]} rows can be split: "
+                + (f"{counts[1 - split]:.0f} {names[1 - split]} rows a batch would be copied to every worker")
+            )
+            yield replace(self._decision(seen, "stay", reason, key=f"{key:016x}"), version=self.table.version)
 
     def _relay(self, seen: Observation, edit: TableEdit, fair: float) -> Iterator[Decision]:
         """Give a key another grid once it has outgrown its own, or its rates have turned round."""
@@ -237,9 +273,18 @@ class Controller:
             group = edit.group_of_key(key)
             if group is None or edit.is_draining(group) or self._keys.is_cooling(key):
                 continue
+            if not edit.has_room(np.array([group])).all():  # its bucket is changing
+                continue
             counts, grid = self._keys.counts(key), self._grid_of(key)
             rates = self._key_rates(seen, key)
             best = self._key_grid(seen, key, edit.in_use)
+            if best is None:
+                outgrown[key] = self._outgrown.get(key, 0) + 1
+                if outgrown[key] >= SAMPLES:
+                    edit.demote(key)
+                    self._keys.demoted(key)
+                    yield from self._stay(seen, key, fair)
+                continue
             busiest = [float(expected_loads(g, rates, self.table.workers).max()) for g in (grid, best)]
             fits = busiest[1] <= _KEY_SHARE * fair
             grown = busiest[0] > _OUTGROWN * _KEY_SHARE * fair and busiest[1] < _RELAY * busiest[0]
@@ -259,13 +304,14 @@ class Controller:
         counts = self._keys.counts(key)
         return Rates.of(counts[:2], seen.row_bytes, self._windows.batches(), counts[2])
 
-    def _lay(self, seen: Observation, edit: TableEdit, key: int, in_use: tuple[int, ...]) -> Grid:
-        """Give a key a grid over the least loaded workers in use."""
+    def _lay(self, seen: Observation, edit: TableEdit, key: int, in_use: tuple[int, ...]) -> Grid | None:
+        """Give a key a grid over the least loaded workers in use; None where none would help."""
         grid = self._key_grid(seen, key, in_use)
-        edit.promote(key, grid)
+        if grid is not None:
+            edit.promote(key, grid)
         return grid
 
-    def _key_grid(self, seen: Observation, key: int, in_use: tuple[int, ...]) -> Grid:
+    def _key_grid(self, seen: Observation, key: int, in_use: tuple[int, ...]) -> Grid | None:
         counts = self._keys.counts(key)
         others = self._bucket_work(seen)
         home = int(self.table.owner[key & (BUCKETS - 1)])
@@ -273,8 +319,12 @@ class Controller:
             others[home] = max(0.0, others[home] - sum(counts))
         order = sorted(in_use, key=lambda worker: (others[worker], worker))
         fair = float(seen.work.sum()) / len(in_use)
-        grid = key_grid(order, self._key_rates(seen, key), _KEY_SHARE * fair, self._most_columns)
-        return level_weights(grid, others, sum(counts))
+        rates = self._key_rates(seen, key)
+        if self._home is None:
+            grid: Grid | None = key_grid(order, rates, _KEY_SHARE * fair, self._most_columns)
+        else:
+            grid = home_grid(order, rates, _KEY_SHARE * fair, self._home)
+        return None if grid is None else level_weights(grid, others, sum(counts))
 
     # Weights: least loaded first.
 

@@ -83,7 +83,7 @@ def observe(
             keys.setdefault(int(key, 16), [0.0, 0.0, 0.0])[side] += weight
         labels.update({int(key, 16): text for key, text in report["labels"].items()})
     streams = first["streams"]
-    clocks = [stream["clock"] if stream["trust"]["settled"] else None for stream in streams]
+    clocks = [_counted(stream) for stream in streams]
     trusts = [stream["trust"] for stream in streams]
     ahead = [Ahead(t["top"], t["limit"] if t["settled"] else MIN_TIME, StreamProgress(*t["gone"])) for t in trusts]
     return Observation(
@@ -93,3 +93,10 @@ def observe(
         {key: (c[0], c[1], c[2]) for key, c in keys.items()},
         labels, copies, ahead,
     )  # fmt: skip
+
+
+def _counted(stream: dict[str, Any]) -> int | None:
+    """Return how far a stream has come: where its horizon never goes back, as far as that says."""
+    if "horizon" in stream:
+        return None if stream["horizon"] is None else int(stream["horizon"] + stream["lateness"])
+    return stream["clock"] if stream["trust"]["settled"] else None

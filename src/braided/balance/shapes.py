@@ -103,6 +103,26 @@ def key_grid(workers: Sequence[int], rates: Rates, share: float, most_columns: i
     return min(options, key=lambda option: option[:3])[3] if options else even_grid(workers[:1], 1)
 
 
+def home_grid(workers: Sequence[int], rates: Rates, share: float, home: int) -> Grid | None:
+    """Lay one hot key over workers so that rows of one side alone are split, and have one home each.
+
+    Rows of the other side are copied to all workers. So there are at most as many workers as get no more copies than
+    rows and results of their own; None where two are too many: then the key is hot by what cannot be split.
+
+    >>> home_grid(range(4), Rates(90, 10, 9e3, 1e3, 0), 30.0, 0).shape
+    '4 x 1'
+    >>> home_grid(range(4), Rates(10, 90, 1e3, 9e3, 0), 30.0, 0)
+    """
+    own, copied = (rates.left, rates.right) if home == 0 else (rates.right, rates.left)
+    options = []
+    for size in range(2, len(workers) + 1):
+        if size * copied <= own + rates.results:
+            grid = even_grid(workers[:size], 1 if home == 0 else size)
+            busiest = rates.busiest(size, len(grid.columns))
+            options.append((busiest > share, rates.cost(grid) if busiest <= share else busiest, size, grid))
+    return min(options, key=lambda option: option[:3])[3] if options else None
+
+
 def expected_loads(grid: Grid, rates: Rates, workers: int) -> npt.NDArray[np.float64]:
     """Return the rows and results that a grid's weights give each worker."""
     loads = np.zeros(workers)

@@ -79,7 +79,13 @@ def _runtime(plan: Plan, workers: int, *, adaptive: bool) -> LocalRuntime:
     table = first_table(plan.scheme, workers, keyed=plan.keyed, version=1)
     controller = None
     if adaptive and plan.joined is not None and plan.fixed is None:
-        controller = Controller(table, plan.joined.window, measure="work", most_columns=plan.joined.most_columns)
+        controller = Controller(
+            table,
+            plan.joined.window,
+            measure="work",
+            most_columns=plan.joined.most_columns,
+            home=plan.joined.home,
+        )
     runtime = LocalRuntime(plan.operator, workers, controller=controller)
     runtime.table = table
     return runtime

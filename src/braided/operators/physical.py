@@ -82,6 +82,10 @@ class Described(Protocol):
     def most_columns(self) -> int | None:
         """How many columns a grid may have; None: any number."""
 
+    @property
+    def home(self) -> int | None:
+        """The stream whose rows have one home, so that it alone can be split; None: any."""
+
     def describe(self) -> str:
         """Return the join as people would say it."""
 

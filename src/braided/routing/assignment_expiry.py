@@ -8,6 +8,10 @@
 
 Rows ahead of their stream's clock, which nobody vouches for yet, are bounded by the largest time seen, until their
 stream has gone on for so long that workers have given them up.
+
+Where rows of one side have a home (`braided.routing.home_routes`), it asks of each side apart: an old home is dead once
+its last preserved row has left, and an opening may become the home once every row of the other side that was stored
+before its first batch has left.
 """
 
 from __future__ import annotations
@@ -61,11 +65,13 @@ class _End:
 class AssignmentExpiry:
     """Follows versions and clocks from batch to batch.
 
-    It may miss batches, as a controller does that restarts: then an assignment only lives longer.
+    It may miss batches, as a controller does that restarts: then an assignment only lives longer. `home` is the side
+    whose rows have one home, None for inner joins.
     """
 
-    def __init__(self, window: Horizons) -> None:
+    def __init__(self, window: Horizons, home: int | None = None) -> None:
         self.window = window
+        self.home = home
         self._ends: dict[int, list[_End]] = {}  # a version -> what bounds the rows stored before it
         self._last: tuple[int, int, Clocks, list[_End]] | None = None
 
@@ -101,17 +107,34 @@ class AssignmentExpiry:
         dead = np.zeros(table.live.shape, np.bool_)
         if self._last is None:
             return dead
-        older = (table.live >= 0) & (np.arange(MAX_LIVE) > 0)
+        changes = (table.live >= 0) & (table.since > 0)
+        older = changes & (np.arange(MAX_LIVE) > 0)
         for version in np.unique(table.since[older]).tolist():
-            # The first version known to have run at or after the change bounds what was stored before it.
-            ran = min((known for known in self._ends if known >= version), default=None)
-            if ran is not None and self._passed(self._ends[ran], self._last[2]):
+            if self._passed(version, self.home):
                 dead |= older & (table.since == version)
-        kept = set(np.unique(table.since[older & ~dead]).tolist())
+        kept = set(np.unique(table.since[changes & ~dead]).tolist())
         newest = max(self._ends)
         self._ends = {v: end for v, end in self._ends.items() if v == newest or any(s <= v for s in kept)}
         return dead
 
-    def _passed(self, ends: list[_End], now: Clocks) -> bool:
-        """Whether no row up to `ends`, of any side, can match a row that is not late any more."""
-        return all(end.top is None or end.top < self.window.horizon(side, now) for side, end in enumerate(ends))
+    def ready(self, table: RoutingTable) -> npt.NDArray[np.bool_]:
+        """Return which groups have an opening that may become their home."""
+        assert self.home is not None
+        ready = np.zeros(len(table.live), np.bool_)
+        opened = table.since[:, 0]
+        for version in np.unique(opened[opened > 0]).tolist():
+            if self._passed(version, 1 - self.home):
+                ready |= opened == version
+        return ready
+
+    def _passed(self, version: int, only: int | None) -> bool:
+        """Whether the rows of one side, or of all, from before a version can match no row that is not late any more."""
+        # The first version known to have run at or after the change bounds what was stored before it.
+        ran = min((known for known in self._ends if known >= version), default=None)
+        if ran is None or self._last is None:
+            return False
+        return all(
+            end.top is None or end.top < self.window.horizon(side, self._last[2])
+            for side, end in enumerate(self._ends[ran])
+            if only is None or side == only
+        )

@@ -16,7 +16,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 class Full(BraidedError):
-    """A key group has as many live assignments as it may; wait until one is dead."""
+    """A key group has as many live assignments as it may, or is changing; wait until one is dead."""
 
 
 class TableEdit:
@@ -59,22 +59,23 @@ class TableEdit:
     def has_room(self, groups: Numbers) -> Mask:
         """Return which groups may be assigned anew: a bucket only if the demoted keys that follow it may, too."""
         room: Mask = self._live[:, MAX_LIVE - 1] < 0
-        full = self._demoted & ~room[BUCKETS:]
-        room[(self._keys[full] & np.uint64(BUCKETS - 1)).astype(np.int64)] = False
+        room[self._buckets_of_keys[self._demoted & ~room[BUCKETS:]]] = False
         return np.asarray(room[groups], np.bool_)
 
     def assign(self, groups: Numbers, assignment: int) -> None:
         """Store new rows of these groups under an assignment. Keys that were demoted follow their bucket."""
         groups = np.unique(groups)
         buckets = groups[groups < BUCKETS]
-        home = (self._keys & np.uint64(BUCKETS - 1)).astype(np.int64)
-        follow = BUCKETS + np.flatnonzero(self._demoted & np.isin(home, buckets))
+        follow = BUCKETS + np.flatnonzero(self._demoted & np.isin(self._buckets_of_keys, buckets))
         groups = np.union1d(groups, follow)
         groups = groups[self._live[groups, 0] != assignment]
         if not len(groups):
             return
         if not self.has_room(groups).all():
             raise Full(f"{MAX_LIVE} assignments of a key group are alive; wait until one is dead")
+        self._put_first(groups, assignment)
+
+    def _put_first(self, groups: Numbers, assignment: int) -> None:
         live, since = self._live[groups], self._since[groups]
         since[:, 0] = self._version
         # The assignment may come back while it is still alive: then it moves to the front.
@@ -85,6 +86,10 @@ class TableEdit:
         self._live[groups, 0] = assignment
         self._since[groups, 0] = 0
         self._changed = True
+
+    @property
+    def _buckets_of_keys(self) -> Numbers:
+        return (self._keys & np.uint64(BUCKETS - 1)).astype(np.int64)
 
     def is_draining(self, group: int) -> bool:
         """Whether a group still probes where it was."""
@@ -119,8 +124,8 @@ class TableEdit:
         self._changed = True
 
     def drop(self, dead: Mask) -> None:
-        """Forget dead assignments, given as a mask over (group, place in its list); never the newest."""
-        dead = dead & (self._live >= 0)
+        """Forget dead assignments, given as a mask over (group, place in its list); never the newest, nor the home."""
+        dead = dead & (self._live >= 0) & (self._since > 0)
         dead[:, 0] = False
         if not dead.any():
             return
@@ -154,7 +159,8 @@ class TableEdit:
         for at in range(len(self._keys) - 1, -1, -1):
             group, bucket = BUCKETS + at, int(self._keys[at]) & (BUCKETS - 1)
             mine, its = (set(self._live[g].tolist()) - {-1} for g in (group, bucket))
-            if self._demoted[at] and mine <= its and self._live[group, 0] == self._live[bucket, 0]:
+            changing = self._since[[group, bucket], 0].any()
+            if self._demoted[at] and not changing and mine <= its and self._live[group, 0] == self._live[bucket, 0]:
                 # An assignment replaced later for the key than for the bucket must live as long for the bucket.
                 for place, assignment in enumerate(self._live[bucket].tolist()):
                     if assignment in mine and place:

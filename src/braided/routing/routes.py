@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from braided.routing.table import BUCKETS, GRIDS, MAX_LIVE, Hashes, RoutingTable
+from braided.routing.table import BUCKETS, GRIDS, MAX_LIVE, Assignments, Hashes, RoutingTable
 
 Index = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 Workers = npt.NDArray[np.int32]
 Tags = npt.NDArray[np.int32]
 TAG = "__braided_tag"
+
+Part = tuple[Index, Workers, int, bool, bool]
+"""Copies: the row and the worker of each, their grid or 0, and whether they are stored and primary."""
 
 
 @dataclass
@@ -42,28 +45,41 @@ def route(table: RoutingTable, side: int, hashes: Hashes, content: Callable[[Ind
     if table.plain or not len(hashes):
         return Routes(table.owner[(hashes & np.uint64(BUCKETS - 1)).astype(np.int64)])
     groups = table.groups_of(hashes)
-    parts: list[tuple[Index, Workers, int, bool, bool]] = []
+    parts: list[Part] = []
     for place in range(MAX_LIVE):
         assignments = table.live[groups, place]
-        stored = place == 0
-        if not stored and (assignments < 0).all():
+        if place and (assignments < 0).all():
             break
-        alone = np.flatnonzero((assignments >= 0) & (assignments < GRIDS))
-        if len(alone):
-            parts.append((alone, assignments[alone], 0, stored, stored))
-        for number in np.unique(assignments[assignments >= GRIDS]).tolist():
-            members = np.flatnonzero(assignments == number)
-            picked = content(members)
-            first = np.ones(len(members), np.bool_)
-            for positions, workers in table.grids[number].spread(side, picked):
-                at = members if positions is None else members[positions]
-                fresh = first if positions is None else first[positions]
-                parts.append((at, workers, number, stored, stored and bool(fresh.all())))
-                first[slice(None) if positions is None else positions] = False
-    return _join(parts)
+        parts += copies(table, side, assignments, content, stored=place == 0, primary=place == 0)
+    return join_parts(parts)
 
 
-def _join(parts: list[tuple[Index, Workers, int, bool, bool]]) -> Routes:
+def copies(
+    table: RoutingTable,
+    side: int,
+    assignments: Assignments,
+    content: Callable[[Index], Hashes],
+    *,
+    stored: bool,
+    primary: bool,
+) -> Iterator[Part]:
+    """Yield the copies of rows that go to an assignment each, none where it is -1; of each the first may be primary."""
+    alone = np.flatnonzero((assignments >= 0) & (assignments < GRIDS))
+    if len(alone):
+        yield alone, assignments[alone], 0, stored, primary
+    for number in np.unique(assignments[assignments >= GRIDS]).tolist():
+        members = np.flatnonzero(assignments == number)
+        picked = content(members)
+        first = np.ones(len(members), np.bool_)
+        for positions, workers in table.grids[number].spread(side, picked):
+            at = members if positions is None else members[positions]
+            fresh = first if positions is None else first[positions]
+            yield at, workers, number, stored, primary and bool(fresh.all())
+            first[slice(None) if positions is None else positions] = False
+
+
+def join_parts(parts: list[Part]) -> Routes:
+    """Return the copies in all parts."""
     sizes = [len(rows) for rows, *_ in parts]
     return Routes(
         np.concatenate([workers for _, workers, *_ in parts]).astype(np.int32),

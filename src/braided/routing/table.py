@@ -11,6 +11,9 @@ by all buckets that live there), from GRIDS on it names a grid.
  bucket 18    [5, 3]               moved from 3 to 5: stored on 5, still probes 3
  key 9f3a..   [GRIDS+2, 3]         a hot key, promoted out of bucket 17: stored in grid 2, still probes 3
 ```
+
+That is the rule of inner joins. In a join that must know that nothing matched, a row has one *home*, and the newest
+assignment may be an *opening*, which is not yet the home (`braided.routing.home_routes`).
 """
 
 from __future__ import annotations
@@ -43,7 +46,9 @@ Assignments = npt.NDArray[np.int32]
 class RoutingTable:
     """All assignments. Groups are numbered: the buckets, then the keys in order of their hash.
 
-    `live[group]` lists assignments, newest first, padded with -1; `since[group]` the version that replaced each.
+    `live[group]` lists assignments, newest first, padded with -1; `since[group]` the version that replaced each. The
+    one that nothing has replaced (0) is the home. If it is second, the first is an opening, with the version that
+    opened it.
 
     >>> RoutingTable.hashed(2).live[:3, 0].tolist()
     [0, 1, 0]
@@ -105,6 +110,16 @@ class RoutingTable:
     def owner(self) -> Assignments:
         """The newest assignment of each bucket."""
         return np.ascontiguousarray(self.live[:BUCKETS, 0])
+
+    @cached_property
+    def home_place(self) -> Numbers:
+        """Where the home is in each group's list: first, or second after an opening."""
+        return (self.since[:, 0] > 0).astype(np.int64)
+
+    @cached_property
+    def home(self) -> Assignments:
+        """The home of each group."""
+        return np.ascontiguousarray(self.live[np.arange(len(self.live)), self.home_place])
 
     def groups_of(self, hashes: Hashes) -> Numbers:
         """Return the key group of each key hash.
@@ -190,8 +205,11 @@ def _read(value: Any) -> RoutingTable:
             raise ValueError("live assignments of a key group")
         if any(a not in grids if a >= GRIDS else a >= workers for a in assignments):
             raise ValueError("an assignment")
+        changes = [_whole(change) for _, change in entries]
+        if changes.count(0) != 1 or changes.index(0) > 1 or max(changes) > version:
+            raise ValueError("the home of a key group")
         live[number, : len(entries)] = assignments
-        since[number, : len(entries)] = [_whole(version) for _, version in entries]
+        since[number, : len(entries)] = changes
     live, since = live[numbers], since[numbers]
     hashes = [int(key, 16) for key, _, _ in keys]
     if hashes != sorted(set(hashes)):

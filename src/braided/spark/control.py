@@ -118,8 +118,8 @@ def _kept(spec: Spec) -> str | None:
     """Return why an operator does not adapt unless it is told to; None where it does."""
     if getattr(spec, "memory", None) is not None:
         return "with a budget the routing decides which rows are kept; control=True lets it adapt"
-    if isinstance(spec, JoinSpec) and spec.join_kind != "inner":
-        return f"how={spec.how!r}: all matches of a row must be known in one worker"
+    if isinstance(spec, JoinSpec) and spec.join_kind == "full":
+        return f"how={spec.how!r}: rows of both streams come out alone, so keys stay where they are"
     if isinstance(spec, JoinSpec) and spec.rows is not None:
         return "rows=: the last rows of a key must be on one worker"
     if getattr(spec, "partition", "hash") == "hash":

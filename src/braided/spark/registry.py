@@ -128,7 +128,11 @@ class Watched:
             found.last_batch = progress.batchId
             if found.controller is None or found.controller.table.version < seen.version:
                 found.controller = self.make_controller(
-                    control.newest(), joined.window, slots=self.slots, most_columns=joined.most_columns
+                    control.newest(),
+                    joined.window,
+                    slots=self.slots,
+                    most_columns=joined.most_columns,
+                    home=joined.home,
                 )
             before = found.controller.table
             decisions = found.controller.step(seen, control.wanted())

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from braided.operators.join.spec import JoinSpec
 from braided.operators.spec import Spec
 from braided.time.lateness import Lateness
-from support.contract import case_rows_join
+from support.contract import case_outer, case_rows_join
 from support.contract.histories import Row
 from support.contract.kinds import (
     Bag,
@@ -69,9 +69,11 @@ def pairs(
 
 
 def wanted(spec: JoinSpec, streams: Streams) -> Bag:
-    """Return all pairs."""
+    """Return all pairs, or what another kind of join makes of them."""
     if spec.rows is not None:
         return case_rows_join.last_rows(spec, streams, *([] if spec.where is None else [WHERE[spec.where]]))
+    if spec.join_kind != "inner":
+        return case_outer.wanted(spec, streams)
     times = [str(spec.time_of(side)) for side in (0, 1)]
     return pairs(streams[0], streams[1], names_of(spec.on, 2), times, spec.bounds, spec.where)
 
@@ -89,15 +91,21 @@ def _crowded_join(spec: JoinSpec) -> tuple[Spec, int, int]:
     if spec.rows is not None:
         return replace(spec, rows=700), 700, 70
     where = None if spec.on else "abs(l.id - r.id) <= 9"
-    return replace(spec, memory=spec.memory and 2_000, shed=None, where=where), 700, 70
+    # Rows of one key and time have matches: semi joins give each once, and anti joins none.
+    how = "left" if spec.join_kind in ("left_semi", "left_anti") else spec.how
+    return replace(spec, memory=spec.memory and 2_000, shed=None, where=where, how=how), 700, 70
+
+
+def _is_pairwise(spec: JoinSpec) -> bool:
+    return spec.is_pairwise
 
 
 JOINS = Kind(
     wanted=wanted,
     whole=fits,
     null_key=lambda spec, side, row: key_of(row, names_of(spec.on, 2)[side]) is None,
-    # Where a row of a key is missing, an earlier one is among the last.
-    of_parts=lambda spec: spec.rows is None,
+    # Where a row of a key is missing, an earlier one is among the last, or another one comes out alone.
+    of_parts=_is_pairwise,
     crowded=_crowded_join,
     cases=(
         Case(
@@ -158,6 +166,7 @@ JOINS = Kind(
             _joins(on=st.just("k"), shed=st.sampled_from((0.2, "unbiased")), memory=budgets, evict=policies),
         ),
         *case_rows_join.CASES,
+        *case_outer.CASES,
     ),
     changes=(
         Change("on", "on", {"on": ("k", "s")}),
@@ -169,14 +178,14 @@ JOINS = Kind(
         Change("lateness", "lateness", {"lateness": (us(3), us(2))}, fixed),
         Change("lateness", "lateness", {"lateness": Lateness(floor=us(30))}),
         Change("lateness", "lateness", {"lateness": us(3)}, lambda spec: not fixed(spec)),
-        Change("suffixes", None, {"suffixes": ("_l", "_r")}),
+        Change("suffixes", None, {"suffixes": ("_l", "_r")}, lambda spec: "left_" not in spec.join_kind),
+        Change("how", "how", {"how": "full"}, lambda spec: spec.join_kind not in ("inner", "full")),
         Change("idle", None, {"idle": "1 hour"}),
         Change("rows", "rows", {"rows": 5}, lambda spec: spec.rows is not None),
         Change("forget", "forget", {"forget": us(50)}, lambda spec: spec.rows is not None),
-        Change("partition", "partition", {"partition": "ssp"}, lambda spec: spec.rows is None),
-        Change("memory", "memory", {"memory": 7}, lambda spec: spec.on is not None and spec.rows is None),
+        Change("partition", "partition", {"partition": "ssp"}, _is_pairwise),
+        Change("memory", "memory", {"memory": 7}, lambda spec: spec.on is not None and _is_pairwise(spec)),
         *budget_changes,
-        Change("shed", "shed", {"shed": 0.4}, lambda spec: spec.rows is None),
+        Change("shed", "shed", {"shed": 0.4}, _is_pairwise),
     ),
-    no_case={"how": "tests/unit/test_outer_join.py tries the other kinds, which give other rows where some are late"},
 )

@@ -112,7 +112,7 @@ class Host:
         if not self.way.rerouted or joined is None:
             return None
         kind = OneColumn if joined.most_columns == 1 else RandomController
-        controller = kind(table, joined.window, slots=0)
+        controller = kind(table, joined.window, slots=0, home=joined.home)
         controller.keys = 4
         return controller
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 import pyarrow.compute as pc
@@ -76,8 +76,6 @@ class Kind:
     null_key: Callable[[Any, int, Row], bool] = lambda spec, side, row: False
     of_parts: Callable[[Any], bool] = lambda spec: True
     keeps_late: Callable[[Any], bool] = lambda spec: False
-    no_case: Mapping[str, str] = field(default_factory=dict)
-    """Options that no case tries, and why."""
 
 
 def names_of(on: Any, streams: int) -> list[list[str]]:

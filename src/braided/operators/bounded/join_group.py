@@ -117,6 +117,11 @@ class JoinGroup:
         """Grids may have any shape."""
         return None
 
+    @property
+    def home(self) -> int | None:
+        """No stream's rows have one home."""
+        return None
+
     def describe(self) -> str:
         told = []
         for member in self.members:

@@ -14,7 +14,7 @@ from braided.operators.join.runs import Run, sorted_run
 from braided.routing.content import content_hashes
 from braided.routing.hash_kernels import salt
 from braided.routing.key_hashes import KeyHasher
-from braided.routing.routes import route
+from braided.routing.routes import Routes, route
 from braided.routing.table import RoutingTable
 from braided.runtime.contract import Admitted, Block, Json
 from braided.time.clocks import Span, Window
@@ -53,6 +53,11 @@ class KeyedInputs:
         return ()
 
     @property
+    def home(self) -> int | None:
+        """The input whose rows have one home while the routing changes (`braided.routing.home_routes`); None: none."""
+        return None
+
+    @property
     def lateness(self) -> tuple[int | Lateness, ...]:
         """Each input's lateness, or how it is learned."""
         return tuple(k if rule is None else rule for k, rule in zip(self.window.lateness, self.learned, strict=True))
@@ -74,9 +79,13 @@ class KeyedInputs:
             if rows.column(name).null_count:
                 rows = rows.filter(rows.column(name).is_valid())
         hashes = self.hashes(side, rows)
-        routes = route(table, side, hashes, lambda at: content_hashes(rows.take(pa.array(at))))
+        routes = self.routes(side, rows, hashes, table)
         keyed = hashes if self.keys[side] else None
         return Admitted(rows, routes, self.times_of(side, rows), total - rows.num_rows, keyed)
+
+    def routes(self, side: int, rows: pa.RecordBatch, hashes: npt.NDArray[np.uint64], table: RoutingTable) -> Routes:
+        """Return where rows with these hashes go."""
+        return route(table, side, hashes, lambda at: content_hashes(rows.take(pa.array(at))))
 
     def label(self, side: int, row: pa.RecordBatch) -> str:
         """Return a row's key, its columns separated by commas."""

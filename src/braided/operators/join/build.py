@@ -98,7 +98,7 @@ def _outer(
     predicate: Predicate | None,
     why: str,
 ) -> Plan:
-    """Return the plan of a join that must know that nothing matched: rows of a key never move."""
+    """Return the plan of a join that must know that nothing matched."""
     if spec.where is not None and predicate is None:
         raise OptionError(
             f"where={spec.where!r}: how={spec.how!r} must know itself what matches, and only Spark can evaluate this "
@@ -116,8 +116,8 @@ def _outer(
         watermark_delays,
         tuple(replace(column, nullable=column.stream in alone) for column in columns),
         joined=join,
-        scheme="hash",
-        fixed=f"all matches of a row must be known in one worker (how={spec.how!r})",
+        scheme=spec.partition if join.home is not None else "hash",
+        fixed=None if join.home is not None else f"rows of both streams come out alone (how={spec.how!r})",
         waits=True,
         propagated_delay=handed_on(join.window, tuple(join.lateness)),
     )

@@ -6,7 +6,8 @@
                                                                             ^ m.t + hi < clock_right - K_right
 ```
 
-A row of a *preserved* stream lies in one worker, with all rows that may match it (keys hash, and never move). It is
+A row of a *preserved* stream lies in one worker, its home, with all rows that may match it, also while the routing
+changes (`braided.routing.home_routes`; the keys of a full join, which preserves both streams, never move). It is
 **settled** once it will not come out alone: it has matched, has come out already, or was late. A bit for each row is
 stored beside its run. When no row that is not late can match it any more, a row that is not settled comes out with
 nulls. A semi join lets a row out at its first match, an anti join where the others let it out alone.
@@ -34,7 +35,8 @@ from braided.operators.join.runs import Run
 from braided.operators.join.stored import JoinState
 from braided.operators.join.window_join import WindowJoin
 from braided.routing.content import content_hashes
-from braided.routing.routes import route
+from braided.routing.home_routes import route_to_homes
+from braided.routing.routes import Routes
 from braided.routing.table import RoutingTable
 from braided.routing.tally import Tally
 from braided.runtime.blocks import Blocks, parts_of
@@ -72,6 +74,10 @@ class OuterJoin(WindowJoin):
         return _PRESERVED[self.how]
 
     @property
+    def home(self) -> int | None:
+        return self.preserved[0] if len(self.preserved) == 1 else None
+
+    @property
     def untimed(self) -> tuple[int, ...]:
         """The inputs whose rows without a time come out: see `keeps_untimed`."""
         return () if self.how == "left_semi" else self.preserved
@@ -92,8 +98,14 @@ class OuterJoin(WindowJoin):
         hashes = np.empty(rows.num_rows, np.uint64)
         hashes[valid] = self.hashes(side, rows.filter(pa.array(valid)))
         hashes[~valid] = content_hashes(rows.filter(pa.array(~valid)))  # any worker will do: not all of them one
-        routes = route(table, side, hashes, lambda at: hashes[at])
+        routes = self.routes(side, rows, hashes, table)
         return Admitted(rows, routes, self.times_of(side, rows), nulls, hashes)
+
+    def routes(self, side: int, rows: pa.RecordBatch, hashes: npt.NDArray[np.uint64], table: RoutingTable) -> Routes:
+        if self.home is None:
+            return super().routes(side, rows, hashes, table)
+        content = lambda at: content_hashes(rows.take(pa.array(at)))  # noqa: E731
+        return route_to_homes(table, side, self.home, hashes, content)
 
     def process(
         self, work: Work, state: Json | None, blocks: Blocks, ranges: Ranges | None = None
@@ -105,10 +117,11 @@ class OuterJoin(WindowJoin):
         late = [self.count_late(side, timed, kept.safe[side]) for side in (0, 1)]
         keyed, unmatchable = self._sorted_out(work.blocks)
         new = [self._settled(side, self.new_runs(side, keyed, stored=True), kept.safe[side]) for side in (0, 1)]
+        probing = [self.new_runs(side, keyed, stored=False) for side in (0, 1)]
         tally = Tally() if work.watched else None
         if tally is not None:
             for side in (0, 1):
-                for run in new[side]:
+                for run in (*new[side], *probing[side]):
                     tally.rows(side, run.hashes, run.tags)
         emitter = OuterEmitter(self, tally)
         for side, rows in unmatchable:
@@ -119,6 +132,11 @@ class OuterJoin(WindowJoin):
         for right in new[1]:
             for left in kept.runs_for(right, 0):
                 yield from emitter.probe(1, right, left)
+        # Rows sent to an old home meet the preserved rows that are stored there; no new ones are.
+        for side in (0, 1):
+            for probe in probing[side]:
+                for stored in kept.runs_for(probe, 1 - side):
+                    yield from emitter.probe(side, probe, stored)
         yield from emitter.flush()
         kept.advance(work)
         for side in (0, 1):
@@ -132,7 +150,7 @@ class OuterJoin(WindowJoin):
             counts={"results": emitter.results, **kept.counts(late)},
             load={} if tally is None else tally.to_json(),
             levels=kept.levels(),
-            streams=[stream.report() for stream in kept.streams],
+            streams=kept.reports(),
         )
 
     def _has_key(self, side: int, rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
@@ -154,7 +172,8 @@ class OuterJoin(WindowJoin):
             valid = self._has_key(block.side, block.rows)
             if not valid.all():
                 unmatchable.append((block.side, block.rows.filter(pa.array(~valid))))
-                block = replace(block, rows=block.rows.filter(pa.array(valid)))  # noqa: PLW2901
+                tags = None if block.tags is None else block.tags[valid]
+                block = replace(block, rows=block.rows.filter(pa.array(valid)), tags=tags)  # noqa: PLW2901
             keyed.append(block)
         return keyed, unmatchable
 
@@ -189,6 +208,11 @@ class OuterState(JoinState):
             if clock is not None:
                 self.safe[side] = max(self.safe[side], clamp(clock - stream.lateness))
 
+    def reports(self) -> list[Json]:
+        """Return what is reported of the streams: the controller needs to know what is late."""
+        known = [None if safe == MIN_TIME else safe for safe in self.safe]
+        return [{**stream.report(), "horizon": safe} for stream, safe in zip(self.streams, known, strict=True)]
+
     def horizon(self, side: int) -> int:
         safe = self.safe[1 - side]
         window = self._join.window
@@ -196,13 +220,18 @@ class OuterState(JoinState):
         return MIN_TIME if safe == MIN_TIME else clamp(safe - window.reach(side)[1])
 
     def leaving(self, side: int, new: Sequence[Run], *, final: bool) -> Iterator[tuple[Run, Index]]:
-        """Yield runs and positions of the rows that leave alone, each once."""
+        """Yield runs and positions of the rows that leave alone, each once.
+
+        A leap of the clocks may let rows in quarantine be believed and leave at once.
+        """
         horizon = MAX_TIME if final else self.horizon(side)
-        stored = self.infos(side) if final else [info for infos in self.sides[side] for info in infos]
-        old = (self.load(side, info) for info in stored if info.first_time < horizon)
-        for run in itertools.chain(new, old):
+        believed = horizon if final else min(horizon, clamp(self._quarantine.limit + 1))
+        groups = [(horizon, infos) for infos in self.sides[side]]
+        groups += [(believed, infos) for _, infos in self.apart[side]]
+        old = ((end, self.load(side, info)) for end, infos in groups for info in infos if info.first_time < end)
+        for end, run in itertools.chain(((horizon, run) for run in new), old):
             assert run.settled is not None
-            at = np.flatnonzero((run.times < horizon) & ~run.settled)
+            at = np.flatnonzero((run.times < end) & ~run.settled)
             if len(at):
                 run.settled[at] = True
                 yield run, at

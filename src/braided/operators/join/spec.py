@@ -71,7 +71,7 @@ class JoinSpec(WithLateness, WithBudget):
     how: How = option(
         '``"inner"``, ``"left"``, ``"right"``, ``"full"``, ``"left_semi"`` or ``"left_anti"``. A row of a kept stream '
         "that matches nothing comes out, with nulls, once no row that is not late can match it any more. All but inner "
-        "joins need a key, and their keys stay where they are: docs/outer.md.",
+        "joins need a key: docs/outer.md.",
         default="inner",
     )
     partition: Partition = option(

@@ -254,7 +254,12 @@ class JoinState:
                 together = merge_runs(runs, MIN_TIME)
                 ahead = together.times > limit
                 believed.append(together if not ahead.any() else together.take(np.flatnonzero(~ahead)))
-                if ahead.any():
+                if not ahead.any():
+                    continue
+                # Others of their group may be believed: the controller assumes that each row is judged by itself.
+                if rule.judge(side, limit + 1, since, patience) == "given up":
+                    self._given_up[side] += int(np.count_nonzero(ahead))
+                else:
                     kept.append((since, self._write(together.take(np.flatnonzero(ahead)))))
         self.apart[side] = kept
         return believed
