@@ -30,7 +30,7 @@ def build_join(spec: JoinSpec, streams: tuple[Stream, ...], setting: EngineFeatu
     rules = stream_rules(streams, names.times, spec_rules)
     window = Window(*spec.bounds, tuple(map(least, rules)))
     join = window_join(names, streams, window, spec.suffixes, rules=rules, idle=resolve_idle(spec.idle))
-    predicate, why = _predicate(spec.where, streams, setting)
+    predicate, why = compile_predicate(spec.where, streams, setting)
     if spec.join_kind != "inner":
         return _outer(spec, streams, names, _as_kind(join, spec, streams), predicate, why)
     if not names.keys[0] and spec.where is None:
@@ -196,7 +196,9 @@ def _with_budget(join: WindowJoin, spec: JoinSpec, *, adapts: bool) -> Operator:
     return limit(join, spec.memory, spec.evict, spec.share, spec.shed, adapts=adapts)
 
 
-def _predicate(where: str | None, streams: tuple[Stream, ...], setting: EngineFeatures) -> tuple[Predicate | None, str]:
+def compile_predicate(
+    where: str | None, streams: tuple[Stream, ...], setting: EngineFeatures
+) -> tuple[Predicate | None, str]:
     """Return the predicate as kernels; or None, and why only the runtime can evaluate it."""
     if where is None:
         return None, ""
