@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import datetime
+import decimal
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
+from sqlglot import exp
 
 import braided
+from braided.spark import sql
 
 Rows = list[tuple[Any, ...]]
 GAP = 200_000_000
@@ -51,37 +58,72 @@ def sql_streams(spark: SparkSession, root: Path, names: Sequence[str], files: in
     return {name: braided.files(spark, str(root / name), max_files=files) for name in names}
 
 
-def run_all(frames: Mapping[str, DataFrame], folder: Path) -> dict[str, Rows]:
-    """Run queries to the end of their streams, all at once: most of a small batch is waiting."""
-    running = {}
-    for number, (what, frame) in enumerate(frames.items()):
-        out, check = folder / f"{number}-out", folder / f"{number}-check"
-        running[what] = out, braided.write_files(frame, out, checkpoint=check, trigger="available now")
+def run_all(frames: Mapping[str, DataFrame], folder: Path, together: int = 3) -> dict[str, Rows]:
+    """Run queries to the end of their streams, some at a time: most of a small batch is waiting."""
     found = {}
-    for what, (out, query) in running.items():
-        query.awaitTermination()
-        found[what] = certain(_read(out))
+    for first in range(0, len(frames), together):
+        names = list(frames)[first : first + together]
+        running = {}
+        for name in names:
+            place = folder / str(len(found) + len(running))
+            frame = frames[name]
+            query = braided.write_files(frame, place / "out", checkpoint=place / "check", trigger="available now")
+            running[name] = place / "out", query
+        for name, (out, query) in running.items():
+            query.awaitTermination()
+            found[name] = certain(_read(out))
     return found
 
 
+@contextmanager
+def tables_as_streams() -> Iterator[None]:
+    """Let `braided.sql` take batch DataFrames for streams: it plans as for streams, and Spark's batch joins run it.
+
+    A query takes a second then, and gives all of its rows.
+    """
+
+    def sources(nodes: Any, inputs: Any) -> Any:
+        return {
+            alias: source
+            if isinstance(source.node, exp.Table) and source.node.name == "t"
+            else replace(source, streaming=True)
+            for alias, source in real(nodes, inputs).items()
+        }
+
+    real = sql._sources
+    with (
+        patch.object(sql, "_sources", sources),
+        patch.object(sql._Query, "_streams", lambda query: set(query.frames)),
+    ):
+        yield
+
+
 def oracle(text: str, tables: Mapping[str, pa.Table]) -> Rows:
-    """Return DuckDB's rows over the finished streams, those that are certain."""
+    """Return DuckDB's rows over the finished streams."""
     text = text.replace("LEFT SEMI JOIN", "SEMI JOIN").replace("LEFT ANTI JOIN", "ANTI JOIN")
     with duckdb.connect() as database:
         database.execute("set timezone = 'UTC'")
         for name, table in tables.items():
             database.register(name, table)
-        return certain(database.sql(text).fetchall())
+        return in_order(database.sql(text).fetchall())
 
 
 def certain(rows: Rows) -> Rows:
-    """Return the rows whose first column, a time, is long before the end, in one order."""
-    kept = [row for row in rows if row[0] is None or row[0].timestamp() < CERTAIN]
-    plain = [
-        tuple(round(v, 6) if isinstance(v, float) else int(v) if type(v).__name__ == "Decimal" else v for v in row)
-        for row in kept
-    ]
-    return sorted(plain, key=repr)
+    """Return the rows whose first column, a time, is long before the end."""
+    return [row for row in rows if row[0] is None or row[0].timestamp() < CERTAIN]
+
+
+def in_order(rows: Sequence[tuple[Any, ...]]) -> Rows:
+    """Return rows in one order, with numbers and times that can be compared."""
+    return sorted((tuple(map(_plain, row)) for row in rows), key=repr)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime.datetime):
+        return value.astimezone(datetime.UTC)
+    if isinstance(value, float):
+        return round(value, 6)
+    return int(value) if isinstance(value, decimal.Decimal) else value
 
 
 def _read(out: Path) -> Rows:
@@ -90,5 +132,4 @@ def _read(out: Path) -> Rows:
         return []
     with duckdb.connect() as database:
         database.execute("set timezone = 'UTC'")
-        rows: Rows = database.execute("from read_parquet(?)", [files]).fetchall()
-        return rows
+        return in_order(database.execute("from read_parquet(?)", [files]).fetchall())
