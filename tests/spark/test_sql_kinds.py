@@ -10,6 +10,8 @@ from support.profiles import some
 from support.sql_streams import certain, in_order, oracle, run_all, sql_streams, tables_as_streams, write_sql_streams
 
 import braided
+from braided.errors import OptionError
+from braided.spark.progress import explain_frame
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -102,3 +104,89 @@ def test_every_kind_of_join_of_streams_gives_the_oracles_rows(
     wanted = certain(oracle(QUERIES[what], {**tables[1], "t": labels}))
     assert len(wanted) > 20
     assert run_all({what: frame}, tmp_path) == {what: wanted}
+
+
+ASOF_ON = "MATCH_CONDITION (l.ts >= q.ts) ON l.k = q.k AND q.ts >= l.ts - INTERVAL 2 SECONDS"
+ASOF = {
+    # The closest row is of the largest n: ties go to the largest.
+    f"SELECT l.ts AS at, l.k, q.k AS qk, q.n FROM l LEFT ASOF JOIN (SELECT k, ts, n FROM r WHERE n > 0) q {ASOF_ON} WHERE l.n < 10": """
+        SELECT l.ts AS at, l.k, q.k AS qk, q.n FROM l LEFT JOIN LATERAL (SELECT * FROM r WHERE r.n > 0 AND r.k = l.k
+        AND r.ts <= l.ts AND r.ts >= l.ts - INTERVAL 2 SECONDS ORDER BY r.ts DESC, r.n DESC LIMIT 1) q ON true WHERE l.n < 10""",
+    "SELECT /*+ BRAIDED('q', 'tolerance=3 seconds') */ l.ts AS at, l.n, q.ts, q.n AS m FROM l ASOF JOIN (SELECT k, g, ts, n FROM r) q MATCH_CONDITION (l.ts < q.ts) ON l.g = q.g AND q.k = 3": """
+        SELECT l.ts AS at, l.n, q.ts, q.n AS m FROM l, LATERAL (SELECT * FROM r WHERE r.g = l.g AND r.k = 3
+        AND r.ts > l.ts AND r.ts <= l.ts + INTERVAL 3 SECONDS ORDER BY r.ts, r.n DESC LIMIT 1) q""",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", some(ASOF, quick=1))
+def test_asof_joins_give_the_oracles_rows(
+    spark: SparkSession,
+    tables: tuple[Path, dict[str, pa.Table]],
+    streams: dict[str, DataFrame],
+    tmp_path: Path,
+    text: str,
+) -> None:
+    batches = {name: spark.read.parquet(str(tables[0] / name)) for name in NAMES}
+    wanted = oracle(ASOF[text], tables[1])
+    assert len(wanted) > 20
+    with tables_as_streams():
+        assert in_order(braided.sql(spark, text, batches).collect()) == wanted
+    frame = braided.sql(spark, text, streams, lateness="20 seconds")
+    assert run_all({text: frame}, tmp_path) == {text: certain(wanted)}
+
+
+def marked(streams: dict[str, DataFrame]) -> dict[str, DataFrame]:
+    return {name: frame.withWatermark("ts", "3 seconds") for name, frame in streams.items()}
+
+
+WINDOWS = f"SELECT window.start AS at, l.g, count(*) AS c, count(r.n) AS m, sum(r.n) AS s FROM l LEFT JOIN r ON {NEAR} GROUP BY window(l.ts, '2 seconds'), l.g"
+
+
+def test_windows_after_a_left_join_are_all_there(
+    spark: SparkSession, tables: tuple[Path, dict[str, pa.Table]], tmp_path: Path
+) -> None:
+    """Also where the other stream is far behind: rows that match nothing wait for it, and Spark's watermark too."""
+    streams = marked({
+        "l": braided.files(spark, str(tables[0] / "l"), max_files=4),
+        "r": braided.files(spark, str(tables[0] / "r"), max_files=1),
+    })  # fmt: skip
+    frame = braided.sql(spark, WINDOWS, streams)
+    assert "its join is no inner one (how='left')" in explain_frame(frame)
+    bucket = "time_bucket(INTERVAL 2 SECONDS, l.ts)"
+    text = WINDOWS.replace("window.start", bucket).replace("window(l.ts, '2 seconds')", bucket)
+    wanted = certain(oracle(text.replace(" GROUP BY", " WHERE l.ts IS NOT NULL GROUP BY"), tables[1]))
+    assert len(wanted) > 20
+    assert run_all({"windows": frame}, tmp_path) == {"windows": wanted}
+
+
+def test_windows_that_would_lose_rows_are_refused(spark: SparkSession, streams: dict[str, DataFrame]) -> None:
+    both = marked(streams)
+    with pytest.raises(
+        OptionError, match=r"r\.ts: rows that match nothing wait for this time, and it has no watermark"
+    ):
+        braided.sql(spark, WINDOWS, {**both, "r": streams["r"]})
+    with pytest.raises(OptionError, match=r"r\.ts: .* its lateness is learned, and may grow beyond its watermark"):
+        braided.sql(spark, WINDOWS, both, lateness="auto")
+    text = WINDOWS.replace("LEFT JOIN r", "LEFT JOIN (SELECT * FROM r WHERE second(ts) < 10) r")
+    with pytest.raises(OptionError, match=r"a condition on the time itself drops rows after its watermark"):
+        braided.sql(spark, text, both)
+    # Spark moves this one below the watermark, and a semi join waits for nothing.
+    braided.sql(spark, text.replace("second(ts) < 10", "n > 3"), both)
+    semi = WINDOWS.replace("LEFT JOIN", "LEFT SEMI JOIN").replace(", count(r.n) AS m, sum(r.n) AS s", "")
+    braided.sql(spark, semi, {**both, "r": streams["r"]})
+
+
+BAD = {
+    f"SELECT l.n FROM l LEFT JOIN r ON {NEAR} AND l.g < reverse(r.g)": r"where=.*how='left' must know itself what matches",
+    "SELECT l.n FROM l FULL JOIN r ON l.k = r.n AND l.ts = r.ts": r"line 1, column 42: .* are of types int and bigint; for a FULL JOIN of streams cast one",
+    "SELECT l.n FROM l LEFT ASOF JOIN r MATCH_CONDITION (l.ts <= r.ts) ON l.k = r.k": r"tolerance=None: with direction='forward' a left row could wait for ever",
+    "SELECT l.n FROM l WHERE k NOT IN (SELECT k FROM r WHERE r.ts = l.ts)": r"line 1, column \d+: NOT IN over a stream: .*; write NOT EXISTS",
+    "SELECT l.nope FROM l WHERE k IN (SELECT k FROM r WHERE r.ts = l.ts)": r"UNRESOLVED_COLUMN.*nope",
+    f"SELECT /*+ BRAIDED('r', 'tolerance=1 second') */ l.n FROM l LEFT JOIN r ON {NEAR}": r"r is not joined by an ASOF JOIN; leave it out",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", BAD)
+def test_what_cannot_be_done_is_refused(spark: SparkSession, streams: dict[str, DataFrame], text: str) -> None:
+    with pytest.raises(OptionError, match=BAD[text]):
+        braided.sql(spark, text, streams)
