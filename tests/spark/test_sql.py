@@ -290,6 +290,30 @@ def test_options_of_a_query(spark: SparkSession, streams: dict[str, DataFrame]) 
         braided.sql(spark, text, {"calls": 5})  # type: ignore[dict-item]
 
 
+def test_views_of_the_session_and_arguments(spark: SparkSession, streams: dict[str, DataFrame]) -> None:
+    text = f"SELECT c.n FROM {JOINED_CALLS} AND a.reason = :Reason WHERE c.n - :least > 0 AND c.Cell <> ':x'"
+    with pytest.raises(OptionError, match="streams=: no temporary view that the text reads is a stream"):
+        braided.sql(spark, "SELECT n FROM nowhere")
+    for name, frame in streams.items():
+        frame.createOrReplaceTempView(name)
+    try:
+        frame = braided.sql(spark, text, args={"Reason": "it's", "least": -5})
+        shown = explain_frame(frame)
+        assert "c__n" not in shown
+        assert "`reason` = 'it\\'s'" in shown
+        assert "- -5 > 0" in shown
+        braided.sql(spark, text.replace(":Reason", "?").replace(":least", "?"), args=["x", 3])
+        with pytest.raises(OptionError, match=r"args=: line 1, column \d+: no value for :least; args has Reason"):
+            braided.sql(spark, text, args={"Reason": "x"})
+        with pytest.raises(OptionError, match=r"args='x': write a dict of names and values, or a list"):
+            braided.sql(spark, text, args="x")
+        with pytest.raises(OptionError, match=r"is no plain value; write a number"):
+            braided.sql(spark, text, args={"Reason": [1], "least": 1})
+    finally:
+        for name in streams:
+            spark.catalog.dropTempView(name)
+
+
 @pytest.mark.skipif(pyspark.__version__ < "4.3", reason="Spark reads WATERMARK since 4.3")
 def test_a_watermark_clause_is_the_lateness_of_its_stream(spark: SparkSession, streams: dict[str, DataFrame]) -> None:
     from braided.spark.registry import registry_of

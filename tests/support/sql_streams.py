@@ -31,7 +31,7 @@ CERTAIN = 100
 def write_sql_streams(root: Path, names: Sequence[str], rows: int, seed: int) -> dict[str, pa.Table]:
     """Write streams with the columns k, g, ts, n and x, some of them null, as four files each; return them whole."""
     numbers = np.random.default_rng(seed)
-    found = {}
+    found: dict[str, Any] = {}
     for name in names:
         (root / name).mkdir()
         parts = []
@@ -60,10 +60,10 @@ def sql_streams(spark: SparkSession, root: Path, names: Sequence[str], files: in
 
 def run_all(frames: Mapping[str, DataFrame], folder: Path, together: int = 3) -> dict[str, Rows]:
     """Run queries to the end of their streams, some at a time: most of a small batch is waiting."""
-    found = {}
+    found: dict[str, Any] = {}
     for first in range(0, len(frames), together):
         names = list(frames)[first : first + together]
-        running = {}
+        running: dict[str, Any] = {}
         for name in names:
             place = folder / str(len(found) + len(running))
             frame = frames[name]

@@ -26,6 +26,7 @@ from braided.spark.catalyst import aggregates, plan_of
 from braided.spark.registry import registry_of
 from braided.spark.run_plan import OptimisedPlan, optimise_plan, run_optimised
 from braided.spark.sessions import refuse_connect
+from braided.spark.sql_inputs import streams_of_views, with_arguments
 from braided.spark.sql_joins import OPTIONS, JoinPlan, JoinPlanner
 from braided.spark.sql_match import with_matches
 from braided.spark.watermark import WATERMARK
@@ -51,10 +52,19 @@ _REFUSED = (
 
 
 def run_sql(
-    session: SparkSession, text: str, streams: Mapping[str, DataFrame], options: Mapping[str, Any]
+    session: SparkSession,
+    text: str,
+    streams: Mapping[str, DataFrame] | None,
+    options: Mapping[str, Any],
+    args: Mapping[str, Any] | Sequence[Any] | None = None,
 ) -> DataFrame:
     """See `braided.sql`."""
-    _check(session, text, streams, options)
+    _check_text(session, text)
+    if args is not None:
+        text = with_arguments(session, text, args)
+    if streams is None:
+        streams = streams_of_views(session, text)
+    _check(session, streams, options)
     text, streams = _with_watermarks(session, text, streams)
     text, streams = with_matches(
         session, text, streams, options, lambda part, known: run_sql(session, part, known, options)
@@ -124,10 +134,13 @@ def _refuse_unsupported(tree: exp.Query) -> None:
             )
 
 
-def _check(session: SparkSession, text: Any, streams: Any, options: Mapping[str, Any]) -> None:
+def _check_text(session: SparkSession, text: Any) -> None:
     refuse_connect(session, "braided.sql")
     if not isinstance(text, str) or not text.strip():
         raise OptionError(f"sql: {type(text).__name__} is no query; write a SELECT")
+
+
+def _check(session: SparkSession, streams: Any, options: Mapping[str, Any]) -> None:
     if not isinstance(streams, Mapping) or not streams:
         raise OptionError("streams=: give the streaming DataFrames by the names that the query uses")
     known: dict[str, str] = {}
