@@ -31,6 +31,7 @@ _MATCH = ("tests/unit/test_match_local.py",)
 _HOMES = ("tests/unit/test_outer_routing.py",)
 _ASOF = ("tests/unit/test_asof.py", _CONTRACT, "-k", "not test_contract or (asof and (cuts or far))")
 _ROWS = ("tests/unit/test_rows_join.py", _CONTRACT, "-k", "not test_contract or (last and (cuts or far))")
+_KINDS = ("tests/unit/test_sql_kinds.py",)
 _DETECT = ("tests/unit/test_detect.py", _CONTRACT, "-k", "not test_contract or (detect and (cuts or far))")
 
 # Where random faults are put, and the tests that ought to notice them.
@@ -365,6 +366,62 @@ MUTATIONS = (
         "is_new = order >= np.where(is_left, old_left, among + old_right)",
         "is_new = order >= np.where(is_left, 0, among + old_right)",
         _ROWS,
+        "a condition of ON on the stream that is kept filters it",
+        "sqltext/kinds.py",
+        """is_right = used == {alias} and how in ("inner", "left", "left_semi", "left_anti")""",
+        """is_right = how in ("inner", "left", "left_semi", "left_anti") and len(used) == 1""",
+        _KINDS,
+    ),
+    Mutation(
+        "WHERE on the side of nulls goes before a left join",
+        "sqltext/kinds.py",
+        """is_whole = home == 0 or self._kinds[home] in ("inner", "right")""",
+        """is_whole = True""",
+        _KINDS,
+    ),
+    Mutation(
+        "WHERE goes down past a right join",
+        "sqltext/kinds.py",
+        """_KEEP_LEFT = ("inner", "left", "left_semi", "left_anti")""",
+        """_KEEP_LEFT = ("inner", "left", "right", "left_semi", "left_anti")""",
+        _KINDS,
+    ),
+    Mutation(
+        "WHERE chooses among the rows of an as-of join",
+        "sqltext/kinds.py",
+        """is_whole and not self._is_asof(home):""",
+        """is_whole:""",
+        _KINDS,
+    ),
+    Mutation(
+        "NOT EXISTS is EXISTS",
+        "sqltext/subqueries.py",
+        'kind = "ANTI" if is_not else "SEMI"',
+        'kind = "SEMI"',
+        _KINDS,
+    ),
+    Mutation(
+        "NOT IN is an anti join",
+        "sqltext/subqueries.py",
+        """if is_not and isinstance(node, exp.In):""",
+        """if is_not and node is None:""",
+        _KINDS,
+    ),
+    Mutation(
+        "a column of USING is the left one also after a right join",
+        "sqltext/shared_columns.py",
+        """            if kind == "right":
+                column = part.copy()
+            elif""",
+        """            if""",
+        _KINDS,
+    ),
+    Mutation(
+        "a condition after a left join moves into the other stream",
+        "plan/rules/push_filter.py",
+        """if spec.join_kind != "inner" and sides != {1 if spec.join_kind == "right" else 0}:""",
+        """if spec.join_kind != "inner" and len(sides) != 1:""",
+        ("tests/unit/test_plan.py",),
     ),
     Mutation(
         "reluctant quantifiers are greedy",

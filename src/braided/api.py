@@ -510,25 +510,35 @@ def detect(
     return run_operator(spec_of(DetectSpec, locals(), streams=tuple(streams)), list(streams.values()), name=name)
 
 
-def sql(spark: SparkSession, text: str, streams: Mapping[str, DataFrame], **options: SqlOption) -> DataFrame:
+def sql(
+    spark: SparkSession,
+    text: str,
+    streams: Mapping[str, DataFrame] | None = None,
+    *,
+    args: Mapping[str, object] | Sequence[object] | None = None,
+    **options: SqlOption,
+) -> DataFrame:
     """Run a continuous query in Spark SQL, with its joins of streams and its patterns done by Braided.
 
     The text is what ``spark.sql`` takes, over streams by name. Spark analyses it first: its names, types and errors
-    count. Then every inner join of two or more streams is taken out and becomes a `braided.join`, with the equalities
-    of its condition as keys, the comparisons of times as bounds and the rest as a predicate; streams are filtered
-    first, and columns that nothing reads are neither shuffled nor stored. A ``MATCH_RECOGNIZE`` clause, which Spark
+    count. Then every join of two or more streams is taken out and becomes a `braided.join` of its kind, with the
+    equalities of its condition as keys, the comparisons of times as bounds and the rest as a predicate; streams are
+    filtered first, and columns that nothing reads are neither shuffled nor stored. ``EXISTS`` and ``IN`` become semi
+    joins, ``NOT EXISTS`` an anti join, ``ASOF JOIN`` a `braided.join_asof`. A ``MATCH_RECOGNIZE`` clause, which Spark
     does not know, becomes a `braided.match` (docs/match.md). Everything else (projections, aggregates, ``HAVING``,
     ``UNION ALL``, joins with tables) goes to Spark as text. `braided.explain` shows the joins and patterns.
 
     Parameters
     ----------
     text : a SELECT. Times of two streams must be bounded on both sides, as for Spark's own joins, in any arrangement.
-    streams : the streaming DataFrames by the names that the text uses.
+    streams : the streaming DataFrames by the names that the text uses. None: the temporary views of the session that
+        are streams.
+    args : values for parameter markers, as for ``spark.sql``: by name for ``:name``, a list for ``?``.
     options : of every join: lateness, idle, partition, memory, evict, share, shed, name, control, redact; of patterns
         lateness and name. A hint sets those of one join, by the alias of its input: ``/*+ BRAIDED('a', 'lateness=30
         seconds', 'memory=256 MB') */``.
 
-    Not supported: outer joins of streams, bounds in months, bounds that are columns.
+    Not supported: ``NOT IN`` over a stream, bounds in months, bounds that are columns without a hint.
 
     >>> hits = braided.sql(spark, '''
     ...     SELECT c.phone, c.cell, a.reason
@@ -540,7 +550,7 @@ def sql(spark: SparkSession, text: str, streams: Mapping[str, DataFrame], **opti
     """
     from braided.spark.sql import run_sql
 
-    return run_sql(spark, text, streams, options)
+    return run_sql(spark, text, streams, options, args)
 
 
 def stream(df: DataFrame, *, time: str, lateness: LatenessOption | None = None) -> Query:

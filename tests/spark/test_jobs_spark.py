@@ -92,6 +92,23 @@ def test_a_job_gives_the_oracles_rows_and_goes_on_where_it_was(spark: SparkSessi
     assert len(given) > 80
 
 
+def test_a_job_with_a_left_join_keeps_rows_that_match_nothing(spark: SparkSession, tmp_path: Path, job: Job) -> None:
+    condition = "l.k = r.k AND r.k > 2 AND r.t BETWEEN l.t + INTERVAL {0} AND l.t + INTERVAL {1}"
+    text = JOB.replace("100 seconds", "1 second").partition(" FROM l JOIN")[0]
+    text += f" FROM l LEFT JOIN r ON {condition.format('3 SECONDS', '4 SECONDS')}'''\n"
+    text += 'options = {{ lateness = "1 second" }}\n[[steps]]\nname = "named"' + JOB.partition('name = "named"')[2]
+    start_job(spark, parse_job(text.format(tmp_path)), once=True).awaitTermination()
+    wanted = duckdb.sql(
+        f"""SELECT l.k, l.t, r.t, upper(name) FROM '{tmp_path}/l/*.parquet' l LEFT JOIN '{tmp_path}/r/*.parquet' r
+            ON {condition.format("3 SECOND", "4 SECOND")} JOIN '{tmp_path}/names/*.parquet' n ON n.k = l.k"""
+    ).fetchall()
+    files = braided.topic(tmp_path / "out").files()
+    given = duckdb.sql(f"SELECT k, t, other, name FROM read_parquet({files!r})").fetchall()
+    certain = [sorted((row for row in rows if row[1].timestamp() % 86400 < 44), key=repr) for rows in (given, wanted)]
+    assert certain[0] == certain[1]
+    assert 10 < sum(row[2] is None for row in certain[0]) < len(certain[0])
+
+
 @pytest.mark.parametrize("limit", ["", "max_files = 5\n"])
 def test_files_of_other_formats_with_odd_names_are_read_once(spark: SparkSession, tmp_path: Path, limit: str) -> None:
     (tmp_path / "in").mkdir()

@@ -31,6 +31,7 @@ from braided.plan.rules.partial_aggregate import NOT_ANSI, PartialAggregation
 from braided.plan.rules.prune import PruneColumns
 from braided.plan.rules.push_filter import PushFilter
 from braided.plan.stages import Stage, split
+from braided.typing import How
 
 TIME = pa.timestamp("us", tz="UTC")
 SCHEMA = pa.schema([("phone", pa.string()), ("ts", TIME), ("n", pa.int64()), ("cell", pa.string())])
@@ -161,14 +162,47 @@ def test_columns_are_dropped_below_every_join_of_a_chain() -> None:
     assert [node.expressions for node in below] == [("`phone`", "`ts`")] * 3
 
 
-@pytest.mark.parametrize("spec", [replace(SPEC, how="left"), replace(SPEC, rows=2)], ids=["outer", "rows"])
-def test_rules_that_hold_for_inner_joins_alone_leave_others(spec: JoinSpec) -> None:
-    other = replace(JOIN, spec=spec)
+@pytest.mark.parametrize("how", ["left", "right", "full", "left_semi", "left_anti"])
+def test_rules_that_hold_for_inner_joins_alone_leave_others(how: How) -> None:
+    outer = replace(JOIN, spec=replace(SPEC, how=how))
+    for node in (_aggregate(outer, x="count(*)"), _aggregate(outer, x="sum(n * 2)")):
+        found = optimise(LogicalPlan(node), [HoistExpressions(), PartialAggregation()], Analysis())
+        assert found.after == node
+        assert found.reason_of(PartialAggregation.name) == f"its join is no inner one (how={how!r})"
+
+
+KEPT_SIDES: dict[How, tuple[int, str, str]] = {
+    # Which stream is kept, a condition on it alone, and what must stay after the join: also the key that a right join
+    # takes from whichever row there is.
+    "left": (0, "n > 1", "(n_right < n) AND (n_right > 2)"),
+    "right": (1, "n_right > 1", "(n_right < n) AND (n > 2) AND (phone = 'p')"),
+    "left_semi": (0, "n > 1", ""),
+    "left_anti": (0, "n > 1", ""),
+}
+
+
+@pytest.mark.parametrize("how", KEPT_SIDES)
+def test_a_condition_on_the_stream_that_is_kept_moves_before_the_join(how: How) -> None:
+    side, moves, stays = KEPT_SIDES[how]
+    outer = replace(JOIN, spec=replace(SPEC, how=how))
+    plan = Filter(outer, f"{moves} AND {stays}" if stays else moves)
+    inputs = list(SOURCES)
+    inputs[side] = Filter(SOURCES[side], "`n` > 1")  # type: ignore[call-overload]
+    wanted: Node = replace(outer, streams=tuple(inputs))
+    wanted = Filter(wanted, stays) if stays else wanted
+    assert optimise(LogicalPlan(plan), [PushFilter()], Analysis()).after == wanted
+
+
+def test_a_condition_after_a_full_join_stays() -> None:
+    plan = Filter(replace(JOIN, spec=replace(SPEC, how="full")), "n > 1 AND n_right > 2")
+    assert optimise(LogicalPlan(plan), [PushFilter()], Analysis()).after == plan
+
+
+def test_no_rule_changes_a_join_with_the_last_rows() -> None:
+    other = replace(JOIN, spec=replace(SPEC, rows=2))
     for node in (Filter(other, "n > 1"), _aggregate(other, x="count(*)"), _aggregate(other, x="sum(n * 2)")):
-        assert (
-            optimise(LogicalPlan(node), [PushFilter(), HoistExpressions(), PartialAggregation()], Analysis()).after
-            == node
-        )
+        rules = [PushFilter(), HoistExpressions(), PartialAggregation()]
+        assert optimise(LogicalPlan(node), rules, Analysis()).after == node
 
 
 def test_a_join_with_the_last_rows_keeps_all_columns() -> None:

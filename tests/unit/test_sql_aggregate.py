@@ -11,7 +11,7 @@ from braided.plan.nodes import Aggregate
 from braided.plan.nodes import Source as SourceNode
 from braided.plan.optimiser import NotApplied
 from braided.sqltext.aggregate import aggregate_of
-from braided.sqltext.cut import Cut, Source
+from braided.sqltext.joins import Cut, Source
 
 TYPES = {"k": "bigint", "ts": "timestamp", "x": "int", "g": "string"}
 GROUP = "FROM a GROUP BY window(a.ts, '1 minute', '10 seconds')"

@@ -8,7 +8,8 @@ from sqlglot import exp
 
 from braided.errors import OptionError
 from braided.expressions.dialect import Braided
-from braided.sqltext.cut import Cut, Source, cut_select
+from braided.sqltext.cut import cut_select
+from braided.sqltext.joins import Cut, Source
 
 KINDS = {"k": "string", "ts": "timestamp", "expires": "timestamp", "n": "int"}
 HOUR = 3_600_000_000

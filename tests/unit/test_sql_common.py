@@ -9,7 +9,8 @@ from sqlglot import exp
 from braided.expressions.dialect import Braided
 from braided.sqltext.common import find_common
 from braided.sqltext.conditions import Bound
-from braided.sqltext.cut import Source, cut_select
+from braided.sqltext.cut import cut_select
+from braided.sqltext.joins import Source
 
 KINDS = {"k": "string", "j": "string", "ts": "timestamp", "u": "timestamp", "n": "int"}
 KEYS = "a.k = b.k AND c.k = b.k"

@@ -11,6 +11,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from braided.errors import OptionError
+from braided.operators.asof.asof_join import AsofJoin
+from braided.operators.join.outer_join import OuterJoin
 from braided.operators.join.spec import JoinSpec
 from braided.operators.order.spec import OrderSpec
 from braided.operators.physical import EngineFeatures, InputColumn, Plan
@@ -86,7 +88,7 @@ def run(
         frame if stream.marks_of(time).delay is None else with_delay(frame)
         for frame, stream, time in zip(frames, streams, plan.times, strict=True)
     ]
-    lengthened = lengthen_watermarks(with_delays, plan.times, plan.watermark_delays)
+    lengthened = lengthen_watermarks(with_delays, plan.times, plan.watermark_delays, _awaited(plan))
     if lengthened.problem is not None:
         problem = lengthened.problem.describe(names or {})
         if aggregated:
@@ -118,6 +120,16 @@ def run(
         results = _filtered(plan, results, frames, marks)
     # Dropped for the user; an operator after this one finds it again below the projection.
     return results.drop(COLUMN) if plan.propagated_delay is not None else results
+
+
+def _awaited(plan: Plan) -> dict[int, bool]:
+    """Return the inputs whose clock rows of the other one wait for, each with whether its lateness is learned."""
+    operator = plan.operator
+    if isinstance(operator, OuterJoin):
+        sides = [1 - side for side in operator.preserved if operator.how != "left_semi"]
+    else:
+        sides = [1] if isinstance(operator, AsofJoin) else []
+    return {side: not isinstance(operator.lateness[side], int) for side in sides}
 
 
 def _check_where(session: SparkSession, where: str, frames: Sequence[DataFrame]) -> None:

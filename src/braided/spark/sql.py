@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import re
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -25,14 +26,19 @@ from braided.spark.catalyst import aggregates, plan_of
 from braided.spark.registry import registry_of
 from braided.spark.run_plan import OptimisedPlan, optimise_plan, run_optimised
 from braided.spark.sessions import refuse_connect
+from braided.spark.sql_inputs import streams_of_views, with_arguments
 from braided.spark.sql_joins import OPTIONS, JoinPlan, JoinPlanner
 from braided.spark.sql_match import with_matches
 from braided.spark.watermark import WATERMARK
 from braided.sqltext.aggregate import AggregateReader, aggregate_of
+from braided.sqltext.asof import AsofClause, place_matches, take_asof
 from braided.sqltext.conditions import position
-from braided.sqltext.cut import Cut, LeftToSparkError, Source, cut_select, keep_left, own_columns
+from braided.sqltext.cut import cut_select, own_columns
 from braided.sqltext.fold import fold
+from braided.sqltext.joins import Cut, LeftToSparkError, Source
 from braided.sqltext.shape import shape, without_distinct
+from braided.sqltext.shared_columns import keep_shared
+from braided.sqltext.subqueries import has_subquery, join_subqueries
 from braided.sqltext.watermarks import take_watermarks
 
 if TYPE_CHECKING:
@@ -46,14 +52,24 @@ _REFUSED = (
 
 
 def run_sql(
-    session: SparkSession, text: str, streams: Mapping[str, DataFrame], options: Mapping[str, Any]
+    session: SparkSession,
+    text: str,
+    streams: Mapping[str, DataFrame] | None,
+    options: Mapping[str, Any],
+    args: Mapping[str, Any] | Sequence[Any] | None = None,
 ) -> DataFrame:
     """See `braided.sql`."""
-    _check(session, text, streams, options)
+    _check_text(session, text)
+    if args is not None:
+        text = with_arguments(session, text, args)
+    if streams is None:
+        streams = streams_of_views(session, text)
+    _check(session, streams, options)
     text, streams = _with_watermarks(session, text, streams)
     text, streams = with_matches(
         session, text, streams, options, lambda part, known: run_sql(session, part, known, options)
     )
+    text, clauses = take_asof(text)
     try:
         tree = sqlglot.parse_one(text, dialect=Braided)
     except SqlglotError as error:
@@ -65,11 +81,12 @@ def run_sql(
         named = {name.lower(): views.add(frame) for name, frame in streams.items()}
         # Spark's names, types and errors are the contract.
         renamed = _rename(tree, named, text)
-        contract = _analysed(session, renamed, named)
         frames = {named[name.lower()]: frame for name, frame in streams.items()}
+        stand_ins = {view: views.add(_stand_in(frame)) for view, frame in frames.items()} if has_subquery(tree) else {}
+        contract = _analysed(session, _with_views(renamed, stand_ins), named, stand_ins)
         left_to_spark: str | None = None
         for _ in range(2):
-            query = _Query(session, tree.copy(), views, frames, options, left_to_spark)
+            query = _Query(session, tree.copy(), views, frames, options, clauses, stand_ins, left_to_spark)
             try:
                 query.qualify(renamed)
                 query.fold(contract)
@@ -115,18 +132,15 @@ def _refuse_unsupported(tree: exp.Query) -> None:
                 f"sql: {position(inner)}: WITH inside of a query is not supported yet; write it once, before the first "
                 "SELECT"
             )
-    for join in tree.find_all(exp.Join):
-        if (join.kind or "").upper() in ("SEMI", "ANTI"):
-            raise OptionError(
-                f"sql: {position(join)}: a {join.kind.upper()} JOIN is not supported yet; write it with "
-                "braided.join(how=...), or leave this query to spark.sql"
-            )
 
 
-def _check(session: SparkSession, text: Any, streams: Any, options: Mapping[str, Any]) -> None:
+def _check_text(session: SparkSession, text: Any) -> None:
     refuse_connect(session, "braided.sql")
     if not isinstance(text, str) or not text.strip():
         raise OptionError(f"sql: {type(text).__name__} is no query; write a SELECT")
+
+
+def _check(session: SparkSession, streams: Any, options: Mapping[str, Any]) -> None:
     if not isinstance(streams, Mapping) or not streams:
         raise OptionError("streams=: give the streaming DataFrames by the names that the query uses")
     known: dict[str, str] = {}
@@ -190,11 +204,27 @@ def _rename(tree: exp.Expression, named: Mapping[str, str], text: str) -> str:
     return text
 
 
-def _analysed(session: SparkSession, text: str, named: Mapping[str, str]) -> DataFrame:
+def _stand_in(frame: DataFrame) -> DataFrame:
+    """Return a table with the columns of a stream: Spark analyses no subquery of WHERE over a stream.
+
+    It has no rows, but Spark does not know that, or it would optimise the query away.
+    """
+    session = frame.sparkSession
+    return session.createDataFrame(session.sparkContext.emptyRDD(), frame.schema)
+
+
+def _with_views(text: str, views: Mapping[str, str]) -> str:
+    """Return a text that reads other views."""
+    return re.sub(r"braided_\w+", lambda name: views.get(name[0], name[0]), text) if views else text
+
+
+def _analysed(
+    session: SparkSession, text: str, named: Mapping[str, str], stand_ins: Mapping[str, str] | None = None
+) -> DataFrame:
     try:
         return session.sql(text)
     except Exception as error:
-        said = str(error)
+        said = _with_views(str(error), {name: view for view, name in (stand_ins or {}).items()})
         for name, view in named.items():
             said = said.replace(view, name)
         raise OptionError(f"sql: {said.split('JVM stacktrace')[0].strip()}") from error
@@ -210,12 +240,12 @@ def _is_aggregated(select: exp.Select) -> bool:
     return False
 
 
-def _sources(scope: Scope, inputs: Mapping[str, DataFrame]) -> dict[str, Source]:
+def _sources(nodes: Mapping[str, exp.Expression], inputs: Mapping[str, DataFrame]) -> dict[str, Source]:
     """Return what is to be known of the inputs of a SELECT."""
     return {
         alias: Source(
             alias,
-            scope.selected_sources[alias][0],
+            nodes[alias],
             {field.name.lower(): field.dataType.simpleString() for field in frame.schema.fields},
             frame.isStreaming,
             frozenset(field.name.lower() for field in frame.schema.fields if WATERMARK in (field.metadata or {})),
@@ -234,6 +264,8 @@ class _Query:
         views: _Views,
         frames: Mapping[str, DataFrame],
         options: Mapping[str, Any],
+        clauses: Sequence[AsofClause],
+        stand_ins: Mapping[str, str],
         left_to_spark: str | None,
     ) -> None:
         self.left_to_spark = left_to_spark
@@ -245,6 +277,10 @@ class _Query:
         self.views = views
         self.frames = dict(frames)
         self.options = dict(options)
+        self.clauses = clauses
+        """The match conditions of as-of joins, which are plain joins in the tree."""
+        self.matches: dict[int, exp.Expression] = {}
+        self.stand_ins = stand_ins
 
     def qualify(self, text: str) -> None:
         """Give every column its table, every result its name; make sure that Spark reads it as it reads the text."""
@@ -257,11 +293,11 @@ class _Query:
         shared = any(join.args.get("using") or join.method == "NATURAL" for join in self.tree.find_all(exp.Join))
         self.tree = qualify(self.tree, schema=schemas, dialect=Braided, validate_qualify_columns=False)
         if shared:
-            keep_left(self.tree)
+            keep_shared(self.tree)
         # What nothing reads is not built: a match may have been all that did.
         self.tree = eliminate_ctes(self.tree)
         (text, count), (ours, found) = map(without_distinct, (text, self.tree.sql(dialect=Braided)))
-        frames = [self.session.sql(each) for each in (text, ours)]
+        frames = [self.session.sql(_with_views(each, self.stand_ins)) for each in (text, ours)]
         one, other = (plan_of(frame).optimised() for frame in frames)
         same = one.same_result(other) or shape(one.text) == shape(other.text)
         if not same or count != found:
@@ -274,11 +310,16 @@ class _Query:
 
     def fold(self, contract: DataFrame) -> None:
         """Let rows wait with the aggregate of their group, where they would be joined with it."""
-        if self.left_to_spark is None and plan_of(contract).is_deterministic:
-            self.notes += fold(self.tree, {name for name, frame in self.frames.items() if frame.isStreaming})
+        if self.left_to_spark is None and not self.clauses and plan_of(contract).is_deterministic:
+            self.notes += fold(self.tree, self._streams())
+
+    def _streams(self) -> set[str]:
+        return {name for name, frame in self.frames.items() if frame.isStreaming}
 
     def cut(self) -> None:
         """Replace the joins of streams in every SELECT, the inner ones first."""
+        join_subqueries(self.tree, self._streams())
+        self.matches = place_matches(self.tree, self.clauses)
         for scope in traverse_scope(self.tree):
             if isinstance(scope.expression, exp.Select):
                 self._cut_select(scope)
@@ -287,10 +328,12 @@ class _Query:
 
     def _cut_select(self, scope: Scope) -> None:
         select = scope.expression
-        inputs = {alias: self._input(node, source) for alias, (node, source) in scope.selected_sources.items()}
-        sources = _sources(scope, inputs)
+        # Not `selected_sources`: those lack the right inputs of semi and anti joins.
+        nodes = {alias: node for alias, node in scope.references if alias in scope.sources}
+        inputs = {alias: self._input(node, scope.sources[alias]) for alias, node in nodes.items()}
+        sources = _sources(nodes, inputs)
         try:
-            found = cut_select(select, sources)
+            found = cut_select(select, sources, self.matches)
         except LeftToSparkError as why:
             self.notes.append(str(why))
             return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -14,16 +14,18 @@ from sqlglot import exp
 
 from braided.errors import OptionError
 from braided.expressions.dialect import Braided
+from braided.operators.asof.spec import AsofSpec
 from braided.operators.join.spec import JoinSpec
 from braided.operators.shared_options import no_pair
 from braided.operators.spec import Spec
 from braided.plan.nodes import Filter, LogicalPlan, Node, Operator, Project, combine, plan_of_source
 from braided.spark.names import numbered, quoted
+from braided.spark.sql_conditions import hoist_conditions
 from braided.spark.sql_many import common_lateness, many_spec
 from braided.sqltext.caps import OF_TIMES
 from braided.sqltext.common import find_common
 from braided.sqltext.conditions import Bound, limits, position
-from braided.sqltext.cut import Cut, Source, Step
+from braided.sqltext.joins import Cut, Source, Step
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -49,6 +51,31 @@ class JoinPlan:
     names: dict[tuple[str, str], str]
     spelling: dict[str, str]
     notes: list[str]
+
+
+class _Copies:
+    """The two inputs of a join, with copies of keys beside the one column that its result has for both."""
+
+    def __init__(
+        self,
+        sides: tuple[LogicalPlan[DataFrame], LogicalPlan[DataFrame]],
+        names: Mapping[tuple[str, str], str],
+        needed: Collection[tuple[str, str]],
+    ) -> None:
+        """`needed` are the columns that are read after the join."""
+        self.sides = sides
+        self.after = dict(names)
+        """Where the result has each column."""
+        self._needed = needed
+
+    def copy(self, side: int, column: exp.Column, name: str) -> None:
+        """Copy a key of one input beside it, where it is read."""
+        if (column.table, column.name) not in self._needed:
+            return
+        copy = numbered(f"{name}__copy", self.after.values())
+        self.after[column.table, column.name] = copy
+        changed = self.sides[side].then(partial(Project, expressions=("*", f"{quoted(name)} AS {quoted(copy)}")))
+        self.sides = (changed, self.sides[1]) if side == 0 else (self.sides[0], changed)
 
 
 class JoinPlanner:
@@ -82,21 +109,28 @@ class JoinPlanner:
         joined = streams[found.first]
         for number, step in enumerate(found.steps):
             options = self._options(found, step, number)
-            spec, right, names = self._step(streams[step.right], step, names, types, values, sources, options)
-            joined = combine([joined, right], partial(_operator, spec, options))
+            later = [column for after in found.steps[number + 1 :] for column in after.columns]
+            needed = {*found.read, *((column.table, column.name) for column in later)}
+            copies = _Copies((joined, streams[step.right]), names, needed)
+            if step.match is None:
+                spec: Spec = self._step(copies, step, names, types, values, sources, options)
+            else:
+                spec = self._asof(copies, step, names, values, sources, options)
+            names = copies.after
+            joined = combine(copies.sides, partial(_operator, spec, options))
         return JoinPlan(joined, names, spelling, found.capped)
 
     def _step(
         self,
-        right: LogicalPlan[DataFrame],
+        inputs: _Copies,
         step: Step,
         names: dict[tuple[str, str], str],
         types: Mapping[tuple[str, str], DataType],
         values: Mapping[int, int],
         sources: Mapping[str, Source],
         options: dict[str, Any],
-    ) -> tuple[JoinSpec, LogicalPlan[DataFrame], dict[tuple[str, str], str]]:
-        """Return the spec of one join, its right input, and where its result has the columns of the inputs."""
+    ) -> JoinSpec:
+        """Return the spec of one join, and give its inputs the columns that it needs."""
 
         def name(column: exp.Column) -> str:
             return names[column.table, column.name]
@@ -114,32 +148,78 @@ class JoinPlanner:
         assert lo is not None
         assert hi is not None
         keys: list[tuple[str, str]] = []
-        # The result has a key once, as on the left. Where the right one may look different, it is copied beside.
-        after = dict(names)
         for a, b in step.keys:
             if name(a) in {key for key, _ in keys} or name(b) in {key for _, key in keys}:
                 rest.append(exp.EQ(this=a.copy(), expression=b.copy()))
                 continue
             keys.append((name(a), name(b)))
             of_a, of_b = types[a.table, a.name], types[b.table, b.name]
-            after[b.table, b.name] = name(a)
-            if of_a != of_b or isinstance(of_b, DoubleType | FloatType):
-                copy = numbered(f"{name(b)}__copy", names.values())
-                after[b.table, b.name] = copy
-                columns = ("*", f"{quoted(name(b))} AS {quoted(copy)}")
-                right = right.then(partial(Project, expressions=columns))
-        sides = dict.fromkeys(step.left, "l") | {step.right: "r"}
-        where = " AND ".join(f"({_sided(part, sides, names)})" for part in rest) or None
+            if step.how in ("right", "full") and of_a != of_b:
+                raise OptionError(
+                    f"sql: {position(b)}: {a.sql()} and {b.sql()} are of types {of_a.simpleString()} and "
+                    f"{of_b.simpleString()}; for a {step.how.upper()} JOIN of streams cast one of them in a subquery"
+                )
+            # The result has a key once: that of the left row, or of whichever row there is. Where a key may look
+            # different from that, or be null where that is not, it is copied beside.
+            inputs.after[b.table, b.name] = name(a)
+            if step.how != "inner" or of_a != of_b or isinstance(of_b, DoubleType | FloatType):
+                inputs.copy(1, b, name(b))
+            if step.how in ("right", "full"):
+                inputs.copy(0, a, name(a))
+        letters = dict.fromkeys(step.left, "l") | {step.right: "r"}
+        conditions = [f"({_sided(part, letters, names)})" for part in rest]
+        if step.how != "inner":
+            inputs.sides, conditions = hoist_conditions(inputs.sides, rest, conditions, step, names)
         if lo > hi:
             raise OptionError(f"sql: {position(step.times[1])}: {no_pair(lo, hi)}")
-        spec = JoinSpec(
+        return JoinSpec(
             on=keys or None,
             time=(name(step.times[0]), name(step.times[1])),
             between=(datetime.timedelta(microseconds=lo), datetime.timedelta(microseconds=hi)),
-            where=where,
+            where=" AND ".join(conditions) or None,
+            how=step.how,
             **{key: value for key, value in options.items() if key not in _AROUND},
         )
-        return spec, right, after
+
+    def _asof(
+        self,
+        inputs: _Copies,
+        step: Step,
+        names: dict[tuple[str, str], str],
+        values: Mapping[int, int],
+        sources: Mapping[str, Source],
+        options: dict[str, Any],
+    ) -> AsofSpec:
+        """Return the spec of one as-of join, and give its inputs the columns that it needs."""
+        assert step.match is not None
+        where = f"sql: {position(step.times[1])}: this ASOF JOIN"
+        for each in step.bounds:
+            if not self._is_exact(each, values[id(each)], sources):
+                raise OptionError(f"{where} is bounded by days of the session's time zone; write hours")
+        lo, hi = limits([(each, values[id(each)]) for each in step.bounds], set(step.left))
+        backward = step.match.direction == "backward"
+        near, far = (hi, lo) if backward else (lo, hi)
+        if near is not None and (near < 0 if backward else near > 0):
+            raise OptionError(f"{where} has a bound between its rows' times that excludes the closest; leave it out")
+        tolerance = None if far is None else datetime.timedelta(microseconds=-far if backward else far)
+        unknown = [option for option in options if option not in ("lateness", "idle", "name", "redact")]
+        if unknown:
+            raise OptionError(
+                f"{where} has no option {unknown[0]}; it takes lateness, idle, name, redact and, in a hint, tolerance"
+            )
+        keys: list[tuple[str, str]] = []
+        for a, b in step.keys:
+            keys.append((names[a.table, a.name], names[b.table, b.name]))
+            inputs.copy(1, b, names[b.table, b.name])
+        return AsofSpec(
+            on=keys or None,
+            time=(names[step.times[0].table, step.times[0].name], names[step.times[1].table, step.times[1].name]),
+            direction=step.match.direction,
+            tolerance=tolerance,
+            allow_exact_matches=step.match.exact,
+            how="left" if step.how == "left" else "inner",
+            **{key: value for key, value in options.items() if key not in _AROUND},
+        )
 
     def _many(
         self,
@@ -150,6 +230,8 @@ class JoinPlanner:
         types: Mapping[tuple[str, str], DataType],
     ) -> tuple[LogicalPlan[DataFrame], dict[tuple[str, str], str], str] | None:
         """Return three and more streams that share a key and a window as one join of many; None where they do not."""
+        if any(step.how != "inner" or step.match is not None for step in found.steps):
+            return None
         common = find_common(found, sources)
         if common is None or self._given.get("partition", "auto") not in ("auto", "hash"):
             return None

@@ -36,7 +36,10 @@ _TRANSPARENT = {
     "SerializeFromObject", "DeserializeToObject", "View", "ResolvedHint", "UnresolvedHint", "Expand",
     "AppendColumns", "BatchEvalPython", "ArrowEvalPython", "Sort", "RebalancePartitions", "Join", "Deduplicate",
 }  # fmt: skip
+_KEEPS_ROWS = {"Project", "Union", "Repartition", "RepartitionByExpression", "RebalancePartitions", "CollectMetrics"}
 _NAMES = {
+    "Filter": "a condition on the time itself",
+    "TransformWithStateInPySpark": "another operator",
     "Aggregate": "an aggregate",
     "DeduplicateWithinWatermark": "dropDuplicatesWithinWatermark",
     "Join": "a join of Spark's own",
@@ -93,22 +96,47 @@ class TooShort:
 
 
 @dataclass(frozen=True)
+class HeldBack:
+    """Why rows that wait for a stream's clock may be late for Spark's watermark when they come out."""
+
+    column: str
+    reason: str
+
+    def describe(self, names: Mapping[str, str]) -> str:
+        """Return the problem and what to write, with the names that users know the columns by."""
+        name = names.get(self.column, self.column)
+        return (
+            f"{name}: rows that match nothing wait for this time, and {self.reason}; an aggregate of Spark's over this "
+            "result would lose rows"
+        )
+
+
+@dataclass(frozen=True)
 class Lengthened:
     """Inputs with watermarks that the result can use, each with its delay in milliseconds; or why there are none."""
 
     frames: Sequence[DataFrame]
     delays_ms: Sequence[int | None]
-    problem: TooShort | None = None
+    problem: TooShort | HeldBack | None = None
     unmarked: bool = False
     """Whether an input has lost its watermark before."""
 
 
-def lengthen_watermarks(frames: Sequence[DataFrame], columns: Sequence[str], delays_us: Sequence[int]) -> Lengthened:
+def lengthen_watermarks(
+    frames: Sequence[DataFrame],
+    columns: Sequence[str],
+    delays_us: Sequence[int],
+    learned: Mapping[int, bool] | None = None,
+) -> Lengthened:
     """Return the inputs with the delay of each watermark at least `delays_us`; inputs without one stay as they are.
 
-    Spark has one watermark in a query, the least of all: one that is too short makes all of them useless.
+    Spark has one watermark in a query, the least of all: one that is too short makes all of them useless. `learned` has
+    the inputs whose clock rows of the other one wait for, each with whether its lateness is learned.
     """
     none = [None] * len(frames)
+    problem = _held_back(frames, columns, learned or {})
+    if problem is not None:
+        return Lengthened(frames, none, problem, unmarked=True)
     if any(UNMARKED in metadata_of(frame, column) for frame, column in zip(frames, columns, strict=True)):
         return Lengthened(frames, none, unmarked=True)
     changed: list[DataFrame] = []
@@ -127,6 +155,47 @@ def lengthen_watermarks(frames: Sequence[DataFrame], columns: Sequence[str], del
             return Lengthened(frames, none, TooShort(column, current, needed, str(error)), unmarked=True)
         delays.append(needed)
     return Lengthened(changed, delays)
+
+
+def _held_back(frames: Sequence[DataFrame], columns: Sequence[str], learned: Mapping[int, bool]) -> HeldBack | None:
+    """Return why rows that wait for a clock could come out behind Spark's watermark; None where they cannot.
+
+    Spark's watermark follows the clock of an input if it sees the same rows, and waits as long as the join does.
+    """
+    is_marked = [WATERMARK in metadata_of(frame, column) for frame, column in zip(frames, columns, strict=True)]
+    if not any(is_marked):
+        return None
+    for side, is_learned in learned.items():
+        if not is_marked[side]:
+            return HeldBack(columns[side], "it has no watermark, as the other input has: write withWatermark")
+        if is_learned:
+            return HeldBack(
+                columns[side],
+                "its lateness is learned, and may grow beyond its watermark: leave lateness= out, or write a duration",
+            )
+        between = None if is_connect(frames[side]) else _drops_after_watermark(frames[side])
+        if between is not None:
+            return HeldBack(
+                columns[side],
+                f"{_NAMES.get(between, between)} drops rows after its watermark: write withWatermark after that",
+            )
+    return None
+
+
+def _drops_after_watermark(frame: DataFrame) -> str | None:
+    """Return the operator between the watermark of a stream and its end that may drop rows; None where there is none.
+
+    Filters that Spark moves below the watermark are none of these.
+    """
+    nodes = [plan_of(frame).with_inlined_ctes().optimised()]
+    while nodes:
+        node = nodes.pop()
+        if node.kind == "EventTimeWatermark" or not node.is_streaming:
+            continue
+        if node.kind not in _KEEPS_ROWS:
+            return node.kind
+        nodes += node.children
+    return None
 
 
 class _BlockedError(Exception):

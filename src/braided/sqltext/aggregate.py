@@ -21,7 +21,8 @@ from braided.plan.aggregates import WINDOW
 from braided.plan.nodes import Aggregate, Node
 from braided.plan.optimiser import NotApplied
 from braided.sqltext.conditions import tables_of
-from braided.sqltext.cut import Cut, Source, own_columns, own_nodes
+from braided.sqltext.cut import own_columns, own_nodes
+from braided.sqltext.joins import Cut, Source
 
 _PLAIN_GROUPS = ("cube", "rollup", "grouping_sets", "all")
 

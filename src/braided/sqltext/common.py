@@ -17,7 +17,7 @@ from itertools import combinations
 from sqlglot import exp
 
 from braided.sqltext.conditions import Bound, bound, equality, limits
-from braided.sqltext.cut import Cut, Source
+from braided.sqltext.joins import Cut, Source
 
 MOST_STREAMS = 8
 _Name = tuple[str, str]

@@ -48,7 +48,7 @@ def fold(tree: exp.Expression, streams: Collection[str]) -> list[str]:
     said = []
     for select in list(tree.find_all(exp.Select)):
         found = _find(select, ctes)
-        if found is not None and _reads(found[0].rows, streams, ctes):
+        if found is not None and reads(found[0].rows, streams, ctes):
             pair, rest = found
             said.append(
                 f"{pair.rows.alias_or_name} and {pair.total.alias_or_name} are made at once, without a join: "
@@ -58,10 +58,10 @@ def fold(tree: exp.Expression, streams: Collection[str]) -> list[str]:
     return said
 
 
-def _reads(node: exp.Expression, streams: Collection[str], ctes: Mapping[str, exp.Expression]) -> bool:
+def reads(node: exp.Expression, streams: Collection[str], ctes: Mapping[str, exp.Expression]) -> bool:
     """Whether a part of a query reads a stream. Of tables a group may have any number of rows."""
     names = {table.name for table in node.find_all(exp.Table)}
-    return any(name in streams or (name in ctes and _reads(ctes[name], streams, ctes)) for name in names)
+    return any(name in streams or (name in ctes and reads(ctes[name], streams, ctes)) for name in names)
 
 
 def _find(select: exp.Select, ctes: Mapping[str, exp.Expression]) -> tuple[_Pair, list[exp.Expression]] | None:

@@ -25,7 +25,7 @@ _log = logging.getLogger("braided")
 
 
 def build_join(spec: JoinSpec, streams: tuple[Stream, ...], setting: EngineFeatures) -> Plan:
-    predicate, why = _predicate(spec.where, streams, setting)
+    predicate, why = compile_predicate(spec.where, streams, setting)
     if spec.rows is not None:
         from braided.operators.rows_join.build import build_rows_join
 
@@ -200,7 +200,9 @@ def _with_budget(join: WindowJoin, spec: JoinSpec, *, adapts: bool) -> Operator:
     return limit(join, spec.memory, spec.evict, spec.share, spec.shed, adapts=adapts)
 
 
-def _predicate(where: str | None, streams: tuple[Stream, ...], setting: EngineFeatures) -> tuple[Predicate | None, str]:
+def compile_predicate(
+    where: str | None, streams: tuple[Stream, ...], setting: EngineFeatures
+) -> tuple[Predicate | None, str]:
     """Return the predicate as kernels; or None, and why only the runtime can evaluate it."""
     if where is None:
         return None, ""

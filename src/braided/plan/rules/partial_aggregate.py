@@ -1,6 +1,7 @@
 """A windowed aggregate after a join begins in the join's workers: pairs never leave them (StreamCloud III).
 
-Holds for inner joins without ``rows=``: the partial results of a pair are its own, wherever it was made.
+Holds for inner joins without ``rows=``: the partial results of a pair are its own, wherever it was made. After outer,
+semi and anti joins the aggregate is Spark's own: a row that matches nothing comes out long after the pairs of its time.
 """
 
 from __future__ import annotations
@@ -27,8 +28,12 @@ class PartialAggregation:
         join = node.input
         while isinstance(join, Filter | Project):
             join = join.input
-        if not isinstance(join, Operator) or not isinstance(join.spec, JoinSpec) or not join.spec.is_pairwise:
+        if not isinstance(join, Operator) or not isinstance(join.spec, JoinSpec):
             return None
+        if join.spec.join_kind != "inner":
+            raise NotApplied(f"its join is no inner one (how={join.spec.how!r})")
+        if join.spec.rows is not None:
+            raise NotApplied("its join is one with rows=")
         if join is not node.input:
             raise NotApplied("tables or conditions of Spark's lie between join and aggregate")
         if not analysis.is_streaming(join):

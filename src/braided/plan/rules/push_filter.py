@@ -1,7 +1,10 @@
 """A condition after a join moves into it: before the join where it reads one stream, else into its predicate.
 
-Holds for inner joins. (Below an outer join a condition on the result would no longer drop rows that matched nothing;
-below a join with ``rows=`` other rows would be the last of their key.)
+Holds for inner joins as a whole. In left, semi and anti joins only what reads the left stream alone moves, before the
+join, and in right joins only what reads the right stream alone: their rows keep their values. Anything else would no
+longer drop rows that matched nothing, so it stays after the join, and all of it after a full join.
+
+Of a join with ``rows=`` nothing moves: other rows would be the last of their key.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ class PushFilter:
         if not isinstance(node, Filter) or not isinstance(node.input, Operator):
             return None
         join, spec = node.input, node.input.spec
-        if not isinstance(spec, JoinSpec) or not spec.is_pairwise:
+        if not isinstance(spec, JoinSpec) or spec.join_kind == "full" or spec.rows is not None:
             return None
         try:
             parts = conjuncts(sqlglot.parse_one(node.condition, dialect=Braided))
@@ -44,15 +47,21 @@ class PushFilter:
             raise NotApplied("Spark reads the condition in another way")
         columns = {column.name: column for column in analysis.physical(join).columns if isinstance(column, InputColumn)}
         inputs, both = list(join.inputs), [] if spec.where is None else [f"({spec.where})"]
+        after = []
         for part in parts:
             sides = {column.stream for column in columns_of(part, columns)}
-            if len(sides) == 1:
+            if spec.join_kind != "inner" and sides != {1 if spec.join_kind == "right" else 0}:
+                after.append(f"({part.sql(dialect=Braided)})")
+            elif len(sides) == 1:
                 [side] = sides
                 inputs[side] = Filter(inputs[side], over_inputs(part, columns, ("", "")))
             else:
                 both.append(f"({over_inputs(part, columns, ('l', 'r'))})")
+        if len(after) == len(parts):
+            return None
         joined = spec if not both else replace(spec, where=" AND ".join(both))
-        return replace(join, spec=joined, streams=tuple(inputs))
+        changed = replace(join, spec=joined, streams=tuple(inputs))
+        return Filter(changed, " AND ".join(after)) if after else changed
 
 
 def columns_of(part: exp.Expression, columns: dict[str, InputColumn]) -> list[InputColumn]:

@@ -1,0 +1,192 @@
+"""Outer, semi, anti and as-of joins in SQL: DuckDB's rows over the finished streams."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from support.profiles import some
+from support.sql_streams import certain, in_order, oracle, run_all, sql_streams, tables_as_streams, write_sql_streams
+
+import braided
+from braided.errors import OptionError
+from braided.spark.progress import explain_frame
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+NAMES = ("l", "r", "s")
+NEAR = "l.k = r.k AND r.ts BETWEEN l.ts - INTERVAL 1 SECOND AND l.ts + INTERVAL 2 SECONDS"
+
+QUERIES = {
+    "left, with conditions on each side and on both": f"""
+        SELECT l.ts AS at, l.k, r.k AS rk, l.n, r.n AS m, l.g FROM l LEFT JOIN r
+        ON {NEAR} AND l.n > -5 AND r.n < 15 AND l.x < r.x + 2""",
+    "left, with a condition that Spark alone evaluates": f"""
+        SELECT l.ts AS at, l.k, r.k AS rk, l.g FROM l LEFT OUTER JOIN r ON {NEAR} AND reverse(l.g) = '2g'""",
+    "left, with WHERE on both": f"""
+        SELECT l.ts AS at, l.k, r.n FROM l LEFT JOIN r ON {NEAR} WHERE l.n > 0 AND (r.n IS NULL OR r.n > 10)""",
+    "right, with WHERE on the side of nulls": f"""
+        SELECT r.ts AS at, l.k, r.k AS rk, l.n, r.n AS m FROM l RIGHT JOIN r ON {NEAR} AND l.n > 0 AND r.x > 1
+        WHERE l.k IS NULL OR r.n > 3""",
+    "full, by two keys": f"""
+        SELECT coalesce(l.ts, r.ts) AS at, l.k, r.k AS rk, l.g, r.g AS rg, l.n, r.n AS m FROM l FULL OUTER JOIN r
+        ON {NEAR} AND r.g = l.g AND l.n > -10 AND r.n > -10""",
+    "full, by columns that both have": "SELECT ts AS at, k, l.k AS lk, r.k AS rk, l.n, r.n AS m FROM l FULL JOIN r USING (k, ts)",
+    "right, by doubles that both have": "SELECT ts AS at, x, l.x AS lx, l.n FROM l RIGHT JOIN r USING (x, ts)",
+    "semi": f"SELECT l.ts AS at, l.* FROM l LEFT SEMI JOIN r ON {NEAR} AND r.n > 5 AND l.n < 15 WHERE l.x < 3",
+    "anti": f"SELECT l.ts AS at, k, n FROM l LEFT ANTI JOIN r ON {NEAR} AND r.n > 5 AND l.n < 15",
+    "EXISTS and NOT EXISTS": f"""
+        SELECT l.ts AS at, l.k, l.n FROM l WHERE EXISTS (SELECT 1 FROM r WHERE {NEAR} AND r.n > 0)
+        AND NOT EXISTS (SELECT * FROM s WHERE s.k = l.k AND s.ts BETWEEN l.ts AND l.ts + INTERVAL 1 SECOND)""",
+    "IN, and a stream with itself": """
+        SELECT l.ts AS at, l.k, l.n FROM l WHERE k IN (SELECT k FROM r WHERE r.g = l.g AND r.ts BETWEEN l.ts AND l.ts + INTERVAL 3 SECONDS)
+        AND NOT EXISTS (SELECT 1 FROM l AS o WHERE o.k = l.k AND o.n > l.n AND o.ts > l.ts - INTERVAL 1 SECOND AND o.ts <= l.ts)""",
+    "a left join after an inner join, of a subquery and a common table expression": """
+        WITH few AS (SELECT k AS key, ts AS t, n AS few_n FROM s WHERE n < 10)
+        SELECT * FROM (SELECT ts AS at, k, n FROM l WHERE n > -15) p
+        JOIN (SELECT k AS rk, ts AS rt FROM r) q ON p.k = q.rk AND q.rt BETWEEN p.at AND p.at + INTERVAL 1 SECOND
+        LEFT JOIN few ON few.key = q.rk AND few.t BETWEEN q.rt - INTERVAL 1 SECOND AND q.rt AND few.few_n > p.n""",
+    "two left joins, the second by the nulls of the first, and a table": f"""
+        SELECT l.ts AS at, l.k, r.k AS rk, s.k AS sk, s.n, t.label FROM l LEFT JOIN r ON {NEAR} AND r.n > 5
+        LEFT JOIN s ON s.k = r.k AND s.ts BETWEEN r.ts AND r.ts + INTERVAL 1 SECOND
+        LEFT JOIN t ON t.k = s.k WHERE s.n IS NULL OR s.n > 0""",
+    "an inner join after a left join": f"""
+        SELECT l.ts AS at, l.n, r.n AS m, s.n AS o FROM l LEFT JOIN r ON {NEAR} AND r.n > 5
+        JOIN s ON s.k = l.k AND s.ts BETWEEN l.ts AND l.ts + INTERVAL 1 SECOND AND coalesce(r.n, 0) < s.n""",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, pa.Table]]:
+    root = tmp_path_factory.mktemp("kinds")
+    return root, write_sql_streams(root, NAMES, rows=60, seed=3)
+
+
+@pytest.fixture
+def streams(spark: SparkSession, tables: tuple[Path, dict[str, pa.Table]]) -> dict[str, DataFrame]:
+    return sql_streams(spark, tables[0], NAMES, files=2)
+
+
+@pytest.fixture
+def labels(spark: SparkSession) -> pa.Table:
+    import pyarrow as pa
+
+    labels = pa.table({"k": pa.array(range(1, 8), pa.int32()), "label": list("abcdefg")})
+    spark.createDataFrame(labels.to_pylist(), "k int, label string").createOrReplaceTempView("t")
+    return labels
+
+
+def test_every_kind_of_join_gives_the_oracles_rows(
+    spark: SparkSession, tables: tuple[Path, dict[str, pa.Table]], labels: pa.Table
+) -> None:
+    batches = {name: spark.read.parquet(str(tables[0] / name)) for name in NAMES}
+    for what, text in QUERIES.items():
+        with tables_as_streams():
+            frame = braided.sql(spark, text, batches)
+        wanted = oracle(text, {**tables[1], "t": labels})
+        assert len(wanted) > 20, what
+        assert in_order(frame.collect()) == wanted, what
+
+
+@pytest.mark.parametrize("what", some(QUERIES, quick=3))
+def test_every_kind_of_join_of_streams_gives_the_oracles_rows(
+    spark: SparkSession,
+    tables: tuple[Path, dict[str, pa.Table]],
+    streams: dict[str, DataFrame],
+    labels: pa.Table,
+    tmp_path: Path,
+    what: str,
+) -> None:
+    frame = braided.sql(spark, QUERIES[what], streams, lateness="20 seconds")
+    wanted = certain(oracle(QUERIES[what], {**tables[1], "t": labels}))
+    assert len(wanted) > 20
+    assert run_all({what: frame}, tmp_path) == {what: wanted}
+
+
+ASOF_ON = "MATCH_CONDITION (l.ts >= q.ts) ON l.k = q.k AND q.ts >= l.ts - INTERVAL 2 SECONDS"
+ASOF = {
+    # The closest row is of the largest n: ties go to the largest.
+    f"SELECT l.ts AS at, l.k, q.k AS qk, q.n FROM l LEFT ASOF JOIN (SELECT k, ts, n FROM r WHERE n > 0) q {ASOF_ON} WHERE l.n < 10": """
+        SELECT l.ts AS at, l.k, q.k AS qk, q.n FROM l LEFT JOIN LATERAL (SELECT * FROM r WHERE r.n > 0 AND r.k = l.k
+        AND r.ts <= l.ts AND r.ts >= l.ts - INTERVAL 2 SECONDS ORDER BY r.ts DESC, r.n DESC LIMIT 1) q ON true WHERE l.n < 10""",
+    "SELECT /*+ BRAIDED('q', 'tolerance=3 seconds') */ l.ts AS at, l.n, q.ts, q.n AS m FROM l ASOF JOIN (SELECT k, g, ts, n FROM r) q MATCH_CONDITION (l.ts < q.ts) ON l.g = q.g AND q.k = 3": """
+        SELECT l.ts AS at, l.n, q.ts, q.n AS m FROM l, LATERAL (SELECT * FROM r WHERE r.g = l.g AND r.k = 3
+        AND r.ts > l.ts AND r.ts <= l.ts + INTERVAL 3 SECONDS ORDER BY r.ts, r.n DESC LIMIT 1) q""",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", some(ASOF, quick=1))
+def test_asof_joins_give_the_oracles_rows(
+    spark: SparkSession,
+    tables: tuple[Path, dict[str, pa.Table]],
+    streams: dict[str, DataFrame],
+    tmp_path: Path,
+    text: str,
+) -> None:
+    batches = {name: spark.read.parquet(str(tables[0] / name)) for name in NAMES}
+    wanted = oracle(ASOF[text], tables[1])
+    assert len(wanted) > 20
+    with tables_as_streams():
+        assert in_order(braided.sql(spark, text, batches).collect()) == wanted
+    frame = braided.sql(spark, text, streams, lateness="20 seconds")
+    assert run_all({text: frame}, tmp_path) == {text: certain(wanted)}
+
+
+def marked(streams: dict[str, DataFrame]) -> dict[str, DataFrame]:
+    return {name: frame.withWatermark("ts", "3 seconds") for name, frame in streams.items()}
+
+
+WINDOWS = f"SELECT window.start AS at, l.g, count(*) AS c, count(r.n) AS m, sum(r.n) AS s FROM l LEFT JOIN r ON {NEAR} GROUP BY window(l.ts, '2 seconds'), l.g"
+
+
+def test_windows_after_a_left_join_are_all_there(
+    spark: SparkSession, tables: tuple[Path, dict[str, pa.Table]], tmp_path: Path
+) -> None:
+    """Also where the other stream is far behind: rows that match nothing wait for it, and Spark's watermark too."""
+    streams = marked({
+        "l": braided.files(spark, str(tables[0] / "l"), max_files=4),
+        "r": braided.files(spark, str(tables[0] / "r"), max_files=1),
+    })  # fmt: skip
+    frame = braided.sql(spark, WINDOWS, streams)
+    assert "its join is no inner one (how='left')" in explain_frame(frame)
+    bucket = "time_bucket(INTERVAL 2 SECONDS, l.ts)"
+    text = WINDOWS.replace("window.start", bucket).replace("window(l.ts, '2 seconds')", bucket)
+    wanted = certain(oracle(text.replace(" GROUP BY", " WHERE l.ts IS NOT NULL GROUP BY"), tables[1]))
+    assert len(wanted) > 20
+    assert run_all({"windows": frame}, tmp_path) == {"windows": wanted}
+
+
+def test_windows_that_would_lose_rows_are_refused(spark: SparkSession, streams: dict[str, DataFrame]) -> None:
+    both = marked(streams)
+    with pytest.raises(
+        OptionError, match=r"r\.ts: rows that match nothing wait for this time, and it has no watermark"
+    ):
+        braided.sql(spark, WINDOWS, {**both, "r": streams["r"]})
+    with pytest.raises(OptionError, match=r"r\.ts: .* its lateness is learned, and may grow beyond its watermark"):
+        braided.sql(spark, WINDOWS, both, lateness="auto")
+    text = WINDOWS.replace("LEFT JOIN r", "LEFT JOIN (SELECT * FROM r WHERE second(ts) < 10) r")
+    with pytest.raises(OptionError, match=r"a condition on the time itself drops rows after its watermark"):
+        braided.sql(spark, text, both)
+    # Spark moves this one below the watermark, and a semi join waits for nothing.
+    braided.sql(spark, text.replace("second(ts) < 10", "n > 3"), both)
+    semi = WINDOWS.replace("LEFT JOIN", "LEFT SEMI JOIN").replace(", count(r.n) AS m, sum(r.n) AS s", "")
+    braided.sql(spark, semi, {**both, "r": streams["r"]})
+
+
+BAD = {
+    f"SELECT l.n FROM l LEFT JOIN r ON {NEAR} AND l.g < reverse(r.g)": r"where=.*how='left' must know itself what matches",
+    "SELECT l.n FROM l FULL JOIN r ON l.k = r.n AND l.ts = r.ts": r"line 1, column 42: .* are of types int and bigint; for a FULL JOIN of streams cast one",
+    "SELECT l.n FROM l LEFT ASOF JOIN r MATCH_CONDITION (l.ts <= r.ts) ON l.k = r.k": r"tolerance=None: with direction='forward' a left row could wait for ever",
+    "SELECT l.n FROM l WHERE k NOT IN (SELECT k FROM r WHERE r.ts = l.ts)": r"line 1, column \d+: NOT IN over a stream: .*; write NOT EXISTS",
+    "SELECT l.nope FROM l WHERE k IN (SELECT k FROM r WHERE r.ts = l.ts)": r"UNRESOLVED_COLUMN.*nope",
+    f"SELECT /*+ BRAIDED('r', 'tolerance=1 second') */ l.n FROM l LEFT JOIN r ON {NEAR}": r"r is not joined by an ASOF JOIN; leave it out",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", BAD)
+def test_what_cannot_be_done_is_refused(spark: SparkSession, streams: dict[str, DataFrame], text: str) -> None:
+    with pytest.raises(OptionError, match=BAD[text]):
+        braided.sql(spark, text, streams)
