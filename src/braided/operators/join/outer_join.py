@@ -95,6 +95,9 @@ class OuterJoin(WindowJoin):
         routes = route(table, side, hashes, lambda at: hashes[at])
         return Admitted(rows, routes, self.times_of(side, rows), nulls, hashes)
 
+    adopt = None  # type: ignore[assignment]
+    """Which rows are settled, and since when, is not divided anew yet."""
+
     def process(
         self, work: Work, state: Json | None, blocks: Blocks, ranges: Ranges | None = None
     ) -> Generator[pa.RecordBatch, None, Outcome]:

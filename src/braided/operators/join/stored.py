@@ -255,7 +255,7 @@ class JoinState:
                 ahead = together.times > limit
                 believed.append(together if not ahead.any() else together.take(np.flatnonzero(~ahead)))
                 if ahead.any():
-                    kept.append((since, self._write(together.take(np.flatnonzero(ahead)))))
+                    kept.append((since, self.write(together.take(np.flatnonzero(ahead)))))
         self.apart[side] = kept
         return believed
 
@@ -323,7 +323,7 @@ class JoinState:
                     runs += [self.load(side, info) for info in item]
                 else:
                     runs.append(item)
-            written = self._write(merge_runs(runs, horizon))
+            written = self.write(merge_runs(runs, horizon))
             for item in group:
                 if isinstance(item, list):
                     self._delete(item)
@@ -351,7 +351,7 @@ class JoinState:
             infos = []
             for info in sequence:
                 if expired.get(info.number):
-                    infos += self._write(merge_runs([self.load(side, info)], horizon))
+                    infos += self.write(merge_runs([self.load(side, info)], horizon))
                     self._delete([info])
                 else:
                     infos.append(info)
@@ -359,7 +359,8 @@ class JoinState:
                 rewritten.append(infos)
         self.sides[side] = rewritten
 
-    def _write(self, run: Run) -> Sequence_:
+    def write(self, run: Run) -> Sequence_:
+        """Store a run, in blocks of bounded size."""
         infos = []
         for piece, content in encode_runs(run):
             info = info_of(piece, self._blocks.write(content, indexes_of(piece), kind_of(piece)))
