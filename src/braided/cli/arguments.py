@@ -95,6 +95,12 @@ def _answer_state(arguments: argparse.Namespace) -> int:
     )
 
 
+def _answer_rescale(arguments: argparse.Namespace) -> int:
+    from braided.cli.state_commands import rescale_checkpoint
+
+    return rescale_checkpoint(arguments.checkpoint, arguments.workers)
+
+
 def _answer_completion(arguments: argparse.Namespace) -> int:
     from braided.cli.completion import write_script
 
@@ -226,6 +232,17 @@ def _add_checkpoints(commands: Commands) -> None:
     state.add_argument("--redact", action="store_true", help="no values of keys, only their hashes")
     state.add_argument("--json", action="store_true", help="as JSON")
     state.set_defaults(answer=_answer_state)
+    rescale = commands.add_parser(
+        "rescale",
+        help="give a query that has stopped more or fewer workers",
+        description="Divide the state of a stopped query among another number of workers. Needs Spark 4.2 or later. "
+        "Not for queries that write with Spark's own file sink: see docs/restart.md.",
+    )
+    rescale.add_argument(
+        "checkpoint", metavar="PATH", help="the checkpoint of a query that does not run; copy it first"
+    )
+    rescale.add_argument("--workers", type=_Count(1), required=True, metavar="N", help="how many it is to have")
+    rescale.set_defaults(answer=_answer_rescale)
 
 
 class _Count:

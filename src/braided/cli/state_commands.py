@@ -1,12 +1,14 @@
-"""`braided state`: what is in the state of a query, as text or JSON."""
+"""`braided state` and `braided rescale`: what is in the state of a query, and other workers for it."""
 
 from __future__ import annotations
 
 import json
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from braided.cli.exits import CANNOT_START, first_line
 from braided.cli.local_spark import find_java_problem, local_session, quiet_output
@@ -14,27 +16,54 @@ from braided.errors import BraidedError
 from braided.inspection.query_state import QueryState, text_table
 from braided.runtime.contract import Json
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 
 def show_state(
     checkpoint: str, *, operator: str | None, rows: int | None, keys: int, as_json: bool, redact: bool
 ) -> int:
     """Print the summary of a query's state, and some of its rows."""
+
+    def show(session: SparkSession) -> str:
+        from braided.spark.state_reader import read_state
+
+        state = read_state(checkpoint, session, redact=redact)
+        if operator is not None:
+            state = replace(state, operators=[state[operator]])
+        return _as_json(state, rows, keys) if as_json else _as_text(state, rows, keys)
+
+    return _with_spark("state", checkpoint, show)
+
+
+def rescale_checkpoint(checkpoint: str, workers: int) -> int:
+    """Give a query that has stopped another number of workers."""
+
+    def change(session: SparkSession) -> str:
+        from braided.spark.rescaling import rescale
+
+        return rescale(session, checkpoint, workers)
+
+    return _with_spark("rescale", checkpoint, change)
+
+
+def _with_spark(command: str, checkpoint: str, answer: Callable[[SparkSession], str]) -> int:
+    """Print what a function of a local session returns."""
+    try:
+        from braided.spark.state_reader import check_place
+
+        check_place(checkpoint)
+    except BraidedError as error:
+        return _tell(command, first_line(error))
     problem = find_java_problem()
     if problem is not None:
-        return _tell(problem)
+        return _tell(command, problem)
     with tempfile.TemporaryDirectory(prefix="braided-state-") as folder:
         try:
-            with quiet_output(Path(folder) / "log") as screen:
-                from braided.spark.state_reader import check_place, read_state
-
-                check_place(checkpoint)
-                with local_session(Path(folder), 1) as session:
-                    state = read_state(checkpoint, session, redact=redact)
-                    if operator is not None:
-                        state = replace(state, operators=[state[operator]])
-                    print(_as_json(state, rows, keys) if as_json else _as_text(state, rows, keys), file=screen)
+            with quiet_output(Path(folder) / "log") as screen, local_session(Path(folder), 1) as session:
+                print(answer(session), file=screen)
         except BraidedError as error:
-            return _tell(first_line(error))
+            return _tell(command, first_line(error))
     return 0
 
 
@@ -54,6 +83,6 @@ def _as_text(state: QueryState, rows: int | None, keys: int) -> str:
     return "\n".join(lines)
 
 
-def _tell(what: str) -> int:
-    print(f"braided state: {what}", file=sys.stderr)
+def _tell(command: str, what: str) -> int:
+    print(f"braided {command}: {what}", file=sys.stderr)
     return CANNOT_START
