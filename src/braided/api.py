@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from braided.fleet.client import Fleet
+    from braided.inspection.query_state import QueryState
     from braided.plan.stages import Strategy
     from braided.runtime.report import Report
     from braided.spark.dashboard import Beside, Dashboard
@@ -751,6 +752,30 @@ def scale(
     from braided.spark.progress import request_scale
 
     request_scale(control, workers, name)
+
+
+def state(checkpoint: str | PathLike[str], *, spark: SparkSession | None = None, redact: bool = False) -> QueryState:
+    """Return what is in the state of a query, also of one that has stopped: rows, sizes, times, heaviest keys, files.
+
+    It is read by Spark's own state readers, as the last committed batch left it, and nothing in the checkpoint changes.
+    ``state["hits-1"]`` is an operator: ``.rows("left")`` is an Arrow table, which stays in the files that it is mapped
+    from, ``.batches("left")`` yields it a block at a time, ``.relation("left")`` is a relation of DuckDB,
+    ``.summary()`` has rows, bytes and times by worker, ``.heaviest("left")`` keys, ``.files()`` the files of each
+    worker. It prints as a summary; ``.to_dict()`` is plain JSON.
+
+    Parameters
+    ----------
+    checkpoint : the checkpoint of the query. Of a running query it must be read again if its files go meanwhile.
+    spark : the session that reads; by default the active one, else a new one.
+    redact : no values of keys: the heaviest are shown by their hashes, and rows are refused.
+
+    >>> found = braided.state(check_dir)[0]
+    >>> found.kind, found.rows("left").num_rows
+    ('join', 1)
+    """
+    from braided.spark.state_reader import read_state
+
+    return read_state(checkpoint, spark, redact=redact)
 
 
 def forget_control(query: str | None = None, *, root: str | PathLike[str] | None = None) -> list[str]:

@@ -191,6 +191,7 @@ def test_every_public_function_has_an_example_that_runs(spark: SparkSession, tmp
         "control": str(tmp_path / "control"),
         "spark": spark,
         "calls_dir": str(calls),
+        "check_dir": str(tmp_path / "check"),
         **{name: str(tmp_path / name) for name in ("hits_dir", "topic_dir", "deploy_dir", "checkpoint")},
     }
     joined = braided.join(
@@ -212,7 +213,7 @@ def test_every_public_function_has_an_example_that_runs(spark: SparkSession, tmp
     ]
     assert {test.name for test in tests if test.examples} == {
         "dashboard", "deploy", "detect", "explain", "files", "forget_control", "join", "join_asof", "join_group", "match", "merge", "multijoin", "order", "report",
-        "row_windows", "scale", "sql", "stream", "topic", "write_files",
+        "row_windows", "scale", "sql", "state", "stream", "topic", "write_files",
     }  # fmt: skip
     for test in tests:
         assert runner.run(test).failed == 0, test.name

@@ -207,6 +207,25 @@ def test_a_crash_at_every_step_and_a_rollback_lose_nothing(fuse: Fuse) -> None:
         assert not spark.leftovers(), f"after a crash at step {at}"
 
 
+def test_after_many_batches_no_file_is_left_that_nobody_names(fuse: Fuse) -> None:
+    """With crashes all along; once the last one is behind what Spark retains, a sweep leaves no leftover."""
+    batches, retained = size(quick=60, slow=1000), 3
+    rng = np.random.default_rng(8)
+    spark = StateStore(fuse, retained)
+    most = 0
+    while (batch := max(spark.versions) + 1) < batches:
+        fuse.passed, fuse.at = 0, int(rng.integers(0, 60)) if rng.random() < 0.5 and batch < batches - 12 else None
+        with contextlib.suppress(CrashError):
+            spark.run(batch)
+        files_now = sum(len(store.files()) for store in spark.stores)
+        most = max(most, files_now)
+    assert fuse.at is None
+    assert not spark.leftovers()
+    named = set().union(*(store.named() for store in spark.stores))
+    assert sum(len(store.files()) for store in spark.stores) == len(named), "a file that is named is missing"
+    assert most < 250, "files pile up"
+
+
 def test_two_attempts_of_one_task_at_the_same_time_do_not_disturb_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """As with speculation: the second begins while the first is in the middle, and either may commit."""
     monkeypatch.setattr(file_blocks, "SWEEP_EVERY", 2)

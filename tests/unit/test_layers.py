@@ -26,7 +26,7 @@ LAYERS = (
     ("eviction", "balance"),
     ("runtime",),
     ("operators",),
-    ("jobs",),
+    ("jobs", "inspection"),
     ("plan", "ui"),
     ("sqltext",),
     ("local", "spark"),

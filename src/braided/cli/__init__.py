@@ -1,4 +1,4 @@
-"""The command line: jobs, fleets, the dashboard, the demo."""
+"""The command line: jobs, fleets, the dashboard, the state in checkpoints, the demo."""
 
 from braided.cli.arguments import main
 

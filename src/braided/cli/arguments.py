@@ -82,6 +82,25 @@ def _answer_report(arguments: argparse.Namespace) -> int:
     return report_history(arguments.history, as_json=arguments.json, html=arguments.html)
 
 
+def _answer_state(arguments: argparse.Namespace) -> int:
+    from braided.cli.state_commands import show_state
+
+    return show_state(
+        arguments.checkpoint,
+        operator=arguments.operator,
+        rows=arguments.rows,
+        keys=arguments.keys,
+        as_json=arguments.json,
+        redact=arguments.redact,
+    )
+
+
+def _answer_rescale(arguments: argparse.Namespace) -> int:
+    from braided.cli.state_commands import rescale_checkpoint
+
+    return rescale_checkpoint(arguments.checkpoint, arguments.workers)
+
+
 def _answer_completion(arguments: argparse.Namespace) -> int:
     from braided.cli.completion import write_script
 
@@ -153,6 +172,7 @@ def make_parser() -> argparse.ArgumentParser:
                 "--metrics", type=_Count(0), metavar="PORT", help="figures for Prometheus, on this machine only"
             )
     _add_watching(commands)
+    _add_checkpoints(commands)
     add_fleet_commands(commands)
     doctor = commands.add_parser("doctor", help="look for what is wrong with this machine, and say what to type")
     doctor.add_argument("--json", action="store_true", help="as JSON")
@@ -194,6 +214,38 @@ def _add_watching(commands: Commands) -> None:
     )
     completion.add_argument("shell", choices=("bash", "zsh", "fish"))
     completion.set_defaults(answer=_answer_completion)
+
+
+def _add_checkpoints(commands: Commands) -> None:
+    state = commands.add_parser(
+        "state",
+        help="what is in the state of a query: rows, times, heaviest keys, files",
+        description="Read the state of a query from its checkpoint, with a local Spark, and change nothing there.",
+    )
+    state.add_argument("checkpoint", metavar="PATH", help="the checkpoint of a query, which may run or have ended")
+    state.add_argument("--operator", metavar="NAME", help="only this operator, by its name or number")
+    state.add_argument("--rows", type=_Count(1), metavar="N", help="also show N rows of every input")
+    state.add_argument(
+        "--keys",
+        type=_Count(0),
+        default=5,
+        metavar="N",
+        help="also N of the heaviest keys (%(default)s); 0 reads no rows",
+    )
+    state.add_argument("--redact", action="store_true", help="no values of keys, only their hashes")
+    state.add_argument("--json", action="store_true", help="as JSON")
+    state.set_defaults(answer=_answer_state)
+    rescale = commands.add_parser(
+        "rescale",
+        help="give a query that has stopped more or fewer workers",
+        description="Divide the state of a stopped query among another number of workers. Needs Spark 4.2 or later. "
+        "Not for queries that write with Spark's own file sink: see docs/restart.md.",
+    )
+    rescale.add_argument(
+        "checkpoint", metavar="PATH", help="the checkpoint of a query that does not run; copy it first"
+    )
+    rescale.add_argument("--workers", type=_Count(1), required=True, metavar="N", help="how many it is to have")
+    rescale.set_defaults(answer=_answer_rescale)
 
 
 class _Count:

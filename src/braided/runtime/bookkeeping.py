@@ -8,16 +8,19 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, TypeGuard
+
+import pyarrow as pa
 
 from braided.durations import format_duration
 from braided.errors import StateError
 from braided.runtime.blocks import RESTORE
-from braided.runtime.contract import Json
+from braided.runtime.contract import Json, TimedStreams
 from braided.runtime.router import FORMAT
 
 _HEAD = re.compile(rb"braided (\d{1,9}) ([0-9a-f]{32})\n")
@@ -46,6 +49,17 @@ def read_bookkeeping(content: bytes) -> Json:
         )
     book: Json = json.loads(body)
     return book
+
+
+def write_inputs(operator: TimedStreams) -> list[list[str]]:
+    """Return the schema and the time column of each input, for those who have no operator (`braided.inspection`)."""
+    schemas = (base64.b64encode(schema.remove_metadata().serialize()).decode() for schema in operator.inputs)
+    return [[schema, time] for schema, time in zip(schemas, operator.times, strict=True)]
+
+
+def read_inputs(written: Iterable[list[str]]) -> list[tuple[pa.Schema, str]]:
+    """Return the schema and the time column of each input."""
+    return [(pa.ipc.read_schema(pa.py_buffer(base64.b64decode(schema))), time) for schema, time in written]
 
 
 def _digest(format_: int, body: bytes) -> bytes:

@@ -78,14 +78,7 @@ class FileBlocks:
 
     def get(self, number: int, name: str, derive: Derive) -> tuple[list[pa.Buffer], bool]:
         """See `BlockStore`."""
-        path = self._path / name
-        try:
-            found = map_file(path)
-        except FileNotFoundError as error:
-            raise UnusableBlockError(f"the file {path} is missing") from error
-        if found is None or f"{checksum_in(found[1]):016x}" != name.rpartition("-")[2]:
-            raise UnusableBlockError(f"the file {path} is damaged")
-        return found[0], found[2]
+        return map_block(self._path / name)
 
     def delete(self, number: int, name: str) -> None:
         """See `BlockStore`. The file stays as long as Spark may go back to a version that has it."""
@@ -99,18 +92,52 @@ class FileBlocks:
             self._remove(name)
         self._dropped[:] = [entry for entry in self._dropped if int(entry[1]) >= limit]
         if self._folder.batch % SWEEP_EVERY == 0:
-            for name, born in self._files():
+            for name, born in block_files(self._path):
                 if born < limit and name not in known:
                     self._remove(name)
-
-    def _files(self) -> Iterator[tuple[str, int]]:
-        """Yield the files of the folder, each with the batch that wrote it. Other files are not ours."""
-        with contextlib.suppress(FileNotFoundError):
-            for entry in os.scandir(self._path):
-                ours = _NAME.fullmatch(entry.name)
-                if ours is not None:
-                    yield entry.name, int(ours[1])
 
     def _remove(self, name: str) -> None:
         with contextlib.suppress(FileNotFoundError):
             (self._path / name).unlink()
+
+
+class FolderReader:
+    """The blocks in a folder, read and never changed. See `BlockStore`."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def put(self, number: int, buffers: Sequence[pa.Buffer], kind: str) -> str:
+        """Nothing is stored."""
+        raise NotImplementedError
+
+    def get(self, number: int, name: str, derive: Derive) -> tuple[list[pa.Buffer], bool]:
+        """See `BlockStore`."""
+        return map_block(self._path / name)
+
+    def delete(self, number: int, name: str) -> None:
+        """Nothing is deleted."""
+        raise NotImplementedError
+
+
+def block_files(path: Path) -> Iterator[tuple[str, int]]:
+    """Yield the files of a worker's folder, each with the batch that wrote it. Other files are not ours."""
+    with contextlib.suppress(FileNotFoundError):
+        for entry in os.scandir(path):
+            ours = _NAME.fullmatch(entry.name)
+            if ours is not None:
+                yield entry.name, int(ours[1])
+
+
+def map_block(path: Path) -> tuple[list[pa.Buffer], bool]:
+    """Return the content and the indexes in a file, verified, and whether they were before.
+
+    Raises `UnusableBlockError`.
+    """
+    try:
+        found = map_file(path)
+    except FileNotFoundError as error:
+        raise UnusableBlockError(f"the file {path} is missing") from error
+    if found is None or f"{checksum_in(found[1]):016x}" != path.name.rpartition("-")[2]:
+        raise UnusableBlockError(f"the file {path} is damaged")
+    return found[0], found[2]

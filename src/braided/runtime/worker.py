@@ -10,7 +10,7 @@ import hashlib
 import json
 import socket
 import time
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -18,8 +18,9 @@ import pyarrow as pa
 from braided.errors import BraidedError, StateError
 from braided.routing.routes import split_tags, tagged_schema
 from braided.runtime.blocks import RESTORE, Blocks
-from braided.runtime.bookkeeping import check_options, read_bookkeeping, write_bookkeeping
+from braided.runtime.bookkeeping import check_options, read_bookkeeping, write_bookkeeping, write_inputs
 from braided.runtime.contract import Block, Json, Operator, StreamTime, Work
+from braided.runtime.handover import Handover, Rescaling
 from braided.runtime.router import FORMAT, PROBE, TAGGED, UNTIMED, Packet, read_header
 from braided.runtime.store import Store
 from braided.time.learning.learner import read_summary
@@ -52,6 +53,8 @@ class WorkerTask:
     moment: int | None = None
     propagated_delay: PropagatedDelay | None = None
     control: str | None = None
+    rescaling: Rescaling | None = None
+    """The last change of the number of workers, if there was one."""
 
 
 def run_worker(
@@ -61,10 +64,12 @@ def run_worker(
     started = time.process_time()
     headers, blocks = _sort_packets(operator, packets)
     table = _check_headers(headers, task)
-    book = _load_bookkeeping(store, operator, task)
+    book, handover = _load_bookkeeping(store, operator, task)
     _check_table(book, table, task.control)
     streams = _sum_streams(headers, operator)
     stored = Blocks(store.open(book), task.worker, book["blocks"])
+    if handover is not None:
+        book["state"] = _adopt(operator, handover, task.worker, table, stored)
     work = Work(task.worker, blocks, streams, task.watched, task.final, task.moment)
     results = operator.process(work, book["state"], stored)
     if task.propagated_delay is not None:
@@ -82,6 +87,8 @@ def run_worker(
     book["table"] = book["table"] if table is None else table
     if task.control is not None:
         book["control"] = [task.control, socket.gethostname()]
+    if task.worker == 0 and "inputs" not in book:
+        book["inputs"] = write_inputs(operator)
     book["batches"] += 1
     if task.propagated_delay is not None:
         book["lateness"] = [stream["lateness"] for stream in outcome.streams]
@@ -171,10 +178,17 @@ def _bring(before: list[str] | None, now: str | None) -> str:
     return f"{where}; copy it to {now!r}" if now != location else f"{where}; it is not there, or older: restore it"
 
 
-def _load_bookkeeping(store: Store, operator: Operator, task: WorkerTask) -> Json:
+def _load_bookkeeping(store: Store, operator: Operator, task: WorkerTask) -> tuple[Json, Handover | None]:
+    """Return a worker's bookkeeping: its own, a new one, or one that begins with what other workers hand over."""
     content = store.load()
-    if content is None:
-        return {
+    book = None if content is None else read_bookkeeping(content)
+    known = -1 if book is None else int(book.get("generation", -1))
+    if task.rescaling is not None and known < task.rescaling.generation:
+        handover = task.rescaling.read(operator.options)
+        check_options(handover.books[0]["options"], operator.options)
+        return {**handover.book(task.worker, task.rescaling.batch), "options": operator.options}, handover
+    if book is None:
+        fresh: Json = {
             "worker": task.worker,
             "workers": task.workers,
             "options": operator.options,
@@ -185,17 +199,31 @@ def _load_bookkeeping(store: Store, operator: Operator, task: WorkerTask) -> Jso
             "blocks": {},
             "state": None,
         }
-    book = read_bookkeeping(content)
+        return fresh, None
     if book["workers"] != task.workers:
         raise StateError(
             f"the checkpoint was written with {book['workers']} workers, this query has {task.workers}; set "
-            f"spark.sql.shuffle.partitions={book['workers']} or start with a new checkpoint"
+            f"spark.sql.shuffle.partitions={book['workers']} or start with a new checkpoint; if `braided rescale` was "
+            "interrupted, run it again"
         )
     if book["worker"] != task.worker:
         raise StateError(f"worker {task.worker} was given the state of worker {book['worker']}; {RESTORE}")
     check_options(book["options"], operator.options)
     book["options"] = operator.options
-    return book
+    return book, None
+
+
+def _adopt(operator: Operator, handover: Handover, worker: int, table: tuple[int, str] | None, blocks: Blocks) -> Json:
+    """Return a new worker's share of what the workers before a change of their number had stored."""
+    adopt: Callable[[Handover, int, Blocks], Json] | None = getattr(operator, "adopt", None)
+    if adopt is None:
+        raise StateError("the state of this operator cannot be divided anew; restore the checkpoint from a copy")
+    if table is not None and table != (handover.new.version, handover.new.digest):
+        raise StateError(
+            f"the first batch after `braided rescale` has the routing table {table[0]}, not the first one; start the "
+            "query with partition= and control= as they were"
+        )
+    return adopt(handover, worker, blocks)
 
 
 def _sum_streams(headers: list[tuple[int, Json]], operator: Operator) -> list[StreamTime]:

@@ -20,6 +20,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql.streaming.listener import JStreamingQueryListener, QueryProgressEvent
 from pyspark.sql.types import StructType
 
+from braided.errors import StateError
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery, StreamingQueryListener
@@ -330,6 +332,25 @@ def set_for_query(session: SparkSession, query_id: str, name: str, value: str) -
     query = session.streams.get(query_id)
     assert query is not None
     query._jsq.streamingQuery().sparkSessionForStream().conf().set(name, value)
+
+
+def can_divide_state(session: SparkSession) -> bool:
+    """Whether this Spark can change the number of state partitions in a checkpoint (`divide_state`)."""
+    return hasattr(type(session), "_streamingCheckpointManager")
+
+
+def divide_state(session: SparkSession, checkpoint: str, partitions: int) -> None:
+    """Change the number of state partitions in the checkpoint of a query that does not run, by Spark's own tool.
+
+    `StreamingCheckpointManager.repartition` (SPARK-54346, since 4.2), which PySpark has but does not export yet. It
+    commits a batch without rows, and refuses a query whose last batch is not committed.
+    """
+    try:
+        session._streamingCheckpointManager.repartition(checkpoint, partitions)
+    except (PySparkException, Py4JJavaError) as error:
+        text = java_message(error) if isinstance(error, Py4JJavaError) else str(error)
+        reason = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
+        raise StateError(f"{checkpoint}: Spark cannot divide its state anew: {reason}") from error
 
 
 def causes_of(query: StreamingQuery, depth: int = 20) -> list[str]:

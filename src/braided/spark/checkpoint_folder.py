@@ -4,6 +4,7 @@
  <checkpoint>/braided/runs/<run id>         a number that the driver writes when the query starts, and every task reads
  <checkpoint>/braided/state/<operator>/     blocks of state (`braided.runtime.file_blocks`)
  <checkpoint>/braided/control/<operator>/   routing tables, pins and decisions (`braided.routing.control_directory`)
+ <checkpoint>/braided/rescale/<batch>       what workers left when their number changed (`braided.spark.rescaling`)
  <checkpoint>/braided/blocks/<run id>/      blocks that cross the shuffle by name (`braided.runtime.shuffle_files`)
 ```
 
@@ -54,6 +55,8 @@ class RunFolder:
     retained: int
     least: int
     """Blocks of at least so many bytes cross the shuffle by name."""
+    rescaled: int | None = None
+    """The batch in which the number of workers changed last."""
 
     def blocks(self, home: str, batch: int) -> ShuffleFolder:
         """Return where blocks are on their way to the workers of an operator."""
@@ -87,9 +90,22 @@ def open_for_run(session: SparkSession, checkpoint: str, query: str, run: str) -
     retained, least = int(str(session.conf.get(_RETAIN))), least_bytes(session)
     for old in (folder / "blocks").glob("*"):
         shutil.rmtree(old, ignore_errors=True)
-    note = {"folder": str(folder), "run": run, "nonce": nonce, "retained": retained, "least": least}
-    _started[query] = RunFolder(folder, run, retained, least)
+    rescaled = newest_rescaling(folder)
+    note = {
+        "folder": str(folder),
+        "run": run,
+        "nonce": nonce,
+        "retained": retained,
+        "least": least,
+        "rescaled": rescaled,
+    }
+    _started[query] = RunFolder(folder, run, retained, least, rescaled)
     set_for_query(session, query, PROPERTY, json.dumps(note))
+
+
+def newest_rescaling(folder: Path) -> int | None:
+    """Return the batch in which the number of workers changed last, by the files that `braided rescale` completed."""
+    return max((int(path.name) for path in (folder / "rescale").glob("*") if path.name.isdigit()), default=None)
 
 
 def is_on_a_path(checkpoint: str) -> bool:
@@ -158,7 +174,8 @@ def _folder(note: str) -> RunFolder | None:
         raise StateError(f"{_elsewhere(path)} ({error})") from error
     if nonce != described["nonce"]:
         raise StateError(_elsewhere(path))
-    return RunFolder(path, described["run"], int(described["retained"]), int(described["least"]))
+    retained, least, rescaled = (described.get(name) for name in ("retained", "least", "rescaled"))
+    return RunFolder(path, described["run"], int(retained), int(least), None if rescaled is None else int(rescaled))
 
 
 def _elsewhere(path: Path) -> str:

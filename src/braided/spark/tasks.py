@@ -27,6 +27,7 @@ from braided.runtime.shuffle_files import ShuffleFolder
 from braided.runtime.store import BlockStore, CachedBlocks, UnusableBlockError
 from braided.runtime.worker import WorkerTask, fingerprint, run_worker
 from braided.spark.checkpoint_folder import folder_of_task
+from braided.spark.handover_file import WorkersBefore
 from braided.spark.routing import Routing, workers_of_task
 from braided.storage.file_reader import FileReader, Part
 from braided.storage.files import has_glob_characters, local_path
@@ -318,6 +319,7 @@ class Worker:
             moment=moment,
             propagated_delay=self._propagated_delay,
             control=self._location(),
+            rescaling=self._rescaling(),
         )
         results = run_worker(self._operator, task, packets, SparkStore(book, blocks, self._folder(worker)))
         if folder is not None:
@@ -350,6 +352,13 @@ class Worker:
         """Return where blocks of state are in the checkpoint; None where this query has no such folder."""
         found = folder_of_task()
         return None if found is None else found[0].state(self._home, worker, found[1])
+
+    def _rescaling(self) -> WorkersBefore | None:
+        """Return what workers left when their number changed; None where it never did."""
+        found = folder_of_task()
+        if found is None or found[0].rescaled is None:
+            return None
+        return WorkersBefore(found[0].path, found[0].rescaled, found[1], self._routing.first)
 
     def _location(self) -> str | None:
         """Return where the query's routing tables are; not by way of links, which may lead elsewhere one day."""

@@ -101,6 +101,9 @@ class OuterJoin(WindowJoin):
         routes = self.routes(side, rows, hashes, table)
         return Admitted(rows, routes, self.times_of(side, rows), nulls, hashes)
 
+    adopt = None  # type: ignore[assignment]
+    """Which rows are settled, and since when, is not divided anew yet."""
+
     def routes(self, side: int, rows: pa.RecordBatch, hashes: npt.NDArray[np.uint64], table: RoutingTable) -> Routes:
         if self.home is None:
             return super().routes(side, rows, hashes, table)

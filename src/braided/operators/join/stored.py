@@ -260,7 +260,7 @@ class JoinState:
                 if rule.judge(side, limit + 1, since, patience) == "given up":
                     self._given_up[side] += int(np.count_nonzero(ahead))
                 else:
-                    kept.append((since, self._write(together.take(np.flatnonzero(ahead)))))
+                    kept.append((since, self.write(together.take(np.flatnonzero(ahead)))))
         self.apart[side] = kept
         return believed
 
@@ -328,7 +328,7 @@ class JoinState:
                     runs += [self.load(side, info) for info in item]
                 else:
                     runs.append(item)
-            written = self._write(merge_runs(runs, horizon))
+            written = self.write(merge_runs(runs, horizon))
             for item in group:
                 if isinstance(item, list):
                     self._delete(item)
@@ -356,7 +356,7 @@ class JoinState:
             infos = []
             for info in sequence:
                 if expired.get(info.number):
-                    infos += self._write(merge_runs([self.load(side, info)], horizon))
+                    infos += self.write(merge_runs([self.load(side, info)], horizon))
                     self._delete([info])
                 else:
                     infos.append(info)
@@ -364,7 +364,8 @@ class JoinState:
                 rewritten.append(infos)
         self.sides[side] = rewritten
 
-    def _write(self, run: Run) -> Sequence_:
+    def write(self, run: Run) -> Sequence_:
+        """Store a run, in blocks of bounded size."""
         infos = []
         for piece, content in encode_runs(run):
             info = info_of(piece, self._blocks.write(content, indexes_of(piece), kind_of(piece)))

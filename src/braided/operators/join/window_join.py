@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from braided.durations import format_duration
+from braided.operators.join.adoption import adopt_runs
 from braided.operators.join.arrivals import KeyedInputs, OutputColumn
 from braided.operators.join.emit import Emitter, Ranges
 from braided.operators.join.stored import JoinState
@@ -20,6 +21,7 @@ from braided.routing.key_hashes import KeyHasher
 from braided.routing.tally import Tally
 from braided.runtime.blocks import Blocks
 from braided.runtime.contract import Json, Outcome, Work
+from braided.runtime.handover import Handover
 from braided.time.clocks import Window
 from braided.time.lateness import Lateness
 
@@ -76,6 +78,10 @@ class WindowJoin(KeyedInputs):
         lo, hi = format_duration(self.window.lo), format_duration(self.window.hi)
         also = f", where {self.where_text}" if on and self.where_text else ""
         return f"joins {how}, {lo} <= r.t - l.t <= {hi}{also}"
+
+    def adopt(self, handover: Handover, worker: int, blocks: Blocks) -> Json:
+        """Return a worker's share of what other workers stored (`braided.operators.join.adoption`)."""
+        return adopt_runs(self, handover, worker, blocks)
 
     def process(
         self, work: Work, state: Json | None, blocks: Blocks, ranges: Ranges | None = None

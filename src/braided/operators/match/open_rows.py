@@ -114,12 +114,7 @@ class OpenRows:
         return start, int(np.searchsorted(hashes, np.uint64(self.leaves[at + 1].low)))
 
     def read(self, leaf: Leaf) -> list[StoredRows]:
-        return [self._decoded(self._blocks.read(number)[0]) for number, _ in leaf.blocks]
-
-    def _decoded(self, content: pa.Buffer) -> StoredRows:
-        batch = pa.ipc.read_record_batch(content, self._stored)
-        rows = pa.RecordBatch.from_arrays(batch.columns[:-2], schema=self._schema)
-        return StoredRows(rows, *(batch.column(at).to_numpy() for at in (len(self._schema), len(self._schema) + 1)))
+        return [decoded_rows(self._blocks.read(number)[0], self._schema) for number, _ in leaf.blocks]
 
     def replace(self, leaves: Sequence[Leaf], stored: StoredRows, opens: npt.NDArray[np.bool_], times: Times) -> None:
         """Write what is kept in place of what leaves had; `opens` says which rows are open starts."""
@@ -163,6 +158,13 @@ class OpenRows:
             for start, stop in parts_of(batch, BLOCK_BYTES)
         ]
         return Leaf(low, blocks, len(stored.hashes), int(opens.min()), len(opens))
+
+
+def decoded_rows(content: pa.Buffer, schema: pa.Schema) -> StoredRows:
+    """Read a block of rows with this schema."""
+    batch = pa.ipc.read_record_batch(content, pa.schema([*schema, *_FIELDS]))
+    rows = pa.RecordBatch.from_arrays(batch.columns[:-2], schema=schema)
+    return StoredRows(rows, *(batch.column(at).to_numpy() for at in (len(schema), len(schema) + 1)))
 
 
 def _split(low: int, all_hashes: Hashes, start: int, stop: int) -> Iterator[tuple[int, tuple[int, int]]]:

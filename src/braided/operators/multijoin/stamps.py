@@ -31,7 +31,7 @@ class StampedStreams:
 
     @property
     def inputs(self) -> tuple[pa.Schema, ...]:
-        return tuple(schema.append(pa.field(_STAMP, pa.int32())) for schema in self.join.inputs)
+        return tuple(map(stamped_schema, self.join.inputs))
 
     @property
     def window(self) -> Span:
@@ -56,6 +56,11 @@ class StampedStreams:
         self, side: int, rows: pa.RecordBatch, tags: npt.NDArray[np.int32] | None = None
     ) -> npt.NDArray[np.uint64]:
         return self.join.hashes(side, rows, tags)
+
+
+def stamped_schema(schema: pa.Schema) -> pa.Schema:
+    """Return the schema of rows with their stamps."""
+    return schema.append(pa.field(_STAMP, pa.int32()))
 
 
 def add_stamps(block: Block, batch: int) -> Block:

@@ -1,0 +1,86 @@
+"""The file in a checkpoint that says what the workers of all operators left when their number changed.
+
+It is `<checkpoint>/braided/rescale/<batch>`, by the batch in which Spark divided its own state anew, which has no rows.
+The content is a line with a digest and JSON, as bookkeeping is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from braided.errors import StateError
+from braided.routing.table import RoutingTable
+from braided.runtime.bookkeeping import lasting, read_bookkeeping, write_bookkeeping
+from braided.runtime.contract import Json
+from braided.runtime.handover import Handover
+from braided.runtime.worker import fingerprint
+
+FOLDER = "rescale"
+
+
+@dataclass(frozen=True)
+class OperatorBefore:
+    """The bookkeepings of an operator's workers, and their last routing table where it is in the checkpoint."""
+
+    books: Sequence[Json]
+    table: RoutingTable | None
+
+
+def identity(options: Json) -> str:
+    """Return what tells the operators of a query apart, whatever the next run calls them."""
+    return fingerprint(lasting(options))
+
+
+def write_handover(path: Path, workers: int, operators: Sequence[OperatorBefore]) -> None:
+    """Write a file whole, or not at all."""
+    content = {
+        "workers": workers,
+        "operators": {
+            identity(before.books[0]["options"]): {
+                "books": list(before.books),
+                "table": None if before.table is None else before.table.to_bytes().decode(),
+            }
+            for before in operators
+        },
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}")
+    temporary.write_bytes(write_bookkeeping(content))
+    temporary.replace(path)
+
+
+@lru_cache(maxsize=4)
+def read_handover(path: Path) -> Json:
+    """Return what `write_handover` wrote, if it is whole."""
+    try:
+        return read_bookkeeping(path.read_bytes())
+    except FileNotFoundError as error:
+        raise StateError(f"the file {path} is missing; restore the checkpoint from a copy") from error
+
+
+@dataclass(frozen=True)
+class WorkersBefore:
+    """The last change of the number of workers, for a task in one batch. See `Rescaling`."""
+
+    folder: Path
+    generation: int
+    batch: int
+    first: Callable[[int], RoutingTable]
+
+    def read(self, options: Json) -> Handover:
+        """See `Rescaling`."""
+        path = self.folder / FOLDER / str(self.generation)
+        content = read_handover(path)
+        before = content["operators"].get(identity(options))
+        if before is None:
+            raise StateError(
+                f"{path} has no operator with these options: the query has changed since `braided rescale`; start it "
+                "with the options that it had"
+            )
+        table = None if before["table"] is None else RoutingTable.from_bytes(before["table"].encode())
+        return Handover(
+            self.generation, int(content["workers"]), before["books"], self.folder / "state", self.first, table
+        )
