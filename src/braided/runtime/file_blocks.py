@@ -18,6 +18,19 @@ runs is N - 1 - R, and it loads the version that batch L = N - 2 - R left. So in
 Both are judged by the bookkeeping that was *loaded*, never by the one that is being written, and nothing is deleted by
 its age. So it holds for retries, for a task that runs twice at the same time, for a rollback to any version that Spark
 retains, and for a driver that should have ended: it may delete only what was of no use to anybody before its own batch.
+
+**Adopted files.** A block of a router that is stored as it came (`braided.runtime.shuffle_files`) gets a second name
+here, by a hard link, so that its bytes are written once; its indexes are in a file `<name>.index` beside it. The rules
+above are about names, and still hold:
+
+* The link has a name of this folder, with the batch, number and checksum that a written file would have. What deletes
+  the router's name, be it the next batch, the end of the run or another driver, takes that name away and not the bytes.
+* No file is ever changed in place: a router or a worker that runs again writes another file and renames it over the
+  name. The bytes that a link leads to are those that the worker verified.
+* The link is there before a bookkeeping names it. A task that runs again links again under the same name. If the
+  router's file is lost meanwhile, or the file system has no links, the content is written: same name, same bytes.
+* An index is derived from the verified content, and belongs to it by the name in its checksum. One that is missing or
+  damaged is computed again, so no version needs it. It is deleted with its file, and if it outlives it, swept.
 """
 
 from __future__ import annotations
@@ -31,13 +44,14 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from braided.runtime.buffer_file import checksum_in, map_file, seal, write_file
+from braided.runtime.buffer_file import checksum_in, link_file, map_file, seal, write_file
 from braided.runtime.store import Derive, UnusableBlockError
 from braided.typing import Json
 
 SWEEP_EVERY = 32
 """A folder is searched for files of attempts that never committed once in so many batches."""
-_NAME = re.compile(r"\.?(\d{1,19})-\d{1,19}-[0-9a-f]{16}(\.[0-9a-f]+)?")
+_INDEX = ".index"
+_NAME = re.compile(r"\.?(\d{1,19})-\d{1,19}-[0-9a-f]{16}(\.index)?(\.[0-9a-f]+)?")
 
 
 @dataclass(frozen=True)
@@ -66,14 +80,18 @@ class FileBlocks:
         self._is_made = False
         self._clean()
 
-    def put(self, number: int, buffers: Sequence[pa.Buffer], kind: str) -> str:
+    def put(self, number: int, buffers: Sequence[pa.Buffer], kind: str, file: Path | None = None) -> str:
         """See `BlockStore`."""
-        header = seal(buffers)
+        content = buffers if file is None else buffers[:1]
+        header = seal(content)
         name = f"{self._folder.batch}-{number}-{checksum_in(header):016x}"
         if not self._is_made:
             self._path.mkdir(parents=True, exist_ok=True)
             self._is_made = True
-        write_file(self._path / name, header, buffers)
+        if file is None or not link_file(file, self._path / name):
+            write_file(self._path / name, header, content)
+        if len(content) < len(buffers):
+            self._write_index(name, buffers[1:])
         return name
 
     def get(self, number: int, name: str, derive: Derive) -> tuple[list[pa.Buffer], bool]:
@@ -85,7 +103,22 @@ class FileBlocks:
             raise UnusableBlockError(f"the file {path} is missing") from error
         if found is None or f"{checksum_in(found[1]):016x}" != name.rpartition("-")[2]:
             raise UnusableBlockError(f"the file {path} is damaged")
-        return found[0], found[2]
+        buffers, _, known = found
+        return (buffers, known) if len(buffers) > 1 else self._with_index(name, buffers[0], known, derive)
+
+    def _with_index(self, name: str, content: pa.Buffer, known: bool, derive: Derive) -> tuple[list[pa.Buffer], bool]:
+        """Return an adopted content with its indexes, which are computed again where their file is of no use."""
+        with contextlib.suppress(FileNotFoundError):
+            found = map_file(self._path / f"{name}{_INDEX}", name)
+            if found is not None:
+                return [content, *found[0]], known and found[2]
+        indexes = derive(content)
+        if indexes:
+            self._write_index(name, indexes)
+        return [content, *indexes], known and not indexes
+
+    def _write_index(self, name: str, indexes: Sequence[pa.Buffer]) -> None:
+        write_file(self._path / f"{name}{_INDEX}", seal(indexes, name), indexes)
 
     def delete(self, number: int, name: str) -> None:
         """See `BlockStore`. The file stays as long as Spark may go back to a version that has it."""
@@ -100,7 +133,7 @@ class FileBlocks:
         self._dropped[:] = [entry for entry in self._dropped if int(entry[1]) >= limit]
         if self._folder.batch % SWEEP_EVERY == 0:
             for name, born in self._files():
-                if born < limit and name not in known:
+                if born < limit and name.removesuffix(_INDEX) not in known:
                     self._remove(name)
 
     def _files(self) -> Iterator[tuple[str, int]]:
@@ -112,5 +145,6 @@ class FileBlocks:
                     yield entry.name, int(ours[1])
 
     def _remove(self, name: str) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            (self._path / name).unlink()
+        for file in (name, f"{name}{_INDEX}"):
+            with contextlib.suppress(FileNotFoundError):
+                (self._path / file).unlink()
