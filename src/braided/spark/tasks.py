@@ -28,7 +28,7 @@ from braided.runtime.store import BlockStore, CachedBlocks
 from braided.runtime.worker import WorkerTask, fingerprint, run_worker
 from braided.spark.checkpoint_folder import folder_of_task
 from braided.spark.routing import Routing, workers_of_task
-from braided.storage.file_reader import FileReader, Part
+from braided.storage.file_reader import FileReader, Part, read_ahead
 from braided.storage.files import has_glob_characters, local_path
 from braided.storage.writing import DataFile, FileTarget, batch_folder
 from braided.time.propagated_delay import COLUMN, PropagatedDelay
@@ -189,7 +189,7 @@ class RouteTask:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         _check_version(self._version)
         if self._files is not None:
-            batches = self._files(batches)
+            batches = read_ahead(self._files(batches))
         context = TaskContext.get()
         task = context.partitionId() if context is not None else 0
         options = fingerprint(self._operator.options)
