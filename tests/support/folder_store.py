@@ -8,6 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from braided.runtime.file_blocks import FileBlocks, StateFolder
+from braided.runtime.shuffle_files import ShuffleFolder
 from braided.runtime.store import BlockStore, MemoryCache, MemoryStore
 from braided.typing import Json
 
@@ -39,10 +40,15 @@ class FolderStore(MemoryStore):
         return {path.name for path in self.path.iterdir()} if self.path.exists() else set()
 
     def named(self) -> set[str]:
-        """Return the files that the bookkeeping names: those that live and those that were dropped."""
+        """Return the files that the bookkeeping names, with their indexes: those that live or were dropped."""
         book = json.loads((self.book or b"\n{}").partition(b"\n")[2])
         live = {str(name) for number, name in book.get("blocks", {}).items() if number != "next"}
-        return live | {str(name) for name, _ in book.get("dropped", ())}
+        names = live | {str(name) for name, _ in book.get("dropped", ())}
+        return names | {f"{name}.index" for name in names}
+
+    def shuffle(self, batch: int) -> ShuffleFolder:
+        """Return the folder in which all blocks of a batch cross the shuffle, beside those of all workers' states."""
+        return ShuffleFolder(self.root / "blocks", batch, 1)
 
 
 @lru_cache(maxsize=1)

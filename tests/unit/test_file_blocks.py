@@ -6,7 +6,9 @@ import contextlib
 import json
 import os
 import pickle
+import shutil
 from collections import Counter
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from support.profiles import size
 
 from braided.errors import StateError
 from braided.local.runtime import LocalRuntime
+from braided.operators.join import arrivals
 from braided.runtime import buffer_file, file_blocks
 from braided.runtime.file_blocks import FileBlocks, StateFolder
 from braided.time.clocks import Window
@@ -28,9 +31,9 @@ SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.timestamp("us")), ("id", pa.int6
 BATCHES = 9
 
 
-@lru_cache(maxsize=1)
-def _runtime() -> LocalRuntime:
-    return LocalRuntime(join_operator(SCHEMA, Window(-50, 50, (5, 5))), workers=2)
+@lru_cache(maxsize=2)
+def _runtime(reach: int = 50) -> LocalRuntime:
+    return LocalRuntime(join_operator(SCHEMA, Window(-reach, reach, (5, 5))), workers=2)
 
 
 def a_batch(number: int) -> list[tuple[int, list[pa.RecordBatch]]]:
@@ -124,9 +127,9 @@ class Fuse:
 
 @pytest.fixture
 def fuse(monkeypatch: pytest.MonkeyPatch) -> Fuse:
-    """Every write, rename, delete, update of the bookkeeping and commit passes this fuse."""
+    """Every write, rename, link, delete, update of the bookkeeping and commit passes this fuse."""
     found = Fuse(None)
-    replace, unlink = os.replace, os.unlink
+    replace, unlink, link = os.replace, os.unlink, os.link
 
     def renamed(source: Any, target: Any) -> None:
         found.burn()  # what is written has not got its name
@@ -138,6 +141,17 @@ def fuse(monkeypatch: pytest.MonkeyPatch) -> Fuse:
         unlink(self)
         found.burn()
 
+    def linked(source: Any, target: Any) -> None:
+        found.burn()
+        link(source, target)
+        found.burn()
+
+    def deleted(path: Any, **options: Any) -> None:
+        found.burn()
+        unlink(path, **options)
+
+    monkeypatch.setattr(os, "link", linked)
+    monkeypatch.setattr(os, "unlink", deleted)
     monkeypatch.setattr(Path, "replace", renamed)
     monkeypatch.setattr(Path, "unlink", removed)
     monkeypatch.setattr(file_blocks, "SWEEP_EVERY", 2)
@@ -147,8 +161,10 @@ def fuse(monkeypatch: pytest.MonkeyPatch) -> Fuse:
 class StateStore:
     """What Spark does: a version of every bookkeeping for each batch, of which the last few are retained."""
 
-    def __init__(self, fuse: Fuse, retained: int) -> None:
-        self.runtime = _runtime()  # remembers nothing but its stores
+    def __init__(self, fuse: Fuse, retained: int, *, in_files: bool = False) -> None:
+        """Where `in_files`, blocks cross the shuffle in files, in a folder for each run of the query."""
+        self.runtime = _runtime(400 if in_files else 50)  # remembers nothing but its stores
+        self.in_files = in_files
         self.stores = folder_stores(2, retained)
         self.fuse, self.retained = fuse, retained
         self.versions: dict[int, list[bytes | None]] = {-1: [None, None]}
@@ -161,6 +177,7 @@ class StateStore:
         for store, book in zip(stores, self.versions[batch - 1], strict=True):
             store.book = book
         self.runtime.stores = list(stores)
+        self.runtime.shuffle = stores[0].shuffle(batch) if self.in_files else None
         found: Counter[str] = Counter()
         for piece in self.runtime.run_batch(a_batch(batch)):
             found.update(map(str, piece.to_pylist()))
@@ -178,23 +195,31 @@ class StateStore:
                 self.run(batch)
             except CrashError:
                 batch = max(self.versions)
+                self.fuse.at = None
+                shutil.rmtree(self.stores[0].root / "blocks", ignore_errors=True)
             batch += 1
+
+    def adopted(self) -> list[set[str]]:
+        """Return the files of each worker that were adopted from routers."""
+        return [{name for name in store.files() if f"{name}.index" in store.files()} for store in self.stores]
 
     def leftovers(self) -> set[str]:
         """Return the files that nobody names."""
         return set().union(*(store.files() - store.named() for store in self.stores))
 
 
-def test_a_crash_at_every_step_and_a_rollback_lose_nothing(fuse: Fuse) -> None:
-    wanted = StateStore(fuse, retained=1)
+@pytest.mark.parametrize("in_files", [False, True], ids=["in memory", "in files"])
+def test_a_crash_at_every_step_and_a_rollback_lose_nothing(fuse: Fuse, in_files: bool) -> None:
+    wanted = StateStore(fuse, 1, in_files=in_files)
     wanted.go_on(0, BATCHES + 6)
     assert not wanted.leftovers()
     assert sum(map(Counter.total, wanted.results.values())) > 1000
+    assert (max(map(len, wanted.adopted())) > 2) == in_files
     steps = fuse.passed
     assert steps > 100
-    for at in range(0, steps, size(quick=67, slow=1)):
+    for at in range(0, steps, size(quick=steps // 8, slow=1)):
         fuse.at, fuse.passed = at, 0
-        spark = StateStore(fuse, retained=1)
+        spark = StateStore(fuse, 1, in_files=in_files)
         spark.go_on(0, BATCHES)
         assert {batch: spark.results[batch] for batch in range(BATCHES)} == {
             batch: wanted.results[batch] for batch in range(BATCHES)
@@ -226,16 +251,114 @@ def test_after_many_batches_no_file_is_left_that_nobody_names(fuse: Fuse) -> Non
     assert most < 250, "files pile up"
 
 
-def test_two_attempts_of_one_task_at_the_same_time_do_not_disturb_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("in_files", [False, True], ids=["in memory", "in files"])
+def test_two_attempts_of_one_task_at_the_same_time_do_not_disturb_each_other(fuse: Fuse, in_files: bool) -> None:
     """As with speculation: the second begins while the first is in the middle, and either may commit."""
-    monkeypatch.setattr(file_blocks, "SWEEP_EVERY", 2)
-    wanted = StateStore(Fuse(None), retained=0)
-    spark = StateStore(Fuse(None), retained=0)
+    wanted = StateStore(Fuse(None), 0, in_files=in_files)
+    spark = StateStore(fuse, 0, in_files=in_files)
     for batch in range(BATCHES):
+        fuse.at = None
         wanted.run(batch)
-        first = StateStore(Fuse(batch * 3 + 1), 0)
+        first = StateStore(fuse, 0, in_files=in_files)
         first.stores, first.versions = spark.stores, dict(spark.versions)
+        fuse.at, fuse.passed = batch * 3 + 1, 0
         with contextlib.suppress(CrashError):
             first.run(batch)
+        fuse.at = None
         spark.run(batch)
         assert spark.results == wanted.results
+
+
+def of_one_batch(**arguments: Any) -> StateStore:
+    spark = StateStore(Fuse(None), 1, in_files=True, **arguments)
+    spark.run(0)
+    return spark
+
+
+def test_a_block_of_a_router_is_adopted_and_its_bytes_are_written_once() -> None:
+    spark = of_one_batch()
+    for store in spark.stores:
+        sent = {path.stat().st_ino for path in (store.root / "blocks" / str(store.worker)).iterdir()}
+        stored = {path.stat().st_ino for path in store.path.iterdir() if path.suffix != ".index"}
+        assert stored == sent
+        assert len(sent) == 2, "one of each side"
+    # The routers' names are deleted with the next batch, and the rows are still here.
+    spark.run(1)
+    assert {path.name[0] for path in (spark.stores[0].root / "blocks").glob("*/*")} == {"1"}
+    wanted = StateStore(Fuse(None), 1)
+    wanted.runtime = spark.runtime
+    wanted.run(0)
+    wanted.run(1)
+    assert wanted.adopted() == [set(), set()]
+    assert spark.results == wanted.results
+
+
+@pytest.mark.parametrize("damage", ["missing", "empty", "a flipped bit", "of another file"])
+def test_an_index_of_an_adopted_file_is_computed_again(damage: str) -> None:
+    wanted, spark = of_one_batch(), of_one_batch()
+    for store in spark.stores:
+        indexes = sorted(store.path.glob("*.index"))
+        before = [path.read_bytes() for path in indexes]
+        for path, content, other in zip(indexes, before, reversed(before), strict=True):
+            match damage:
+                case "missing":
+                    path.unlink()
+                case "empty":
+                    path.write_bytes(b"")
+                case "of another file":
+                    path.write_bytes(other)
+                case _:
+                    path.write_bytes(content[:70] + bytes([content[70] ^ 4]) + content[71:])
+    spark.run(1)
+    wanted.run(1)
+    assert spark.results == wanted.results
+    for store in spark.stores:
+        restored = [path.read_bytes() for path in sorted(store.path.glob("0-*.index"))]
+        same = wanted.stores[store.worker].path.glob("0-*.index")
+        assert restored == [path.read_bytes() for path in sorted(same)]
+
+
+def test_an_adopted_file_that_is_damaged_stops_the_query_with_its_name() -> None:
+    spark = of_one_batch()
+    [first, *_] = sorted(path for path in spark.stores[0].path.iterdir() if path.suffix != ".index")
+    content = bytearray(first.read_bytes())
+    content[-100] ^= 4
+    first.write_bytes(content)
+    with pytest.raises(StateError, match=rf"worker 0: the file {first} is damaged; restore the checkpoint"):
+        spark.run(1)
+
+
+@pytest.mark.parametrize("cause", ["no links", "the router's file is gone"])
+def test_a_file_that_cannot_be_linked_is_written_under_the_same_name(
+    cause: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(source: Path, _: Path) -> None:
+        if cause == "no links":
+            raise PermissionError
+        os.unlink(source)
+        raise FileNotFoundError
+
+    wanted = of_one_batch()
+    monkeypatch.setattr(os, "link", fails)
+    spark = of_one_batch()
+    assert [store.files() for store in spark.stores] == [store.files() for store in wanted.stores]
+    for batch in (1, 2):
+        spark.run(batch)
+        wanted.run(batch)
+    assert spark.results == wanted.results
+
+
+def test_more_blocks_than_the_state_would_keep_are_merged() -> None:
+    spark = StateStore(Fuse(None), 1, in_files=True)
+    rows = [(side, [part]) for side, [batch] in a_batch(0) for part in _cut(batch, arrivals._MOST_ADOPTED + 1)]
+    spark.runtime.stores, spark.runtime.shuffle = list(spark.stores), spark.stores[0].shuffle(0)
+    list(spark.runtime.run_batch(rows))
+    assert spark.adopted() == [set(), set()]
+    assert [len(store.files()) for store in spark.stores] == [2, 2]
+
+
+def _cut(batch: pa.RecordBatch, parts: int) -> Iterator[pa.RecordBatch]:
+    """Yield parts that have rows for every worker."""
+    many = pa.concat_batches([batch] * 8)
+    for numbers in np.array_split(np.arange(many.num_rows), parts):
+        yield many.slice(int(numbers[0]), len(numbers))

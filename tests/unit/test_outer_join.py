@@ -74,6 +74,8 @@ def run(how: str, case: dict[str, Any], *, final: bool = True, files: bool = Fal
     rng = np.random.default_rng(case["shuffle"])
 
     def collect(batch: list[tuple[int, list[pa.RecordBatch]]], *, last: bool = False) -> None:
+        if stores is not None:
+            runtime.shuffle = stores[0].shuffle(0)
         for piece in runtime.run_batch(batch, final=last):
             names = [name for name in ("id", "id_right") if name in piece.schema.names]
             found.update(zip(*(piece[name].to_pylist() for name in names), strict=True))

@@ -14,6 +14,7 @@ from braided.routing.table import RoutingTable
 from braided.runtime.contract import Json, Operator
 from braided.runtime.report import Report
 from braided.runtime.router import Packet, RouterReport, Watch, route_task
+from braided.runtime.shuffle_files import ShuffleFolder
 from braided.runtime.store import MemoryStore
 from braided.runtime.worker import WorkerTask, fingerprint, run_worker
 
@@ -22,7 +23,8 @@ class LocalRuntime:
     """Runs an operator batch by batch. Its workers' stores are all the state there is.
 
     Every batch is a list of tasks, each an input number and its rows, as Spark's partitions are. With a
-    controller the routing adapts from batch to batch; without one it stays as in `table`.
+    controller the routing adapts from batch to batch; without one it stays as in `table`. Blocks cross the shuffle in
+    memory, or, large ones, in files of the folder `shuffle` if one is set before the batch, as on Spark.
     """
 
     def __init__(
@@ -36,6 +38,7 @@ class LocalRuntime:
         self.stores = list(stores) if stores is not None else [MemoryStore() for _ in range(workers)]
         self.controller = controller
         self.table = RoutingTable.hashed(len(self.stores)) if controller is None else controller.table
+        self.shuffle: ShuffleFolder | None = None
         self.decisions: list[Decision] = []
         self.wanted: int | str | None = None
         self.routed: list[RouterReport] = []
@@ -55,21 +58,27 @@ class LocalRuntime:
         In a final batch operators let everything go that waits for earlier rows. `moment` is when the batch runs, in
         microseconds, for operators that notice idle streams.
         """
-        workers = len(self.stores)
+        workers, shuffle = len(self.stores), self.shuffle
         watch = None if self.controller is None else Watch()
         started = time.perf_counter()
         self.routed = []
         inbox: list[list[Packet]] = [[] for _ in range(workers)]
         for number, (side, batches) in enumerate(tasks):
-            for sent in route_task(self.operator, self._fingerprint, self.table, side, number, workers, batches, watch):
+            least = None if shuffle is None else shuffle.least
+            for sent in route_task(
+                self.operator, self._fingerprint, self.table, side, number, workers, batches, watch, least
+            ):
                 if isinstance(sent, list):
                     for packet in sent:
-                        inbox[packet.worker].append(packet)
+                        inbox[packet.worker].append(packet if shuffle is None else shuffle.send(packet))
                 else:
                     self.routed.append(sent)
         reports = []
         for worker, packets in enumerate(inbox):
             if packets:
+                if shuffle is not None:
+                    packets = [shuffle.receive(packet) for packet in packets]  # noqa: PLW2901
+                    shuffle.clean(worker)
                 task = WorkerTask(worker, workers, self._fingerprint, watch is not None, final, moment)
                 reports.append((yield from run_worker(self.operator, task, packets, self.stores[worker])))
         self.reports = reports or self.reports

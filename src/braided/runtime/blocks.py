@@ -7,6 +7,7 @@ bookkeeping has one name of each block, which says what its bytes are, and nothi
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -38,11 +39,16 @@ class Blocks:
         self.reads = 0
         self.cached = 0
 
-    def write(self, content: bytes | pa.Buffer, beside: Sequence[pa.Buffer] = (), kind: str = "") -> Stored:
-        """Store a block. `beside` is derived from its content; `kind` says how it was derived."""
+    def write(
+        self, content: bytes | pa.Buffer, beside: Sequence[pa.Buffer] = (), kind: str = "", file: Path | None = None
+    ) -> Stored:
+        """Store a block. `beside` is derived from its content; `kind` says how it was derived.
+
+        file : a file that has the content already, which the store may adopt.
+        """
         number = int(self._known.get("next", 0))
         buffer = content if isinstance(content, pa.Buffer) else pa.py_buffer(content)
-        self._known |= {"next": number + 1, str(number): self._store.put(number, [buffer, *beside], kind)}
+        self._known |= {"next": number + 1, str(number): self._store.put(number, [buffer, *beside], kind, file)}
         return Stored(number, buffer.size)
 
     def read(self, number: int, derive: Derive = lambda _: ()) -> list[pa.Buffer]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import secrets
 import stat
 import time
@@ -61,7 +62,7 @@ def size_of(buffers: Sequence[pa.Buffer]) -> int:
 
 def write_file(path: Path, header: pa.Buffer, buffers: Sequence[pa.Buffer]) -> None:
     """Write a file of buffers under another name, and rename it: what is at the path is complete."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    temporary = _temporary(path)
     try:
         with temporary.open("wb") as file:
             for part in (header, *buffers):
@@ -72,6 +73,23 @@ def write_file(path: Path, header: pa.Buffer, buffers: Sequence[pa.Buffer]) -> N
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
+
+
+def link_file(source: Path, path: Path) -> bool:
+    """Give a file a second name, over any file that has it; False where the file system cannot, or it is missing."""
+    temporary = _temporary(path)
+    try:
+        os.link(source, temporary)
+    except OSError:
+        return False
+    temporary.replace(path)
+    with contextlib.suppress(FileNotFoundError):  # where both are names of one file already, renaming does nothing
+        temporary.unlink()
+    return True
+
+
+def _temporary(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{secrets.token_hex(4)}")
 
 
 def map_file(path: Path, label: str = "") -> tuple[list[pa.Buffer], pa.Buffer, bool] | None:

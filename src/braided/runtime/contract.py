@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -25,6 +26,7 @@ Json = dict[str, Any]
 __all__ = [
     "Admitted",
     "Block",
+    "BlockFile",
     "Json",
     "Operator",
     "Outcome",
@@ -56,6 +58,15 @@ class Admitted:
 
 
 @dataclass(frozen=True)
+class BlockFile:
+    """A file that has some rows and nothing else, as they crossed the shuffle: the rows, their bytes and its path."""
+
+    rows: pa.RecordBatch
+    content: pa.Buffer
+    path: Path
+
+
+@dataclass(frozen=True)
 class Block:
     """Rows of one input for one worker: counted here, then late within their router task, then further copies.
 
@@ -64,7 +75,8 @@ class Block:
     ```
 
     Rows of a block that is not `stored` only probe, and none of them is counted. `tags` holds each row's grid. Rows of
-    a block that is not `timed` have no time: only an operator that `keeps_untimed` gets some.
+    a block that is not `timed` have no time: only an operator that `keeps_untimed` gets some. Where the rows crossed
+    the shuffle in a file, `file` is that one; of a block with other rows by now it says nothing.
     """
 
     side: int
@@ -74,6 +86,12 @@ class Block:
     stored: bool = True
     tags: npt.NDArray[np.int32] | None = None
     timed: bool = True
+    file: BlockFile | None = None
+
+    @property
+    def own_file(self) -> BlockFile | None:
+        """The file with the rows of this block, just so, and without tags; None where there is none."""
+        return self.file if self.file is not None and self.file.rows is self.rows and self.tags is None else None
 
     @property
     def on_time(self) -> int:
@@ -160,3 +178,11 @@ def keeps_untimed(operator: Operator, side: int) -> bool:
     them in blocks of their own, on any worker; they are counted as rows with a null time in any case.
     """
     return side in getattr(operator, "untimed", ())
+
+
+def stores_by_hash(operator: Operator) -> bool:
+    """Whether an operator stores its rows sorted by (key hash, time): then routers sort large blocks so.
+
+    Such an operator has `by_hash`, and says in `Admitted` the hash of each row as its runs have it.
+    """
+    return bool(getattr(operator, "by_hash", False))

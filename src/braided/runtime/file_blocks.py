@@ -18,6 +18,19 @@ runs is N - 1 - R, and it loads the version that batch L = N - 2 - R left. So in
 Both are judged by the bookkeeping that was *loaded*, never by the one that is being written, and nothing is deleted by
 its age. So it holds for retries, for a task that runs twice at the same time, for a rollback to any version that Spark
 retains, and for a driver that should have ended: it may delete only what was of no use to anybody before its own batch.
+
+**Adopted files.** A block of a router that is stored as it came (`braided.runtime.shuffle_files`) gets a second name
+here, by a hard link, so that its bytes are written once; its indexes are in a file `<name>.index` beside it. The rules
+above are about names, and still hold:
+
+* The link has a name of this folder, with the batch, number and checksum that a written file would have. What deletes
+  the router's name, be it the next batch, the end of the run or another driver, takes that name away and not the bytes.
+* No file is ever changed in place: a router or a worker that runs again writes another file and renames it over the
+  name. The bytes that a link leads to are those that the worker verified.
+* The link is there before a bookkeeping names it. A task that runs again links again under the same name. If the
+  router's file is lost meanwhile, or the file system has no links, the content is written: same name, same bytes.
+* An index is derived from the verified content, and belongs to it by the name in its checksum. One that is missing or
+  damaged is computed again, so no version needs it. It is deleted with its file, and if it outlives it, swept.
 """
 
 from __future__ import annotations
@@ -31,13 +44,15 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from braided.runtime.buffer_file import checksum_in, map_file, seal, write_file
+from braided.runtime.buffer_file import checksum_in, link_file, map_file, seal, write_file
 from braided.runtime.store import Derive, UnusableBlockError
 from braided.typing import Json
 
 SWEEP_EVERY = 32
 """A folder is searched for files of attempts that never committed once in so many batches."""
-_NAME = re.compile(r"\.?(\d{1,19})-\d{1,19}-[0-9a-f]{16}(\.[0-9a-f]+)?")
+INDEX = ".index"
+"""Ends the names of indexes of adopted files."""
+_NAME = re.compile(r"\.?(\d{1,19})-\d{1,19}-[0-9a-f]{16}(\.index)?(\.[0-9a-f]+)?")
 
 
 @dataclass(frozen=True)
@@ -66,19 +81,24 @@ class FileBlocks:
         self._is_made = False
         self._clean()
 
-    def put(self, number: int, buffers: Sequence[pa.Buffer], kind: str) -> str:
+    def put(self, number: int, buffers: Sequence[pa.Buffer], kind: str, file: Path | None = None) -> str:
         """See `BlockStore`."""
-        header = seal(buffers)
+        content = buffers if file is None else buffers[:1]
+        header = seal(content)
         name = f"{self._folder.batch}-{number}-{checksum_in(header):016x}"
         if not self._is_made:
             self._path.mkdir(parents=True, exist_ok=True)
             self._is_made = True
-        write_file(self._path / name, header, buffers)
+        if file is None or not link_file(file, self._path / name):
+            write_file(self._path / name, header, content)
+        if len(content) < len(buffers):
+            _write_index(self._path / name, buffers[1:])
         return name
 
     def get(self, number: int, name: str, derive: Derive) -> tuple[list[pa.Buffer], bool]:
         """See `BlockStore`."""
-        return map_block(self._path / name)
+        path = self._path / name
+        return _with_index(path, *map_block(path), derive, keep=True)
 
     def delete(self, number: int, name: str) -> None:
         """See `BlockStore`. The file stays as long as Spark may go back to a version that has it."""
@@ -93,12 +113,13 @@ class FileBlocks:
         self._dropped[:] = [entry for entry in self._dropped if int(entry[1]) >= limit]
         if self._folder.batch % SWEEP_EVERY == 0:
             for name, born in block_files(self._path):
-                if born < limit and name not in known:
+                if born < limit and name.removesuffix(INDEX) not in known:
                     self._remove(name)
 
     def _remove(self, name: str) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            (self._path / name).unlink()
+        for file in (name, f"{name}{INDEX}"):
+            with contextlib.suppress(FileNotFoundError):
+                (self._path / file).unlink()
 
 
 class FolderReader:
@@ -107,13 +128,14 @@ class FolderReader:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def put(self, number: int, buffers: Sequence[pa.Buffer], kind: str) -> str:
+    def put(self, number: int, buffers: Sequence[pa.Buffer], kind: str, file: Path | None = None) -> str:
         """Nothing is stored."""
         raise NotImplementedError
 
     def get(self, number: int, name: str, derive: Derive) -> tuple[list[pa.Buffer], bool]:
         """See `BlockStore`."""
-        return map_block(self._path / name)
+        path = self._path / name
+        return _with_index(path, *map_block(path), derive, keep=False)
 
     def delete(self, number: int, name: str) -> None:
         """Nothing is deleted."""
@@ -130,7 +152,7 @@ def block_files(path: Path) -> Iterator[tuple[str, int]]:
 
 
 def map_block(path: Path) -> tuple[list[pa.Buffer], bool]:
-    """Return the content and the indexes in a file, verified, and whether they were before.
+    """Return the content in a file, and its indexes unless it was adopted, verified, and whether they were before.
 
     Raises `UnusableBlockError`.
     """
@@ -141,3 +163,23 @@ def map_block(path: Path) -> tuple[list[pa.Buffer], bool]:
     if found is None or f"{checksum_in(found[1]):016x}" != path.name.rpartition("-")[2]:
         raise UnusableBlockError(f"the file {path} is damaged")
     return found[0], found[2]
+
+
+def _with_index(
+    path: Path, buffers: list[pa.Buffer], known: bool, derive: Derive, *, keep: bool
+) -> tuple[list[pa.Buffer], bool]:
+    """Return a content with its indexes; those of an adopted one are computed again where their file is of no use."""
+    if len(buffers) > 1:
+        return buffers, known
+    with contextlib.suppress(FileNotFoundError):
+        found = map_file(path.with_name(f"{path.name}{INDEX}"), path.name)
+        if found is not None:
+            return [*buffers, *found[0]], known and found[2]
+    indexes = derive(buffers[0])
+    if indexes and keep:
+        _write_index(path, indexes)
+    return [*buffers, *indexes], known and not indexes
+
+
+def _write_index(path: Path, indexes: Sequence[pa.Buffer]) -> None:
+    write_file(path.with_name(f"{path.name}{INDEX}"), seal(indexes, path.name), indexes)

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,8 +22,9 @@ import pyarrow.compute as pc
 from braided.errors import BraidedError
 from braided.routing.routes import append_tags
 from braided.routing.sketch import HeavyHitters
+from braided.routing.sorting import build_directory, directory_shift, sort_order
 from braided.routing.table import RoutingTable
-from braided.runtime.contract import Admitted, Json, Operator, keeps_untimed
+from braided.runtime.contract import Admitted, Json, Operator, keeps_untimed, stores_by_hash
 from braided.runtime.input_parts import Parts
 from braided.time.clocks import MIN_TIME, late_in_task
 from braided.time.learning.delays import Delays
@@ -58,6 +60,8 @@ class Packet:
     kind: int
     note: str | None
     block: pa.Buffer | None
+    path: Path | None = None
+    """At the worker: the file in which the block crossed the shuffle."""
 
 
 # What a packet's rows are for: bit 0, they only probe; bit 1, a last column has each row's tag; bit 2, none has a time;
@@ -95,8 +99,13 @@ def route_task(
     workers: int,
     batches: Iterable[pa.RecordBatch],
     watch: Watch | None = None,
+    least: int | None = None,
 ) -> Iterator[list[Packet] | RouterReport]:
-    """Turn one task's rows into packets, a list per piece of input; then summaries; then the report."""
+    """Turn one task's rows into packets, a list per piece of input; then summaries; then the report.
+
+    Blocks of `least` bytes and more cross the shuffle in files; None: none does. A worker may adopt such a file as it
+    is (`braided.operators.join.arrivals`), so that where rows are stored by hash, a task with one piece sorts them so.
+    """
     started = time.process_time()
     seen = _InputSummary.of(operator, side)
     report = RouterReport(side, task)
@@ -104,7 +113,9 @@ def route_task(
     running_max = MIN_TIME
     shrink = -(-table.most_copies[min(side, 1)] // _COPIES)
     delay_column, parts = DelayColumn(), Parts()
-    for seq, piece in enumerate(_pieces(parts.take(delay_column.take(batches)), operator.inputs[side], shrink)):
+    sorts = least is not None and stores_by_hash(operator)
+    pieces = _pieces(parts.take(delay_column.take(batches)), operator.inputs[side], shrink)
+    for seq, (piece, alone) in enumerate(_alone(pieces)):
         seen.rows += piece.num_rows
         starts = parts.starts(piece.num_rows)
         timed = piece
@@ -129,7 +140,7 @@ def route_task(
             heavy.update(admitted.hashes)
             if not watch.redact:
                 _label(operator, side, admitted, heavy, report)
-        packets = list(_pack(admitted, late, workers, (side, task, seq)))
+        packets = list(_pack(admitted, late, workers, (side, task, seq), least if sorts and alone else None))
         if packets:
             yield packets
     header = {
@@ -225,9 +236,17 @@ def _label(operator: Operator, side: int, admitted: Admitted, heavy: HeavyHitter
 
 
 def _pack(
-    admitted: Admitted, late: npt.NDArray[np.bool_] | None, workers: int, at: tuple[int, int, int]
+    admitted: Admitted,
+    late: npt.NDArray[np.bool_] | None,
+    workers: int,
+    at: tuple[int, int, int],
+    sort_from: int | None,
 ) -> Iterator[Packet]:
-    """Sort copies by worker and purpose, and cut them into one block to store and one to probe per worker."""
+    """Sort copies by worker and purpose, and cut them into one block to store and one to probe per worker.
+
+    Blocks of about `sort_from` bytes and more are sorted by (key hash, time), if all their rows are on time, counted
+    here and under no grid.
+    """
     routes = admitted.routes
     # Purposes: 0 stored and counted here, 1 the same but late, 2 stored and counted elsewhere, 3 probing only.
     purposes = 1 if late is None and routes.rows is None else 4
@@ -241,13 +260,23 @@ def _pack(
     elif late is not None:
         group += late
     rows, tags = admitted.rows, routes.tags if routes.tags is not None and routes.tags.any() else None
+    picks: npt.NDArray[np.int64] | None = None
     if routes.rows is not None or (group[1:] < group[:-1]).any():
         small = np.uint16 if workers * purposes < 1 << 16 else np.int64  # 16 bits: numpy sorts by radix
         order = np.argsort(group.astype(small), kind="stable")
         group = group[order]
-        rows = rows.take(pa.array(order if routes.rows is None else routes.rows[order]))
+        picks = order if routes.rows is None else routes.rows[order]
         tags = None if tags is None else tags[order]
     bounds = np.searchsorted(group, np.arange(workers * purposes + 1)).tolist()
+    if sort_from is not None and admitted.hashes is not None:
+        picks = np.arange(rows.num_rows) if picks is None else picks
+        least_rows = max(1, sort_from * rows.num_rows // max(1, rows.nbytes))
+        for first in range(0, workers * purposes, purposes):
+            start, stop = bounds[first], bounds[first + 1]
+            is_plain = purposes == 1 or stop == bounds[first + 3]  # neither late rows nor copies
+            if is_plain and stop - start >= least_rows and (tags is None or not tags[start:stop].any()):
+                picks[start:stop] = _by_hash(admitted, picks[start:stop])
+    rows = rows if picks is None else rows.take(pa.array(picks))
     side, task, seq = at
     for worker in range(workers):
         ends = bounds[worker * purposes : (worker + 1) * purposes + 1]
@@ -263,6 +292,23 @@ def _pack(
                     kind |= TAGGED  # noqa: PLW2901
                     block = append_tags(block, tags[start:stop])
                 yield Packet(worker, side, task, seq, late_rows, copies, kind, None, block.serialize())
+
+
+def _by_hash(admitted: Admitted, picks: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return positions of rows in the order of (key hash, time)."""
+    assert admitted.hashes is not None
+    hashes, times, shift = admitted.hashes[picks], admitted.times[picks], directory_shift(len(picks))
+    ordered: npt.NDArray[np.int64] = picks[sort_order(hashes, times, build_directory(hashes, shift), shift)]
+    return ordered
+
+
+def _alone(pieces: Iterator[pa.RecordBatch]) -> Iterator[tuple[pa.RecordBatch, bool]]:
+    """Yield each piece, and whether it is the only one."""
+    piece, is_first = next(pieces, None), True
+    while piece is not None:
+        following = next(pieces, None)
+        yield piece, is_first and following is None
+        piece, is_first = following, False
 
 
 def _pieces(batches: Iterable[pa.RecordBatch], schema: pa.Schema, shrink: int) -> Iterator[pa.RecordBatch]:

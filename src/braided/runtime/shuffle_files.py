@@ -5,19 +5,22 @@
 ```
 
 A block is needed until its batch is committed: a task of that batch that runs again reads it again, and a batch that
-runs again after that writes it anew. So in batch N a worker deletes the blocks of its own folder from before N.
+runs again after that writes it anew. So in batch N a worker deletes the blocks of its own folder from before N. A
+worker that stores the rows of a block as they came gives its file a second name (`braided.runtime.file_blocks`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
 
+from braided.errors import StateError
 from braided.runtime.buffer_file import checksum_in, map_file, seal, write_file
+from braided.runtime.router import IN_FILE, Packet
 from braided.runtime.store import UnusableBlockError
 
 
@@ -28,6 +31,26 @@ class ShuffleFolder:
     path: Path
     batch: int
     least: int
+
+    def send(self, packet: Packet) -> Packet:
+        """Return a packet whose block, if it is large, is in a file."""
+        if packet.block is None or packet.block.size < self.least:
+            return packet
+        place = packet.side, packet.task, packet.seq, packet.kind
+        name = self.write(packet.worker, place, packet.block)
+        return replace(packet, kind=packet.kind | IN_FILE, block=pa.py_buffer(name.encode()))
+
+    def receive(self, packet: Packet) -> Packet:
+        """Return a packet with its block, wherever that was on its way."""
+        if packet.block is None or not packet.kind & IN_FILE:
+            return packet
+        name = packet.block.to_pybytes().decode()
+        try:
+            block = self.read(packet.worker, name)
+        except UnusableBlockError as error:
+            raise StateError(f"{error}, which a router wrote in this batch; start the query again") from error
+        path = self.path / str(packet.worker) / name
+        return replace(packet, kind=packet.kind & ~IN_FILE, block=block, path=path)
 
     def write(self, worker: int, place: tuple[int, ...], block: pa.Buffer) -> str:
         """Write a block for a worker; return its name. `place` tells blocks of a batch apart."""

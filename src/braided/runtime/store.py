@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Protocol
 
 import pyarrow as pa
@@ -21,8 +22,11 @@ class UnusableBlockError(Exception):
 class BlockStore(Protocol):
     """The blocks of one worker. A number is used once; a name is what the bookkeeping keeps of a block."""
 
-    def put(self, number: int, buffers: Sequence[pa.Buffer], kind: str) -> str:
-        """Store a block: its content, then its indexes. `kind` tells indexes of one content apart. Return its name."""
+    def put(self, number: int, buffers: Sequence[pa.Buffer], kind: str, file: Path | None = None) -> str:
+        """Store a block: its content, then its indexes. `kind` tells indexes of one content apart. Return its name.
+
+        `file` has the content already, sealed: a store of files may adopt it instead of writing the bytes again.
+        """
 
     def get(self, number: int, name: str, derive: Derive) -> tuple[list[pa.Buffer], bool]:
         """Return the content and the indexes of a block, verified, and whether they were at hand.
@@ -88,7 +92,7 @@ class CachedBlocks:
 
     cache: Cache
 
-    def put(self, number: int, buffers: Sequence[pa.Buffer], kind: str) -> str:
+    def put(self, number: int, buffers: Sequence[pa.Buffer], kind: str, file: Path | None = None) -> str:
         """See `BlockStore`."""
         name = digest_of(buffers[0]) + (f"-{kind}" if kind else "")
         self.write_block(number, buffers[0].to_pybytes())

@@ -19,7 +19,7 @@ from braided.errors import BraidedError, StateError
 from braided.routing.routes import split_tags, tagged_schema
 from braided.runtime.blocks import RESTORE, Blocks
 from braided.runtime.bookkeeping import check_options, read_bookkeeping, write_bookkeeping, write_inputs
-from braided.runtime.contract import Block, Json, Operator, StreamTime, Work
+from braided.runtime.contract import Block, BlockFile, Json, Operator, StreamTime, Work
 from braided.runtime.handover import Handover, Rescaling
 from braided.runtime.router import FORMAT, PROBE, TAGGED, UNTIMED, Packet, read_header
 from braided.runtime.store import Store
@@ -131,7 +131,8 @@ def _block(operator: Operator, packet: Packet, content: pa.Buffer) -> Block:
     else:
         rows = pa.ipc.read_record_batch(content, schema)
     timed = not packet.kind & UNTIMED
-    return Block(packet.side, rows, packet.late, packet.copies, not packet.kind & PROBE, tags, timed)
+    file = None if packet.path is None or tags is not None else BlockFile(rows, content, packet.path)
+    return Block(packet.side, rows, packet.late, packet.copies, not packet.kind & PROBE, tags, timed, file)
 
 
 def _check_headers(headers: list[tuple[int, Json]], task: WorkerTask) -> tuple[int, str] | None:

@@ -7,7 +7,7 @@ import itertools
 import json
 import os
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,14 +22,14 @@ from braided.runtime.contract import Json, Operator
 from braided.runtime.file_blocks import FileBlocks, StateFolder
 from braided.runtime.input_parts import COLUMN as PART
 from braided.runtime.input_parts import FIELD as PART_FIELD
-from braided.runtime.router import IN_FILE, Packet, Watch, route_task
+from braided.runtime.router import Packet, Watch, route_task
 from braided.runtime.shuffle_files import ShuffleFolder
-from braided.runtime.store import BlockStore, CachedBlocks, UnusableBlockError
+from braided.runtime.store import BlockStore, CachedBlocks
 from braided.runtime.worker import WorkerTask, fingerprint, run_worker
 from braided.spark.checkpoint_folder import folder_of_task
 from braided.spark.handover_file import WorkersBefore
 from braided.spark.routing import Routing, workers_of_task
-from braided.storage.file_reader import FileReader, Part
+from braided.storage.file_reader import FileReader, Part, read_ahead
 from braided.storage.files import has_glob_characters, local_path
 from braided.storage.writing import DataFile, FileTarget, batch_folder
 from braided.time.propagated_delay import COLUMN, PropagatedDelay
@@ -190,7 +190,7 @@ class RouteTask:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         _check_version(self._version)
         if self._files is not None:
-            batches = self._files(batches)
+            batches = read_ahead(self._files(batches))
         context = TaskContext.get()
         task = context.partitionId() if context is not None else 0
         options = fingerprint(self._operator.options)
@@ -200,7 +200,8 @@ class RouteTask:
         folder = shuffle_folder(self._home)
         watch = None if self._routing.control is None else Watch(self._routing.redact)
         rows = self._named(batches)
-        for sent in route_task(self._operator, options, table, self._side, task, workers, rows, watch):
+        least = None if folder is None else folder.least
+        for sent in route_task(self._operator, options, table, self._side, task, workers, rows, watch, least):
             if isinstance(sent, list):
                 yield _packet_rows(sent, ids, folder)
             else:
@@ -227,7 +228,7 @@ class RouteTask:
 
 
 def _packet_rows(packets: list[Packet], ids: tuple[int, ...], folder: ShuffleFolder | None) -> pa.RecordBatch:
-    packets = packets if folder is None else [_by_name(packet, folder) for packet in packets]
+    packets = packets if folder is None else [folder.send(packet) for packet in packets]
     columns: list[list[Any]] = [
         [ids[p.worker] for p in packets],
         [p.side for p in packets],
@@ -248,27 +249,6 @@ def shuffle_folder(home: str) -> ShuffleFolder | None:
     """Return where a task's blocks cross the shuffle; None where they travel inline."""
     found = folder_of_task()
     return None if found is None else found[0].blocks(home, found[1])
-
-
-def _by_name(packet: Packet, folder: ShuffleFolder) -> Packet:
-    """Return a packet whose block, if it is large, is in a file."""
-    if packet.block is None or packet.block.size < folder.least:
-        return packet
-    place = packet.side, packet.task, packet.seq, packet.kind
-    name = folder.write(packet.worker, place, packet.block)
-    return replace(packet, kind=packet.kind | IN_FILE, block=pa.py_buffer(name.encode()))
-
-
-def _with_block(packet: Packet, folder: ShuffleFolder | None) -> Packet:
-    """Return a packet with its block, wherever that was on its way."""
-    if packet.block is None or not packet.kind & IN_FILE:
-        return packet
-    assert folder is not None
-    try:
-        block = folder.read(packet.worker, packet.block.to_pybytes().decode())
-    except UnusableBlockError as error:
-        raise StateError(f"{error}, which a router wrote in this batch; start the query again") from error
-    return replace(packet, kind=packet.kind & ~IN_FILE, block=block)
 
 
 class Worker:
@@ -308,7 +288,8 @@ class Worker:
             numbers = (frame[name].tolist() for name in ("side", "task", "seq", "late", "copies", "kind"))
             contents = (None if block is None else pa.py_buffer(block) for block in frame["block"])
             for fields in zip(*numbers, frame["note"], contents, strict=True):
-                packets.append(_with_block(Packet(worker, *fields), folder))
+                packet = Packet(worker, *fields)
+                packets.append(packet if folder is None else folder.receive(packet))
         options = fingerprint(self._operator.options)
         watched = self._routing.control is not None
         task = WorkerTask(

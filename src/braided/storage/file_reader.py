@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -195,6 +196,20 @@ class FileReader:
                 columns = {name: column.filter(mask) for name, column in columns.items()}
         if rows.num_rows:
             yield rows
+
+
+def read_ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield batches, of which the next one is read in another thread while the last is in use.
+
+    No reader of Parquet begins within a row group, so a file of one row group is the work of one task. Reading it
+    beside the routing of what was read before uses a core that would be idle; where none is, it costs nothing but a
+    batch in memory.
+    """
+    with ThreadPoolExecutor(1, "braided-reader") as thread:
+        reading = thread.submit(next, batches, None)
+        while (batch := reading.result()) is not None:
+            reading = thread.submit(next, batches, None)
+            yield batch
 
 
 def _may_hold(group: Any, name: str | None, bound: Bound) -> bool:

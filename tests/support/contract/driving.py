@@ -33,7 +33,7 @@ from braided.runtime.cache import FileCache
 from braided.runtime.store import MemoryStore
 from braided.runtime.worker import run_worker
 from support.contract.histories import SCHEMA, History, Row, Tasks, Way, batches
-from support.folder_store import folder_stores
+from support.folder_store import FolderStore, folder_stores
 from support.routing_cases import RandomController
 
 FINAL: Tasks = [(0, [])]
@@ -123,6 +123,9 @@ class Host:
 
     def run(self, tasks: Tasks, *, final: bool = False) -> list[pa.RecordBatch]:
         """Run a batch, and be restarted after it."""
+        first = self.runtime.stores[0]
+        if isinstance(first, FolderStore):
+            self.runtime.shuffle = first.shuffle(self.batch)
         pieces = list(self.runtime.run_batch(tasks, final=final, moment=self.moment))
         self.batch += 1
         if self.way.restart != "never":

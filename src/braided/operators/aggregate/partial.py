@@ -29,7 +29,7 @@ from braided.operators.aggregate.ranges import Layout, RangeTotals
 from braided.operators.join.window_join import WindowJoin
 from braided.routing.table import RoutingTable
 from braided.runtime.blocks import Blocks
-from braided.runtime.contract import Admitted, Json, Operator, Outcome, Work
+from braided.runtime.contract import Admitted, Json, Operator, Outcome, Work, stores_by_hash
 from braided.time.clocks import clamp
 from braided.time.lateness import Lateness
 
@@ -146,6 +146,11 @@ class PartialAggregate:
     def layout(self) -> Layout | None:
         """How the join's matches are totalled without making pairs; None where pairs are made."""
         return Layout.of(self)
+
+    @property
+    def by_hash(self) -> bool:
+        """See `stores_by_hash`."""
+        return stores_by_hash(self.inner)
 
     def admit(self, side: int, rows: pa.RecordBatch, table: RoutingTable) -> Admitted:
         return self.inner.admit(side, rows, table)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from braided.operators.join.runs import Run, sorted_run
+from braided.operators.join.runs import Run, sorted_block, sorted_run
 from braided.routing.content import content_hashes
 from braided.routing.hash_kernels import salt
 from braided.routing.key_hashes import KeyHasher
@@ -23,6 +23,9 @@ from braided.time.stream_clock import lateness_options
 
 # New rows are sorted into runs of at most this size in memory before they probe and are stored.
 _NEW_RUN_BYTES = 64 << 20
+# So many files of routers are adopted for each side of a batch at most: each is one more place to look up, where one
+# sorted run of all of them is one.
+_MOST_ADOPTED = 2
 
 
 @dataclass(frozen=True)
@@ -107,8 +110,9 @@ class KeyedInputs:
 
     def new_runs(self, side: int, blocks: Sequence[Block], *, stored: bool) -> list[Run]:
         """Sort a batch's new rows of one side, those to store or those that only probe, into runs of bounded size."""
-        runs = []
-        for group in _groups([block for block in blocks if block.side == side and block.stored == stored]):
+        arrived = [block for block in blocks if block.side == side and block.stored == stored]
+        runs = self._adopted(side, arrived) if stored else []
+        for group in _groups([block for block in arrived if all(run.rows is not block.rows for run in runs)]):
             rows = pa.concat_batches([block.rows for block in group])
             tags = None
             if any(block.tags is not None for block in group):
@@ -117,6 +121,14 @@ class KeyedInputs:
                 )
             runs.append(sorted_run(rows, self.hashes(side, rows, tags), self.times_of(side, rows), tags))
         return runs
+
+    def _adopted(self, side: int, blocks: Sequence[Block]) -> list[Run]:
+        """Return blocks that are runs already: each in a file of its own, and sorted by the router."""
+        files = [block.own_file for block in blocks if block.own_file is not None]
+        if len(files) > _MOST_ADOPTED:
+            return []
+        runs = (sorted_block(f.rows, self.hashes(side, f.rows), self.times_of(side, f.rows), f) for f in files)
+        return [run for run in runs if run is not None]
 
     def count_late(self, side: int, blocks: Sequence[Block], safe: int) -> int:
         """Count rows before what the committed clock allows or, at the end of a block, late within their task."""

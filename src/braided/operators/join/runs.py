@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,6 +34,7 @@ from braided.routing.routes import append_tags
 from braided.routing.sorting import build_directory, directory_shift, sort_order
 from braided.runtime.blocks import BLOCK_BYTES, Stored, parts_of
 from braided.runtime.buffer_file import checksum
+from braided.runtime.contract import BlockFile
 
 RUN_BYTES = BLOCK_BYTES
 
@@ -56,6 +58,8 @@ class Run:
     tags: Tags | None = None
     known_span: tuple[int, int] | None = None
     settled: Settled | None = None
+    file: BlockFile | None = None
+    """A file that has just these rows already."""
 
     @classmethod
     def of(
@@ -111,6 +115,16 @@ def sorted_run(
     return Run(rows.take(pa.array(order)), hashes, times[order], directory, filter_, tags, settled=settled)
 
 
+def sorted_block(rows: pa.RecordBatch, hashes: UInt64s, times: Times, file: BlockFile) -> Run | None:
+    """Return the rows of a router's block as the run that they are; None where they are not in order."""
+    before, after = hashes[:-1], hashes[1:]
+    if (before > after).any() or ((before == after) & (times[:-1] > times[1:])).any():
+        return None
+    run = Run.of(rows, hashes, times, None)
+    run.file = file
+    return run
+
+
 def merge_runs(runs: Sequence[Run], horizon: int) -> Run:
     """Merge runs into one and leave out the rows older than the horizon."""
     kept = [run if not len(run.times) or run.span[0] >= horizon else _unexpired(run, horizon) for run in runs]
@@ -154,12 +168,18 @@ class RunInfo(NamedTuple):
         )
 
 
-def encode_runs(run: Run) -> Iterator[tuple[Run, bytes]]:
-    """Cut a sorted run into pieces of at most about RUN_BYTES, each with its stored bytes."""
+def encode_runs(run: Run) -> Iterator[tuple[Run, bytes | pa.Buffer, Path | None]]:
+    """Cut a sorted run into pieces of at most about RUN_BYTES, each with its stored bytes, and the file that has them.
+
+    A run that is the block of a router is not cut: those are smaller.
+    """
+    if run.file is not None:
+        yield run, run.file.content, run.file.path
+        return
     for start, stop in parts_of(run.rows, RUN_BYTES):
         piece = run if stop - start == run.rows.num_rows else run.slice(start, stop)
         stored = piece.rows if piece.tags is None else append_tags(piece.rows, piece.tags)
-        yield piece, stored.serialize().to_pybytes()
+        yield piece, stored.serialize().to_pybytes(), None
 
 
 def indexes_of(run: Run) -> list[pa.Buffer]:

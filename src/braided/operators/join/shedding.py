@@ -34,6 +34,11 @@ class SheddingJoin(AroundJoin):
     def options(self) -> Json:
         return {**self.exact.options, "shed": self.shed}
 
+    @property
+    def by_hash(self) -> bool:
+        """See `stores_by_hash`."""
+        return self.exact.by_hash
+
     def admit(self, side: int, rows: pa.RecordBatch, table: RoutingTable) -> Admitted:
         """Drop the share, and rows with a null key; route each other row."""
         drawn = draws(row_hashes(rows), np.full(rows.num_rows, side, np.int8))

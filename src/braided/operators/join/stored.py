@@ -47,6 +47,8 @@ _CLOSED_RATIO = 16
 _MERGE_BYTES = 64 << 20
 
 Sequence_ = list[RunInfo]
+# What is merged: a stored sequence; or new rows, in one run or in the files that are adopted in a batch.
+Item = Sequence_ | tuple[Run, ...]
 
 
 class StoredWindow(Protocol):
@@ -294,13 +296,13 @@ class JoinState:
 
     def _merge(self, side: int, kept: list[Sequence_], fresh: list[Run], horizon: int) -> list[Sequence_]:
         """Merge sequences of one slice and size class, and all of a slice into one once it is closed."""
-        groups: dict[int, list[Sequence_ | Run]] = {}
+        groups: dict[int, list[Item]] = {}
         times = [(min(i.first_time for i in s), max(i.last_time for i in s)) for s in kept]
         times += [run.span for run in fresh]
         span = max((last for _, last in times), default=0) - horizon
         # The horizon is MIN_TIME until the other stream has a clock; then only the retention counts.
         width = self._width(side, 0 if span > MAX_TIME // 2 else span)
-        items: list[Sequence_ | Run] = [*kept, *fresh]
+        items: list[Item] = [*kept, *((run,) for run in fresh)]
         for (_, last), item in zip(times, items, strict=True):
             groups.setdefault(last // width, []).append(item)
         clock = self.clocks[side]
@@ -308,10 +310,10 @@ class JoinState:
         merged: list[Sequence_] = []
         for number in sorted(groups):
             closed = clock is not None and (number + 1) * width <= clock - late
-            merged += self._merge_slice(side, groups[number], closed, horizon)
+            merged += self._merge_slice(side, _one_sequence(groups[number]), closed, horizon)
         return merged
 
-    def _merge_slice(self, side: int, items: list[Sequence_ | Run], closed: bool, horizon: int) -> list[Sequence_]:
+    def _merge_slice(self, side: int, items: list[Item], closed: bool, horizon: int) -> list[Sequence_]:
         ordered = sorted(items, key=_rows, reverse=True)
         if closed and sum(map(_rows, ordered[1:])) * _CLOSED_RATIO >= _rows(ordered[0]) and _fits(ordered):
             groups = [ordered]
@@ -319,15 +321,16 @@ class JoinState:
             groups = _size_classes(ordered)
         out: list[Sequence_] = []
         for group in groups:
-            if len(group) == 1 and isinstance(group[0], list):
-                out.append(group[0])
+            if len(group) == 1:
+                [item] = group
+                if isinstance(item, tuple):
+                    item = [info for run in item for info in self.write(merge_runs([run], horizon))]
+                if item:
+                    out.append(item)
                 continue
-            runs = []
+            runs: list[Run] = []
             for item in group:
-                if isinstance(item, list):
-                    runs += [self.load(side, info) for info in item]
-                else:
-                    runs.append(item)
+                runs += [self.load(side, info) for info in item] if isinstance(item, list) else item
             written = self.write(merge_runs(runs, horizon))
             for item in group:
                 if isinstance(item, list):
@@ -367,8 +370,8 @@ class JoinState:
     def write(self, run: Run) -> Sequence_:
         """Store a run, in blocks of bounded size."""
         infos = []
-        for piece, content in encode_runs(run):
-            info = info_of(piece, self._blocks.write(content, indexes_of(piece), kind_of(piece)))
+        for piece, content, file in encode_runs(run):
+            info = info_of(piece, self._blocks.write(content, indexes_of(piece), kind_of(piece), file))
             infos.append(info if piece.settled is None else self._with_bits(info, piece.settled))
         return infos
 
@@ -437,9 +440,21 @@ def _infos(stored: list[list[Any]]) -> Sequence_:
     return [RunInfo(*info) for info in stored]
 
 
-def _size_classes(items: list[Sequence_ | Run]) -> list[list[Sequence_ | Run]]:
+def _one_sequence(items: list[Item]) -> list[Item]:
+    """Put the files that a batch adopts into one item, so that several are merged no sooner than one would be.
+
+    Runs of other sequences have spans of hashes of their own; these overlap, and each is looked up.
+    """
+    files = [item for item in items if isinstance(item, tuple) and item[0].file is not None]
+    if len(files) < 2:
+        return items
+    together = tuple(run for item in files for run in item)
+    return [*(item for item in items if not any(item is file for file in files)), together]
+
+
+def _size_classes(items: list[Item]) -> list[list[Item]]:
     """Group items to merge: _FANOUT of a size class become one, which may complete the next class."""
-    classes: dict[int, list[list[Sequence_ | Run]]] = {}
+    classes: dict[int, list[list[Item]]] = {}
     for item in items:
         classes.setdefault(_size_class([item]), []).append([item])
     for number in range(max(classes, default=0) + _FANOUT):
@@ -452,17 +467,17 @@ def _size_classes(items: list[Sequence_ | Run]) -> list[list[Sequence_ | Run]]:
     return [group for number in sorted(classes, reverse=True) for group in classes[number]]
 
 
-def _size_class(items: list[Sequence_ | Run]) -> int:
+def _size_class(items: list[Item]) -> int:
     return int(math.log(max(1, sum(map(_rows, items))), _FANOUT))
 
 
-def _fits(items: list[Sequence_ | Run]) -> bool:
+def _fits(items: list[Item]) -> bool:
     return sum(map(_bytes, items)) <= _MERGE_BYTES
 
 
-def _rows(item: Sequence_ | Run) -> int:
-    return sum(info.rows for info in item) if isinstance(item, list) else len(item.times)
+def _rows(item: Item) -> int:
+    return sum(info.rows for info in item) if isinstance(item, list) else sum(len(run.times) for run in item)
 
 
-def _bytes(item: Sequence_ | Run) -> int:
-    return sum(info.bytes for info in item) if isinstance(item, list) else int(item.rows.nbytes)
+def _bytes(item: Item) -> int:
+    return sum(info.bytes for info in item) if isinstance(item, list) else sum(run.rows.nbytes for run in item)

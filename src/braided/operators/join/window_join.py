@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import pyarrow as pa
 
@@ -50,6 +50,8 @@ class WindowJoin(KeyedInputs):
     """The predicate of a join without keys."""
     learned: tuple[Lateness | None, ...] = (None, None)
     idle: int | None = None
+    by_hash: ClassVar[bool] = True
+    """See `stores_by_hash`."""
 
     @property
     def options(self) -> Json:

@@ -73,6 +73,11 @@ class MultiJoin(KeyedInputs):
         }
 
     @property
+    def by_hash(self) -> bool:
+        """See `stores_by_hash`. With stamps, stored rows are others than those that came."""
+        return not self.adaptive
+
+    @property
     def most_columns(self) -> int:
         """A grid of several columns would keep the rows of two copied streams apart."""
         return 1
