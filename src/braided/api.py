@@ -13,7 +13,7 @@ from braided.operators.detect.spec import DetectSpec
 from braided.operators.join.spec import JoinSpec
 from braided.operators.match.spec import MatchSpec
 from braided.operators.multijoin.spec import MultiJoinSpec, check_streams
-from braided.operators.order.spec import OrderSpec
+from braided.operators.order.spec import DEFAULT_IDLE, OrderSpec
 from braided.operators.reference import documented
 from braided.operators.row_windows.spec import RowWindowsSpec
 from braided.operators.spec import spec_of
@@ -29,6 +29,7 @@ from braided.typing import (
     Late,
     Latenesses,
     LatenessOption,
+    LateRowsOption,
     Memory,
     MultiOn,
     NamedLatenesses,
@@ -59,7 +60,7 @@ if TYPE_CHECKING:
     from braided.storage.topic import Topic
 
 
-@documented(JoinSpec)
+@overload
 def join(
     left: DataFrame,
     right: DataFrame,
@@ -70,6 +71,7 @@ def join(
     between: tuple[Duration, Duration] | None = None,
     where: str | None = None,
     lateness: Latenesses = None,
+    late: Literal["join", "drop"] = "join",
     idle: Duration | None = None,
     suffixes: tuple[str, str] = ("", "_right"),
     how: How = "inner",
@@ -81,7 +83,59 @@ def join(
     evict: Evict = "auto",
     share: Share = "unified",
     shed: Shed | None = None,
-) -> DataFrame:
+) -> DataFrame: ...
+
+
+@overload
+def join(
+    left: DataFrame,
+    right: DataFrame,
+    *,
+    on: On = None,
+    time: Times,
+    within: Within | None = None,
+    between: tuple[Duration, Duration] | None = None,
+    where: str | None = None,
+    lateness: Latenesses = None,
+    late: Literal["side"],
+    idle: Duration | None = None,
+    suffixes: tuple[str, str] = ("", "_right"),
+    how: How = "inner",
+    name: str | None = None,
+    partition: Partition = "auto",
+    control: Control = None,
+    redact: bool = False,
+    memory: Memory | None = None,
+    evict: Evict = "auto",
+    share: Share = "unified",
+    shed: Shed | None = None,
+) -> tuple[DataFrame, DataFrame]: ...
+
+
+@documented(JoinSpec)
+def join(
+    left: DataFrame,
+    right: DataFrame,
+    *,
+    on: On = None,
+    time: Times,
+    within: Within | None = None,
+    between: tuple[Duration, Duration] | None = None,
+    where: str | None = None,
+    lateness: Latenesses = None,
+    late: LateRowsOption = "join",
+    idle: Duration | None = None,
+    suffixes: tuple[str, str] = ("", "_right"),
+    how: How = "inner",
+    name: str | None = None,
+    partition: Partition = "auto",
+    control: Control = None,
+    redact: bool = False,
+    memory: Memory | None = None,
+    evict: Evict = "auto",
+    share: Share = "unified",
+    shed: Shed | None = None,
+) -> DataFrame | tuple[DataFrame, DataFrame]:
     """Join two streaming DataFrames on equal keys, or by any predicate, within a window of time, exactly.
 
     Every pair of rows with equal keys and times within the window comes out once, as a nested loop would
@@ -109,9 +163,47 @@ def join(
     >>> joined.columns
     ['phone', 'ts', 'cell', 'ts_right', 'reason']
     """
-    from braided.spark.run_plan import run_operator
+    from braided.spark.run_plan import run_join
 
-    return run_operator(spec_of(JoinSpec, locals()), [left, right], name=name, control=control, redact=redact)
+    return run_join(spec_of(JoinSpec, locals()), [left, right], name=name, control=control, redact=redact)
+
+
+@overload
+def join_asof(
+    left: DataFrame,
+    right: DataFrame,
+    *,
+    on: On = None,
+    time: Times,
+    direction: Direction = "backward",
+    tolerance: Duration | None,
+    allow_exact_matches: bool = True,
+    how: AsofHow = "left",
+    lateness: Latenesses = None,
+    late: Literal["join", "drop"] = "join",
+    idle: Duration | None = None,
+    suffixes: tuple[str, str] = ("", "_right"),
+    name: str | None = None,
+) -> DataFrame: ...
+
+
+@overload
+def join_asof(
+    left: DataFrame,
+    right: DataFrame,
+    *,
+    on: On = None,
+    time: Times,
+    direction: Direction = "backward",
+    tolerance: Duration | None,
+    allow_exact_matches: bool = True,
+    how: AsofHow = "left",
+    lateness: Latenesses = None,
+    late: Literal["side"],
+    idle: Duration | None = None,
+    suffixes: tuple[str, str] = ("", "_right"),
+    name: str | None = None,
+) -> tuple[DataFrame, DataFrame]: ...
 
 
 @documented(AsofSpec)
@@ -126,10 +218,11 @@ def join_asof(
     allow_exact_matches: bool = True,
     how: AsofHow = "left",
     lateness: Latenesses = None,
+    late: LateRowsOption = "join",
     idle: Duration | None = None,
     suffixes: tuple[str, str] = ("", "_right"),
     name: str | None = None,
-) -> DataFrame:
+) -> DataFrame | tuple[DataFrame, DataFrame]:
     """Give each row of a streaming DataFrame the row of another that has its key and the closest time.
 
     The rows are those of `pandas.merge_asof`, polars' `join_asof` and DuckDB's ASOF JOIN over the finished streams, as
@@ -158,9 +251,9 @@ def join_asof(
     >>> joined.columns
     ['phone', 'ts', 'cell', 'ts_right', 'reason']
     """
-    from braided.spark.run_plan import run_operator
+    from braided.spark.run_plan import run_join
 
-    return run_operator(spec_of(AsofSpec, locals()), [left, right], name=name)
+    return run_join(spec_of(AsofSpec, locals()), [left, right], name=name)
 
 
 @overload
@@ -171,7 +264,7 @@ def order(
     key: Keys = None,
     lateness: Latenesses = None,
     late: Literal["flag", "drop"] = "flag",
-    idle: Duration | None = "30 seconds",
+    idle: Duration | None = DEFAULT_IDLE,
     name: str | None = None,
 ) -> DataFrame: ...
 
@@ -184,7 +277,7 @@ def order(
     key: Keys = None,
     lateness: Latenesses = None,
     late: Literal["side"],
-    idle: Duration | None = "30 seconds",
+    idle: Duration | None = DEFAULT_IDLE,
     name: str | None = None,
 ) -> tuple[DataFrame, DataFrame]: ...
 
@@ -197,7 +290,7 @@ def order(
     key: Keys = None,
     lateness: Latenesses = None,
     late: Late = "flag",
-    idle: Duration | None = "30 seconds",
+    idle: Duration | None = DEFAULT_IDLE,
     name: str | None = None,
 ) -> DataFrame | tuple[DataFrame, DataFrame]:
     """Put a streaming DataFrame in order of event time, with a delay that nobody has to choose.
@@ -232,7 +325,7 @@ def merge(
     key: Keys = None,
     lateness: Latenesses = None,
     late: Literal["flag", "drop"] = "flag",
-    idle: Duration | None = "30 seconds",
+    idle: Duration | None = DEFAULT_IDLE,
     name: str | None = None,
 ) -> DataFrame: ...
 
@@ -245,7 +338,7 @@ def merge(
     key: Keys = None,
     lateness: Latenesses = None,
     late: Literal["side"],
-    idle: Duration | None = "30 seconds",
+    idle: Duration | None = DEFAULT_IDLE,
     name: str | None = None,
 ) -> tuple[DataFrame, DataFrame]: ...
 
@@ -258,7 +351,7 @@ def merge(
     key: Keys = None,
     lateness: Latenesses = None,
     late: Late = "flag",
-    idle: Duration | None = "30 seconds",
+    idle: Duration | None = DEFAULT_IDLE,
     name: str | None = None,
 ) -> DataFrame | tuple[DataFrame, DataFrame]:
     """Merge streaming DataFrames of one schema into one in order of event time.
@@ -280,7 +373,7 @@ def merge(
     return run_order(spec_of(OrderSpec, locals(), inputs=len(inputs)), inputs, name=name)
 
 
-@documented(MultiJoinSpec)
+@overload
 def multijoin(
     streams: Sequence[DataFrame],
     *,
@@ -288,6 +381,7 @@ def multijoin(
     time: str | Sequence[str],
     within: Duration,
     lateness: Latenesses = None,
+    late: Literal["join", "drop"] = "join",
     idle: Duration | None = None,
     suffixes: Sequence[str] | None = None,
     name: str | None = None,
@@ -298,7 +392,51 @@ def multijoin(
     evict: Evict = "auto",
     share: Share = "unified",
     shed: Shed | None = None,
-) -> DataFrame:
+) -> DataFrame: ...
+
+
+@overload
+def multijoin(
+    streams: Sequence[DataFrame],
+    *,
+    on: MultiOn,
+    time: str | Sequence[str],
+    within: Duration,
+    lateness: Latenesses = None,
+    late: Literal["side"],
+    idle: Duration | None = None,
+    suffixes: Sequence[str] | None = None,
+    name: str | None = None,
+    partition: Literal["auto", "hash"] = "auto",
+    control: Control = None,
+    redact: bool = False,
+    memory: Memory | None = None,
+    evict: Evict = "auto",
+    share: Share = "unified",
+    shed: Shed | None = None,
+) -> tuple[DataFrame, DataFrame]: ...
+
+
+@documented(MultiJoinSpec)
+def multijoin(
+    streams: Sequence[DataFrame],
+    *,
+    on: MultiOn,
+    time: str | Sequence[str],
+    within: Duration,
+    lateness: Latenesses = None,
+    late: LateRowsOption = "join",
+    idle: Duration | None = None,
+    suffixes: Sequence[str] | None = None,
+    name: str | None = None,
+    partition: Literal["auto", "hash"] = "auto",
+    control: Control = None,
+    redact: bool = False,
+    memory: Memory | None = None,
+    evict: Evict = "auto",
+    share: Share = "unified",
+    shed: Shed | None = None,
+) -> DataFrame | tuple[DataFrame, DataFrame]:
     """Join 2 to 8 streaming DataFrames on a common key within a window of time, exactly.
 
     Every combination of one row from each stream with equal keys and ``max(time) - min(time) <= within`` comes out
@@ -322,10 +460,10 @@ def multijoin(
     >>> braided.multijoin([calls, alerts, alerts], on="phone", time="ts", within="1 minute").columns
     ['phone', 'ts', 'cell', 'ts_2', 'reason_2', 'ts_3', 'reason_3']
     """
-    from braided.spark.run_plan import run_operator
+    from braided.spark.run_plan import run_join
 
     spec = spec_of(MultiJoinSpec, locals(), streams=check_streams(streams))
-    return run_operator(spec, streams, name=name, control=control, redact=redact)
+    return run_join(spec, streams, name=name, control=control, redact=redact)
 
 
 @documented(GroupSpec)
@@ -390,6 +528,7 @@ def match(
     after: str = "skip past last row",
     rows: RowsPerMatch = "one",
     lateness: Latenesses = None,
+    idle: Duration | None = None,
     name: str | None = None,
 ) -> DataFrame:
     """Find the matches of a pattern in a streaming DataFrame, as SQL's MATCH_RECOGNIZE does, in any order of arrival.
@@ -520,9 +659,9 @@ def sql(spark: SparkSession, text: str, streams: Mapping[str, DataFrame], **opti
     ----------
     text : a SELECT. Times of two streams must be bounded on both sides, as for Spark's own joins, in any arrangement.
     streams : the streaming DataFrames by the names that the text uses.
-    options : of every join: lateness, idle, partition, memory, evict, share, shed, name, control, redact; of patterns
-        lateness and name. A hint sets those of one join, by the alias of its input: ``/*+ BRAIDED('a', 'lateness=30
-        seconds', 'memory=256 MB') */``.
+    options : of every join: lateness, late, idle, partition, memory, evict, share, shed, name, control, redact; of
+        patterns lateness and name. A hint sets those of one join, by the alias of its input: ``/*+ BRAIDED('a',
+        'lateness=30 seconds', 'memory=256 MB') */``.
 
     Not supported: outer joins of streams, bounds in months, bounds that are columns.
 

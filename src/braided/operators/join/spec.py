@@ -8,7 +8,7 @@ from typing import ClassVar, get_args
 
 from braided.errors import OptionError
 from braided.expressions.forbidden_calls import refuse_code
-from braided.operators.shared_options import WithBudget, WithLateness, one_of, resolve_bounds
+from braided.operators.shared_options import WithBudget, WithLateness, WithLateRows, one_of, resolve_bounds
 from braided.operators.spec import option
 from braided.typing import Duration, How, On, Partition, Times, Within
 
@@ -23,7 +23,7 @@ _SPELLINGS: dict[str, How] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class JoinSpec(WithLateness, WithBudget):
+class JoinSpec(WithLateness, WithLateRows, WithBudget):
     """A join of two streams on equal keys or by a predicate, within a window of time.
 
     >>> JoinSpec(on="phone", time="ts", within="10 seconds").bounds
