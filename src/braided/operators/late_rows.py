@@ -119,8 +119,11 @@ class WithoutLateRows:
             if kept.rows.num_rows:
                 on_time.append(kept)
             if late is not None and block.stored:
+                has_key = self._has_key(block)
+                if not has_key.all():  # such rows match nothing: they come out, and none of them is late
+                    on_time.append(Block(block.side, block.rows.filter(pa.array(late & ~has_key)), 0, timed=False))
                 # Copies are counted where they are primary.
-                counted = np.flatnonzero(late[: block.rows.num_rows - block.copies])
+                counted = np.flatnonzero((late & has_key)[: block.rows.num_rows - block.copies])
                 counts[block.side] += len(counted)
                 if self.aside and len(counted):
                     yield self._late_rows(block.side, block.rows.take(pa.array(counted)), before[block.side])
@@ -137,15 +140,19 @@ class WithoutLateRows:
         return outcome
 
     def _late(self, block: Block, before: int) -> npt.NDArray[np.bool_] | None:
-        """Return which rows of a block are late, None where none is. A row that matches nothing cannot be."""
+        """Return which rows of a block are behind a time, None where none is."""
         if not block.timed:
             return None
         late = _times(block.rows, self.times[block.side]) < before
-        if block.side in self.untimed:
-            for name in self.inner.keys[block.side]:
-                if block.rows.column(name).null_count:
-                    late &= block.rows.column(name).is_valid().to_numpy(zero_copy_only=False)
         return late if late.any() else None
+
+    def _has_key(self, block: Block) -> npt.NDArray[np.bool_]:
+        """Return which rows have a key; others come only from inputs whose rows come out without one."""
+        valid = np.ones(block.rows.num_rows, np.bool_)
+        for name in self.inner.keys[block.side]:
+            if block.rows.column(name).null_count:
+                valid &= block.rows.column(name).is_valid().to_numpy(zero_copy_only=False)
+        return valid
 
     def _late_rows(self, side: int, rows: pa.RecordBatch, before: int) -> pa.RecordBatch:
         """Return late rows as results, each with its stream and by how much it came too late."""
