@@ -31,7 +31,7 @@ def start(frame: DataFrame, root: Path) -> StreamingQuery:
     return writer.trigger(processingTime="100 milliseconds").start(str(root / "out"))
 
 
-def wait_until(holds: Callable[[], bool], query: StreamingQuery, seconds: float = 60) -> None:
+def wait_until(holds: Callable[[], bool], query: StreamingQuery, seconds: float = 300) -> None:
     end = time.monotonic() + seconds
     while not holds():
         assert query.isActive, query.exception()

@@ -240,3 +240,15 @@ def test_without_idle_nothing_is_reported() -> None:
         list(runtime.run_batch([(0, [rows_of([{"k": 1, "t": 1, "id": 1}])])]))
         assert "releasable" not in runtime.reports[0]["last"]
         assert "moment" not in runtime.reports[0]
+
+
+def test_a_batch_decides_by_the_clocks_that_its_own_rows_have_moved() -> None:
+    """So the last batch of a run that ends leaves nothing behind that is certain."""
+    rows = [{"k": number, "t": number, "id": number} for number in range(100)]
+    order = runtime_of(OrderSpec(time="t", lateness="10 us"))
+    assert ids(order, [(0, [rows_of(rows)])], 0) == list(range(89)), "before the clock, 99, minus 10"
+    join = runtime_of(JoinSpec(on="k", time="t", between=("0 us", "5 us"), how="left_anti", lateness="10 us"))
+    others = [{"k": -1, "t": number, "id": number} for number in range(100)]
+    assert sorted(ids(join, [(0, [rows_of(rows)]), (1, [rows_of(others)])], 0)) == list(range(84)), "t + 5 < 99 - 10"
+    closest = runtime_of(AsofSpec(on="k", time="t", tolerance="5 us", direction="forward", lateness="10 us"))
+    assert sorted(ids(closest, [(0, [rows_of(rows)]), (1, [rows_of(others)])], 0)) == list(range(84))

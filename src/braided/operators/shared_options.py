@@ -65,9 +65,7 @@ class WithLateRows(Spec):
             raise OptionError(f"late={self.late!r}: write 'join', 'drop' or 'side'")
         for name in ("memory", "shed"):
             if self.late != "join" and getattr(self, name, None) is not None:
-                raise OptionError(
-                    f"late={self.late!r}: {name}= drops rows itself; leave one of them out"
-                )
+                raise OptionError(f"late={self.late!r}: {name}= drops rows itself; leave one of them out")
 
 
 @dataclass(frozen=True, kw_only=True)
