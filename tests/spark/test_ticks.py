@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-IDLE = 2
+IDLE = 1
 
 
 def write(root: Path, side: str, number: int, keys: list[int]) -> None:
