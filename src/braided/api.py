@@ -143,9 +143,10 @@ def join(
     with the rows that are still stored, and counted. Duplicates multiply; null keys never match; rows with a null
     time are counted and dropped. Two batch DataFrames become Spark's own join with the same columns.
 
-    These are the rows of Spark's own stream join with watermarks of that lateness, except that Spark's drops late rows.
-    Without a watermark Spark's join keeps every row for ever and finds every pair. Braided then learns a lateness of 10
-    seconds or more (`Lateness.floor`): a row that is later may lose pairs, and the driver logs a warning once.
+    These are the rows of Spark's own stream join with watermarks of that lateness, except that Spark's drops late rows,
+    as ``late="drop"`` does. Without a watermark Spark's join keeps every row for ever and finds every pair. Braided
+    then learns a lateness of 10 seconds or more (`Lateness.floor`): a row that is later may lose pairs, and the driver
+    logs a warning once.
 
     {options}
 
@@ -155,7 +156,7 @@ def join(
         Key columns once (as on the left), the other left columns, the other right columns.
 
     Cost: one shuffle. State: every row that can still match, once, in the RocksDB state store. There are as many
-    workers as spark.sql.shuffle.partitions. Not supported: outer joins.
+    workers as spark.sql.shuffle.partitions.
 
     Examples
     --------

@@ -195,11 +195,11 @@ def test_a_silence_answers_what_waits_in_an_as_of_join(direction: Any, how: Any)
 
 
 def test_a_silence_after_some_rows_have_left_answers_those_that_wait_for_a_closer_one() -> None:
-    """Here left rows have left the ordering stage, and wait beside the right ones."""
+    """Here left rows have left the ordering stage, and wait beside the right ones, on workers that get no row more."""
     spec = AsofSpec(on="k", time="t", tolerance="1 minute", direction="forward", lateness="0 us", idle="10 seconds")
-    runtime = runtime_of(spec)
-    left = [{"k": 1, "t": number, "id": number} for number in range(20)]
-    right = [{"k": 2, "t": number, "id": number} for number in range(40)]
+    runtime = runtime_of(spec, workers=3)
+    left = [{"k": number, "t": number, "id": number} for number in range(20)]
+    right = [{"k": -1, "t": number, "id": number} for number in range(40)]
     assert ids(runtime, [(0, [rows_of(left)]), (1, [rows_of(right)])], 0) == []
     assert releasable(runtime)
     assert sorted(ids(runtime, TICK, 10)) == list(range(20))

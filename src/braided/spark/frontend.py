@@ -109,6 +109,8 @@ def run(
         if direct is not None:
             lines.append(f"{stream.label}: its files are read by Spark: {direct}")
         inputs.append(changed)
+    if makes_ticks(plan):
+        lines.append("idle: when rows wait and all streams are silent for so long, a batch without rows is made")
     operator = plan.columns if plan.residual is None else plan.residual.columns
     watched, metric = register(session, plan, routing, name, lines, logical)
     marks = _marks(plan, lengthened)

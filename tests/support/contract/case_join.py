@@ -123,6 +123,7 @@ JOINS = Kind(
             JoinSpec(on="k", **{**_join, "lateness": Lateness(floor=us(4), memory=us(50))}),
             _joins(on=st.just("k"), lateness=st.tuples(learned, micros | learned)),
         ),
+        Case("late rows dropped", JoinSpec(on="k", late="drop", **_join), _joins(late=st.just("drop"))),
         Case(
             "budget",
             JoinSpec(on="k", memory=6, evict="gdj", **_join),
@@ -162,6 +163,12 @@ JOINS = Kind(
         Change("lateness", "lateness", {"lateness": Lateness(floor=us(30))}),
         Change("lateness", "lateness", {"lateness": us(3)}, lambda spec: not fixed(spec)),
         Change("suffixes", None, {"suffixes": ("_l", "_r")}),
+        Change(
+            "late",
+            None,
+            lambda spec: {"late": "drop" if spec.late == "join" else "join"},
+            lambda spec: spec.memory is None and spec.shed is None,
+        ),
         Change("idle", None, {"idle": "1 hour"}),
         Change("partition", "partition", {"partition": "ssp"}),
         Change("memory", "memory", {"memory": 7}, lambda spec: spec.on is not None),

@@ -212,9 +212,7 @@ class OuterState(JoinState):
 
     def leaving(self, side: int, new: Sequence[Run], *, final: bool) -> Iterator[tuple[Run, Index]]:
         """Yield runs and positions of the rows that leave alone, each once."""
-        horizon = MAX_TIME if final else self.horizon(side)
-        if self.silent and not final:
-            horizon = clamp(self._quarantine.limit + 1)
+        horizon = MAX_TIME if final or self.silent else self.horizon(side)
         stored = self.infos(side) if final else [info for infos in self.sides[side] for info in infos]
         old = (self.load(side, info) for info in stored if info.first_time < horizon)
         for run in itertools.chain(new, old):
