@@ -513,9 +513,30 @@ MUTATIONS = (
     Mutation(
         "the fastest of several streams decides what may leave",
         "time/stream_clock.py",
-        "return min(clock.safe for clock in active)",
-        "return max(clock.safe for clock in active)",
+        "return min(clock.safe for clock in clocks if not clock.idle)",
+        "return max(clock.safe for clock in clocks if not clock.idle)",
         (_CONTRACT, "-k", "far_apart and several and streams"),
+    ),
+    Mutation(
+        "a silence releases nothing of an outer join",
+        "operators/join/outer_join.py",
+        "horizon = MAX_TIME if final or self.silent else self.horizon(side)",
+        "horizon = MAX_TIME if final else self.horizon(side)",
+        ("tests/unit/test_idle_release.py", "-k", "met_nothing"),
+    ),
+    Mutation(
+        "a silent query asks for batches for ever",
+        "operators/join/outer_join.py",
+        "self.silent, self.fresh = came and idle, came and not idle",
+        "self.silent, self.fresh = came and idle, came",
+        ("tests/unit/test_idle_release.py", "-k", "met_nothing"),
+    ),
+    Mutation(
+        "copies of a late row leave too",
+        "operators/late_rows.py",
+        "np.flatnonzero((late & has_key)[: block.rows.num_rows - block.copies])",
+        "np.flatnonzero(late & has_key)",
+        ("tests/unit/test_late_rows.py", "-k", "inner_join"),
     ),
     Mutation(
         "rows leave as soon as the clock has passed them",

@@ -13,7 +13,7 @@ from braided.operators.detect.spec import DetectSpec
 from braided.operators.join.spec import JoinSpec
 from braided.operators.match.spec import MatchSpec
 from braided.operators.multijoin.spec import MultiJoinSpec, check_streams
-from braided.operators.order.spec import OrderSpec
+from braided.operators.order.spec import DEFAULT_IDLE, OrderSpec
 from braided.operators.reference import documented
 from braided.operators.row_windows.spec import RowWindowsSpec
 from braided.operators.spec import spec_of
@@ -30,6 +30,7 @@ from braided.typing import (
     Late,
     Latenesses,
     LatenessOption,
+    LateRowsOption,
     Memory,
     MultiOn,
     NamedLatenesses,
@@ -62,7 +63,7 @@ if TYPE_CHECKING:
     from braided.storage.topic import Topic
 
 
-@documented(JoinSpec)
+@overload
 def join(
     left: DataFrame,
     right: DataFrame,
@@ -75,6 +76,7 @@ def join(
     forget: Duration | None = None,
     where: str | None = None,
     lateness: Latenesses = None,
+    late: Literal["join", "drop"] = "join",
     idle: Duration | None = None,
     suffixes: tuple[str, str] = ("", "_right"),
     how: How = "inner",
@@ -86,7 +88,59 @@ def join(
     evict: Evict = "auto",
     share: Share = "unified",
     shed: Shed | None = None,
-) -> DataFrame:
+) -> DataFrame: ...
+
+
+@overload
+def join(
+    left: DataFrame,
+    right: DataFrame,
+    *,
+    on: On = None,
+    time: Times,
+    within: Within | None = None,
+    between: tuple[Duration, Duration] | None = None,
+    where: str | None = None,
+    lateness: Latenesses = None,
+    late: Literal["side"],
+    idle: Duration | None = None,
+    suffixes: tuple[str, str] = ("", "_right"),
+    how: How = "inner",
+    name: str | None = None,
+    partition: Partition = "auto",
+    control: Control = None,
+    redact: bool = False,
+    memory: Memory | None = None,
+    evict: Evict = "auto",
+    share: Share = "unified",
+    shed: Shed | None = None,
+) -> tuple[DataFrame, DataFrame]: ...
+
+
+@documented(JoinSpec)
+def join(
+    left: DataFrame,
+    right: DataFrame,
+    *,
+    on: On = None,
+    time: Times,
+    within: Within | None = None,
+    between: tuple[Duration, Duration] | None = None,
+    where: str | None = None,
+    lateness: Latenesses = None,
+    late: LateRowsOption = "join",
+    idle: Duration | None = None,
+    suffixes: tuple[str, str] = ("", "_right"),
+    how: How = "inner",
+    name: str | None = None,
+    partition: Partition = "auto",
+    control: Control = None,
+    redact: bool = False,
+    memory: Memory | None = None,
+    evict: Evict = "auto",
+    share: Share = "unified",
+    shed: Shed | None = None,
+) -> DataFrame | tuple[DataFrame, DataFrame]:
     """Join two streaming DataFrames on equal keys, or by any predicate, within a window of time, exactly.
 
     Every pair of rows with equal keys and times within the window comes out once, as a nested loop would
@@ -94,9 +148,10 @@ def join(
     with the rows that are still stored, and counted. Duplicates multiply; null keys never match; rows with a null
     time are counted and dropped. Two batch DataFrames become Spark's own join with the same columns.
 
-    These are the rows of Spark's own stream join with watermarks of that lateness, except that Spark's drops late rows.
-    Without a watermark Spark's join keeps every row for ever and finds every pair. Braided then learns a lateness of 10
-    seconds or more (`Lateness.floor`): a row that is later may lose pairs, and the driver logs a warning once.
+    These are the rows of Spark's own stream join with watermarks of that lateness, except that Spark's drops late rows,
+    as ``late="drop"`` does. Without a watermark Spark's join keeps every row for ever and finds every pair. Braided
+    then learns a lateness of 10 seconds or more (`Lateness.floor`): a row that is later may lose pairs, and the driver
+    logs a warning once.
 
     {options}
 
@@ -114,9 +169,47 @@ def join(
     >>> joined.columns
     ['phone', 'ts', 'cell', 'ts_right', 'reason']
     """
-    from braided.spark.run_plan import run_operator
+    from braided.spark.run_plan import run_join
 
-    return run_operator(spec_of(JoinSpec, locals()), [left, right], name=name, control=control, redact=redact)
+    return run_join(spec_of(JoinSpec, locals()), [left, right], name=name, control=control, redact=redact)
+
+
+@overload
+def join_asof(
+    left: DataFrame,
+    right: DataFrame,
+    *,
+    on: On = None,
+    time: Times,
+    direction: Direction = "backward",
+    tolerance: Duration | None,
+    allow_exact_matches: bool = True,
+    how: AsofHow = "left",
+    lateness: Latenesses = None,
+    late: Literal["join", "drop"] = "join",
+    idle: Duration | None = None,
+    suffixes: tuple[str, str] = ("", "_right"),
+    name: str | None = None,
+) -> DataFrame: ...
+
+
+@overload
+def join_asof(
+    left: DataFrame,
+    right: DataFrame,
+    *,
+    on: On = None,
+    time: Times,
+    direction: Direction = "backward",
+    tolerance: Duration | None,
+    allow_exact_matches: bool = True,
+    how: AsofHow = "left",
+    lateness: Latenesses = None,
+    late: Literal["side"],
+    idle: Duration | None = None,
+    suffixes: tuple[str, str] = ("", "_right"),
+    name: str | None = None,
+) -> tuple[DataFrame, DataFrame]: ...
 
 
 @documented(AsofSpec)
@@ -131,10 +224,11 @@ def join_asof(
     allow_exact_matches: bool = True,
     how: AsofHow = "left",
     lateness: Latenesses = None,
+    late: LateRowsOption = "join",
     idle: Duration | None = None,
     suffixes: tuple[str, str] = ("", "_right"),
     name: str | None = None,
-) -> DataFrame:
+) -> DataFrame | tuple[DataFrame, DataFrame]:
     """Give each row of a streaming DataFrame the row of another that has its key and the closest time.
 
     The rows are those of `pandas.merge_asof`, polars' `join_asof` and DuckDB's ASOF JOIN over the finished streams, as
@@ -163,9 +257,9 @@ def join_asof(
     >>> joined.columns
     ['phone', 'ts', 'cell', 'ts_right', 'reason']
     """
-    from braided.spark.run_plan import run_operator
+    from braided.spark.run_plan import run_join
 
-    return run_operator(spec_of(AsofSpec, locals()), [left, right], name=name)
+    return run_join(spec_of(AsofSpec, locals()), [left, right], name=name)
 
 
 @overload
@@ -176,7 +270,7 @@ def order(
     key: Keys = None,
     lateness: Latenesses = None,
     late: Literal["flag", "drop"] = "flag",
-    idle: Duration | None = "30 seconds",
+    idle: Duration | None = DEFAULT_IDLE,
     name: str | None = None,
 ) -> DataFrame: ...
 
@@ -189,7 +283,7 @@ def order(
     key: Keys = None,
     lateness: Latenesses = None,
     late: Literal["side"],
-    idle: Duration | None = "30 seconds",
+    idle: Duration | None = DEFAULT_IDLE,
     name: str | None = None,
 ) -> tuple[DataFrame, DataFrame]: ...
 
@@ -202,7 +296,7 @@ def order(
     key: Keys = None,
     lateness: Latenesses = None,
     late: Late = "flag",
-    idle: Duration | None = "30 seconds",
+    idle: Duration | None = DEFAULT_IDLE,
     name: str | None = None,
 ) -> DataFrame | tuple[DataFrame, DataFrame]:
     """Put a streaming DataFrame in order of event time, with a delay that nobody has to choose.
@@ -237,7 +331,7 @@ def merge(
     key: Keys = None,
     lateness: Latenesses = None,
     late: Literal["flag", "drop"] = "flag",
-    idle: Duration | None = "30 seconds",
+    idle: Duration | None = DEFAULT_IDLE,
     name: str | None = None,
 ) -> DataFrame: ...
 
@@ -250,7 +344,7 @@ def merge(
     key: Keys = None,
     lateness: Latenesses = None,
     late: Literal["side"],
-    idle: Duration | None = "30 seconds",
+    idle: Duration | None = DEFAULT_IDLE,
     name: str | None = None,
 ) -> tuple[DataFrame, DataFrame]: ...
 
@@ -263,7 +357,7 @@ def merge(
     key: Keys = None,
     lateness: Latenesses = None,
     late: Late = "flag",
-    idle: Duration | None = "30 seconds",
+    idle: Duration | None = DEFAULT_IDLE,
     name: str | None = None,
 ) -> DataFrame | tuple[DataFrame, DataFrame]:
     """Merge streaming DataFrames of one schema into one in order of event time.
@@ -285,7 +379,7 @@ def merge(
     return run_order(spec_of(OrderSpec, locals(), inputs=len(inputs)), inputs, name=name)
 
 
-@documented(MultiJoinSpec)
+@overload
 def multijoin(
     streams: Sequence[DataFrame],
     *,
@@ -293,6 +387,7 @@ def multijoin(
     time: str | Sequence[str],
     within: Duration,
     lateness: Latenesses = None,
+    late: Literal["join", "drop"] = "join",
     idle: Duration | None = None,
     suffixes: Sequence[str] | None = None,
     name: str | None = None,
@@ -303,7 +398,51 @@ def multijoin(
     evict: Evict = "auto",
     share: Share = "unified",
     shed: Shed | None = None,
-) -> DataFrame:
+) -> DataFrame: ...
+
+
+@overload
+def multijoin(
+    streams: Sequence[DataFrame],
+    *,
+    on: MultiOn,
+    time: str | Sequence[str],
+    within: Duration,
+    lateness: Latenesses = None,
+    late: Literal["side"],
+    idle: Duration | None = None,
+    suffixes: Sequence[str] | None = None,
+    name: str | None = None,
+    partition: Literal["auto", "hash"] = "auto",
+    control: Control = None,
+    redact: bool = False,
+    memory: Memory | None = None,
+    evict: Evict = "auto",
+    share: Share = "unified",
+    shed: Shed | None = None,
+) -> tuple[DataFrame, DataFrame]: ...
+
+
+@documented(MultiJoinSpec)
+def multijoin(
+    streams: Sequence[DataFrame],
+    *,
+    on: MultiOn,
+    time: str | Sequence[str],
+    within: Duration,
+    lateness: Latenesses = None,
+    late: LateRowsOption = "join",
+    idle: Duration | None = None,
+    suffixes: Sequence[str] | None = None,
+    name: str | None = None,
+    partition: Literal["auto", "hash"] = "auto",
+    control: Control = None,
+    redact: bool = False,
+    memory: Memory | None = None,
+    evict: Evict = "auto",
+    share: Share = "unified",
+    shed: Shed | None = None,
+) -> DataFrame | tuple[DataFrame, DataFrame]:
     """Join 2 to 8 streaming DataFrames on a common key within a window of time, exactly.
 
     Every combination of one row from each stream with equal keys and ``max(time) - min(time) <= within`` comes out
@@ -327,10 +466,10 @@ def multijoin(
     >>> braided.multijoin([calls, alerts, alerts], on="phone", time="ts", within="1 minute").columns
     ['phone', 'ts', 'cell', 'ts_2', 'reason_2', 'ts_3', 'reason_3']
     """
-    from braided.spark.run_plan import run_operator
+    from braided.spark.run_plan import run_join
 
     spec = spec_of(MultiJoinSpec, locals(), streams=check_streams(streams))
-    return run_operator(spec, streams, name=name, control=control, redact=redact)
+    return run_join(spec, streams, name=name, control=control, redact=redact)
 
 
 @documented(GroupSpec)
@@ -395,6 +534,7 @@ def match(
     after: str = "skip past last row",
     rows: RowsPerMatch = "one",
     lateness: Latenesses = None,
+    idle: Duration | None = None,
     name: str | None = None,
 ) -> DataFrame:
     """Find the matches of a pattern in a streaming DataFrame, as SQL's MATCH_RECOGNIZE does, in any order of arrival.
@@ -535,9 +675,9 @@ def sql(
     streams : the streaming DataFrames by the names that the text uses. None: the temporary views of the session that
         are streams.
     args : values for parameter markers, as for ``spark.sql``: by name for ``:name``, a list for ``?``.
-    options : of every join: lateness, idle, partition, memory, evict, share, shed, name, control, redact; of patterns
-        lateness and name. A hint sets those of one join, by the alias of its input: ``/*+ BRAIDED('a', 'lateness=30
-        seconds', 'memory=256 MB') */``.
+    options : of every join: lateness, late, idle, partition, memory, evict, share, shed, name, control, redact; of
+        patterns lateness and name. A hint sets those of one join, by the alias of its input: ``/*+ BRAIDED('a',
+        'lateness=30 seconds', 'memory=256 MB') */``.
 
     Not supported: ``NOT IN`` over a stream, bounds in months, bounds that are columns without a hint.
 

@@ -99,6 +99,9 @@ Control: TypeAlias = "str | PathLike[str] | bool | None"
 Late: TypeAlias = Literal["flag", "drop", "side"]
 """What becomes of rows that come too late to be put in order."""
 
+LateRowsOption: TypeAlias = Literal["join", "drop", "side"]
+"""What becomes of rows that come too late for a join: joined with what is there, dropped, or apart."""
+
 RowsPerMatch: TypeAlias = Literal["one", "all"]
 """What a match becomes: one row, or all of its rows."""
 

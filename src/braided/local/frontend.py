@@ -18,9 +18,10 @@ from braided.local.reading import (
     order_of_arrival,
     read,
 )
-from braided.local.results import LocalResult
+from braided.local.results import LocalResult, split_late
 from braided.local.runtime import LocalRuntime
 from braided.operators.detect.spec import DetectSpec
+from braided.operators.late_rows import WithoutLateRows
 from braided.operators.match.spec import MatchSpec
 from braided.operators.order.spec import OrderSpec
 from braided.operators.physical import EngineFeatures, Plan
@@ -71,7 +72,11 @@ def run(
     report = runtime.report()
     if name is not None:
         report.query["name"] = name
-    return LocalResult(pa.Table.from_batches(pieces, plan.operator.output), report)
+    table = pa.Table.from_batches(pieces, plan.operator.output)
+    if isinstance(plan.operator, WithoutLateRows) and plan.operator.aside:
+        results, late = split_late(table, plan.operator.inputs)
+        return LocalResult(results, report, late)
+    return LocalResult(table, report)
 
 
 def _runtime(plan: Plan, workers: int, *, adaptive: bool) -> LocalRuntime:

@@ -18,7 +18,7 @@ from braided.operators.join.spec import JoinSpec
 from braided.operators.match.spec import MatchSpec
 from braided.operators.multijoin.spec import MultiJoinSpec, check_streams
 from braided.operators.order.order_operator import LATE
-from braided.operators.order.spec import OrderSpec
+from braided.operators.order.spec import DEFAULT_IDLE, OrderSpec
 from braided.operators.reference import documented
 from braided.operators.row_windows.spec import RowWindowsSpec
 from braided.operators.spec import spec_of
@@ -34,6 +34,7 @@ from braided.typing import (
     LastRows,
     Late,
     Latenesses,
+    LateRowsOption,
     Memory,
     MultiOn,
     NamedLatenesses,
@@ -60,6 +61,7 @@ def join(
     forget: Duration | None = None,
     where: str | None = None,
     lateness: Latenesses = None,
+    late: LateRowsOption = "join",
     idle: Duration | None = None,
     suffixes: tuple[str, str] = ("", "_right"),
     how: How = "inner",
@@ -100,6 +102,7 @@ def multijoin(
     time: str | Sequence[str],
     within: Duration,
     lateness: Latenesses = None,
+    late: LateRowsOption = "join",
     idle: Duration | None = None,
     suffixes: Sequence[str] | None = None,
     name: str | None = None,
@@ -184,6 +187,7 @@ def join_asof(
     allow_exact_matches: bool = True,
     how: AsofHow = "left",
     lateness: Latenesses = None,
+    late: LateRowsOption = "join",
     idle: Duration | None = None,
     suffixes: tuple[str, str] = ("", "_right"),
     name: str | None = None,
@@ -218,7 +222,7 @@ def order(
     key: Keys = None,
     lateness: Latenesses = None,
     late: Late = "flag",
-    idle: Duration | None = "30 seconds",
+    idle: Duration | None = DEFAULT_IDLE,
     name: str | None = None,
     workers: int = 1,
     arrival: str | None = None,
@@ -248,7 +252,7 @@ def merge(
     key: Keys = None,
     lateness: Latenesses = None,
     late: Late = "flag",
-    idle: Duration | None = "30 seconds",
+    idle: Duration | None = DEFAULT_IDLE,
     name: str | None = None,
     workers: int = 1,
     arrival: str | None = None,
@@ -286,6 +290,7 @@ def match(
     after: str = "skip past last row",
     rows: RowsPerMatch = "one",
     lateness: Latenesses = None,
+    idle: Duration | None = None,
     name: str | None = None,
     workers: int = 1,
     arrival: str | None = None,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import get_args
 
 from braided.durations import format_duration, parse_duration
 from braided.errors import OptionError
 from braided.operators.spec import Spec, option
 from braided.time.resolve import resolve_idle
-from braided.typing import Duration, Evict, Latenesses, Memory, Share, Shed
+from braided.typing import Duration, Evict, Latenesses, LateRowsOption, Memory, Share, Shed
 
 LATENESS_TEXT = (
     'How late a row may be and still count: one duration, or one for each stream. ``"auto"`` or a `braided.Lateness` '
@@ -17,13 +18,19 @@ LATENESS_TEXT = (
 )
 
 
+class DefaultDuration(str):
+    """A duration that nobody wrote: equal to the same one as a user writes it, and yet known from it."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, kw_only=True)
 class WithIdle(Spec):
     """Waits for streams that fall silent, or not."""
 
     idle: Duration | None = option(
         "A stream that has been silent for so long, judged by the batches' timestamps, no longer holds the others "
-        "back; should it return with older rows, they are late. None: it always does.",
+        "back; should it return with older rows, they are late. If all are, what waits leaves. None: they always wait.",
         default=None,
     )
 
@@ -38,6 +45,27 @@ class WithLateness(WithIdle):
     """Takes rows that come late, by so much."""
 
     lateness: Latenesses = option(LATENESS_TEXT, default=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WithLateRows(Spec):
+    """Says what becomes of rows that come too late."""
+
+    late: LateRowsOption = option(
+        'What becomes of a row more than the lateness behind its stream\'s clock: ``"join"`` joins it with what is '
+        'still stored and counts it, ``"drop"`` counts and drops it, ``"side"`` makes the result a pair, the joined '
+        "rows and the late ones: docs/outer.md. (Two queries over the pair read the sources twice.)",
+        default="join",
+    )
+
+    def check(self) -> None:
+        """Refuse ways that do not exist, and budgets, which have their own."""
+        super().check()
+        if self.late not in get_args(LateRowsOption):
+            raise OptionError(f"late={self.late!r}: write 'join', 'drop' or 'side'")
+        for name in ("memory", "shed"):
+            if self.late != "join" and getattr(self, name, None) is not None:
+                raise OptionError(f"late={self.late!r}: {name}= drops rows itself; leave one of them out")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,9 +4,9 @@
  -- late --|earliest ... leave now ... |until ... wait ...|limit ... doubted: apart, until believed or given up ...
 ```
 
-A row leaves when its time is before the clock minus the lateness of every stream that is not idle, in order of (time,
-stream, content). Operators that need rows in order have a stage each; what they do with the rows, late ones too, is
-theirs. Where one stream has the `lead`, rows leave by its horizon alone, as an as-of join needs it::
+A row leaves when its time is before the clock minus the lateness of every stream that is not idle, or when all are, in
+order of (time, stream, content). Operators that need rows in order have a stage each; what they do with the rows, late
+ones too, is theirs. Where one stream has the `lead`, rows leave by its horizon alone, as an as-of join needs it::
 
  -- late --|until .... leave at once, if not of the lead .... |ahead ... wait ...|limit ... doubted ...
 
@@ -42,7 +42,7 @@ from braided.runtime.rows import Index, Rows, Times, in_order, together
 from braided.runtime.waiting_runs import Waiting
 from braided.time.clocks import MAX_TIME, MIN_TIME
 from braided.time.quarantine import Quarantine, StreamProgress
-from braided.time.stream_clock import StreamClock, all_safe, safe_of, update_all
+from braided.time.stream_clock import StreamClock, all_idle, all_safe, safe_of, update_all
 
 # Rows are merged and sent on in pieces of about this many.
 _PIECE_ROWS = 1 << 18
@@ -91,6 +91,7 @@ class OrderingStage:
             "until": MIN_TIME, "last": MIN_TIME, "batch": 0, "clocks": [], "most_late": [0 for _ in sides],
             "waiting": [[] for _ in sides], "apart": [[] for _ in sides],
         }  # fmt: skip
+        self._idle = streams.idle
         self.clocks = [StreamClock(rule, idle=streams.idle) for rule in streams.lateness]
         for clock, known in zip(self.clocks, old["clocks"], strict=state is not None):
             clock.restore(known)
@@ -204,7 +205,18 @@ class OrderingStage:
             "quarantined": [len(apart) for apart in self._apart],
             "most_late": self._most_late,
         }
-        return _labelled(levels, labels)
+        return {**_labelled(levels, labels), **({} if self._idle is None else {"releasable": int(self.releasable)})}
+
+    @property
+    def silent(self) -> bool:
+        """Whether all streams are idle, so that nothing waits for them."""
+        return all_idle(self.clocks)
+
+    @property
+    def releasable(self) -> bool:
+        """Whether rows wait that leave when all streams are idle: those that a clock which counts has reached."""
+        reached = max((clock.counted for clock in self.clocks if clock.counted is not None), default=MIN_TIME)
+        return any(run.waiting and run.first <= reached for waiting in self._waiting for run in waiting.runs)
 
     def stored(self) -> dict[str, int]:
         """Return how much waits, under the names that reports have for what a worker stores."""

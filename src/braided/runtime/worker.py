@@ -113,6 +113,8 @@ def run_worker(
     if task.worker == 0:
         report["streams"] = [{**total, **level} for total, level in zip(book["streams"], outcome.streams, strict=True)]
         report["last_streams"] = [stream.rows for stream in streams]
+        if task.moment is not None:
+            report["moment"] = task.moment
     return report
 
 

@@ -39,6 +39,7 @@ from braided.spark.tasks import (
     REPORT,
     FileTask,
     RouteTask,
+    TickTask,
     Unpack,
     Worker,
     WrittenResult,
@@ -68,6 +69,8 @@ class Dataflow:
     propagated_delay: PropagatedDelay | None = None
     home: str = ""
     """What its folder in a new checkpoint is called."""
+    ticks: DataFrame | None = None
+    """A stream that makes batches without rows, where a silence is to release rows (`braided.spark.ticks`)."""
 
 
 def stateful(dataflow: Dataflow, written: WrittenResult | None = None) -> DataFrame:
@@ -90,6 +93,9 @@ def stateful(dataflow: Dataflow, written: WrittenResult | None = None) -> DataFr
         packets = named.mapInArrow(task, PACKETS_DDL)
         routed = packets if routed is None else routed.unionAll(packets)
     assert routed is not None
+    if dataflow.ticks is not None:
+        task = TickTask(operator, 0, routing, home=dataflow.home)
+        routed = routed.unionAll(dataflow.ticks.mapInArrow(task, PACKETS_DDL))
     flat = all(not pa.types.is_nested(field.type) for field in operator.output)
     results_schema = operator.output
     if propagated_delay is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
@@ -17,6 +18,7 @@ from braided.operators.join.spec import JoinSpec
 from braided.operators.order.spec import OrderSpec
 from braided.operators.physical import EngineFeatures, InputColumn, Plan
 from braided.operators.registry import build
+from braided.operators.shared_options import DefaultDuration, WithLateRows
 from braided.operators.spec import Spec
 from braided.operators.stream import TimeMarks
 from braided.plan.explain import aggregate_notes
@@ -34,6 +36,7 @@ from braided.spark.inputs import check_frames, stream_of
 from braided.spark.registry import register
 from braided.spark.routing import count_workers, make_routing, plain_name
 from braided.spark.sessions import check_python, check_stateful, keep_watermarks
+from braided.spark.ticks import make_ticks
 from braided.spark.watermark import Lengthened, lengthen_watermarks, to_metadata
 from braided.time.propagated_delay import COLUMN
 from braided.typing import Control
@@ -68,6 +71,8 @@ def run(
     session = check_frames(dict(zip(spec.labels, frames, strict=True)))
     streams = [stream_of(frame, label) for frame, label in zip(frames, spec.labels, strict=True)]
     ansi = is_ansi(session)
+    if isinstance(spec, WithLateRows) and not frames[0].isStreaming:
+        spec = replace(spec, late="join")  # no row is late
     place = find_control(session, spec, control, streaming=frames[0].isStreaming)
     plan = build(spec, streams, EngineFeatures(adaptive=not isinstance(place, Fixed), filters=True, ansi=ansi))
     if isinstance(spec, JoinSpec) and spec.where is not None:
@@ -106,13 +111,19 @@ def run(
         if direct is not None:
             lines.append(f"{stream.label}: its files are read by Spark: {direct}")
         inputs.append(changed)
+    if makes_ticks(plan):
+        lines.append("idle: when rows wait and all streams are silent for so long, a batch without rows is made")
     operator = plan.columns if plan.residual is None else plan.residual.columns
     watched, metric = register(session, plan, routing, name, lines, logical)
     marks = _marks(plan, lengthened)
     fields = StructType([result_field(column, frames, marks) for column in operator])
 
     home = f"{plain_name(name or spec.kind)}-{watched.number}"
-    dataflow = Dataflow(plan.operator, inputs, fields, metric, routing, plan.propagated_delay, home)
+    ticks = None
+    if makes_ticks(plan):
+        assert plan.operator.idle is not None
+        ticks, watched.ticks = make_ticks(session, plan.operator.idle, home)
+    dataflow = Dataflow(plan.operator, inputs, fields, metric, routing, plan.propagated_delay, home, ticks)
     results = stateful(dataflow)
     if plan.residual is None:
         watched.dataflow = dataflow
@@ -130,6 +141,12 @@ def _awaited(plan: Plan) -> dict[int, bool]:
     else:
         sides = [1] if isinstance(operator, AsofJoin) else []
     return {side: not isinstance(operator.lateness[side], int) for side in sides}
+
+
+def makes_ticks(plan: Plan) -> bool:
+    """Whether a silence makes a batch without rows: where rows may wait, and `idle=` was written."""
+    written = not isinstance(getattr(plan.spec, "idle", None), DefaultDuration)
+    return plan.waits and plan.operator.idle is not None and written
 
 
 def _check_where(session: SparkSession, where: str, frames: Sequence[DataFrame]) -> None:

@@ -111,6 +111,7 @@ class Query:
         """
         _check_query(other, "join")
         check_options(options, _options_of(JoinSpec), "join")
+        _refuse_side(options, "braided.join")
         around = {name: options.pop(name) for name in _AROUND if name in options}
         times = self._time_for("join"), other._time_for("join")
         options.setdefault("lateness", _each((self.lateness, other.lateness)))
@@ -123,6 +124,7 @@ class Query:
         """
         _check_query(other, "join_asof")
         check_options(options, set(_options_of(AsofSpec)) - {"control", "redact"}, "join_asof")
+        _refuse_side(options, "braided.join_asof")
         around = {"name": options.pop("name", None)}
         times = self._time_for("join_asof"), other._time_for("join_asof")
         options.setdefault("lateness", _each((self.lateness, other.lateness)))
@@ -146,6 +148,7 @@ class Query:
         for other in others:
             _check_query(other, "multijoin")
         check_options(options, _options_of(MultiJoinSpec), "multijoin")
+        _refuse_side(options, "braided.multijoin")
         around = {name: options.pop(name) for name in _AROUND if name in options}
         times = tuple(query._time_for("multijoin") for query in every)
         options.setdefault("lateness", _each(tuple(query.lateness for query in every)))
@@ -244,6 +247,11 @@ def _options_of(spec: type[Spec]) -> Iterable[str]:
 
 def _each(given: tuple[LatenessOption | None, ...]) -> tuple[LatenessOption | None, ...] | None:
     return None if all(value is None for value in given) else given
+
+
+def _refuse_side(options: Mapping[str, Any], function: str) -> None:
+    if options.get("late") == "side":
+        raise OptionError(f"late='side': a query has one output; write 'drop', or call {function} for both")
 
 
 def _check_query(other: object, step: str) -> None:

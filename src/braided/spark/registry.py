@@ -39,6 +39,7 @@ from braided.spark.control import InCheckpoint
 from braided.spark.dataflow import METRIC, Dataflow
 from braided.spark.routing import Routing
 from braided.spark.sessions import is_connect, slots_of, what_to_install
+from braided.spark.ticks import TickRequests
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -85,6 +86,8 @@ class Watched:
     """The logical plan that it is part of."""
     dataflow: Dataflow | None = None
     """How it runs, where its result is all that leaves it, so that workers could write that into files."""
+    ticks: TickRequests | None = None
+    """Where it asks for batches without rows, if a silence is to release what waits."""
     adapting: OrderedDict[str, Adapting] = field(default_factory=OrderedDict)
     """By the ids of queries, the last one last."""
     queries: set[str] = field(default_factory=set)
@@ -293,6 +296,8 @@ class Registry(StreamingQueryListener):  # type: ignore[misc]
             close_run(str(event.id), str(event.runId))
             for watched in self._operators.values():
                 watched.queries.discard(str(event.runId))
+                if watched.ticks is not None:
+                    watched.ticks.forget(str(event.runId))
         self._tell(lambda follower: follower.ended(event))
 
     def onQueryProgress(self, event: Any) -> None:
@@ -309,6 +314,8 @@ class Registry(StreamingQueryListener):  # type: ignore[misc]
                 is_new = str(progress.runId) not in watched.queries
                 watched.queries.add(str(progress.runId))
             try:
+                if watched.ticks is not None:
+                    watched.ticks.take(str(progress.runId), reports_of(progress, metric, "work"))
                 watched.warn_of_late_rows(progress, metric)
                 if is_new:
                     self._note_checkpoint(watched, progress)

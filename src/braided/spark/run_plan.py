@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from braided.operators.asof.spec import AsofSpec
+from braided.operators.join.spec import JoinSpec
+from braided.operators.multijoin.spec import MultiJoinSpec
 from braided.operators.order.order_operator import LATE
 from braided.operators.order.spec import OrderSpec
 from braided.operators.spec import Spec
@@ -34,6 +37,7 @@ from braided.plan.rules.push_filter import PushFilter
 from braided.spark.analysis import SparkAnalysis
 from braided.spark.frontend import run
 from braided.spark.inputs import check_frames
+from braided.spark.late_frames import split_late
 from braided.spark.windows import merged_windows, native_windows
 from braided.typing import Control
 
@@ -76,6 +80,19 @@ def run_operator(
     check_frames(dict(zip(spec.labels, frames, strict=True)))
     sources = [plan_of_source(frame, frame.columns) for frame in frames]
     return run_plan(combine(sources, lambda streams: Operator(spec, streams, name, control, redact)))
+
+
+def run_join(
+    spec: JoinSpec | AsofSpec | MultiJoinSpec,
+    frames: Sequence[DataFrame],
+    *,
+    name: str | None,
+    control: Control = None,
+    redact: bool = False,
+) -> DataFrame | tuple[DataFrame, DataFrame]:
+    """Return the results of a join; late rows apart where asked for."""
+    results = run_operator(spec, frames, name=name, control=control, redact=redact)
+    return split_late(results, frames) if spec.late == "side" else results
 
 
 def run_order(

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _AROUND = ("name", "control", "redact")
 # Options of a join that a query may set, for all of its joins or by a hint for one.
-OPTIONS = ("lateness", "idle", "partition", "memory", "evict", "share", "shed", "name", "control", "redact")
+OPTIONS = ("lateness", "late", "idle", "partition", "memory", "evict", "share", "shed", "name", "control", "redact")
 _DAY_US = 86_400_000_000
 # Clocks on the wall differ between two moments by at most this much, in any zone.
 _WALL_US = 26 * 3_600_000_000
@@ -84,7 +84,7 @@ class JoinPlanner:
     def __init__(self, session: SparkSession, options: Mapping[str, Any], spelling: Mapping[str, str]) -> None:
         """`spelling` has the names of the streams' columns as they are written, by their names in lower case."""
         self._session = session
-        self._given = dict(options)
+        self._given = _one_result(dict(options))
         self._spelling = spelling
 
     def plan(self, found: Cut, inputs: Mapping[str, DataFrame], sources: Mapping[str, Source]) -> JoinPlan:
@@ -298,7 +298,13 @@ class JoinPlanner:
                     options[name] = _value(name, value)
         if lateness[0] is not None or lateness[1] is not None:
             options["lateness"] = tuple(lateness)
-        return options
+        return _one_result(options)
+
+
+def _one_result(options: dict[str, Any]) -> dict[str, Any]:
+    if options.get("late") == "side":
+        raise OptionError("late='side': SQL has one result; write 'drop', or call braided.join for both")
+    return options
 
 
 def _stream(alias: str, found: Cut, frame: DataFrame, names: Mapping[tuple[str, str], str]) -> LogicalPlan[DataFrame]:

@@ -227,6 +227,15 @@ class RouteTask:
         return self._routing.table_of(int(batch), query, join, workers, context.getLocalProperty(_RUN))
 
 
+class TickTask(RouteTask):
+    """ROUTE of a batch without rows: its summary calls all workers."""
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            pass
+        yield from super().__call__(())
+
+
 def _packet_rows(packets: list[Packet], ids: tuple[int, ...], folder: ShuffleFolder | None) -> pa.RecordBatch:
     packets = packets if folder is None else [folder.send(packet) for packet in packets]
     columns: list[list[Any]] = [

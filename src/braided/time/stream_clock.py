@@ -214,13 +214,20 @@ def _confirm_together(clocks: Sequence[StreamClock], wide: int) -> None:
         clock.trust.settled |= sum(other.trust.near for time, other in known if abs(time - at) <= near) >= QUORUM
 
 
+def all_idle(clocks: Sequence[StreamClock]) -> bool:
+    """Whether every stream has been silent for so long that what waits is to wait no longer."""
+    return all(clock.idle for clock in clocks)
+
+
 def all_safe(clocks: Sequence[StreamClock]) -> int:
     """Return the time before which nothing comes any more from any stream that is not idle.
 
-    If all are idle, as when one stream's last row has aged, all count.
+    If all are idle, that is the time after the largest clock that counts: nothing waits for rows that may never come.
     """
-    active = [clock for clock in clocks if not clock.idle] or clocks
-    return min(clock.safe for clock in active)
+    if all_idle(clocks):
+        counted = [clock.counted for clock in clocks if clock.counted is not None]
+        return clamp(max(counted) + 1) if counted else MIN_TIME
+    return min(clock.safe for clock in clocks if not clock.idle)
 
 
 def safe_of(clocks: Sequence[StreamClock], side: int) -> int:

@@ -78,6 +78,7 @@ def specs(draw: st.DrawFn, lateness: Any = _two) -> AsofSpec:
         lateness=draw(lateness),
         suffixes=draw(st.sampled_from((("", "_right"), ("_l", "_r")))),
         idle=draw(st.sampled_from((None, "1 hour"))),
+        late=draw(st.sampled_from(("join", "drop"))),
     )
 
 
@@ -117,5 +118,6 @@ ASOFS = Kind(
         Change("lateness", "lateness", {"lateness": Lateness(floor=us(30))}),
         Change("suffixes", None, {"suffixes": ("_l", "_r")}),
         Change("idle", None, {"idle": "1 hour"}),
+        Change("late", None, lambda spec: {"late": "drop" if spec.late == "join" else "join"}),
     ),
 )

@@ -138,6 +138,7 @@ JOINS = Kind(
             JoinSpec(on="k", **{**_join, "lateness": Lateness(floor=us(4), memory=us(50))}),
             _joins(on=st.just("k"), lateness=st.tuples(learned, micros | learned)),
         ),
+        Case("late rows dropped", JoinSpec(on="k", late="drop", **_join), _joins(late=st.just("drop"))),
         Case(
             "budget",
             JoinSpec(on="k", memory=6, evict="gdj", **_join),
@@ -180,6 +181,12 @@ JOINS = Kind(
         Change("lateness", "lateness", {"lateness": us(3)}, lambda spec: not fixed(spec)),
         Change("suffixes", None, {"suffixes": ("_l", "_r")}, lambda spec: "left_" not in spec.join_kind),
         Change("how", "how", {"how": "full"}, lambda spec: spec.join_kind not in ("inner", "full")),
+        Change(
+            "late",
+            None,
+            lambda spec: {"late": "drop" if spec.late == "join" else "join"},
+            lambda spec: spec.memory is None and spec.shed is None and spec.rows is None,
+        ),
         Change("idle", None, {"idle": "1 hour"}),
         Change("rows", "rows", {"rows": 5}, lambda spec: spec.rows is not None),
         Change("forget", "forget", {"forget": us(50)}, lambda spec: spec.rows is not None),

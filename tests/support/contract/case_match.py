@@ -117,6 +117,7 @@ def specs(draw: st.DrawFn, lateness: Any = micros) -> MatchSpec:
         subsets={"X": ("B",)} if pattern == "A B+" else None,
         within=None if pattern == "A" else us(draw(st.integers(0, 12))),
         lateness=draw(lateness),
+        idle=draw(st.sampled_from((None, "1 hour"))),
     )
 
 
@@ -146,6 +147,7 @@ MATCHES = Kind(
         ),
         Change("rows", "rows", lambda spec: {"rows": "all" if spec.rows == "one" else "one"}),
         Change("lateness", None, {"lateness": us(7)}, fixed),
+        Change("idle", None, {"idle": "1 hour"}),
         Change("lateness", "lateness", {"lateness": us(4)}, fixed),
         Change("lateness", "lateness", {"lateness": Lateness(floor=us(30))}),
     ),

@@ -79,6 +79,7 @@ MULTIJOINS = Kind(
                 on=st.sampled_from(("k", "s", ("k", "s"))),
                 partition=st.sampled_from(("auto", "hash")),
                 idle=st.sampled_from((None, "1 hour")),
+                late=st.sampled_from(("join", "drop")),
             ),
         ),
         Case(
@@ -137,6 +138,12 @@ MULTIJOINS = Kind(
         Change("lateness", "lateness", {"lateness": Lateness(floor=us(30))}),
         Change("suffixes", None, lambda spec: {"suffixes": tuple(f"_s{n}" for n in range(spec.streams))}),
         Change("idle", None, {"idle": "1 hour"}),
+        Change(
+            "late",
+            None,
+            lambda spec: {"late": "drop" if spec.late == "join" else "join"},
+            lambda spec: spec.memory is None and spec.shed is None,
+        ),
         Change("partition", "partition", {"partition": "hash"}),
         Change("memory", "memory", {"memory": 7}),
         *budget_changes,

@@ -34,7 +34,7 @@ from braided.routing.table import RoutingTable
 from braided.runtime.blocks import Blocks
 from braided.runtime.contract import Admitted, Block, Json, Outcome, Work
 from braided.runtime.ordering_stage import Aside, OrderingStage
-from braided.time.clocks import MAX_TIME
+from braided.time.clocks import MAX_TIME, MIN_TIME
 from braided.time.lateness import Lateness
 from braided.time.stream_clock import lateness_options
 
@@ -128,7 +128,7 @@ class AsofJoin:
 
     def process(self, work: Work, state: Json | None, blocks: Blocks) -> Generator[pa.RecordBatch, None, Outcome]:
         """Answer what one batch decides."""
-        old: Json = state or {"stage": None, "kept": None}
+        old: Json = state or {"stage": None, "kept": None, "fresh": False}
         stage = OrderingStage(self, old["stage"], blocks, agreed=True, lead=_RIGHT)
         keyed, unmatchable = self._sorted_out(work.blocks)
         aside = stage.take(replace(work, blocks=keyed))
@@ -138,17 +138,26 @@ class AsofJoin:
             for piece in self._with_nulls(block):
                 results += piece.num_rows
                 yield piece
-        for moments in self._moments(stage, aside, final=work.final):
+        for moments in self._moments(stage, aside, final=work.final or stage.silent):
             for piece in self._answers(kept, moments):
                 results += piece.num_rows
                 yield piece
         waiting, stored = stage.stored(), kept.levels()
+        # Left rows may wait beside the right ones: whether some do, nothing counts.
+        fresh = not stage.silent and (old.get("fresh", True) or any(stream.rows for stream in work.streams))
+        levels = {**{name: waiting[name] + stored[name] for name in waiting}, **stage.levels(LABELS)}
+        if fresh and self._stored.waits and stored["stored_rows"] and "releasable" in levels:
+            levels["releasable"] = 1
         return Outcome(
-            {"stage": stage.to_json(), "kept": kept.to_json()},
+            {"stage": stage.to_json(), "kept": kept.to_json(), "fresh": fresh},
             counts={"results": results, **stage.counts(LABELS)},
-            levels={**{name: waiting[name] + stored[name] for name in waiting}, **stage.levels(LABELS)},
+            levels=levels,
             streams=[{"name": name, **known} for name, known in zip(LABELS, stage.report(), strict=True)],
         )
+
+    def late_before(self, state: Json | None) -> list[int]:
+        """Return the times before which rows of each stream are late, by the state before a batch."""
+        return [MIN_TIME, MIN_TIME] if state is None else [state["stage"]["until"], state["stage"]["ahead"]]
 
     def answer_all(self, left: pa.RecordBatch, right: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Yield the results of rows that are all there. Precondition: all have a key and a time."""
@@ -192,7 +201,7 @@ class AsofJoin:
         """Yield the results of left rows whose answer is known; keep what else is needed."""
         new = np.concatenate([moments.right.hashes, moments.left.hashes])
         among = len(moments.right.hashes)
-        for leaves, own in kept.touched(new, moments.horizon):
+        for leaves, own in kept.touched(new, MAX_TIME if moments.final else moments.horizon):
             left, right = moments.left, moments.right
             if own is not None:
                 left, right = left.pick(own[own >= among] - among), right.pick(own[own < among])

@@ -8,6 +8,7 @@ from braided.operators.asof.closest import Search
 from braided.operators.asof.spec import AsofSpec
 from braided.operators.column_names import find_names, result_columns
 from braided.operators.join.build import stream_rules
+from braided.operators.late_rows import with_late
 from braided.operators.physical import EngineFeatures, InputColumn, Plan, watermark_after
 from braided.operators.stream import Stream, TimeMarks
 from braided.routing.key_hashes import KeyHasher, common_key_type
@@ -58,7 +59,7 @@ def build_asof(spec: AsofSpec, streams: tuple[Stream, ...], setting: EngineFeatu
                 span.result_delay(side), watermark_delays[side], watermark_after(known[side], watermark_delays[side])
             )
         columns.append(InputColumn(column.name, side, column.source, marks, nullable=outer and side == 1))
-    return Plan(
+    plan = Plan(
         spec,
         streams,
         operator,
@@ -70,6 +71,7 @@ def build_asof(spec: AsofSpec, streams: tuple[Stream, ...], setting: EngineFeatu
         description=_described(spec, names.keys),
         propagated_delay=None if all(isinstance(rule, int) for rule in rules) else PropagatedDelay(span),
     )
+    return with_late(plan, spec.late)
 
 
 def _is_learned(marks: TimeMarks) -> bool:

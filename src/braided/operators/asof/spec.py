@@ -9,7 +9,7 @@ from typing import ClassVar, get_args
 
 from braided.durations import parse_duration
 from braided.errors import OptionError
-from braided.operators.shared_options import WithLateness, one_of
+from braided.operators.shared_options import WithLateness, WithLateRows, one_of
 from braided.operators.spec import option
 from braided.typing import AsofHow, Direction, Duration, On, Times
 
@@ -18,7 +18,7 @@ HOWS: tuple[AsofHow, ...] = get_args(AsofHow)
 
 
 @dataclass(frozen=True, kw_only=True)
-class AsofSpec(WithLateness):
+class AsofSpec(WithLateness, WithLateRows):
     """Each row of a stream with the one row of another whose key is equal and whose time is the closest.
 
     >>> AsofSpec(on="symbol", time="ts", tolerance="5 seconds").tolerance_us

@@ -17,9 +17,9 @@ from braided.routing.key_hashes import KeyHasher
 from braided.routing.routes import Routes, route
 from braided.routing.table import RoutingTable
 from braided.runtime.contract import Admitted, Block, Json
-from braided.time.clocks import Span, Window
+from braided.time.clocks import MIN_TIME, Span, Window
 from braided.time.lateness import Lateness
-from braided.time.stream_clock import lateness_options
+from braided.time.stream_clock import StreamClock, lateness_options
 
 # New rows are sorted into runs of at most this size in memory before they probe and are stored.
 _NEW_RUN_BYTES = 64 << 20
@@ -129,6 +129,15 @@ class KeyedInputs:
             return []
         runs = (sorted_block(f.rows, self.hashes(side, f.rows), self.times_of(side, f.rows), f) for f in files)
         return [run for run in runs if run is not None]
+
+    def late_before(self, state: Json | None) -> list[int]:
+        """Return the times before which rows of each stream are late, by the state before a batch."""
+        if state is None:
+            return [MIN_TIME for _ in self.inputs]
+        clocks = [StreamClock(rule, self.window.span, self.idle) for rule in self.lateness]
+        for clock, known in zip(clocks, state["streams"], strict=True):
+            clock.restore(known)
+        return [clock.safe for clock in clocks]
 
     def count_late(self, side: int, blocks: Sequence[Block], safe: int) -> int:
         """Count rows before what the committed clock allows or, at the end of a block, late within their task."""

@@ -12,6 +12,7 @@ from braided.operators.join.arrivals import OutputColumn
 from braided.operators.join.outer_join import OuterJoin
 from braided.operators.join.spec import JoinSpec
 from braided.operators.join.window_join import WindowJoin
+from braided.operators.late_rows import with_late
 from braided.operators.physical import EngineFeatures, InputColumn, Plan, Residual, watermark_after
 from braided.operators.stream import Stream, TimeMarks
 from braided.routing.key_hashes import KeyHasher, common_key_type
@@ -36,7 +37,8 @@ def build_join(spec: JoinSpec, streams: tuple[Stream, ...], setting: EngineFeatu
     window = Window(*spec.bounds, tuple(map(least, rules)))
     join = window_join(names, streams, window, spec.suffixes, rules=rules, idle=resolve_idle(spec.idle))
     if spec.join_kind != "inner":
-        return _outer(spec, streams, names, _as_kind(join, spec, streams), predicate, why)
+        outer = _outer(spec, streams, names, _as_kind(join, spec, streams), predicate, why)
+        return with_late(outer, spec.late)
     if not names.keys[0] and spec.where is None:
         _log.warning("join by time alone: every pair within the window is a result; give a key if that is not meant")
     columns, watermark_delays = mark_times(join.columns, streams, names.times, window)
@@ -45,6 +47,11 @@ def build_join(spec: JoinSpec, streams: tuple[Stream, ...], setting: EngineFeatu
     if predicate is not None:
         join = wide = with_predicate(join, predicate, spec.where)
     elif spec.where is not None:
+        if spec.late == "side":
+            raise OptionError(
+                f"where={spec.where!r}: only Spark can evaluate this ({why}), after the join; with late='side' write "
+                "what docs/where.md lists, or filter the result"
+            )
         whole = tuple(
             OutputColumn(f"{'lr'[side]}{number}", side, source)
             for side, stream in enumerate(streams)
@@ -57,7 +64,7 @@ def build_join(spec: JoinSpec, streams: tuple[Stream, ...], setting: EngineFeatu
             _log.warning(
                 "where=%r: only Spark can evaluate it, so every pair within the window is emitted first", spec.where
             )
-    return Plan(
+    plan = Plan(
         spec,
         streams,
         _with_budget(wide, spec, adapts=setting.adaptive),
@@ -71,6 +78,7 @@ def build_join(spec: JoinSpec, streams: tuple[Stream, ...], setting: EngineFeatu
         propagated_delay=handed_on(window, rules) if spec.memory is None else None,
         residual=residual,
     )
+    return with_late(plan, spec.late)
 
 
 def _as_kind(join: WindowJoin, spec: JoinSpec, streams: tuple[Stream, ...]) -> OuterJoin:

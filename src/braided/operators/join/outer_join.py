@@ -17,6 +17,9 @@ that a batch has committed. A preserved row that is not late meets the earlier r
 that have expired are out of its reach, and the later ones, since it stays until none can come. A late one may have
 missed a match, so it never comes out alone. A row without a key or without a time matches nothing, and comes out at
 once.
+
+Where all streams are idle, every row that is not settled comes out. No horizon moves, and the rows stay as long as they
+would: one that comes after the silence is no later for it, and still finds its pairs.
 """
 
 from __future__ import annotations
@@ -42,6 +45,7 @@ from braided.routing.tally import Tally
 from braided.runtime.blocks import Blocks, parts_of
 from braided.runtime.contract import Admitted, Block, Json, Outcome, Work
 from braided.time.clocks import MAX_TIME, MIN_TIME, clamp
+from braided.time.stream_clock import all_idle
 
 Kind = Literal["left", "right", "full", "left_semi", "left_anti"]
 _PRESERVED: dict[str, tuple[int, ...]] = {
@@ -152,9 +156,12 @@ class OuterJoin(WindowJoin):
             kept.to_json(),
             counts={"results": emitter.results, **kept.counts(late)},
             load={} if tally is None else tally.to_json(),
-            levels=kept.levels(),
+            levels={**kept.levels(), **kept.releasable()},
             streams=kept.reports(),
         )
+
+    def late_before(self, state: Json | None) -> list[int]:
+        return [MIN_TIME, MIN_TIME] if state is None else list(state["safe"])
 
     def _has_key(self, side: int, rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
         valid = np.ones(rows.num_rows, np.bool_)
@@ -194,19 +201,27 @@ class OuterState(JoinState):
 
     safe: list[int]
     """Behind these times rows of each stream are late."""
+    silent = False
+    """Whether all streams are idle for the first time since rows came: nothing waits for them any more."""
+    fresh: bool
+    """Whether rows have come since everything was released."""
 
     @classmethod
     def restore(cls, join: OuterJoin, state: Json | None, blocks: Blocks) -> OuterState:  # type: ignore[override]
         self = super().restore(join, state, blocks)
         assert isinstance(self, OuterState)
         self.safe = [MIN_TIME, MIN_TIME] if state is None else list(state["safe"])
+        self.fresh = state is not None and state.get("fresh", True)
         return self
 
     def to_json(self) -> Json:
-        return {**super().to_json(), "safe": self.safe}
+        return {**super().to_json(), "safe": self.safe, "fresh": self.fresh}
 
     def advance(self, work: Work) -> None:
         super().advance(work)
+        came = self.fresh or any(stream.rows for stream in work.streams)
+        idle = all_idle(self.streams)
+        self.silent, self.fresh = came and idle, came and not idle
         for side, (clock, stream) in enumerate(zip(self.clocks, self.streams, strict=True)):
             if clock is not None:
                 self.safe[side] = max(self.safe[side], clamp(clock - stream.lateness))
@@ -227,7 +242,7 @@ class OuterState(JoinState):
 
         A leap of the clocks may let rows in quarantine be believed and leave at once.
         """
-        horizon = MAX_TIME if final else self.horizon(side)
+        horizon = MAX_TIME if final or self.silent else self.horizon(side)
         believed = horizon if final else min(horizon, clamp(self._quarantine.limit + 1))
         groups = [(horizon, infos) for infos in self.sides[side]]
         groups += [(believed, infos) for _, infos in self.apart[side]]
@@ -238,6 +253,13 @@ class OuterState(JoinState):
             if len(at):
                 run.settled[at] = True
                 yield run, at
+
+    def releasable(self) -> dict[str, int]:
+        """Return whether a silence would release rows, for whoever makes a batch of it."""
+        if self._join.idle is None:
+            return {}
+        waits = self.fresh and any(self.sides[side] for side in self._join.preserved)
+        return {"releasable": int(waits)}
 
 
 class OuterEmitter(Emitter):

@@ -9,7 +9,7 @@ from typing import ClassVar, get_args
 from braided.durations import parse_duration
 from braided.errors import OptionError
 from braided.expressions.forbidden_calls import refuse_code
-from braided.operators.shared_options import WithBudget, WithLateness, one_of, resolve_bounds
+from braided.operators.shared_options import WithBudget, WithLateness, WithLateRows, one_of, resolve_bounds
 from braided.operators.spec import option
 from braided.typing import Duration, How, LastRows, On, Partition, Times, Within
 
@@ -27,7 +27,7 @@ _SPELLINGS: dict[str, How] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class JoinSpec(WithLateness, WithBudget):
+class JoinSpec(WithLateness, WithLateRows, WithBudget):
     """A join of two streams on equal keys or by a predicate, within a window of time.
 
     >>> JoinSpec(on="phone", time="ts", within="10 seconds").bounds
@@ -170,6 +170,10 @@ class JoinSpec(WithLateness, WithBudget):
             raise OptionError(
                 f"{option}=: with rows= state is the last rows of each key, and dropped rows would let others count; "
                 "leave it out, or write a smaller rows="
+            )
+        if self.late != "join":
+            raise OptionError(
+                f"late={self.late!r}: late rows take no part in a join with rows= anyway, and are counted; leave it out"
             )
 
     def check(self) -> None:

@@ -23,7 +23,7 @@ from braided.operators.physical import (
     watermark_after,
 )
 from braided.operators.stream import Stream, TimeMarks
-from braided.time.resolve import least, one_lateness
+from braided.time.resolve import least, one_lateness, resolve_idle
 
 
 def build_match(spec: MatchSpec, streams: tuple[Stream, ...], setting: EngineFeatures) -> Plan:
@@ -35,7 +35,8 @@ def build_match(spec: MatchSpec, streams: tuple[Stream, ...], setting: EngineFea
     matcher = matcher_of(spec, Source(stream.schema, stream.collated, stream.case_sensitive), keys)
     marks = stream.marks_of(time)
     rule = marks.waiting_lateness(one_lateness(spec.lateness))
-    operator = MatchOperator(stream.schema, time, stream.hasher(keys), rule, matcher, meaning_of(spec))
+    idle = resolve_idle(spec.idle)
+    operator = MatchOperator(stream.schema, time, stream.hasher(keys), rule, matcher, meaning_of(spec), idle)
     # A match leaves before the horizon passes the time of its first row and `within`.
     longest = matcher.within or 0
     watermark_delay = max(marks.watermark_delay, least(rule)) + longest

@@ -54,6 +54,7 @@ class MatchOperator:
     matcher: Finder
     meaning: Json
     """The options of what is looked for, as the user wrote them."""
+    idle: int | None = None
 
     @property
     def inputs(self) -> tuple[pa.Schema, ...]:
@@ -68,11 +69,6 @@ class MatchOperator:
         return (self.rule,)
 
     @property
-    def idle(self) -> int | None:
-        """A single stream holds nobody back."""
-        return None
-
-    @property
     def output(self) -> pa.Schema:
         return self.matcher.output
 
@@ -84,6 +80,7 @@ class MatchOperator:
             "key": list(self.matcher.key),
             "lateness": lateness_options(self.lateness),
             "within": self.matcher.within,
+            **({} if self.idle is None else {"idle": self.idle}),
             **self.meaning,
             "columns": [f"{field.name} {field.type}" for field in self.schema],
         }

@@ -11,8 +11,8 @@ from braided.durations import parse_duration
 from braided.errors import OptionError
 from braided.operators.match.automaton import NEXT_ROW, PAST_LAST, TO_FIRST, TO_LAST, Automaton, automaton_of
 from braided.operators.match.pattern import Pattern, parse_pattern
-from braided.operators.shared_options import LATENESS_TEXT
-from braided.operators.spec import Spec, option
+from braided.operators.shared_options import LATENESS_TEXT, WithIdle
+from braided.operators.spec import option
 from braided.typing import Duration, Keys, Latenesses, RowsPerMatch
 
 _AFTER = re.compile(
@@ -22,7 +22,7 @@ _SKIP = "write 'skip past last row', 'skip to next row', 'skip to first X' or 's
 
 
 @dataclass(frozen=True, kw_only=True)
-class MatchSpec(Spec):
+class MatchSpec(WithIdle):
     """A pattern over the rows of each key, in order of event time.
 
     >>> MatchSpec(time="ts", pattern="A B", measures={"n": "count(*)"}, within="1 minute").to_json()["pattern"]
@@ -70,6 +70,11 @@ class MatchSpec(Spec):
         default="one",
     )
     lateness: Latenesses = option(LATENESS_TEXT, default=None)
+    idle: Duration | None = option(
+        "When the stream has been silent for so long, judged by the batches' timestamps, rows that wait to be in order "
+        "are looked at; rows that come later with older times are late. None: they wait for the next row.",
+        default=None,
+    )
 
     @property
     def labels(self) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from braided.operators.column_names import Names, find_names, result_columns
 from braided.operators.join.build import handed_on, mark_times, stream_rules
+from braided.operators.late_rows import with_late
 from braided.operators.multijoin.multijoin import MultiJoin
 from braided.operators.multijoin.spec import MultiJoinSpec
 from braided.operators.physical import EngineFeatures, Plan
@@ -27,7 +28,7 @@ def build_multijoin(spec: MultiJoinSpec, streams: tuple[Stream, ...], setting: E
         names, streams, window, spec.suffixes, rules=rules, idle=resolve_idle(spec.idle), adaptive=setting.adaptive
     )
     columns, watermark_delays = mark_times(join.columns, streams, names.times, window)
-    return Plan(
+    plan = Plan(
         spec,
         streams,
         _with_budget(join, spec),
@@ -39,6 +40,7 @@ def build_multijoin(spec: MultiJoinSpec, streams: tuple[Stream, ...], setting: E
         waits=spec.memory is not None,
         propagated_delay=handed_on(window, rules) if spec.memory is None else None,
     )
+    return with_late(plan, spec.late)
 
 
 def multi_join(

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 from braided.durations import parse_duration
 from braided.errors import OptionError
-from braided.operators.shared_options import WithBudget, WithLateness, one_of
+from braided.operators.shared_options import WithBudget, WithLateness, WithLateRows, one_of
 from braided.operators.spec import option
 from braided.typing import Duration, MultiOn
 
@@ -25,7 +25,7 @@ def check_streams(streams: object) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MultiJoinSpec(WithLateness, WithBudget):
+class MultiJoinSpec(WithLateness, WithLateRows, WithBudget):
     """An inner join of 2 to 8 streams on equal keys, all times of a combination within a window.
 
     >>> MultiJoinSpec(streams=3, on="id", time="ts", within="1 hour").span

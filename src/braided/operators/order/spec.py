@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from braided.errors import OptionError
-from braided.operators.shared_options import WithLateness
+from braided.operators.shared_options import DefaultDuration, WithLateness
 from braided.operators.spec import option
 from braided.typing import Duration, Keys, Late
 
+DEFAULT_IDLE = DefaultDuration("30 seconds")
 LATE_WAYS = ("flag", "drop", "side")
 
 
@@ -38,9 +39,10 @@ class OrderSpec(WithLateness):
         default="flag",
     )
     idle: Duration | None = option(
-        "With several inputs: one that has been silent for so long, judged by the batches' timestamps, no longer holds "
-        "the others back; should it return with older rows, they are late. None: it always does.",
-        default="30 seconds",
+        "An input that has been silent for so long, judged by the batches' timestamps, no longer holds the others "
+        "back; should it return with older rows, they are late. If all are silent, what waits leaves; on Spark, where "
+        "no batch runs then, only if this is written. None: they always wait.",
+        default=DEFAULT_IDLE,
     )
 
     @property

@@ -36,6 +36,8 @@ class PartialAggregation:
             raise NotApplied("its join is one with rows=")
         if join is not node.input:
             raise NotApplied("tables or conditions of Spark's lie between join and aggregate")
+        if join.spec.late == "side":
+            raise NotApplied("late='side' gives the join a second result")
         if not analysis.is_streaming(join):
             raise NotApplied("the inputs are no streams")
         if any(analysis.has_watermark(side) for side in join.inputs):
