@@ -10,6 +10,7 @@ from braided.errors import OptionError
 from braided.operators.asof.spec import AsofSpec
 from braided.operators.bounded.group_spec import GroupSpec, Join, check_named, common_stream_first
 from braided.operators.detect.spec import DetectSpec
+from braided.operators.join.condition_options import TIME_OR_CONDITION, condition_options, is_condition
 from braided.operators.join.spec import JoinSpec
 from braided.operators.match.spec import MatchSpec
 from braided.operators.multijoin.spec import MultiJoinSpec, check_streams
@@ -46,7 +47,7 @@ from braided.typing import (
 if TYPE_CHECKING:
     from os import PathLike
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
     from pyspark.sql.types import StructType
 
@@ -59,7 +60,27 @@ if TYPE_CHECKING:
     from braided.storage.topic import Topic
 
 
-@documented(JoinSpec)
+@overload
+def join(
+    left: DataFrame,
+    right: DataFrame,
+    condition: Column | Sequence[Column],
+    how: str = "inner",
+    *,
+    lateness: Latenesses = None,
+    idle: Duration | None = None,
+    name: str | None = None,
+    partition: Partition = "auto",
+    control: Control = None,
+    redact: bool = False,
+    memory: Memory | None = None,
+    evict: Evict = "auto",
+    share: Share = "unified",
+    shed: Shed | None = None,
+) -> DataFrame: ...
+
+
+@overload
 def join(
     left: DataFrame,
     right: DataFrame,
@@ -73,6 +94,32 @@ def join(
     idle: Duration | None = None,
     suffixes: tuple[str, str] = ("", "_right"),
     how: How = "inner",
+    name: str | None = None,
+    partition: Partition = "auto",
+    control: Control = None,
+    redact: bool = False,
+    memory: Memory | None = None,
+    evict: Evict = "auto",
+    share: Share = "unified",
+    shed: Shed | None = None,
+) -> DataFrame: ...
+
+
+@documented(JoinSpec)
+def join(
+    left: DataFrame,
+    right: DataFrame,
+    condition: Column | Sequence[Column] | None = None,
+    how: str = "inner",
+    *,
+    on: On = None,
+    time: Times | None = None,
+    within: Within | None = None,
+    between: tuple[Duration, Duration] | None = None,
+    where: str | None = None,
+    lateness: Latenesses = None,
+    idle: Duration | None = None,
+    suffixes: tuple[str, str] = ("", "_right"),
     name: str | None = None,
     partition: Partition = "auto",
     control: Control = None,
@@ -98,20 +145,33 @@ def join(
     Returns
     -------
     DataFrame
-        Key columns once (as on the left), the other left columns, the other right columns.
+        Key columns once (as on the left), the other left columns, the other right columns. With a condition, all
+        columns of both, as Spark's join has them: ``calls["ts"]``, ``alerts["ts"]`` and aliases are found in it.
 
-    Cost: one shuffle. State: every row that can still match, once, in the RocksDB state store. There are as many
-    workers as spark.sql.shuffle.partitions. Not supported: outer joins.
+    Cost: one shuffle. State: every row that can still match, once. There are as many workers as
+    spark.sql.shuffle.partitions. A condition needs a classic session, and no Python function in it.
 
     Examples
     --------
     >>> joined = braided.join(calls, alerts, on="phone", time="ts", within="10 seconds")
     >>> joined.columns
     ['phone', 'ts', 'cell', 'ts_right', 'reason']
+
+    >>> soon = alerts.ts.between(calls.ts, calls.ts + F.expr("INTERVAL 10 SECONDS"))
+    >>> braided.join(calls, alerts, (calls.phone == alerts.phone) & soon, "left").select(calls.phone, alerts.ts).columns
+    ['phone', 'ts']
     """
+    given = locals()
+    if condition is not None or is_condition(on):
+        from braided.spark.condition_join import run_condition_join
+
+        options = condition_options(given)
+        return run_condition_join(left, right, on if condition is None else condition, how, options)
+    if time is None:
+        raise OptionError(TIME_OR_CONDITION)
     from braided.spark.run_plan import run_operator
 
-    return run_operator(spec_of(JoinSpec, locals()), [left, right], name=name, control=control, redact=redact)
+    return run_operator(spec_of(JoinSpec, given), [left, right], name=name, control=control, redact=redact)
 
 
 @documented(AsofSpec)
