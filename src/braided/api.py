@@ -169,9 +169,9 @@ def join(
         return run_condition_join(left, right, on if condition is None else condition, how, options)
     if time is None:
         raise OptionError(TIME_OR_CONDITION)
-    from braided.spark.run_plan import run_operator
+    from braided.spark.joined_frame import run_join
 
-    return run_operator(spec_of(JoinSpec, given), [left, right], name=name, control=control, redact=redact)
+    return run_join(spec_of(JoinSpec, given), [left, right], name=name, control=control, redact=redact)
 
 
 @documented(AsofSpec)

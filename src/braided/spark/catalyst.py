@@ -337,7 +337,7 @@ def aggregate_texts(frame: DataFrame) -> tuple[list[str], list[str]] | None:
 
 def _text_of(expression: Any) -> str:
     named = _kind_of(expression) in ("Alias", "UnresolvedAlias")
-    return str((expression.child() if named else expression).sql())
+    return str((expression.child() if named else expression).sql()).replace("unresolvedstar()", "*")
 
 
 def compared_types(session: SparkSession, one: str, other: str) -> tuple[str, str]:

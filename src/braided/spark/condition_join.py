@@ -29,6 +29,7 @@ from braided.operators.join.spec import join_kind_of
 from braided.plan.explain import spelled
 from braided.spark.catalyst import PlanNode, expressions_of, plan_of
 from braided.spark.inputs import check_frames
+from braided.spark.joined_frame import joined_frame
 from braided.spark.names import numbered, quoted
 from braided.spark.run_plan import optimise_plan, run_optimised
 from braided.spark.sessions import refuse_connect
@@ -75,7 +76,7 @@ def run_condition_join(
         raise BraidedError(
             f"join: the result would have {chosen.to_frame().schema}, Spark's {native.schema}; report this"
         )
-    return chosen.standing_for(join).to_frame()
+    return joined_frame(chosen.standing_for(join).to_frame(), joins.plan, names, joins.spelling)
 
 
 def _names(frame: DataFrame) -> list[str]:
