@@ -157,6 +157,7 @@ def join(
     >>> joined.columns
     ['phone', 'ts', 'cell', 'ts_right', 'reason']
 
+    >>> from pyspark.sql import functions as F
     >>> soon = alerts.ts.between(calls.ts, calls.ts + F.expr("INTERVAL 10 SECONDS"))
     >>> braided.join(calls, alerts, (calls.phone == alerts.phone) & soon, "left").select(calls.phone, alerts.ts).columns
     ['phone', 'ts']

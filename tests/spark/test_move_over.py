@@ -19,6 +19,7 @@ import braided
 MOST_REFUSALS = 6
 STARTS = (0, 12, 24, 200, 500)
 """When the files of a stream begin, in seconds. The last two close the windows of the others."""
+MIDNIGHT = 1_700_006_400
 ADS = "adId long, adTime timestamp, campaign string, cost double"
 CLICKS = "clickAdId long, clickTime timestamp, user string, code string, amount int, site string"
 
@@ -60,7 +61,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for name in ("ads", "clicks"):
             rows = 12 if number < 3 else 6
             seconds = np.sort(random.integers(0, 14, rows)) + random.integers(-2, 3, rows).clip(-start, None)
-            times = pa.array(((start + seconds) * SECOND).tolist(), UTC)
+            times = pa.array(((MIDNIGHT + start + seconds) * SECOND).tolist(), UTC)
             # None in the last file: Braided gives back a left row without a key at once, Spark after the watermark.
             last = number == len(STARTS) - 1
             ids = pa.array([None if n == 5 and not last else int(n) for n in random.integers(0, 6, rows)], pa.int64())
@@ -77,11 +78,13 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def _streams(spark: SparkSession, root: Path) -> Streams:
+def _streams(spark: SparkSession, root: Path, *, is_table: bool = False) -> Streams:
     campaigns = spark.createDataFrame([("x", "ann"), ("y", "bob")], "campaign string, owner string")
-    ads, clicks = (
-        file_stream(spark, root / name, schema, files=2) for name, schema in (("ads", ADS), ("clicks", CLICKS))
-    )
+    schemas = (("ads", ADS), ("clicks", CLICKS))
+    if is_table:
+        ads, clicks = (spark.read.schema(schema).parquet(str(root / name)) for name, schema in schemas)
+    else:
+        ads, clicks = (file_stream(spark, root / name, schema, files=2) for name, schema in schemas)
     return Streams(spark, ads, clicks, campaigns)
 
 
@@ -122,10 +125,15 @@ def test_a_job_that_moved_over_gives_sparks_rows_or_says_what_to_write(
         braided.explain(moved)
         assert ("the aggregate after it begins in its workers" in capsys.readouterr().out) == job.in_workers
     ours = _run(moved, tmp_path / "moved", job.mode, job.keys)
-    native = job.build(Native(spark), _streams(spark, root))
+    # Spark refuses joins of streams in complete mode, in which the last batch has what a table of all rows would give.
+    is_table = job.mode == "complete"
+    native = job.build(Native(spark), _streams(spark, root, is_table=is_table))
     assert moved.columns == native.columns
     assert [field.dataType for field in moved.schema] == [field.dataType for field in native.schema]
-    theirs = _run(native, tmp_path / "native", job.mode, job.keys)
+    if is_table:
+        theirs = Counter(tuple(row) for row in native.collect())
+    else:
+        theirs = _run(native, tmp_path / "native", job.mode, job.keys)
     assert theirs, "a job without rows shows nothing"
     assert ours == theirs
 

@@ -99,6 +99,7 @@ def test_a_watermark_is_taken_out_where_nothing_in_between_needs_it(streams: dic
         clicks.join(table, F.col("id") == F.col("clickAdId"), "left"),
         clicks.select("clickTime", F.explode(F.array("clickAdId", F.lit(2)))).repartition(2),
         common,
+        braided.join(streams["impressions"], clicks, **BETWEEN),
     ):
         found = without_watermark(frame, "clickTime")
         assert not has_watermark(found)

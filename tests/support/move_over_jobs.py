@@ -158,13 +158,13 @@ def _(api: Api, s: Streams) -> DataFrame:
     return api.join(one, other, near).select("x.user", "x.clickTime", F.col("y.clickTime").alias("again"))
 
 
-@job("windows counted after the join", quick=True)
+@job("windows counted after the join", quick=True, in_workers=True)
 def _(api: Api, s: Streams) -> DataFrame:
     joined = api.join(s.marked.ads, s.marked.clicks, F.expr(CLICKED))
     return joined.groupBy(F.window("adTime", "10 seconds")).count()
 
 
-@job("windows and groups summed after the join")
+@job("windows and groups summed after the join", in_workers=True)
 def _(api: Api, s: Streams) -> DataFrame:
     joined = api.join(s.marked.ads, s.marked.clicks, F.expr(CLICKED))
     grouped = joined.groupBy(F.window("clickTime", "10 seconds", "5 seconds"), "campaign")
@@ -173,7 +173,7 @@ def _(api: Api, s: Streams) -> DataFrame:
     )
 
 
-@job("windows of a computed column after the join")
+@job("windows of a computed column after the join", in_workers=False)
 def _(api: Api, s: Streams) -> DataFrame:
     joined = api.join(s.marked.ads, s.marked.clicks, F.expr(CLICKED)).withColumn("double", F.col("amount") * 2)
     return joined.where("double > 20").groupBy(F.window("adTime", "10 seconds")).agg(F.sum("double"))
@@ -223,7 +223,7 @@ def _(api: Api, s: Streams) -> DataFrame:
     return api.join(some.union(others).withWatermark("adTime", "10 seconds"), s.marked.clicks, F.expr(CLICKED))
 
 
-@job("a union of streams with watermarks before the join, and windows")
+@job("a union of streams with watermarks before the join, and windows", in_workers=False)
 def _(api: Api, s: Streams) -> DataFrame:
     some, others = s.marked.ads.where("adId < 3"), s.marked.ads.where("adId >= 3")
     joined = api.join(some.union(others), s.marked.clicks, F.expr(CLICKED))
@@ -263,7 +263,7 @@ def _(api: Api, s: Streams) -> DataFrame:
     return api.join(s.marked.ads, clicks, F.expr(CLICKED)).select("adId", "part", "clickTime")
 
 
-@job("windows of a join in update mode", mode="update", keys=2)
+@job("windows of a join in update mode", mode="update", keys=2, in_workers=True)
 def _(api: Api, s: Streams) -> DataFrame:
     joined = api.join(s.marked.ads, s.marked.clicks, F.expr(CLICKED))
     return joined.groupBy(F.window("adTime", "10 seconds"), "campaign").agg(F.count("*").alias("n"))
@@ -288,7 +288,7 @@ def _(api: Api, s: Streams) -> DataFrame:
     return api.join(ads, clicks, F.expr(CLICKED.replace("clickAdId = adId", "paid = price")))
 
 
-@job("keys that are structs", refused=r"on='l.k'.*join on its fields or cast it")
+@job("keys that are structs", refused=r"on='k'.*join on its fields or cast it")
 def _(api: Api, s: Streams) -> DataFrame:
     ads = s.marked.ads.withColumn("k", F.struct(F.col("adId").alias("id"), F.lit(1).alias("one")))
     clicks = s.marked.clicks.withColumn("j", F.struct(F.col("clickAdId").alias("id"), F.lit(1).alias("one")))

@@ -35,7 +35,7 @@ from braided.spark.run_plan import optimise_plan, run_optimised
 from braided.spark.sessions import refuse_connect
 from braided.spark.sql_joins import JoinPlanner
 from braided.spark.watermark import WATERMARK
-from braided.sqltext.conditions import bound, equality, tables_of, ties, two_sided
+from braided.sqltext.conditions import bound, tables_of, ties, two_sided
 from braided.sqltext.cut import Cut, Source, Step
 
 if TYPE_CHECKING:
@@ -65,10 +65,11 @@ def run_condition_join(
     found = _Analysis(dict(inputs), kind, _condition(join, inputs, how))
     spelling = {name.lower(): name for name in (*left.columns, *right.columns)}
     joins = JoinPlanner(session, {**options, "how": kind}, spelling).plan(found.cut, found.inputs, found.sources)
+    written = {name: text.partition(".")[2] for name, text in joins.spelling.items()}
     try:
-        result = run_optimised(optimise_plan(joins.plan), notes=joins.notes, names=joins.spelling)
+        result = run_optimised(optimise_plan(joins.plan), notes=joins.notes, names=written)
     except OptionError as error:
-        raise OptionError(spelled(str(error), joins.spelling)) from error
+        raise OptionError(spelled(str(error), written)) from error
     sides = _SIDES[:1] if kind in ("left_semi", "left_anti") else _SIDES
     names = [joins.names[side, name] for side in sides for name in inputs[side].columns]
     chosen = plan_of(result.select(*(quoted(name) for name in names)))
@@ -76,7 +77,7 @@ def run_condition_join(
         raise BraidedError(
             f"join: the result would have {chosen.to_frame().schema}, Spark's {native.schema}; report this"
         )
-    return joined_frame(chosen.standing_for(join).to_frame(), joins.plan, names, joins.spelling)
+    return joined_frame(chosen.standing_for(join).to_frame(), joins.plan, names, written)
 
 
 def _names(frame: DataFrame) -> list[str]:
@@ -169,14 +170,17 @@ class _Analysis:
             sides.reverse()
         if [sorted(tables_of(side)) for side in sides] != [["l"], ["r"]]:
             return None
-        both = equality(exp.EQ(this=sides[0], expression=sides[1]))
-        if both is not None and self.kind == "inner":
-            return both
-        left, right = (self._computed(side, name) for side, name in zip(sides, _SIDES, strict=True))
+        left, right = (self._key_column(side, name) for side, name in zip(sides, _SIDES, strict=True))
         return left, right
 
+    def _key_column(self, value: exp.Expression, side: str) -> exp.Column:
+        """Return the column of a key; in joins with nulls a copy, since that of the result is no key then."""
+        if isinstance(value, exp.Column) and self.kind == "inner":
+            return value
+        return self._computed(value, side)
+
     def _computed(self, value: exp.Expression, side: str) -> exp.Column:
-        """Give an input a column that is part of its key; that of a result is then free to be null."""
+        """Return a new column of an input."""
         text = value.copy()
         for column in [text] if isinstance(text, exp.Column) else list(text.find_all(exp.Column)):
             column.set("table", None)

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 K = TypeVar("K")
+_OPERATORS: dict[str, type[exp.Binary]] = {
+    "=": exp.EQ, "<": exp.LT, "<=": exp.LTE, ">": exp.GT, ">=": exp.GTE, "+": exp.Add, "-": exp.Sub, "*": exp.Mul,
+}  # fmt: skip
 
 
 def run_join(
@@ -173,7 +176,7 @@ def _over_join(text: str, joined: JoinedFrame) -> exp.Expression:
         column.id: name for column, name in zip(plan_of(joined).output, joined.braided_join.columns, strict=True)
     }
     try:
-        tree = sqlglot.parse_one(text, dialect=Braided)
+        tree = sqlglot.parse_one(text, dialect=Braided).transform(_operator)
         again = [plan_of(joined.selectExpr(each)) for each in (text, tree.sql(dialect=Braided))]
         if not again[0].same_result(again[1]):
             raise NotApplied(f"Spark reads {text} in another way than we do")
@@ -191,6 +194,16 @@ def _over_join(text: str, joined: JoinedFrame) -> exp.Expression:
         return exp.column(exp.to_identifier(numbers[source], quoted=True))
 
     return tree.transform(renamed)
+
+
+def _operator(node: exp.Expression) -> exp.Expression:
+    """Return a call of an operator by its name, as an expression of Columns is before its analysis, as the operator."""
+    named = isinstance(node, exp.Anonymous) and isinstance(node.this, exp.Identifier) and node.this.quoted
+    operator = _OPERATORS.get(node.this.name) if named else None
+    if operator is None or len(node.expressions) != 2:
+        return node
+    left, right = (exp.Paren(this=operand.transform(_operator)) for operand in node.expressions)
+    return exp.Paren(this=operator(this=left, expression=right))
 
 
 def _text(tree: exp.Expression) -> str:

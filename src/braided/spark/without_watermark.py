@@ -9,6 +9,7 @@ clock of its own, and the one stream that the join sees has not.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -19,15 +20,15 @@ from braided.spark.sessions import is_connect
 from braided.spark.watermark import TRANSPARENT, WATERMARK, BlockedError, called, is_ours, is_stateful_join, metadata_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 # These take rows of one stream, keep none of them, and do not use the watermark.
 _STATELESS = {
     "Project", "Filter", "SubqueryAlias", "View", "Generate", "ResolvedHint", "UnresolvedHint", "CollectMetrics",
     "Repartition", "RepartitionByExpression", "RebalancePartitions", "Join",
 }  # fmt: skip
-# Below an operator of ours several streams meet. It does not use their watermarks, and has settled their lateness.
-_BELOW_OURS = (TRANSPARENT | _STATELESS) - {"Deduplicate"}
+# An operator of ours does not use the watermarks of its inputs, and has settled their lateness.
+_AROUND_OURS = (TRANSPARENT | _STATELESS) - {"Deduplicate"}
 
 
 def has_watermark(frame: DataFrame) -> bool:
@@ -41,32 +42,43 @@ def without_watermark(frame: DataFrame, column: str) -> DataFrame:
     """Return a DataFrame without the watermark that it has on a column; raise `BlockedError` where it must stay."""
     if is_connect(frame):
         raise BlockedError("with Spark Connect")
+    stripping = _Stripping()
+    stripped = stripping.apply(plan_of(frame).with_inlined_ctes(), below_ours=False)
     marked = [field.name for field in frame.schema.fields if WATERMARK in (field.metadata or {})]
-    if marked != [column]:
+    if stripping.of_source and marked != [column]:
         raise BlockedError(f"on {marked[0]}, by which nothing is joined" if marked else "on a column that is dropped")
-    stripped = _stripped(plan_of(frame).with_inlined_ctes(), _STATELESS)
     if stripped is None:
         raise BlockedError("in no place that Braided knows")
-    clean = {key: value for key, value in metadata_of(frame, column).items() if key != WATERMARK}
-    columns = [
-        F.col(quoted(name)).alias(name, metadata=clean) if name == column else F.col(quoted(name))
-        for name in frame.columns
-    ]
+    columns = [_unmarked(frame, name) if name in marked else F.col(quoted(name)) for name in frame.columns]
     result = stripped.to_frame().select(*columns)
     if has_watermark(result):
         raise BlockedError("in a place that Braided does not know")
     return result
 
 
-def _stripped(plan: PlanNode, allowed: set[str]) -> PlanNode | None:
-    """Return the plan without the watermarks below it, None where there is none; or raise what is in the way."""
-    if plan.kind == "EventTimeWatermark":
-        return _stripped(plan.child, allowed) or plan.child
-    ours = is_ours(plan)
-    below = _BELOW_OURS if ours else allowed
-    changed = [_stripped(child, below) if child.is_streaming else None for child in plan.children]
-    if all(child is None for child in changed):
-        return None
-    if is_stateful_join(plan) or not (plan.kind in allowed or ours):
-        raise BlockedError(f"below {called(plan)}")
-    return plan.with_children([old if new is None else new for old, new in zip(plan.children, changed, strict=True)])
+def _unmarked(frame: DataFrame, name: str) -> Column:
+    clean = {key: value for key, value in metadata_of(frame, name).items() if key != WATERMARK}
+    return F.col(quoted(name)).alias(name, metadata=clean)
+
+
+@dataclass
+class _Stripping:
+    of_source: bool = False
+    """Whether a watermark is the stream's own, not one of the inputs of an operator of ours."""
+
+    def apply(self, plan: PlanNode, *, below_ours: bool) -> PlanNode | None:
+        """Return the plan without the watermarks below it, None where there is none; or raise what is in the way."""
+        if plan.kind == "EventTimeWatermark":
+            self.of_source |= not below_ours
+            return self.apply(plan.child, below_ours=below_ours) or plan.child
+        ours = is_ours(plan)
+        changed = [
+            self.apply(child, below_ours=below_ours or ours) if child.is_streaming else None for child in plan.children
+        ]
+        if all(child is None for child in changed):
+            return None
+        allowed = _STATELESS if self.of_source and not below_ours else _AROUND_OURS
+        if is_stateful_join(plan) or not (plan.kind in allowed or ours):
+            raise BlockedError(f"below {called(plan)}")
+        pairs = zip(plan.children, changed, strict=True)
+        return plan.with_children([old if new is None else new for old, new in pairs])
