@@ -10,6 +10,7 @@ from braided.errors import OptionError
 from braided.operators.asof.spec import AsofSpec
 from braided.operators.bounded.group_spec import GroupSpec, Join, check_named, common_stream_first
 from braided.operators.detect.spec import DetectSpec
+from braided.operators.join.condition_options import TIME_OR_CONDITION, condition_options, is_condition
 from braided.operators.join.spec import JoinSpec
 from braided.operators.match.spec import MatchSpec
 from braided.operators.multijoin.spec import MultiJoinSpec, check_streams
@@ -48,7 +49,7 @@ from braided.typing import (
 if TYPE_CHECKING:
     from os import PathLike
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
     from pyspark.sql.types import StructType
 
@@ -67,19 +68,12 @@ if TYPE_CHECKING:
 def join(
     left: DataFrame,
     right: DataFrame,
+    condition: Column | Sequence[Column],
+    how: str = "inner",
     *,
-    on: On = None,
-    time: Times,
-    within: Within | None = None,
-    between: tuple[Duration, Duration] | None = None,
-    rows: LastRows | None = None,
-    forget: Duration | None = None,
-    where: str | None = None,
     lateness: Latenesses = None,
     late: Literal["join", "drop"] = "join",
     idle: Duration | None = None,
-    suffixes: tuple[str, str] = ("", "_right"),
-    how: How = "inner",
     name: str | None = None,
     partition: Partition = "auto",
     control: Control = None,
@@ -117,7 +111,7 @@ def join(
 ) -> tuple[DataFrame, DataFrame]: ...
 
 
-@documented(JoinSpec)
+@overload
 def join(
     left: DataFrame,
     right: DataFrame,
@@ -126,12 +120,43 @@ def join(
     time: Times,
     within: Within | None = None,
     between: tuple[Duration, Duration] | None = None,
+    rows: LastRows | None = None,
+    forget: Duration | None = None,
+    where: str | None = None,
+    lateness: Latenesses = None,
+    late: Literal["join", "drop"] = "join",
+    idle: Duration | None = None,
+    suffixes: tuple[str, str] = ("", "_right"),
+    how: How = "inner",
+    name: str | None = None,
+    partition: Partition = "auto",
+    control: Control = None,
+    redact: bool = False,
+    memory: Memory | None = None,
+    evict: Evict = "auto",
+    share: Share = "unified",
+    shed: Shed | None = None,
+) -> DataFrame: ...
+
+
+@documented(JoinSpec)
+def join(
+    left: DataFrame,
+    right: DataFrame,
+    condition: Column | Sequence[Column] | None = None,
+    how: str = "inner",
+    *,
+    on: On = None,
+    time: Times | None = None,
+    within: Within | None = None,
+    between: tuple[Duration, Duration] | None = None,
+    rows: LastRows | None = None,
+    forget: Duration | None = None,
     where: str | None = None,
     lateness: Latenesses = None,
     late: LateRowsOption = "join",
     idle: Duration | None = None,
     suffixes: tuple[str, str] = ("", "_right"),
-    how: How = "inner",
     name: str | None = None,
     partition: Partition = "auto",
     control: Control = None,
@@ -158,20 +183,39 @@ def join(
     Returns
     -------
     DataFrame
-        Key columns once (as on the left), the other left columns, the other right columns.
+        Key columns once (as on the left), the other left columns, the other right columns. With a condition, all
+        columns of both, as Spark's join has them: ``calls["ts"]``, ``alerts["ts"]`` and aliases are found in it.
 
     Cost: one shuffle. State: every row that can still match, once. There are as many workers as
-    spark.sql.shuffle.partitions.
+    spark.sql.shuffle.partitions. A condition needs a classic session, and no Python function in it.
 
     Examples
     --------
     >>> joined = braided.join(calls, alerts, on="phone", time="ts", within="10 seconds")
     >>> joined.columns
     ['phone', 'ts', 'cell', 'ts_right', 'reason']
-    """
-    from braided.spark.run_plan import run_join
 
-    return run_join(spec_of(JoinSpec, locals()), [left, right], name=name, control=control, redact=redact)
+    >>> from pyspark.sql import functions as F
+    >>> soon = alerts.ts.between(calls.ts, calls.ts + F.expr("INTERVAL 10 SECONDS"))
+    >>> braided.join(calls, alerts, (calls.phone == alerts.phone) & soon, "left").select(calls.phone, alerts.ts).columns
+    ['phone', 'ts']
+    """
+    given = locals()
+    if condition is not None or is_condition(on):
+        from braided.spark.condition_join import run_condition_join
+
+        options = condition_options(given)
+        return run_condition_join(left, right, on if condition is None else condition, how, options)
+    if time is None:
+        raise OptionError(TIME_OR_CONDITION)
+    spec = spec_of(JoinSpec, given)
+    if late == "side":
+        from braided.spark.run_plan import run_join
+
+        return run_join(spec, [left, right], name=name, control=control, redact=redact)
+    from braided.spark.joined_frame import run_plain_join
+
+    return run_plain_join(spec, [left, right], name=name, control=control, redact=redact)
 
 
 @overload

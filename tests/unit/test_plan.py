@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import timedelta
 
 import pyarrow as pa
 import pytest
@@ -12,6 +13,9 @@ from braided.errors import OptionError
 from braided.local.analysis import LocalAnalysis
 from braided.operators.join.spec import JoinSpec
 from braided.operators.order.spec import OrderSpec
+from braided.operators.physical import EngineFeatures, Plan
+from braided.operators.registry import build
+from braided.operators.stream import Stream, TimeMarks
 from braided.plan.aggregates import aggregate_node
 from braided.plan.nodes import (
     Aggregate,
@@ -22,10 +26,11 @@ from braided.plan.nodes import (
     Project,
     Source,
     Union,
+    WithoutWatermark,
     combine,
     plan_of_source,
 )
-from braided.plan.optimiser import NotApplied, optimise
+from braided.plan.optimiser import NotApplied, Optimised, optimise
 from braided.plan.rules.hoist import HoistExpressions
 from braided.plan.rules.partial_aggregate import NOT_ANSI, PartialAggregation
 from braided.plan.rules.prune import PruneColumns
@@ -45,17 +50,13 @@ class Analysis(LocalAnalysis):
 
     def __init__(self, sources: int = 2) -> None:
         super().__init__([SCHEMA] * sources)
-        self.watermarks: list[Node] = []
         self.unsafe: list[str] = []
-
-    def has_watermark(self, node: Node) -> bool:
-        return node in self.watermarks
 
     def is_safe(self, node: Node, expression: str) -> bool:
         return expression not in self.unsafe
 
     def schema(self, node: Node) -> pa.Schema:
-        if isinstance(node, Filter):
+        if isinstance(node, Filter | WithoutWatermark):
             return self.schema(node.input)
         if isinstance(node, Project):
             star, *texts = node.expressions
@@ -277,19 +278,104 @@ def test_an_aggregate_that_stays_says_why(node: Aggregate, reason: str) -> None:
     assert found.reason_of(PartialAggregation.name) == reason
 
 
-def test_a_watermark_and_arithmetic_that_wraps_keep_an_aggregate_sparks() -> None:
-    analysis = Analysis()
-    analysis.watermarks.append(SOURCES[1])
-    node = _aggregate(JOIN, x="sum(n - n_right)")
-    found = optimise(LogicalPlan(node), [HoistExpressions(), PartialAggregation()], analysis)
-    assert (
-        found.reason_of(PartialAggregation.name)
-        == "an input has a watermark of its own, and Spark takes one in a query"
-    )
+def test_arithmetic_that_wraps_keeps_an_aggregate_sparks() -> None:
     analysis = Analysis()
     analysis.is_ansi = False  # type: ignore[misc]
     with pytest.raises(NotApplied, match=NOT_ANSI):
-        PartialAggregation().apply(node, analysis)
+        PartialAggregation().apply(_aggregate(JOIN, x="sum(n - n_right)"), analysis)
+
+
+class Marked(Analysis):
+    """Sources of which some have a watermark, of so many seconds by their numbers."""
+
+    def __init__(self, delays: dict[int, int], why: str | None = None, sources: int = 2) -> None:
+        super().__init__(sources)
+        self.delays = delays
+        self.why = why
+
+    def has_watermark(self, node: Node) -> bool:
+        if isinstance(node, Source):
+            return node.number in self.delays
+        return not isinstance(node, WithoutWatermark) and any(map(self.has_watermark, node.inputs))
+
+    def why_marked(self, node: WithoutWatermark) -> str | None:
+        return self.why
+
+    def physical(self, node: Operator) -> Plan:
+        return build(
+            node.spec,
+            [self._stream(side, label) for side, label in zip(node.inputs, node.spec.labels, strict=True)],
+            EngineFeatures(),
+        )
+
+    def _stream(self, side: Node, label: str) -> Stream:
+        if isinstance(side, Operator):
+            return self.physical(side).as_stream(label)
+        leaf = next(node for node in side.walk() if isinstance(node, Source))
+        delay = self.delays[leaf.number] if self.has_watermark(side) else None
+        return Stream(label, self.schema(side), {} if delay is None else {"ts": TimeMarks(watermark=delay * 1_000_000)})
+
+
+def _moved(node: Aggregate, analysis: Analysis) -> Optimised:
+    return optimise(LogicalPlan(node), [HoistExpressions(), PartialAggregation()], analysis)
+
+
+def test_watermarks_become_the_lateness_where_the_aggregate_moves() -> None:
+    after = _moved(_aggregate(JOIN, x="count(*)"), Marked({0: 10, 1: 20})).after
+    assert isinstance(after, Aggregate)
+    assert after.in_workers
+    join = after.input
+    assert isinstance(join, Operator)
+    assert isinstance(join.spec, JoinSpec)
+    assert join.spec.lateness == (timedelta(seconds=10), timedelta(seconds=20))
+    assert [type(side) for side in join.inputs] == [WithoutWatermark, WithoutWatermark]
+    assert not Marked({0: 10, 1: 20}).has_watermark(join)
+
+
+def test_a_lateness_that_was_given_stays_and_one_without_watermark_is_learned() -> None:
+    spec = JoinSpec(on="phone", time="ts", within="2 seconds", lateness=(None, "3 seconds"))
+    join = Operator(spec, (SOURCES[0], SOURCES[1]))
+    for delays, lateness in (({0: 10, 1: 20}, (timedelta(seconds=10), "3 seconds")), ({1: 20}, (None, "3 seconds"))):
+        after = _moved(_aggregate(join, x="count(*)"), Marked(delays)).after.inputs[0]
+        assert isinstance(after, Operator)
+        assert isinstance(after.spec, JoinSpec)
+        assert after.spec.lateness == lateness
+
+
+def test_watermarks_of_a_join_below_a_join_are_taken_from_its_streams() -> None:
+    third = Source(2, tuple(SCHEMA.names))
+    joined = Operator(SPEC, (JOIN, third))
+    columns = [*SCHEMA.names, *(f"{name}_right" for name in SCHEMA.names[1:])]
+    clashing = replace(SPEC, suffixes=("", "_third"))
+    node = aggregate_node(
+        replace(joined, spec=clashing),
+        columns,
+        by="cell",
+        window="1 minute",
+        every=None,
+        time="ts",
+        values={"x": "count(*)"},
+    )
+    after = _moved(node, Marked({0: 10, 1: 20, 2: 30}, sources=3)).after.inputs[0]
+    assert isinstance(after, Operator)
+    assert isinstance(after.spec, JoinSpec)
+    assert after.spec.lateness == (None, timedelta(seconds=30))  # the results of a join bring their own
+    inner = next(each for each in after.inputs[0].walk() if isinstance(each, Operator))
+    assert isinstance(inner.spec, JoinSpec)
+    assert inner.spec.lateness == (timedelta(seconds=10), timedelta(seconds=20))
+    assert not Marked({0: 10, 1: 20, 2: 30}).has_watermark(after)
+
+
+@pytest.mark.parametrize(("values", "why", "reason"), [
+    ({"x": "count(*)"}, "below dropDuplicates", "the watermark that ts comes with is below dropDuplicates"),
+    ({"x": "median(n)"}, None, "partials of median(n) do not merge"),
+])  # fmt: skip
+def test_a_watermark_stays_where_it_must_or_where_the_aggregate_does_not_move(
+    values: dict[str, str], why: str | None, reason: str
+) -> None:
+    found = _moved(_aggregate(JOIN, **values), Marked({0: 10}, why))
+    assert found.reason_of(PartialAggregation.name) == reason
+    assert not any(isinstance(node, WithoutWatermark) for node in found.after.walk())
 
 
 ORDER = OrderSpec(time="ts")

@@ -92,6 +92,9 @@ def test_a_function_takes_the_options_of_its_spec_and_shows_their_words(spec: ty
     assert not missing
     for name, field in fields.items():
         default = parameters[name].default
+        if function is braided.join and name == "time":  # a condition may say it instead
+            assert default is None
+            continue
         assert default == (inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default), name
     for name, parameter in parameters.items():
         assert parameter.annotation != "Any", name

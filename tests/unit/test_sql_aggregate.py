@@ -10,6 +10,7 @@ from braided.expressions.dialect import Braided
 from braided.plan.nodes import Aggregate
 from braided.plan.nodes import Source as SourceNode
 from braided.plan.optimiser import NotApplied
+from braided.plan.values import parse_value
 from braided.sqltext.aggregate import aggregate_of
 from braided.sqltext.joins import Cut, Source
 
@@ -55,12 +56,34 @@ def test_a_filter_belongs_to_its_aggregate_and_equal_ones_are_one() -> None:
     assert text == f"SELECT v.{some} AS s, v.{plain} AS t, v.{plain} AS u, v.k0 FROM a"
 
 
+def test_group_by_all_groups_by_what_is_not_aggregated() -> None:
+    node, text = _read("SELECT window(a.ts, '1 minute') AS w, a.k, COUNT(*) AS n, a.k AS again FROM a GROUP BY ALL")
+    assert node.by == (("k0", "a__k"),)
+    assert (node.time, node.size) == ("a__ts", 60_000_000)
+    assert text == "SELECT v.window AS w, v.k0, v.a0 AS n, v.k0 AS again FROM a"
+
+
+def test_second_names_of_aggregates_merge_too() -> None:
+    node, _ = _read(f"SELECT MEAN(a.x), COUNT_IF(a.x > 3), EVERY(a.x > 1) {GROUP}")
+    found = [parse_value(name, text) for name, text in node.values]
+    assert [(value.kind, value.of if isinstance(value.of, str) else value.of.sql()) for value in found if value.of] == [
+        ("avg", "a__x"),
+        ("count", 'CASE WHEN "a__x" > 3 THEN 1 END'),
+        ("bool_and", '"a__x" > 1'),
+    ]
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
         ("SELECT a.x FROM a", "it is in another SELECT than the join"),
         ("SELECT COUNT(*) FROM a GROUP BY a.k", "it does not group by one window"),
         (f"SELECT DISTINCT COUNT(*) {GROUP}", "its groups are not plain"),
+        ("SELECT window(a.ts, '1 minute'), my_total(a.x) FROM a GROUP BY ALL", "it has no aggregate function"),
+        (
+            "SELECT window(a.ts, '1 minute'), a.x + COUNT(*) FROM a GROUP BY ALL",
+            "a.x is neither grouped nor aggregated",
+        ),
         (f"SELECT COUNT(*) {GROUP}, t.k", "it groups by more than columns of streams"),
         (f"SELECT a.x, COUNT(*) {GROUP}", "a.x is neither grouped nor aggregated"),
         (f"SELECT a.k {GROUP}, a.k", "it has no aggregate function"),

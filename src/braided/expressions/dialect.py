@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from sqlglot import exp
 from sqlglot.dialects.spark import Spark
 
 __all__ = ["Braided"]
@@ -17,4 +18,14 @@ class Braided(Spark):  # type: ignore[misc]
 
         KEYWORDS: ClassVar[dict[str, Any]] = {
             word: kind for word, kind in Spark.Tokenizer.KEYWORDS.items() if word != "WINDOW"
+        }
+
+    class Parser(Spark.Parser):  # type: ignore[misc]
+        """With the second names of aggregates."""
+
+        FUNCTIONS: ClassVar[dict[str, Any]] = {
+            **Spark.Parser.FUNCTIONS,
+            "MEAN": exp.Avg.from_arg_list,
+            "EVERY": exp.LogicalAnd.from_arg_list,
+            "SOME": exp.LogicalOr.from_arg_list,
         }

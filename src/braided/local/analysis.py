@@ -9,7 +9,7 @@ import pyarrow as pa
 from braided.operators.physical import EngineFeatures, Plan
 from braided.operators.registry import build
 from braided.operators.stream import Stream
-from braided.plan.nodes import Node, Operator, Source
+from braided.plan.nodes import Node, Operator, Source, WithoutWatermark
 
 
 class LocalAnalysis:
@@ -33,6 +33,10 @@ class LocalAnalysis:
     def has_watermark(self, node: Node) -> bool:
         """See `Analysis`."""
         return False
+
+    def why_marked(self, node: WithoutWatermark) -> str | None:
+        """See `Analysis`: there are no watermarks here."""
+        return None
 
     def reads_alike(self, node: Node, condition: str, again: str) -> bool:
         """See `Analysis`: there is one reader of conditions here."""

@@ -154,6 +154,22 @@ class Watermark(_OneInput):
 
 
 @dataclass(frozen=True)
+class WithoutWatermark(_OneInput):
+    """Rows without the watermark that their stream has on a column: the operator after them has it as its lateness."""
+
+    kind: ClassVar[str] = "without_watermark"
+    column: str
+
+    def describe(self) -> str:
+        """Return the column."""
+        return f"WithoutWatermark {self.column}"
+
+    def options(self) -> Json:
+        """Return the column."""
+        return {"column": self.column}
+
+
+@dataclass(frozen=True)
 class Union(Node):
     """The rows of all inputs, which have the same columns."""
 

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from braided.errors import BraidedError
 from braided.operators.physical import Plan
-from braided.plan.nodes import LogicalPlan, Node, Operator, S
+from braided.plan.nodes import LogicalPlan, Node, Operator, S, WithoutWatermark
 
 MOST_PASSES = 50
 
@@ -35,7 +35,10 @@ class Analysis(Protocol):
         """Whether a node's rows are a stream."""
 
     def has_watermark(self, node: Node) -> bool:
-        """Whether a column of a node's rows has a watermark of Spark's."""
+        """Whether Spark takes a watermark from a stream below a node."""
+
+    def why_marked(self, node: WithoutWatermark) -> str | None:
+        """Return why a stream must keep its watermark; None where it can be without it."""
 
     def physical(self, node: Operator) -> Plan:
         """Return the physical plan of an operator over its inputs."""

@@ -77,6 +77,8 @@ def parse_value(name: str, text: object) -> Value:
 
 def _without_filter(tree: exp.Expression) -> exp.Expression:
     """Return an aggregate with FILTER as one of what the filter leaves, and of nulls, where that is the same."""
+    if isinstance(tree, exp.CountIf) and not isinstance(tree.this, exp.Distinct):
+        return exp.Count(this=exp.Case(ifs=[exp.If(this=tree.this.copy(), true=exp.Literal.number(1))]))
     if not isinstance(tree, exp.Filter):
         return tree
     inner = tree.this

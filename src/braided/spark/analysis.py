@@ -9,14 +9,15 @@ from pyspark.sql.types import StructType
 
 from braided.operators.physical import EngineFeatures, Plan
 from braided.operators.registry import build
-from braided.plan.nodes import Aggregate, Filter, Node, Operator, Project, Source, Union, Watermark
+from braided.plan.nodes import Aggregate, Filter, Node, Operator, Project, Source, Union, Watermark, WithoutWatermark
 from braided.spark.conf import is_ansi
 from braided.spark.control import Fixed, find_control
 from braided.spark.fields import planned_field
 from braided.spark.inputs import check_kinds, stream_of
 from braided.spark.safety import is_safe
-from braided.spark.watermark import WATERMARK
+from braided.spark.watermark import BlockedError
 from braided.spark.windows import native_windows
+from braided.spark.without_watermark import has_watermark, without_watermark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -53,7 +54,19 @@ class SparkAnalysis:
 
     def has_watermark(self, node: Node) -> bool:
         """See `Analysis`."""
-        return any(WATERMARK in (field.metadata or {}) for field in self.frame(node).schema.fields)
+        if isinstance(node, Source):
+            return has_watermark(self._sources[node.number])
+        if isinstance(node, Watermark | WithoutWatermark):
+            return isinstance(node, Watermark)
+        return any(self.has_watermark(child) for child in node.inputs)
+
+    def why_marked(self, node: WithoutWatermark) -> str | None:
+        """See `Analysis`."""
+        try:
+            self.frame(node)
+        except BlockedError as why:
+            return str(why)
+        return None
 
     def reads_alike(self, node: Node, condition: str, again: str) -> bool:
         """See `Analysis`."""
@@ -105,6 +118,8 @@ class SparkAnalysis:
             return below.selectExpr(*node.expressions)
         if isinstance(node, Watermark):
             return below.withWatermark(node.column, f"{node.delay} microseconds")
+        if isinstance(node, WithoutWatermark):
+            return without_watermark(below, node.column)
         assert isinstance(node, Aggregate)
         return native_windows(below, node)
 

@@ -182,6 +182,27 @@ class PlanNode:
         listed = _jvm(self._session).PythonUtils.toSeq([*own, *(below[number] for number in columns)])
         return PlanNode(self._java.copy(listed, child._java), self._session)
 
+    def condition_over(self, columns: Mapping[int, tuple[str, str]]) -> str | None:
+        """Return the condition of a `Join` as SQL, None without one. `columns` are (qualifier, name) by number."""
+        condition = self._java.condition()
+        return str(_Renaming(self._session, columns).apply(condition.get()).sql()) if condition.isDefined() else None
+
+    def standing_for(self, other: PlanNode) -> PlanNode:
+        """Return the plan with the names, qualifiers and numbers of another plan's columns, whose rows it gives.
+
+        So columns of DataFrames below the other plan, and aliases, are found in it as they would be there.
+        """
+        jvm = _jvm(self._session)
+        expressions, listed = jvm.org.apache.spark.sql.catalyst.expressions, jvm.PythonUtils.toSeq
+        none, names = jvm.scala.Option.empty(), listed([])
+        pairs = zip(_items(self._java.output()), _items(other._java.output()), strict=True)
+        columns = [
+            expressions.Alias(own, column.name(), column.exprId(), column.qualifier(), none, names)
+            for own, column in pairs
+        ]
+        project = jvm.org.apache.spark.sql.catalyst.plans.logical.Project(listed(columns), self._java)
+        return PlanNode(project, self._session)
+
     def with_watermark_delay(self, milliseconds: int) -> PlanNode:
         """Return an `EventTimeWatermark` node with another delay.
 
@@ -210,6 +231,37 @@ class PlanNode:
         checker.checkForStreaming(self._java, java_mode)
 
 
+class _Renaming:
+    """Gives the columns of an analysed expression other names, such that it can be written as SQL."""
+
+    def __init__(self, session: SparkSession, columns: Mapping[int, tuple[str, str]]) -> None:
+        jvm = _jvm(session)
+        self._columns = columns
+        self._listed = jvm.PythonUtils.toSeq
+        package = "org.apache.spark.sql.catalyst.expressions"
+        # Such as BETWEEN: as SQL it is what it was written as, with the old names.
+        self._replaced = jvm.java.lang.Class.forName(f"{package}.InheritAnalysisRules")
+        self._common: dict[str, Any] = {}
+
+    def apply(self, expression: Any) -> Any:
+        """Return an expression over the new names."""
+        while self._replaced.isInstance(expression):
+            expression = expression.replacement()
+        kind = _kind_of(expression)
+        if kind == "AttributeReference":
+            qualifier, name = self._columns[_id_of(expression)]
+            return expression.withName(name).withQualifier(self._listed([qualifier]))
+        if kind == "With":  # what is read twice is written once there; in a text it is written twice
+            self._common |= {str(each.id().toString()): each.child() for each in _items(expression.defs())}
+            return self.apply(expression.child())
+        if kind == "CommonExpressionRef":
+            return self.apply(self._common[str(expression.id().toString())])
+        children = [self.apply(child) for child in _items(expression.children())]
+        if kind == "Cast" and expression.dataType().equals(children[0].dataType()):
+            return children[0]  # every analysis casts a time plus an interval to a time
+        return expression.withNewChildren(self._listed(children)) if children else expression
+
+
 @dataclass(frozen=True)
 class ExpressionNode:
     """A node of an analysed expression."""
@@ -231,6 +283,12 @@ class ExpressionNode:
     def children(self) -> tuple[ExpressionNode, ...]:
         """The operands."""
         return tuple(ExpressionNode(child, self.session) for child in _items(self.java.children()))
+
+    def walk(self) -> Iterator[ExpressionNode]:
+        """Yield this node and all below it."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
 
     @property
     def is_constant(self) -> bool:
@@ -264,6 +322,33 @@ def running_plan_of(query: StreamingQuery, session: SparkSession) -> PlanNode:
 def expressions_of(node: PlanNode) -> list[ExpressionNode]:
     """Return the expressions of a node."""
     return [ExpressionNode(each, node._session) for each in _items(node._java.expressions())]
+
+
+def aggregate_texts(frame: DataFrame) -> tuple[list[str], list[str]] | None:
+    """Return what a ``groupBy(...).agg(...)`` groups by, and all columns of its result, as SQL; None for other plans.
+
+    They are read from the plan before its analysis, which rewrites windows of time.
+    """
+    plan = frame._jdf.queryExecution().logical()
+    if _kind_of(plan) != "Aggregate":
+        return None
+    listed = [list(_items(each)) for each in (plan.groupingExpressions(), plan.aggregateExpressions())]
+    groups, columns = ([_text_of(expression) for expression in each] for each in listed)
+    return groups, columns
+
+
+def _text_of(expression: Any) -> str:
+    named = _kind_of(expression) in ("Alias", "UnresolvedAlias")
+    return str((expression.child() if named else expression).sql()).replace("unresolvedstar()", "*")
+
+
+def compared_types(session: SparkSession, one: str, other: str) -> tuple[str, str]:
+    """Return the types that Spark casts two types to where it asks whether they are equal."""
+    columns = f"CAST(NULL AS {one}) AS a, CAST(NULL AS {other}) AS b"
+    project = plan_of(session.sql(f"SELECT a = b FROM (SELECT {columns})"))
+    [comparison] = [node for each in expressions_of(project) for node in each.walk() if node.kind == "EqualTo"]
+    first, second = (str(child.java.dataType().sql()).lower() for child in comparison.children)
+    return first, second
 
 
 def is_classic(of_spark: object) -> bool:

@@ -39,8 +39,8 @@ from braided.spark.sessions import is_connect
 from braided.typing import StreamingQueryLike
 
 _NATIVE = (
-    "    an aggregate of its rows is Spark's: it was written with groupBy; aggregate() of braided.stream, and "
-    "braided.sql, let one begin in the workers of the join"
+    "    an aggregate of its rows is Spark's: it was written with groupBy after other steps; groupBy(window(...)) "
+    "right after the join, aggregate() of braided.stream, and braided.sql let one begin in the workers of the join"
 )
 
 
@@ -125,17 +125,19 @@ def explain_frame(frame: DataFrame) -> str:
     numbers = _numbers(frame)
     registry = registry_of(frame.sparkSession)
     operators = registry.numbered(numbers)
+    notes = registry.notes_of(frame)
     native = set() if is_connect(frame) else _aggregated_by_spark(plan_of(frame))
     lines: list[str] = []
     plans: list[Optimised] = []
     for watched in operators:
         lines += explain_operator(watched)
-        if watched.number in native and not any(note.startswith("the aggregate after it") for note in watched.notes):
+        reasons = [note for note in (*watched.notes, *notes) if note.startswith("the aggregate after it")]
+        if watched.number in native and not reasons:
             lines.append(_NATIVE)
         if watched.logical is not None and watched.logical not in plans and is_worth_showing(watched.logical):
             plans.append(watched.logical)
     lines += [line for optimised in plans for line in explain_logical(optimised)]
-    return "\n".join([*(lines or ["no braided join in this DataFrame"]), *registry.notes_of(frame)])
+    return "\n".join([*(lines or ["no braided join in this DataFrame"]), *notes])
 
 
 def _aggregated_by_spark(plan: PlanNode) -> set[int]:

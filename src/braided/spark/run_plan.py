@@ -25,6 +25,7 @@ from braided.plan.nodes import (
     Source,
     Union,
     Watermark,
+    WithoutWatermark,
     combine,
     plan_of_source,
 )
@@ -39,6 +40,7 @@ from braided.spark.frontend import run
 from braided.spark.inputs import check_frames
 from braided.spark.late_frames import split_late
 from braided.spark.windows import merged_windows, native_windows
+from braided.spark.without_watermark import without_watermark
 from braided.typing import Control
 
 if TYPE_CHECKING:
@@ -161,6 +163,8 @@ class _Runner:
             return below.where(node.condition)
         if isinstance(node, Watermark):
             return below.withWatermark(node.column, f"{node.delay} microseconds")
+        if isinstance(node, WithoutWatermark):
+            return without_watermark(below, node.column)
         assert isinstance(node, Project)
         return below.selectExpr(*node.expressions)
 

@@ -28,6 +28,7 @@ from braided.spark.run_plan import OptimisedPlan, optimise_plan, run_optimised
 from braided.spark.sessions import refuse_connect
 from braided.spark.sql_inputs import streams_of_views, with_arguments
 from braided.spark.sql_joins import OPTIONS, JoinPlan, JoinPlanner
+from braided.spark.sql_keys import cast_keys
 from braided.spark.sql_match import with_matches
 from braided.spark.watermark import WATERMARK
 from braided.sqltext.aggregate import AggregateReader, aggregate_of
@@ -40,6 +41,7 @@ from braided.sqltext.shape import shape, without_distinct
 from braided.sqltext.shared_columns import keep_shared
 from braided.sqltext.subqueries import has_subquery, join_subqueries
 from braided.sqltext.watermarks import take_watermarks
+from braided.sqltext.window_names import name_windows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -77,6 +79,7 @@ def run_sql(
     if not isinstance(tree, exp.Query):
         raise OptionError(f"sql: {tree.key.upper()} is no query; write a SELECT")
     _refuse_unsupported(tree)
+    name_windows(tree)
     with _views(session) as views:
         named = {name.lower(): views.add(frame) for name, frame in streams.items()}
         # Spark's names, types and errors are the contract.
@@ -339,6 +342,7 @@ class _Query:
             return
         if found is None:
             return
+        cast_keys(found, inputs, sources)
         spelling = {name.lower(): name for frame in self.frames.values() for name in frame.columns}
         joins = JoinPlanner(self.session, self.options, spelling).plan(found, inputs, sources)
         try:

@@ -30,7 +30,7 @@ UNMARKED = "braided.watermarkTooShort"
 MARKS = (WATERMARK, DELAY, BEHIND, UNMARKED)
 
 # Through these a longer delay is harmless. They do not use the watermark; `Deduplicate` only forgets rows later.
-_TRANSPARENT = {
+TRANSPARENT = {
     "Project", "Filter", "SubqueryAlias", "Union", "Repartition", "RepartitionByExpression", "MapInArrow",
     "MapInPandas", "CollectMetrics", "Generate", "TypedFilter", "MapElements", "MapPartitions",
     "SerializeFromObject", "DeserializeToObject", "View", "ResolvedHint", "UnresolvedHint", "Expand",
@@ -41,6 +41,7 @@ _NAMES = {
     "Filter": "a condition on the time itself",
     "TransformWithStateInPySpark": "another operator",
     "Aggregate": "an aggregate",
+    "Deduplicate": "dropDuplicates",
     "DeduplicateWithinWatermark": "dropDuplicatesWithinWatermark",
     "Join": "a join of Spark's own",
     "WithCTE": "a common table expression that is not deterministic",
@@ -151,7 +152,7 @@ def lengthen_watermarks(
             continue
         try:
             changed.append(_with_delay(frame, needed))
-        except _BlockedError as error:
+        except BlockedError as error:
             return Lengthened(frames, none, TooShort(column, current, needed, str(error)), unmarked=True)
         delays.append(needed)
     return Lengthened(changed, delays)
@@ -198,16 +199,16 @@ def _drops_after_watermark(frame: DataFrame) -> str | None:
     return None
 
 
-class _BlockedError(Exception):
+class BlockedError(Exception):
     """Why a watermark cannot be changed: what lies between it and the result."""
 
 
 def _with_delay(frame: DataFrame, delay_ms: int) -> DataFrame:
     if is_connect(frame):
-        raise _BlockedError("with Spark Connect")
+        raise BlockedError("with Spark Connect")
     plan = _lengthened(plan_of(frame).with_inlined_ctes(), delay_ms)
     if plan is None:
-        raise _BlockedError("in this plan")
+        raise BlockedError("in this plan")
     return plan.to_frame()
 
 
@@ -218,12 +219,21 @@ def _lengthened(plan: PlanNode, delay_ms: int) -> PlanNode | None:
     changed = [_lengthened(child, delay_ms) if child.is_streaming else None for child in plan.children]
     if all(child is None for child in changed):
         return None
-    stateful_join = plan.kind == "Join" and all(child.is_streaming for child in plan.children)
-    if stateful_join or not (plan.kind in _TRANSPARENT or _is_ours(plan)):
-        raise _BlockedError(f"below {_NAMES.get(plan.kind, plan.kind)}")
+    if is_stateful_join(plan) or not (plan.kind in TRANSPARENT or is_ours(plan)):
+        raise BlockedError(f"below {called(plan)}")
     return plan.with_children([old if new is None else new for old, new in zip(plan.children, changed, strict=True)])
 
 
-def _is_ours(plan: PlanNode) -> bool:
+def called(plan: PlanNode) -> str:
+    """Return what a message calls a node."""
+    return _NAMES.get(plan.kind, plan.kind)
+
+
+def is_stateful_join(plan: PlanNode) -> bool:
+    """Whether this is a join of streams by Spark itself."""
+    return plan.kind == "Join" and all(child.is_streaming for child in plan.children)
+
+
+def is_ours(plan: PlanNode) -> bool:
     """Whether this is a stateful operator of Braided's runtime, which does not look at the watermark."""
     return plan.kind == "TransformWithStateInPySpark" and plan.output[-1].name == "__braided_report"

@@ -24,7 +24,7 @@ from braided.sqltext.conditions import tables_of
 from braided.sqltext.cut import own_columns, own_nodes
 from braided.sqltext.joins import Cut, Source
 
-_PLAIN_GROUPS = ("cube", "rollup", "grouping_sets", "all")
+_PLAIN_GROUPS = ("cube", "rollup", "grouping_sets")
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,9 @@ def aggregate_of(
         raise NotApplied("tables or conditions of Spark's lie between join and aggregate")
     if select.args.get("distinct") or any(group.args.get(kind) for kind in _PLAIN_GROUPS):
         raise NotApplied("its groups are not plain")
-    windows = [each for each in group.expressions if is_window(each)]
-    keys = [each for each in group.expressions if not is_window(each)]
+    groups = _not_aggregated(select) if group.args.get("all") else group.expressions
+    windows = [each for each in groups if is_window(each)]
+    keys = [each for each in groups if not is_window(each)]
     if len(windows) != 1:
         raise NotApplied("it does not group by one window")
     if not all(tables_of(key) and tables_of(key) <= set(cut.columns) for key in keys):
@@ -106,11 +107,17 @@ def is_window(node: exp.Expression) -> bool:
     return isinstance(node, exp.Func) and str(node.name or node.sql_name()).lower() == "window"
 
 
-def _window(node: exp.Expression, sources: Mapping[str, Source]) -> tuple[tuple[str, str], int, int, int]:
-    """Return the time of a window, its size, slide and offset."""
+def _not_aggregated(select: exp.Select) -> list[exp.Expression]:
+    """Return what ``GROUP BY ALL`` groups by: the columns of a SELECT without an aggregate in them."""
+    found = [column.unalias() for column in select.expressions if not column.find(exp.AggFunc)]
+    return [column for at, column in enumerate(found) if column not in found[:at]]
+
+
+def window_of(node: exp.Expression) -> tuple[exp.Column, int, int, int]:
+    """Return the time of a window, its size, slide and offset; raise `NotApplied` where they are not plain."""
     given = list(node.expressions) if node.expressions else [value for value in node.args.values() if value]
     column, durations = given[0], given[1:]
-    if not isinstance(column, exp.Column) or column.table not in sources:
+    if not isinstance(column, exp.Column):
         raise NotApplied("its window is not over a time of a stream")
     if not durations or not all(isinstance(each, exp.Literal) and each.is_string for each in durations):
         raise NotApplied("its window's durations are not constants")
@@ -119,7 +126,15 @@ def _window(node: exp.Expression, sources: Mapping[str, Source]) -> tuple[tuple[
     except OptionError as error:
         raise NotApplied(str(error)) from error
     slide = micros[1] if len(micros) > 1 else micros[0]
-    return (column.table, column.name), micros[0], slide, micros[2] if len(micros) > 2 else 0
+    return column, micros[0], slide, micros[2] if len(micros) > 2 else 0
+
+
+def _window(node: exp.Expression, sources: Mapping[str, Source]) -> tuple[tuple[str, str], int, int, int]:
+    """Return the time of a window, as alias and column, its size, slide and offset."""
+    column, size, slide, offset = window_of(node)
+    if column.table not in sources:
+        raise NotApplied("its window is not over a time of a stream")
+    return (column.table, column.name), size, slide, offset
 
 
 def _aggregates(select: exp.Select) -> Iterator[exp.Expression]:

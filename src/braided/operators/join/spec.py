@@ -26,6 +26,21 @@ _SPELLINGS: dict[str, How] = {
 }
 
 
+def join_kind_of(how: object) -> How:
+    """Return the kind of a join, which users spell in several ways.
+
+    >>> join_kind_of("leftOuter")
+    'left'
+    """
+    spelling = str(how).lower().replace("_", "")
+    if not isinstance(how, str) or spelling not in _SPELLINGS:
+        known = list(get_args(How))
+        close = difflib.get_close_matches(str(how).lower(), [*known, *_SPELLINGS], n=1)
+        hint = f"did you mean {_SPELLINGS.get(close[0].replace('_', ''))!r}?" if close else f"write one of {known}"
+        raise OptionError(f"how={how!r}: unknown; {hint}")
+    return _SPELLINGS[spelling]
+
+
 @dataclass(frozen=True, kw_only=True)
 class JoinSpec(WithLateness, WithLateRows, WithBudget):
     """A join of two streams on equal keys or by a predicate, within a window of time.
@@ -126,13 +141,7 @@ class JoinSpec(WithLateness, WithLateRows, WithBudget):
     @property
     def join_kind(self) -> How:
         """The kind of the join, in one spelling."""
-        spelling = str(self.how).lower().replace("_", "")
-        if not isinstance(self.how, str) or spelling not in _SPELLINGS:
-            known = list(get_args(How))
-            close = difflib.get_close_matches(str(self.how).lower(), [*known, *_SPELLINGS], n=1)
-            hint = f"did you mean {_SPELLINGS.get(close[0].replace('_', ''))!r}?" if close else f"write one of {known}"
-            raise OptionError(f"how={self.how!r}: unknown; {hint}")
-        return _SPELLINGS[spelling]
+        return join_kind_of(self.how)
 
     def _check_outer(self) -> None:
         """Refuse options that a join which must know that nothing matched cannot have."""

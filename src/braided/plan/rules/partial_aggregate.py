@@ -1,7 +1,9 @@
 """A windowed aggregate after a join begins in the join's workers: pairs never leave them (StreamCloud III).
 
-Holds for inner joins without ``rows=``: the partial results of a pair are its own, wherever it was made. After outer,
-semi and anti joins the aggregate is Spark's own: a row that matches nothing comes out long after the pairs of its time.
+Holds for inner joins without ``rows=``: the partial results of a pair are its own, wherever it was made. Windows close
+by the join's own horizon, and Spark takes one watermark in a query: those of the inputs become the lateness of the join.
+After outer, semi and anti joins the aggregate is Spark's own: a row that matches nothing comes out long after the pairs
+of its time.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from braided.operators.join.spec import JoinSpec
 from braided.plan.nodes import Aggregate, Filter, Node, Operator, Project
 from braided.plan.optimiser import Analysis, NotApplied
 from braided.plan.partials import plan_partials
+from braided.plan.rules.take_watermarks import take_watermarks
 
 NOT_ANSI = "spark.sql.ansi.enabled is off, and workers compute as with it"
 
@@ -40,12 +43,11 @@ class PartialAggregation:
             raise NotApplied("late='side' gives the join a second result")
         if not analysis.is_streaming(join):
             raise NotApplied("the inputs are no streams")
-        if any(analysis.has_watermark(side) for side in join.inputs):
-            raise NotApplied("an input has a watermark of its own, and Spark takes one in a query")
+        join = take_watermarks(join, analysis)
         plan = analysis.physical(join)
         partials = plan_partials(node, plan)
         if partials.computes and not analysis.is_ansi:
             raise NotApplied(NOT_ANSI)
         if analysis.needs_time_zone and plan.operator.output.field(node.time).type.tz is None:
             raise NotApplied(f"{node.time} has no time zone, which Spark's watermark needs: cast it to timestamp")
-        return replace(node, in_workers=True)
+        return replace(node, input=join, in_workers=True)

@@ -1,0 +1,58 @@
+"""Keys of different types, cast as Spark casts them where it compares them: a string with a bigint, for example."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from braided.errors import OptionError
+from braided.routing.key_hashes import common_key_type
+from braided.spark.catalyst import compared_types
+from braided.spark.inputs import arrow_schema
+from braided.spark.names import numbered, quoted
+from braided.sqltext.cut import Cut, Source
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def cast_keys(cut: Cut, inputs: dict[str, DataFrame], sources: dict[str, Source]) -> None:
+    """Give inputs a column for each key that only Spark's casts make comparable, and let the joins be by those."""
+    actual = {alias: {name.lower(): name for name in inputs[alias].columns} for alias in cut.columns}
+    for step in cut.steps:
+        for at, key in enumerate(step.keys):
+            names = [actual[column.table][column.name] for column in key]
+            if _hashes(key, names, inputs):
+                continue
+            fields = [inputs[column.table].schema[name] for column, name in zip(key, names, strict=True)]
+            wanted = compared_types(
+                inputs[key[0].table].sparkSession, *(each.dataType.simpleString() for each in fields)
+            )
+            new = []
+            for column, name, kind, own in zip(key, names, wanted, fields, strict=True):
+                if kind == own.dataType.simpleString():
+                    new.append(column)
+                    continue
+                alias = column.table
+                cast = numbered(f"{name.lower()}__as_key", inputs[alias].columns)
+                inputs[alias] = inputs[alias].selectExpr("*", f"CAST({quoted(name)} AS {kind}) AS {quoted(cast)}")
+                actual[alias][cast] = cast
+                sources[alias] = replace(sources[alias], types={**sources[alias].types, cast: kind})
+                cut.columns[alias].append(cast)
+                new.append(exp.column(exp.to_identifier(cast), alias))
+            step.keys[at] = new[0], new[1]
+
+
+def _hashes(key: tuple[exp.Column, exp.Column], names: list[str], inputs: dict[str, DataFrame]) -> bool:
+    """Whether the columns of a key can be compared as they are."""
+    kinds = [
+        arrow_schema(inputs[column.table].select(quoted(name)), column.table).field(0).type
+        for column, name in zip(key, names, strict=True)
+    ]
+    try:
+        common_key_type(kinds[0], kinds[1], (names[0], names[1]))
+    except OptionError:
+        return False
+    return True

@@ -1,0 +1,118 @@
+"""`braided.join` by a condition: what is found in it, what its result's columns are called, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from support.streams import file_stream
+
+import braided
+
+NEAR = "a.ts BETWEEN c.ts - INTERVAL 1 SECOND AND c.ts + INTERVAL 2 SECONDS"
+Streams = tuple[DataFrame, DataFrame]
+
+
+@pytest.fixture
+def streams(spark: SparkSession, tmp_path: Path) -> Streams:
+    calls = file_stream(spark, tmp_path / "calls", "phone long, ts timestamp, n int, Cell string")
+    alerts = file_stream(spark, tmp_path / "alerts", "phone string, ts timestamp, n int, at timestamp")
+    return calls.alias("c"), alerts.alias("a")
+
+
+@pytest.mark.parametrize(
+    ("condition", "how", "shown"),
+    [
+        (f"c.n = a.n AND {NEAR}", "inner", ["joins on n = n", "-1 second <= r.t - l.t <= 2 seconds"]),
+        (f"c.phone = a.phone AND {NEAR}", "inner", ["joins on phone = key0"]),
+        (f"upper(c.Cell) = a.phone AND {NEAR} AND c.n < a.n", "inner", ["joins on key0 = phone", "l.n < r.n"]),
+        (f"c.n = a.n AND {NEAR} AND c.n > 1 AND a.n > 2", "left", ["joins on key0 = key0", "l.n > 1"]),
+    ],
+)
+def test_keys_bounds_and_the_rest_are_found_in_a_condition(
+    streams: Streams, capsys: pytest.CaptureFixture[str], condition: str, how: str, shown: list[str]
+) -> None:
+    joined = braided.join(*streams, F.expr(condition), how)
+    braided.explain(joined)
+    found = capsys.readouterr().out
+    assert all(text in found for text in shown), found
+    native = streams[0].join(streams[1], F.expr(condition), how)
+    assert joined.schema.simpleString() == native.schema.simpleString()
+    assert joined.columns == native.columns
+
+
+def test_columns_are_found_by_the_dataframes_they_come_from_and_by_aliases(streams: Streams) -> None:
+    calls, alerts = streams
+    condition = (calls["n"] == alerts["n"]) & alerts.ts.between(calls.ts, calls.ts + F.expr("INTERVAL 1 SECOND"))
+    joined = braided.join(calls, alerts, condition)
+    chosen = joined.select(calls["phone"], alerts["phone"], "c.ts", F.col("a.ts").alias("seen"), "cell")
+    assert [field.dataType.simpleString() for field in chosen.schema] == ["bigint", "string", "timestamp", "timestamp", "string"]  # fmt: skip
+    assert chosen.columns == ["phone", "phone", "ts", "seen", "cell"]
+    with pytest.raises(AnalysisException, match="AMBIGUOUS"):
+        joined.select("ts")
+    listed = [calls["n"] == alerts["n"], F.expr(NEAR)]
+    assert (
+        braided.join(calls, alerts, listed).columns == braided.join(calls, alerts, on=listed).columns == joined.columns
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (braided.join, r"^join: give on= and time=.*or a condition"),
+        (lambda c, a: braided.join(c, a, "n"), r"^condition='n': write a Column .* go into on="),
+        (lambda c, a: braided.join(c, a, F.expr(NEAR), time="ts"), r"^time='ts': the condition says that already"),
+        (lambda c, a: braided.join(c, a, F.expr(NEAR), suffixes=("_l", "_r")), r"^suffixes=: .*leave it out"),
+        (lambda c, a: braided.join(c, a, F.expr(NEAR), "sideways"), r"^how='sideways': unknown"),
+        (lambda c, a: braided.join(c, a, F.expr("c.n = a.n AND a.ts > c.ts")), r"r\.ts > l\.ts is on one side only.*add a cap"),
+        (lambda c, a: braided.join(c, a, F.expr("c.n = a.n")), r"^condition=: no bounds on both sides"),
+        (lambda c, a: braided.join(c, a, F.expr(NEAR), "left"), r"^on=None: how='left' needs a key"),
+        (
+            lambda c, a: braided.join(c, a, F.expr(NEAR) & F.udf(lambda n: n > 1, "boolean")(c["n"])),
+            r"^condition=: a Python function is in it",
+        ),
+    ],
+)  # fmt: skip
+def test_refusals_say_what_to_write(
+    streams: Streams, make: Callable[[DataFrame, DataFrame], DataFrame], message: str
+) -> None:
+    with pytest.raises(braided.OptionError, match=message):
+        make(*streams)
+
+
+def test_what_spark_does_not_know_is_sparks_error(streams: Streams) -> None:
+    with pytest.raises(AnalysisException, match="UNRESOLVED_COLUMN"):
+        braided.join(*streams, F.expr("c.n = a.m"))
+
+
+def test_an_aggregate_right_after_the_join_begins_in_its_workers_or_says_why_not(
+    streams: Streams, capsys: pytest.CaptureFixture[str]
+) -> None:
+    calls, alerts = streams
+    joined = braided.join(calls, alerts, F.expr(f"c.n = a.n AND {NEAR}"))
+    by = F.window(calls["ts"], "10 seconds", "5 seconds"), F.upper("Cell").alias("cell")
+    for counted in (
+        joined.groupBy(*by).count(),
+        joined.groupBy(*by).agg(F.sum(alerts["n"]).alias("total"), F.avg("c.n"), F.count("*")),
+        joined.groupby(F.window("c.ts", "1 minute"), calls.phone).agg({"cell": "count"}),
+        joined.groupBy(F.window("c.ts", "1 minute"))
+        .agg(F.count(F.when(calls["n"] > 1, 1)).alias("some"))
+        .select("some"),
+    ):
+        braided.explain(counted)
+        assert "begins in its workers" in capsys.readouterr().out
+    for counted, reason in (
+        (joined.groupBy("Cell").count(), "it does not group by one window"),
+        (joined.groupBy(F.window("at", "1 minute")).count(), "at is not a time by which the streams are joined"),
+        (joined.groupBy(F.window("c.ts", "1 minute")).agg(F.max("Cell")), "max of string is left to Spark"),
+        (joined.groupBy(F.window("c.ts", "1 minute")).agg(F.collect_list("Cell")), "do not merge"),
+        (joined.where("c.n > 1").groupBy(F.window("c.ts", "1 minute")).count(), "it was written with groupBy after"),
+    ):
+        braided.explain(counted)
+        shown = capsys.readouterr().out
+        assert reason in shown, shown
+        assert "begins in its workers" not in shown
