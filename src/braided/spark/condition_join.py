@@ -36,7 +36,7 @@ from braided.spark.sessions import refuse_connect
 from braided.spark.sql_joins import JoinPlanner
 from braided.spark.watermark import WATERMARK
 from braided.sqltext.conditions import bound, tables_of, ties, two_sided
-from braided.sqltext.cut import Cut, Source, Step
+from braided.sqltext.joins import Cut, Source, Step
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

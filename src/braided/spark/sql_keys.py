@@ -12,7 +12,7 @@ from braided.routing.key_hashes import common_key_type
 from braided.spark.catalyst import compared_types
 from braided.spark.inputs import arrow_schema
 from braided.spark.names import numbered, quoted
-from braided.sqltext.cut import Cut, Source
+from braided.sqltext.joins import Cut, Source
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

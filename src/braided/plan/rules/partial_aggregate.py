@@ -1,7 +1,7 @@
 """A windowed aggregate after a join begins in the join's workers: pairs never leave them (StreamCloud III).
 
 Holds for inner joins without ``rows=``: the partial results of a pair are its own, wherever it was made. Windows close
-by the join's own horizon, and Spark takes one watermark in a query: those of the inputs become the lateness of the join.
+by the horizon of the join, and Spark takes one watermark in a query: those of the inputs become the join's lateness.
 After outer, semi and anti joins the aggregate is Spark's own: a row that matches nothing comes out long after the pairs
 of its time.
 """
