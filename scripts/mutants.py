@@ -754,7 +754,14 @@ MUTATIONS = (
         "operators/join/outer_join.py",
         "        groups += [(believed, infos) for _, infos in self.apart[side]]\n",
         "        groups += [(believed, infos) for _, infos in self.apart[side] if final]\n",
-        _HOMES,
+        ("tests/unit/test_outer_join.py", "-k", "doubted"),
+    ),
+    Mutation(
+        "homes: doubted rows are judged by the first of them",
+        "operators/join/stored.py",
+        'if rule.judge(side, limit + 1, since, patience) == "given up":',
+        'if rule.judge(side, limit, since, patience) == "given up":',
+        ("tests/unit/test_outer_join.py", "-k", "doubted"),
     ),
     Mutation(
         "homes: a key changes while its bucket does",

@@ -309,3 +309,21 @@ def test_rows_in_quarantine_hold_a_change_back_until_they_are_discarded(side: in
     assert not passed(), "discarded; but others up to the limit may be stored"
     bounds.observe(4, after, 420, 420, ahead(420, 170))
     assert passed()
+
+
+def test_rows_without_a_key_travel_beside_rows_of_a_grid() -> None:
+    join = operator("left", {"window": Window(-5, 5, (0, 0))})
+    assert isinstance(join, OuterJoin)
+    runtime = LocalRuntime(join)
+    edit = HomeEdit(runtime.table)
+    edit.promote(int(join.hasher.hash([pa.array([7])], 1)[0]), even_grid([0], 1))
+    edit = HomeEdit(edit.done())
+    edit.settle(np.ones(BUCKETS + 1, np.bool_))
+    runtime.table = edit.done()
+    rows = [{"k": None, "t": 1, "id": 1}, {"k": 7, "t": 1, "id": 2}]
+    found = [
+        (row["id"], row["id_right"])
+        for piece in runtime.run_batch([(0, [rows_of(rows)]), (1, [rows_of([{"k": 7, "t": 2, "id": 3}])])])
+        for row in piece.to_pylist()
+    ]
+    assert sorted(found) == [(1, None), (2, 3)]
