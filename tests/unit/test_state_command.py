@@ -92,3 +92,8 @@ def test_what_is_no_checkpoint_is_refused_before_spark_starts(
     assert "expected the checkpoint of a query that has committed a batch; it has no folder 'commits'" in (
         capsys.readouterr().err
     )
+    for name in ("commits", "state"):
+        (tmp_path / name).mkdir()
+    assert main(["rescale", str(tmp_path), "--workers", "4"]) == 2
+    assert "braided rescale: checkpoint=" in (told := capsys.readouterr().err)
+    assert "no batch of this query is committed yet; run it first" in told
