@@ -216,3 +216,16 @@ def test_an_operator_that_cannot_be_divided_is_refused() -> None:
     query.rescale(3)
     with pytest.raises(StateError, match="the state of this operator cannot be divided anew"):
         query.run(a_batch(1, 1, 20))
+
+
+def test_a_handover_to_another_number_of_workers_is_refused() -> None:
+    """As where Spark's part of a checkpoint was restored from before, and ours was not."""
+    query = Query(join_operator(SCHEMA, Window(-REACH, REACH, (LATE, LATE))), "auto", 2, adapts=False)
+    query.note_table()
+    query.run(a_batch(1, 0, 20))
+    stores = query.stores
+    query.rescale(3)
+    query.stores = stores
+    query._start(2)
+    with pytest.raises(StateError, match=r"gave this query 3 workers, but it has 2: Spark's part of the checkpoint"):
+        query.run(a_batch(1, 1, 20))

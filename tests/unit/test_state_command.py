@@ -14,11 +14,16 @@ import braided
 from braided.cli import main
 from braided.inspection.heaviest import count_heaviest
 from braided.inspection.operator_state import Files, OperatorState, WorkerState
+from braided.inspection.parts import find_parts
 from braided.inspection.query_state import QueryState
 from braided.local.runtime import LocalRuntime
 from braided.routing.key_hashes import KeyHasher
+from braided.runtime.blocks import Blocks
 from braided.runtime.bookkeeping import read_bookkeeping
 from braided.runtime.file_blocks import map_block
+from braided.runtime.rows import Rows
+from braided.runtime.store import MemoryStore
+from braided.runtime.waiting_runs import Waiting
 from braided.time.clocks import Window
 
 SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.timestamp("us")), ("id", pa.int64())])
@@ -92,3 +97,26 @@ def test_what_is_no_checkpoint_is_refused_before_spark_starts(
     assert "expected the checkpoint of a query that has committed a batch; it has no folder 'commits'" in (
         capsys.readouterr().err
     )
+    for name in ("commits", "state"):
+        (tmp_path / name).mkdir()
+    assert main(["rescale", str(tmp_path), "--workers", "4"]) == 2
+    assert "braided rescale: checkpoint=" in (told := capsys.readouterr().err)
+    assert "no batch of this query is committed yet; run it first" in told
+
+
+def test_of_rows_that_wait_those_that_have_left_are_not_listed() -> None:
+    store = MemoryStore()
+    known: dict[str, int | str] = {}
+    blocks = Blocks(store, 0, known)
+    waiting = Waiting(blocks, SCHEMA, "t", [])
+    columns = [pa.array(range(10)), pa.array(range(10), pa.timestamp("us")), pa.array(range(10))]
+    waiting.store(Rows(pa.RecordBatch.from_arrays(columns, schema=SCHEMA)))
+    waiting.heads(6)
+    state = {"stage": {"waiting": [waiting.to_json()], "apart": [[]]}}
+
+    def read(number: int) -> pa.Buffer:
+        return store.get(number, str(known[str(number)]), lambda _: ())[0][0]
+
+    [part] = find_parts(state, {}, [SCHEMA], read)
+    assert part.extent == (0, 4, 6, 9)
+    assert part.decode(read(part.block))[0].column("id").to_pylist() == [6, 7, 8, 9]

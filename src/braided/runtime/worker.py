@@ -188,6 +188,11 @@ def _load_bookkeeping(store: Store, operator: Operator, task: WorkerTask) -> tup
     known = -1 if book is None else int(book.get("generation", -1))
     if task.rescaling is not None and known < task.rescaling.generation:
         handover = task.rescaling.read(operator.options)
+        if handover.workers != task.workers:
+            raise StateError(
+                f"`braided rescale` gave this query {handover.workers} workers, but it has {task.workers}: Spark's "
+                f"part of the checkpoint is another one; {RESTORE}"
+            )
         check_options(handover.books[0]["options"], operator.options)
         return {**handover.book(task.worker, task.rescaling.batch), "options": operator.options}, handover
     if book is None:

@@ -58,6 +58,8 @@ def check_place(place: str) -> None:
                 f"checkpoint={place!r}: expected the checkpoint of a query that has committed a batch; it has no "
                 f"folder {part!r}"
             )
+    if not any(entry.name.isdigit() for entry in (path / "commits").iterdir()):
+        raise OptionError(f"checkpoint={place!r}: no batch of this query is committed yet; run it first")
 
 
 def _find_operators(session: SparkSession, place: str) -> tuple[int, int, list[int]]:
