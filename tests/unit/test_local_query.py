@@ -152,7 +152,7 @@ ERRORS = [
     ({"n": "stddev(k)"}, "aggregate: cannot run in one process, because partials of stddev(k) do not merge"),
     ({"n": "max(cell)"}, "aggregate: cannot run in one process, because max of string is left to Spark"),
     ({"n": "cuont(*)"}, "n='cuont(*)': no such aggregate; did you mean count?"),
-    ({"n": "mean(k)"}, "n='mean(k)': no such aggregate; there are avg, bool_and, bool_or, count, first, last, max"),
+    ({"n": "total(k)"}, "n='total(k)': no such aggregate; there are avg, bool_and, bool_or, count, first, last, max"),
     ({"n": "count()"}, "n='count()': of no column; write count and a column in brackets"),
     ({"n": "sum(*)"}, "n='sum(*)': of no column; write sum and a column in brackets"),
     ({"n": "sum(distinct k)"}, "n='sum(distinct k)': of more than one column, or of distinct values; write sum and one"),
