@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 from collections import Counter
@@ -18,7 +19,7 @@ from support.streams import file_stream, run_to_end
 
 import braided
 from braided.errors import StateError
-from braided.spark import checkpoint_folder
+from braided.spark import checkpoint_folder, registry
 from braided.spark.checkpoint_folder import LEAST
 from braided.spark.control import CONTROL
 from braided.spark.registry import registry_of
@@ -153,3 +154,24 @@ def test_two_operators_with_the_same_options_have_folders_of_their_own(session: 
     run_to_end(both, tmp_path / "check", tmp_path / "out")
     assert committed(session, tmp_path) == Counter({row: 3 * count for row, count in expected(tmp_path).items()})
     assert len({path.parent.parent.name for path in state_files(tmp_path / "check")}) == 2
+
+
+def test_operators_of_later_processes_have_folders_of_their_own(
+    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second join has no rows in the first run, so it gets its folder in the second, whose numbers begin anew."""
+    write_streams(tmp_path / "a", files=4, rows=60, seed=5)
+    hide(tmp_path / "a", first=2)
+    for side in ("left", "right"):
+        (tmp_path / "b" / side).mkdir(parents=True)
+
+    def run(first_number: int) -> None:
+        monkeypatch.setattr(registry, "_numbers", itertools.count(first_number))
+        both = joined(session, tmp_path / "a").union(joined(session, tmp_path / "b"))
+        run_to_end(both, tmp_path / "check", tmp_path / "out")
+
+    run(2)  # a notebook has built another join before
+    hide(tmp_path / "a", first=0)
+    write_streams(tmp_path / "b", files=2, rows=60, seed=6)
+    run(1)
+    assert len(list((tmp_path / "check" / "braided" / "state").iterdir())) == 2

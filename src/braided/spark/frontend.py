@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -118,7 +119,9 @@ def run(
     marks = _marks(plan, lengthened)
     fields = StructType([result_field(column, frames, marks) for column in operator])
 
-    home = f"{plain_name(name or spec.kind)}-{watched.number}"
+    # A number of this process would meet those of earlier ones in the same checkpoint: an operator whose inputs were
+    # empty so far has no folder yet, and two of one folder would delete each other's files.
+    home = f"{plain_name(name or spec.kind)}-{secrets.token_hex(4)}"
     ticks = None
     if makes_ticks(plan):
         assert plan.operator.idle is not None
