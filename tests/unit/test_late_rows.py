@@ -8,12 +8,14 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.oracle import nested_loop
 from support.profiles import examples
+from support.routing_cases import apply, random_changes
 from support.two_streams import SCHEMA, rows_of
 
 import braided
@@ -25,6 +27,8 @@ from braided.operators.multijoin.spec import MultiJoinSpec
 from braided.operators.registry import build
 from braided.operators.spec import Spec
 from braided.operators.stream import Stream
+from braided.routing.assignment_expiry import AssignmentExpiry
+from braided.routing.key_hashes import KeyHasher
 from braided.routing.start import first_table
 
 US = pa.timestamp("us")
@@ -87,13 +91,22 @@ def sorted_out(case: dict[str, Any]) -> tuple[list[list[Row]], Counter[Any]]:
     return on_time, late
 
 
-def run(spec: Spec, case: dict[str, Any]) -> tuple[pa.Table, list[int]]:
-    """Run the batches of a case, then the end; return all results, and how many rows were counted as late."""
+def run(spec: Spec, case: dict[str, Any], *, moves: bool = False) -> tuple[pa.Table, list[int]]:
+    """Run the batches of a case, then the end; return all results, and how many rows were counted as late.
+
+    Where it `moves`, the routing changes at random before every batch.
+    """
     plan = build(spec, [Stream(label, SCHEMA) for label in spec.labels])
     runtime = LocalRuntime(plan.operator, case["workers"])
     runtime.table = first_table(plan.scheme, case["workers"], keyed=plan.keyed, version=1)
     pieces: list[pa.RecordBatch] = []
+    rng = np.random.default_rng(len(case["batches"]) + case["workers"])
+    hashes = KeyHasher((pa.int64(),)).hash([pa.array([0, 1])], 2).tolist()
     for batch in case["batches"]:
+        if moves:
+            assert plan.joined is not None
+            changes = [change for change in random_changes(rng, case["workers"], 2) if change["change"] != "drop"]
+            runtime.table = apply(runtime.table, changes, hashes, AssignmentExpiry(plan.joined.window))
         tasks = [
             (side, [rows_of(rows[number :: case["tasks"]])])
             for side, rows in enumerate(batch)
@@ -121,14 +134,14 @@ def late_of(table: pa.Table) -> Counter[Any]:
     )
 
 
-@pytest.mark.parametrize("partition", ["auto", "grid", "ssp"])
+@pytest.mark.parametrize(("partition", "moves"), [("auto", False), ("auto", True), ("grid", False), ("ssp", True)])
 @settings(max_examples=examples(300), deadline=None)
 @given(case=late_histories())
-def test_an_inner_join_never_sees_a_late_row(partition: Any, case: dict[str, Any]) -> None:
+def test_an_inner_join_never_sees_a_late_row(partition: Any, moves: bool, case: dict[str, Any]) -> None:
     on_time, late = sorted_out(case)
     expected = nested_loop(on_time, ["k"], *case["bounds"])
     late = Counter({row: count for row, count in late.items() if row[1] < 1000})
-    table, counts = run(spec_of(case, late="side", partition=partition), case)
+    table, counts = run(spec_of(case, late="side", partition=partition), case, moves=moves)
     joined, aside = split_late(table, [SCHEMA, SCHEMA])
     assert pairs_of(joined) == expected
     assert late_of(aside) == late
@@ -136,7 +149,7 @@ def test_an_inner_join_never_sees_a_late_row(partition: Any, case: dict[str, Any
     for row in aside.to_pylist():
         assert (row["left"] is None) == (row["stream"] == "right")
         assert (row["right"] is None) == (row["stream"] == "left")
-    table, dropped = run(spec_of(case, late="drop", partition=partition), case)
+    table, dropped = run(spec_of(case, late="drop", partition=partition), case, moves=moves)
     assert pairs_of(table) == expected
     assert dropped == counts
 

@@ -198,7 +198,7 @@ def _filtered(block: Block, stays: npt.NDArray[np.bool_]) -> Block:
         rows=block.rows.filter(pa.array(stays)),
         late=0,
         copies=int(np.count_nonzero(stays[first_copy:])),
-        tags=block.tags,
+        tags=None if block.tags is None else block.tags[stays],
     )
 
 

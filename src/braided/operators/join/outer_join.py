@@ -18,8 +18,8 @@ that have expired are out of its reach, and the later ones, since it stays until
 missed a match, so it never comes out alone. A row without a key or without a time matches nothing, and comes out at
 once.
 
-Where all streams are idle, every row that is not settled comes out. No horizon moves, and the rows stay as long as they
-would: one that comes after the silence is no later for it, and still finds its pairs.
+Where all streams are idle, every row that is not settled comes out. No horizon moves for it, and rows stay as long as
+they would: one that comes after the silence is no later for it, and still finds its pairs.
 """
 
 from __future__ import annotations
