@@ -281,7 +281,7 @@ def join_asof(
 
     A left row comes out when no row that is not late can be closer: when the right stream has passed its time by the
     right lateness, and for ``forward`` and ``nearest`` by up to the tolerance more. Left rows without a key or a time
-    come out at once with nulls; right ones are counted and dropped. A late left row is counted, and comes out only if a
+    come out with nulls; right ones are counted and dropped. A late left row is counted, and comes out only if a
     right row that is still kept answers it. A late right row answers what is still open.
 
     {options}

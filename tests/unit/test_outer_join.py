@@ -335,3 +335,33 @@ def test_of_doubted_rows_that_came_together_each_is_judged_by_itself() -> None:
     batch({60: 70}, {60: 70})
     assert runtime.reports[0]["last"]["quarantined:left"] == 0
     assert runtime.reports[0]["total"]["given_up:left"] == 1, "by this report the controller takes it for discarded"
+
+
+@pytest.mark.parametrize("how", ["left", "left_anti", "full"])
+def test_rows_are_on_time_again_after_a_wrong_clock_was_taken_back(how: str) -> None:
+    """The first rows are of a device whose clock is years ahead; the others outvote them after some batches."""
+    second = 1_000_000
+    left = [(-1 - at, (1 << 50) + at * second, at) for at in range(30)] + [
+        (at % 50, at * second, 100 + at) for at in range(600)
+    ]
+    right = [(at % 50 if at % 3 else 1000 + at, at * second, 100 + at) for at in range(600)]
+    tables = []
+    for rows in (left, right):
+        keys, times, arrivals = zip(*rows, strict=True)
+        tables.append(pa.table({"k": keys, "ts": pa.array(times, pa.timestamp("us")), "at": arrivals}))
+    options: Any = {
+        "on": "k",
+        "time": "ts",
+        "within": "5 seconds",
+        "lateness": "10 seconds",
+        "arrival": "at",
+        "how": how,
+    }
+    result = braided.local.join(*tables, batch_rows=30, **options)
+    late = result.report.to_dict()["streams"][0]["late"]
+    assert 0 < late < 100, "the wrong clock was never there, or stays"
+    alone = [row["at"] for row in result.table.to_pylist() if row["at"] is not None and row.get("ts_right") is None]
+    regular = Counter(at for at in alone if at >= 100)
+    unmatched = Counter(100 + at for at in range(600) if at % 3 == 0)
+    assert regular <= unmatched
+    assert 200 - late <= regular.total() < 200

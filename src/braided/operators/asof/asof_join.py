@@ -12,6 +12,7 @@ its key, within the tolerance. With ``forward`` and ``nearest`` left rows wait b
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -25,6 +26,7 @@ from braided.operators.asof.closest import Merged, Search
 from braided.operators.asof.ties import winners
 from braided.operators.asof.waiting_rows import LATE, LEFT, RIGHT, Keyed, RowFormat, together
 from braided.operators.join.arrivals import OutputColumn
+from braided.operators.keyless_rows import KeylessRows
 from braided.operators.match.key_groups import merged_by_key
 from braided.operators.match.open_rows import Hashes, OpenRows, StoredRows
 from braided.routing.content import content_hashes
@@ -33,9 +35,10 @@ from braided.routing.routes import route
 from braided.routing.table import RoutingTable
 from braided.runtime.blocks import Blocks
 from braided.runtime.contract import Admitted, Block, Json, Outcome, Work
-from braided.runtime.ordering_stage import Aside, OrderingStage
+from braided.runtime.ordering_stage import Aside, OrderingStage, jump_and_lateness
 from braided.time.clocks import MAX_TIME, MIN_TIME
 from braided.time.lateness import Lateness
+from braided.time.quarantine import Quarantine
 from braided.time.stream_clock import lateness_options
 
 LABELS = ("left", "right")
@@ -130,12 +133,16 @@ class AsofJoin:
         """Answer what one batch decides."""
         old: Json = state or {"stage": None, "kept": None, "fresh": False}
         stage = OrderingStage(self, old["stage"], blocks, agreed=True, lead=_RIGHT)
-        keyed, unmatchable = self._sorted_out(work.blocks)
+        keyed, keyless, untimed = self._sorted_out(work.blocks)
         aside = stage.take(replace(work, blocks=keyed))
         kept = OpenRows(blocks, self._stored.schema, old["kept"])
         results = 0
-        for block in unmatchable:
-            for piece in self._with_nulls(block):
+        waiting_keyless = KeylessRows(blocks, self.inputs[_LEFT], self.times[_LEFT], old.get("keyless", ()))
+        horizon = MAX_TIME if stage.silent else stage.ahead
+        rule, patience = Quarantine(stage.clocks), jump_and_lateness(stage.clocks, _LEFT)
+        leaving = waiting_keyless.release(keyless, horizon, rule, _LEFT, patience, final=work.final)
+        for rows in itertools.chain(untimed, leaving):
+            for piece in self._with_nulls(rows):
                 results += piece.num_rows
                 yield piece
         for moments in self._moments(stage, aside, final=work.final or stage.silent):
@@ -145,11 +152,18 @@ class AsofJoin:
         waiting, stored = stage.stored(), kept.levels()
         # Left rows may wait beside the right ones: whether some do, nothing counts.
         fresh = not stage.silent and (old.get("fresh", True) or any(stream.rows for stream in work.streams))
-        levels = {**{name: waiting[name] + stored[name] for name in waiting}, **stage.levels(LABELS)}
-        if fresh and self._stored.waits and stored["stored_rows"] and "releasable" in levels:
+        other = waiting_keyless.levels()
+        levels = {**{name: waiting[name] + stored[name] + other[name] for name in waiting}, **stage.levels(LABELS)}
+        may_wait = (self._stored.waits and stored["stored_rows"]) or other["stored_rows"]
+        if fresh and may_wait and "releasable" in levels:
             levels["releasable"] = 1
         return Outcome(
-            {"stage": stage.to_json(), "kept": kept.to_json(), "fresh": fresh},
+            {
+                "stage": stage.to_json(),
+                "kept": kept.to_json(),
+                "fresh": fresh,
+                "keyless": waiting_keyless.to_json(),
+            },
             counts={"results": results, **stage.counts(LABELS)},
             levels=levels,
             streams=[{"name": name, **known} for name, known in zip(LABELS, stage.report(), strict=True)],
@@ -164,19 +178,19 @@ class AsofJoin:
         sides = self._keyed(_LEFT, left), self._keyed(_RIGHT, right)
         yield from self._decide(Moments(*sides, MAX_TIME, MAX_TIME, final=True))
 
-    def _sorted_out(self, blocks: Sequence[Block]) -> tuple[list[Block], list[pa.RecordBatch]]:
-        """Return the blocks without left rows that can have no answer, and those rows."""
-        keyed, others = [], []
+    def _sorted_out(self, blocks: Sequence[Block]) -> tuple[list[Block], list[pa.RecordBatch], list[pa.RecordBatch]]:
+        """Return the blocks of rows that may have an answer; left rows without a key; those without a time."""
+        keyed, keyless, untimed = [], [], []
         for block in blocks:
             if not block.timed:
-                others.append(block.rows)
+                untimed.append(block.rows)
                 continue
             valid = self._has_key(block.side, block.rows)
             if not valid.all():
-                others.append(block.rows.filter(pa.array(~valid)))
+                keyless.append(block.rows.filter(pa.array(~valid)))
                 block = Block(block.side, block.rows.filter(pa.array(valid)), 0)  # noqa: PLW2901
             keyed.append(block)
-        return keyed, others
+        return keyed, keyless, untimed
 
     def _with_nulls(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Yield left rows with nulls for the right columns."""

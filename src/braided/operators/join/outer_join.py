@@ -15,8 +15,8 @@ nulls. A semi join lets a row out at its first match, an anti join where the oth
 *Why it is exact.* Horizons never go back, also where a lateness grows: a row is late if it is behind the highest one
 that a batch has committed. A preserved row that is not late meets the earlier rows of the other stream, since those
 that have expired are out of its reach, and the later ones, since it stays until none can come. A late one may have
-missed a match, so it never comes out alone. A row without a key or without a time matches nothing, and comes out at
-once.
+missed a match, so it never comes out alone. A row without a key matches nothing, and comes out when others of its time
+do; one without a time comes out at once.
 
 Where all streams are idle, every row that is not settled comes out. No horizon moves for it, and rows stay as long as
 they would: one that comes after the silence is no later for it, and still finds its pairs.
@@ -37,6 +37,7 @@ from braided.operators.join.emit import PIECE_BYTES, PIECE_ROWS, Emitter, Index,
 from braided.operators.join.runs import Run
 from braided.operators.join.stored import JoinState
 from braided.operators.join.window_join import WindowJoin
+from braided.operators.keyless_rows import KeylessRows
 from braided.routing.content import content_hashes
 from braided.routing.home_routes import route_to_homes
 from braided.routing.routes import Routes
@@ -122,7 +123,7 @@ class OuterJoin(WindowJoin):
         kept = OuterState.restore(self, state, blocks)
         timed = [block for block in work.blocks if block.timed]
         late = [self.count_late(side, timed, kept.safe[side]) for side in (0, 1)]
-        keyed, unmatchable = self._sorted_out(work.blocks)
+        keyed, keyless, untimed = self._sorted_out(work.blocks)
         new = [self._settled(side, self.new_runs(side, keyed, stored=True), kept.safe[side]) for side in (0, 1)]
         probing = [self.new_runs(side, keyed, stored=False) for side in (0, 1)]
         tally = Tally() if work.watched else None
@@ -131,7 +132,7 @@ class OuterJoin(WindowJoin):
                 for run in (*new[side], *probing[side]):
                     tally.rows(side, run.hashes, run.tags)
         emitter = OuterEmitter(self, tally)
-        for side, rows in unmatchable:
+        for side, rows in untimed:
             yield from emitter.alone(side, rows)
         for left in new[0]:
             for right in (*kept.runs_for(left, 1), *new[1]):
@@ -150,6 +151,8 @@ class OuterJoin(WindowJoin):
             if side in self.untimed:
                 for run, at in kept.leaving(side, new[side], final=work.final):
                     yield from emitter.alone(side, run.rows.take(pa.array(at)))
+                for rows in kept.keyless_leaving(side, keyless[side], final=work.final):
+                    yield from emitter.alone(side, rows)
             kept.absorb(side, new[side])
         kept.keep_settled()
         return Outcome(
@@ -171,21 +174,24 @@ class OuterJoin(WindowJoin):
                 valid &= column.is_valid().to_numpy(zero_copy_only=False)
         return valid
 
-    def _sorted_out(self, blocks: Sequence[Block]) -> tuple[list[Block], list[tuple[int, pa.RecordBatch]]]:
-        """Return the blocks of rows that may match, and the rows that cannot, each with its side."""
+    def _sorted_out(
+        self, blocks: Sequence[Block]
+    ) -> tuple[list[Block], tuple[list[pa.RecordBatch], ...], list[tuple[int, pa.RecordBatch]]]:
+        """Return the blocks of rows that may match, the rows without a key of each side, and those without a time."""
         keyed: list[Block] = []
-        unmatchable: list[tuple[int, pa.RecordBatch]] = []
+        keyless: tuple[list[pa.RecordBatch], ...] = ([], [])
+        untimed: list[tuple[int, pa.RecordBatch]] = []
         for block in blocks:
             if not block.timed:
-                unmatchable.append((block.side, block.rows))
+                untimed.append((block.side, block.rows))
                 continue
             valid = self._has_key(block.side, block.rows)
             if not valid.all():
-                unmatchable.append((block.side, block.rows.filter(pa.array(~valid))))
+                keyless[block.side].append(block.rows.filter(pa.array(~valid)))
                 tags = None if block.tags is None else block.tags[valid]
                 block = replace(block, rows=block.rows.filter(pa.array(valid)), tags=tags)  # noqa: PLW2901
             keyed.append(block)
-        return keyed, unmatchable
+        return keyed, keyless, untimed
 
     def _settled(self, side: int, runs: list[Run], safe: int) -> list[Run]:
         """Mark which new rows are settled from the start: those that are late, but for a semi join's."""
@@ -205,6 +211,8 @@ class OuterState(JoinState):
     """Whether all streams are idle for the first time since rows came: nothing waits for them any more."""
     fresh: bool
     """Whether rows have come since everything was released."""
+    keyless: list[KeylessRows]
+    """Rows of each stream that have no key, and wait for others of their time."""
 
     @classmethod
     def restore(cls, join: OuterJoin, state: Json | None, blocks: Blocks) -> OuterState:  # type: ignore[override]
@@ -212,19 +220,45 @@ class OuterState(JoinState):
         assert isinstance(self, OuterState)
         self.safe = [MIN_TIME, MIN_TIME] if state is None else list(state["safe"])
         self.fresh = state is not None and state.get("fresh", True)
+        keyless = [[], []] if state is None else state.get("keyless", [[], []])
+        self.keyless = [
+            KeylessRows(blocks, schema, time, known)
+            for schema, time, known in zip(join.inputs, join.times, keyless, strict=True)
+        ]
         return self
 
     def to_json(self) -> Json:
-        return {**super().to_json(), "safe": self.safe, "fresh": self.fresh}
+        keyless = [rows.to_json() for rows in self.keyless]
+        return {**super().to_json(), "safe": self.safe, "fresh": self.fresh, "keyless": keyless}
+
+    def levels(self) -> dict[str, int]:
+        levels = super().levels()
+        for rows in self.keyless:
+            levels |= {name: levels[name] + count for name, count in rows.levels().items()}
+        return levels
 
     def advance(self, work: Work) -> None:
+        before = [stream.counted for stream in self.streams]
         super().advance(work)
+        for side, (clock, stream) in enumerate(zip(before, self.streams, strict=True)):
+            if clock is not None and (stream.counted is None or stream.counted < clock):
+                self.safe[side] = self._after_wrong_clock(side)
         came = self.fresh or any(stream.rows for stream in work.streams)
         idle = all_idle(self.streams)
         self.silent, self.fresh = came and idle, came and not idle
         for side, (clock, stream) in enumerate(zip(self.clocks, self.streams, strict=True)):
             if clock is not None:
                 self.safe[side] = max(self.safe[side], clamp(clock - stream.lateness))
+
+    def _after_wrong_clock(self, side: int) -> int:
+        """Return before which time rows are late after a wrong clock was taken back.
+
+        By the wrong clock all rows of the other stream may have expired. Rows that could have matched those are late.
+        """
+        other = self.streams[1 - side].clock
+        window = self._join.window
+        assert hasattr(window, "reach")
+        return MIN_TIME if other is None else clamp(other - window.reach(side)[0] + 1)
 
     def reports(self) -> list[Json]:
         """Return what is reported of the streams: the controller needs to know what is late."""
@@ -254,11 +288,17 @@ class OuterState(JoinState):
                 run.settled[at] = True
                 yield run, at
 
+    def keyless_leaving(self, side: int, new: Sequence[pa.RecordBatch], *, final: bool) -> Iterator[pa.RecordBatch]:
+        """Yield rows without a key that leave, in parts."""
+        horizon = MAX_TIME if final or self.silent else self.horizon(side)
+        patience = self.window.patience(side)
+        yield from self.keyless[side].release(new, horizon, self._quarantine, side, patience, final=final)
+
     def releasable(self) -> dict[str, int]:
         """Return whether a silence would release rows, for whoever makes a batch of it."""
         if self._join.idle is None:
             return {}
-        waits = self.fresh and any(self.sides[side] for side in self._join.preserved)
+        waits = self.fresh and any(self.sides[side] or self.keyless[side] for side in self._join.preserved)
         return {"releasable": int(waits)}
 
 
