@@ -28,10 +28,21 @@ WORDS = {"left": "left", "right": "right", "left_semi": "semi", "left_anti": "an
 
 
 class Skewed:
-    """Two streams, a batch of each a second. Half of the rows of one stream have one key, from a batch on."""
+    """Two streams, a batch of each a second. Half of the rows of one stream have one key, up to a batch.
+
+    From another one on most rows of the other stream have it.
+    """
 
     def __init__(
-        self, how: str, hot_side: int, *, batches: int = 24, hot: int = 7, until: int = 99, matches: int = 3
+        self,
+        how: str,
+        hot_side: int,
+        *,
+        batches: int = 24,
+        hot: int = 7,
+        until: int = 99,
+        matches: int = 3,
+        turns: int = 99,
     ) -> None:
         rng = np.random.default_rng(3)
         self.how = how
@@ -40,12 +51,12 @@ class Skewed:
         for number in range(batches):
             both = []
             for side in (0, 1):
-                rows = 1200 if side == hot_side else 240
+                rows = 1200 if side == hot_side else 240 if number < turns else 900
                 keys = rng.integers(100, 500, rows)
                 if side == hot_side and 2 <= number < until:
                     keys[rng.random(rows) < 0.5] = hot
                 elif side != hot_side:
-                    keys[:matches] = hot
+                    keys[: matches if number < turns else 800] = hot
                 times = np.sort(number * SECOND + rng.integers(0, SECOND, rows))
                 columns = [pa.array(keys), pa.array(times, pa.timestamp("us")), pa.array(np.arange(rows) + ids[side])]
                 ids[side] += rows
@@ -151,3 +162,11 @@ def test_workers_that_are_no_longer_wanted_hand_over_and_come_back() -> None:
     assert [decision.detail["workers"] for decision in run.actions("scale")] == [2, 4]
     assert not run.work[20][2:].any(), "workers that are not in use still get rows"
     assert run.work[-1].min() > 0.5 * run.work[-1].mean()
+
+
+def test_a_key_that_turns_hot_by_the_other_stream_goes_back_to_its_bucket() -> None:
+    streams = Skewed("left", 0, batches=26, until=12, turns=12)
+    run = Run(streams)
+    assert run.found == streams.wanted()
+    assert [decision.action for decision in run.actions("promote", "demote", "stay")] == ["promote", "stay"]
+    assert run.runtime.table.key_demoted.all(), "each of its workers still gets all rows of the other stream"

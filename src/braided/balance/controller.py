@@ -279,7 +279,9 @@ class Controller:
             rates = self._key_rates(seen, key)
             best = self._key_grid(seen, key, edit.in_use)
             if best is None:
-                outgrown[key] = self._outgrown.get(key, 0) + 1
+                split = self._home or 0
+                turned = counts[1 - split] > counts[split] + counts[2]  # further than where a key is not split yet
+                outgrown[key] = self._outgrown.get(key, 0) + 1 if turned else 0
                 if outgrown[key] >= SAMPLES:
                     edit.demote(key)
                     self._keys.demoted(key)

@@ -20,8 +20,8 @@ class HomeEdit(TableEdit):
     >>> edit = HomeEdit(opened)
     >>> edit.settle(np.ones(len(opened.live), bool))
     1
-    >>> edit.done().home[0], edit.done().since[0, :2].tolist()
-    (np.int32(1), [0, 2])
+    >>> int(edit.done().home[0]), edit.done().since[0, :2].tolist()
+    (1, [0, 2])
     """
 
     def has_room(self, groups: Numbers) -> Mask:
