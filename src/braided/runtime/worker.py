@@ -64,7 +64,8 @@ def run_worker(
     book = _load_bookkeeping(store, operator, task)
     _check_table(book, table, task.control)
     streams = _sum_streams(headers, operator)
-    stored = Blocks(store.open(book), task.worker, book["blocks"])
+    block_store = store.open(book)
+    stored = Blocks(block_store, task.worker, book["blocks"])
     work = Work(task.worker, blocks, streams, task.watched, task.final, task.moment)
     results = operator.process(work, book["state"], stored)
     if task.propagated_delay is not None:
@@ -89,6 +90,7 @@ def run_worker(
     for total, stream in zip(book["streams"], streams, strict=True):
         for name in ("rows", "null_times", "null_keys", "shed"):
             total[name] = total.get(name, 0) + getattr(stream, name)
+    block_store.finish()
     store.save(write_bookkeeping(book))
     report: Json = {
         "worker": task.worker,
