@@ -13,20 +13,28 @@ import subprocess
 import sys
 import time
 import uuid
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pyspark
 import pytest
 from support.chaos import Driver
 from support.crashes import expected, write_streams
+from support.folder_store import ObjectStore, folder_stores
 from support.kafka_topics import JarsMissing, Package, fetch
+from support.operators import join_operator
 
+from braided.local.runtime import LocalRuntime
+from braided.runtime.store import MemoryCache
 from braided.spark.control import open_control
 from braided.storage.files import files_at
+from braided.time.clocks import Window
 
 # Of the SDK what Hadoop's file system needs, instead of the bundle of everything (600 MB).
 S3A = (
@@ -128,6 +136,57 @@ def test_a_topic_in_a_bucket_is_written_once(streams: Path, bucket: str) -> None
         assert driver.result() == expected(streams)
 
 
+class BucketStore(ObjectStore):
+    """The state of a worker in a bucket."""
+
+    place = ""
+
+    @property
+    def location(self) -> str:
+        return self.place
+
+
+def test_state_in_a_bucket_takes_a_request_for_each_worker_and_batch(
+    bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import s3fs
+
+    calls: Counter[str] = Counter()
+    plain = s3fs.S3FileSystem._call_s3
+
+    async def counted(self: Any, method: str, *arguments: Any, **options: Any) -> Any:
+        calls[method] += 1
+        return await plain(self, method, *arguments, **options)
+
+    stores = folder_stores(2, kind=BucketStore)
+    for store in stores:
+        assert isinstance(store, BucketStore)
+        store.place = f"{bucket}/check/braided/state"
+    schema = pa.schema([("k", pa.int64()), ("t", pa.timestamp("us"))])
+    runtime = LocalRuntime(join_operator(schema, Window(-100, 100, (5, 5))), stores=stores)
+    rng = np.random.default_rng(5)
+
+    def rows(number: int) -> pa.RecordBatch:
+        times = pa.array(np.sort(number * 40 + rng.integers(0, 40, 3000)), pa.timestamp("us"))
+        return pa.RecordBatch.from_arrays([pa.array(rng.integers(0, 1000, 3000)), times], schema=schema)
+
+    def run(number: int) -> int:
+        return sum(piece.num_rows for piece in runtime.run_batch([(side, [rows(number)]) for side in (0, 1)]))
+
+    run(0)
+    monkeypatch.setattr(s3fs.S3FileSystem, "_call_s3", counted)
+    for number in range(1, 6):
+        assert run(number) > 3000
+        assert calls == {"put_object": 2 * number}
+    for store in stores:
+        store.cache = MemoryCache()
+    calls.clear()
+    run(6)
+    reads = sum(report["last"]["state_reads"] - report["last"]["cached_reads"] for report in runtime.reports)
+    assert calls == {"put_object": 2, "get_object": reads}
+    assert all(store.files() == store.named() for store in stores)
+
+
 def _s3a(folder: Path) -> dict[str, str]:
     """Return the settings with which Spark knows the store; jars that Spark has of its own are left out."""
     try:
@@ -162,3 +221,5 @@ def test_a_checkpoint_in_a_bucket_survives_a_kill(streams: Path, bucket: str) ->
     with Driver(streams, spark=settings, checkpoint=checkpoint) as driver:
         assert driver.result() == expected(streams)
     assert not (streams / "check").exists()
+    written = files_at(f"{bucket}/check/braided")
+    assert written.names("state"), "state is in objects"

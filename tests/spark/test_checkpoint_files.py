@@ -23,6 +23,7 @@ from braided.spark import checkpoint_folder, registry
 from braided.spark.checkpoint_folder import LEAST
 from braided.spark.control import CONTROL
 from braided.spark.registry import registry_of
+from braided.storage.files import local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -134,6 +135,35 @@ def test_state_that_began_in_spark_s_store_stays_there(
     assert not state_files(tmp_path / "check")
 
 
+def test_on_a_store_that_python_reaches_state_and_routing_are_objects(
+    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store is fsspec's for this machine: Spark's own part of the checkpoint, and ours by a URL."""
+    write_streams(tmp_path, files=5, rows=4000, seed=37)
+    hide(tmp_path, first=3)
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint_folder, "is_on_a_path", lambda _: False)
+        patch.setattr(checkpoint_folder, "python_url", lambda checkpoint: f"local://{local_path(checkpoint)}")
+        run_and_hear(session, joined(session, tmp_path), tmp_path / "check", tmp_path / "out")
+        hide(tmp_path, first=0)
+        query = run_and_hear(session, joined(session, tmp_path), tmp_path / "check", tmp_path / "out")
+    assert committed(session, tmp_path) == expected(tmp_path)
+    routing = braided.report(query).routing
+    assert routing is not None
+    assert routing["control"].startswith(f"local://{tmp_path}/check/braided/control/join-")
+    assert routing["version"] > 1, "the routing never changed"
+    objects = Counter((path.parent, path.name.partition("-")[0]) for path in state_files(tmp_path / "check"))
+    assert {folder.name for folder, _ in objects} == {"0", "1", "2", "3"}
+    assert set(objects.values()) == {1}, "one object for each worker and batch"
+    assert not (tmp_path / "check" / "braided" / "blocks").exists()
+    write_streams(tmp_path / "more", files=1, rows=10, seed=38)
+    for side in ("left", "right"):
+        [more] = (tmp_path / "more" / side).iterdir()
+        more.rename(tmp_path / side / "more.parquet")
+    with pytest.raises(Exception, match="the state is in objects of the checkpoint, which this query cannot reach"):
+        run_to_end(joined(session, tmp_path), tmp_path / "check", tmp_path / "out")
+
+
 def test_a_task_that_sees_another_storage_than_the_driver_stops(tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
     note: dict[str, Any] = {"folder": str(tmp_path), "run": "run-1", "nonce": "aa", "retained": 3, "least": 1}
@@ -144,7 +174,7 @@ def test_a_task_that_sees_another_storage_than_the_driver_stops(tmp_path: Path) 
         checkpoint_folder._folder(json.dumps(note))
     found = checkpoint_folder._folder(json.dumps({**note, "nonce": "bb"}))
     assert found is not None
-    assert found.path == tmp_path
+    assert found.location == str(tmp_path)
 
 
 def test_two_operators_with_the_same_options_have_folders_of_their_own(session: SparkSession, tmp_path: Path) -> None:

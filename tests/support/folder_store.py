@@ -1,4 +1,4 @@
-"""State in files of a folder, for operators that run in one process."""
+"""State in files of a folder, or in objects, for operators that run in one process."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from functools import lru_cache
 from pathlib import Path
 
 from braided.runtime.file_blocks import FileBlocks, StateFolder
+from braided.runtime.object_blocks import ObjectBlocks, ObjectFolder
 from braided.runtime.shuffle_files import ShuffleFolder
 from braided.runtime.store import BlockStore, MemoryCache, MemoryStore
+from braided.storage.files import Files, files_at
 from braided.typing import Json
 
 
@@ -51,13 +53,39 @@ class FolderStore(MemoryStore):
         return ShuffleFolder(self.root / "blocks", batch, 1)
 
 
+class ObjectStore(FolderStore):
+    """The same with blocks in objects: in this process, as a store of objects elsewhere would have them."""
+
+    def open(self, book: Json) -> BlockStore:
+        folder = ObjectFolder(self.location, "join-1", self.worker, book["batches"], self.retained)
+        return ObjectBlocks(folder, book, self.cache)
+
+    @property
+    def location(self) -> str:
+        """Where all workers have their objects."""
+        return f"memory:/{self.root}"
+
+    @property
+    def remote(self) -> Files:
+        """The objects of all workers."""
+        return files_at(self.location, "checkpoint")
+
+    def files(self) -> set[str]:
+        return set(self.remote.names(f"join-1/{self.worker}"))
+
+    def named(self) -> set[str]:
+        book = json.loads((self.book or b"\n{}").partition(b"\n")[2])
+        live = {str(place[0]) for place in book.get("places", {}).values() if isinstance(place, list)}
+        return live | {str(name) for name, _ in book.get("dropped", ())}
+
+
 @lru_cache(maxsize=1)
 def _root() -> tempfile.TemporaryDirectory[str]:
     """A folder that is deleted when the process ends."""
     return tempfile.TemporaryDirectory(prefix="braided-state-")
 
 
-def folder_stores(workers: int, retained: int = 1) -> list[FolderStore]:
+def folder_stores(workers: int, retained: int = 1, kind: type[FolderStore] = FolderStore) -> list[FolderStore]:
     """Return new stores, in a folder of their own."""
     root = Path(tempfile.mkdtemp(dir=_root().name))
-    return [FolderStore(root, worker, retained) for worker in range(workers)]
+    return [kind(root, worker, retained) for worker in range(workers)]

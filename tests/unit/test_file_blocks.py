@@ -9,6 +9,7 @@ import pickle
 import shutil
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -16,15 +17,18 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from support.folder_store import folder_stores
+from support.folder_store import FolderStore, ObjectStore, folder_stores
 from support.operators import join_operator
 from support.profiles import size
 
 from braided.errors import StateError
 from braided.local.runtime import LocalRuntime
 from braided.operators.join import arrivals
-from braided.runtime import buffer_file, file_blocks
+from braided.operators.join.window_join import WindowJoin
+from braided.runtime import buffer_file, file_blocks, object_blocks
+from braided.runtime.contract import Block, BlockFile
 from braided.runtime.file_blocks import FileBlocks, StateFolder
+from braided.storage.files import RemoteFiles
 from braided.time.clocks import Window
 
 SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.timestamp("us")), ("id", pa.int64())])
@@ -154,18 +158,35 @@ def fuse(monkeypatch: pytest.MonkeyPatch) -> Fuse:
     monkeypatch.setattr(os, "unlink", deleted)
     monkeypatch.setattr(Path, "replace", renamed)
     monkeypatch.setattr(Path, "unlink", removed)
-    monkeypatch.setattr(file_blocks, "SWEEP_EVERY", 2)
+
+    def around(name: str) -> None:
+        plain = getattr(RemoteFiles, name)
+
+        def request(*arguments: Any) -> None:
+            found.burn()
+            plain(*arguments)
+            found.burn()
+
+        monkeypatch.setattr(RemoteFiles, name, request)
+
+    around("replace")
+    around("delete")
+    for module in (file_blocks, object_blocks):
+        monkeypatch.setattr(module, "SWEEP_EVERY", 2)
+    monkeypatch.setattr(object_blocks, "INLINE", 330)
     return found
 
 
 class StateStore:
     """What Spark does: a version of every bookkeeping for each batch, of which the last few are retained."""
 
-    def __init__(self, fuse: Fuse, retained: int, *, in_files: bool = False) -> None:
+    def __init__(
+        self, fuse: Fuse, retained: int, *, in_files: bool = False, kind: type[FolderStore] = FolderStore
+    ) -> None:
         """Where `in_files`, blocks cross the shuffle in files, in a folder for each run of the query."""
         self.runtime = _runtime(400 if in_files else 50)  # remembers nothing but its stores
         self.in_files = in_files
-        self.stores = folder_stores(2, retained)
+        self.stores = folder_stores(2, retained, kind)
         self.fuse, self.retained = fuse, retained
         self.versions: dict[int, list[bytes | None]] = {-1: [None, None]}
         self.results: dict[int, Counter[str]] = {}
@@ -208,18 +229,22 @@ class StateStore:
         return set().union(*(store.files() - store.named() for store in self.stores))
 
 
-@pytest.mark.parametrize("in_files", [False, True], ids=["in memory", "in files"])
-def test_a_crash_at_every_step_and_a_rollback_lose_nothing(fuse: Fuse, in_files: bool) -> None:
-    wanted = StateStore(fuse, 1, in_files=in_files)
+@pytest.mark.parametrize(
+    ("kind", "in_files"),
+    [(FolderStore, False), (FolderStore, True), (ObjectStore, False)],
+    ids=["", "adopts", "objects"],
+)
+def test_a_crash_at_every_step_and_a_rollback_lose_nothing(fuse: Fuse, kind: type[FolderStore], in_files: bool) -> None:
+    wanted = StateStore(fuse, 1, in_files=in_files, kind=kind)
     wanted.go_on(0, BATCHES + 6)
     assert not wanted.leftovers()
     assert sum(map(Counter.total, wanted.results.values())) > 1000
     assert (max(map(len, wanted.adopted())) > 2) == in_files
     steps = fuse.passed
-    assert steps > 100
+    assert steps > 60
     for at in range(0, steps, size(quick=steps // 8, slow=1)):
         fuse.at, fuse.passed = at, 0
-        spark = StateStore(fuse, 1, in_files=in_files)
+        spark = StateStore(fuse, 1, in_files=in_files, kind=kind)
         spark.go_on(0, BATCHES)
         assert {batch: spark.results[batch] for batch in range(BATCHES)} == {
             batch: wanted.results[batch] for batch in range(BATCHES)
@@ -348,6 +373,26 @@ def test_a_file_that_cannot_be_linked_is_written_under_the_same_name(
         spark.run(batch)
         wanted.run(batch)
     assert spark.results == wanted.results
+
+
+def test_a_file_whose_rows_are_not_in_order_is_sorted_and_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As from a router whose task had several pieces."""
+    wanted = of_one_batch()
+    monkeypatch.setattr(WindowJoin, "by_hash", False)
+    spark = of_one_batch()
+    assert [len(each.adopted()[0]) for each in (wanted, spark)] == [2, 0]
+    for batch in (1, 2):
+        spark.run(batch)
+        wanted.run(batch)
+    assert spark.results == wanted.results
+
+
+def test_a_block_of_which_rows_were_taken_away_has_no_file() -> None:
+    rows = a_batch(0)[0][1][0]
+    block = Block(0, rows, 0, file=BlockFile(rows, rows.serialize(), Path("file")))
+    assert block.own_file is block.file
+    assert replace(block, rows=rows.slice(1)).own_file is None
+    assert replace(block, tags=np.zeros(rows.num_rows, np.int32)).own_file is None
 
 
 def test_more_blocks_than_the_state_would_keep_are_merged() -> None:

@@ -104,6 +104,9 @@ class FileBlocks:
         """See `BlockStore`. The file stays as long as Spark may go back to a version that has it."""
         self._dropped.append([name, self._folder.batch])
 
+    def finish(self) -> None:
+        """See `BlockStore`. Every file is complete once it has its name."""
+
     def _clean(self) -> None:
         """Delete what no version that Spark retains has."""
         limit = self._folder.batch - self._folder.retained - 2

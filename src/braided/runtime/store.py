@@ -37,6 +37,9 @@ class BlockStore(Protocol):
     def delete(self, number: int, name: str) -> None:
         """Remove a block: the bookkeeping that is written next does not name it."""
 
+    def finish(self) -> None:
+        """Let all blocks of the batch be stored: the bookkeeping is saved next."""
+
 
 class Store(Protocol):
     """The state of one worker."""
@@ -118,6 +121,9 @@ class CachedBlocks:
         """See `BlockStore`."""
         self.remove_block(number)
         self.cache.drop(name)
+
+    def finish(self) -> None:
+        """See `BlockStore`."""
 
     def read_block(self, number: int) -> bytes | None:
         """Return the content under a number; None if there is none."""

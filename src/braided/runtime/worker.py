@@ -67,7 +67,8 @@ def run_worker(
     book, handover = _load_bookkeeping(store, operator, task)
     _check_table(book, table, task.control)
     streams = _sum_streams(headers, operator)
-    stored = Blocks(store.open(book), task.worker, book["blocks"])
+    block_store = store.open(book)
+    stored = Blocks(block_store, task.worker, book["blocks"])
     if handover is not None:
         book["state"] = _adopt(operator, handover, task.worker, table, stored)
     work = Work(task.worker, blocks, streams, task.watched, task.final, task.moment)
@@ -96,6 +97,7 @@ def run_worker(
     for total, stream in zip(book["streams"], streams, strict=True):
         for name in ("rows", "null_times", "null_keys", "shed"):
             total[name] = total.get(name, 0) + getattr(stream, name)
+    block_store.finish()
     store.save(write_bookkeeping(book))
     report: Json = {
         "worker": task.worker,

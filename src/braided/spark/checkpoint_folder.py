@@ -8,6 +8,9 @@
  <checkpoint>/braided/blocks/<run id>/      blocks that cross the shuffle by name (`braided.runtime.shuffle_files`)
 ```
 
+On an object store that Python reaches too, by fsspec, state is in objects (`braided.runtime.object_blocks`), and all
+blocks travel inline.
+
 The driver learns where the checkpoint is when the query starts, and puts it into the settings of that query's session.
 Spark gives those to all tasks as local properties. A task that reads another number than the driver wrote, or none,
 does not see the driver's storage: it stops before it stores anything.
@@ -16,6 +19,7 @@ does not see the driver's storage: it stops before it stores anything.
 from __future__ import annotations
 
 import json
+import logging
 import secrets
 import shutil
 from dataclasses import dataclass
@@ -27,19 +31,22 @@ from pyspark import TaskContext
 
 from braided.errors import BraidedError, OptionError, StateError
 from braided.runtime.file_blocks import StateFolder
+from braided.runtime.object_blocks import ObjectFolder
 from braided.runtime.shuffle_files import ShuffleFolder
 from braided.spark.catalyst import set_for_query
-from braided.storage.files import local_path
+from braided.storage.files import CHECKPOINT, Files, files_at, is_remote, local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PROPERTY = "spark.braided.run"
+OBJECTS = "spark.braided.objects"
 LEAST = "spark.braided.blocks.least"
 _LEAST_BYTES = 64 << 10
 _RETAIN = "spark.sql.streaming.minBatchesToRetain"
 _BATCH = "streaming.sql.batchId"
 _MOST_RUNS = 16
+_log = logging.getLogger("braided")
 
 
 # The folders of queries that this process has started, by their ids.
@@ -50,7 +57,8 @@ _started: dict[str, RunFolder | None] = {}
 class RunFolder:
     """The folder of a query in its checkpoint, as one run of the query has it."""
 
-    path: Path
+    location: str
+    """A path, or an fsspec URL."""
     run: str
     retained: int
     least: int
@@ -58,49 +66,89 @@ class RunFolder:
     rescaled: int | None = None
     """The batch in which the number of workers changed last."""
 
-    def blocks(self, home: str, batch: int) -> ShuffleFolder:
-        """Return where blocks are on their way to the workers of an operator."""
-        return ShuffleFolder(self.path / "blocks" / self.run / home, batch, self.least)
+    @property
+    def files(self) -> Files:
+        """The files in the folder."""
+        return files_at(self.location, CHECKPOINT)
 
-    def state(self, home: str, worker: int, batch: int) -> StateFolder:
+    def blocks(self, home: str, batch: int) -> ShuffleFolder | None:
+        """Return where blocks are on their way to the workers of an operator; None where they travel inline.
+
+        On an object store they do: a request for each router and worker would cost more than it saves.
+        """
+        if is_remote(self.location):
+            return None
+        return ShuffleFolder(Path(self.location) / "blocks" / self.run / home, batch, self.least)
+
+    def state(self, home: str, worker: int, batch: int) -> StateFolder | ObjectFolder:
         """Return where a worker of an operator has its blocks."""
-        return StateFolder(self.path / "state", home, worker, batch, self.retained)
+        if is_remote(self.location):
+            return ObjectFolder(f"{self.location}/state", home, worker, batch, self.retained)
+        return StateFolder(Path(self.location) / "state", home, worker, batch, self.retained)
 
     def control(self, operator: str) -> str:
         """Return the control directory of an operator."""
-        return str(self.path / "control" / operator)
+        return f"{self.location}/control/{operator}"
 
 
-def open_for_run(session: SparkSession, checkpoint: str, query: str, run: str) -> None:
-    """Let the tasks of a run find the checkpoint of their query, where it is on a local path; called by the driver.
+def open_for_run(session: SparkSession, checkpoint: str, query: str, run: str) -> bool:
+    """Let the tasks of a run find the checkpoint of their query, if Python reaches it; called by the driver.
 
-    Precondition: the query has started, and no batch of this run has.
+    Return whether it does. Precondition: the query has started, and no batch of this run has.
     """
-    if not is_on_a_path(checkpoint):
+    location = _reached(session, checkpoint)
+    if location is None:
         _started[query] = None
         set_for_query(session, query, PROPERTY, json.dumps({"folder": None}))
-        return
-    folder = Path(local_path(checkpoint)) / "braided"
-    runs = folder / "runs"
-    runs.mkdir(parents=True, exist_ok=True)
-    for old in sorted(runs.iterdir(), key=lambda path: path.stat().st_mtime)[:-_MOST_RUNS]:
-        old.unlink(missing_ok=True)
+        return False
     nonce = secrets.token_hex(16)
-    (runs / run).write_text(nonce)
-    retained, least = int(str(session.conf.get(_RETAIN))), least_bytes(session)
-    for old in (folder / "blocks").glob("*"):
-        shutil.rmtree(old, ignore_errors=True)
-    rescaled = newest_rescaling(folder)
+    rescaled = None
+    if not is_remote(location):
+        runs = Path(location) / "runs"
+        runs.mkdir(parents=True, exist_ok=True)
+        for old in sorted(runs.iterdir(), key=lambda path: path.stat().st_mtime)[:-_MOST_RUNS]:
+            old.unlink(missing_ok=True)
+        for old in (Path(location) / "blocks").glob("*"):
+            shutil.rmtree(old, ignore_errors=True)
+        rescaled = newest_rescaling(Path(location))
+    found = RunFolder(location, run, int(str(session.conf.get(_RETAIN))), least_bytes(session), rescaled)
+    found.files.replace(f"runs/{run}", nonce.encode())
+    _started[query] = found
     note = {
-        "folder": str(folder),
+        "folder": location,
         "run": run,
         "nonce": nonce,
-        "retained": retained,
-        "least": least,
+        "retained": found.retained,
+        "least": found.least,
         "rescaled": rescaled,
     }
-    _started[query] = RunFolder(folder, run, retained, least, rescaled)
     set_for_query(session, query, PROPERTY, json.dumps(note))
+    return True
+
+
+def _reached(session: SparkSession, checkpoint: str) -> str | None:
+    """Return the folder of a checkpoint as Python names it; None where Python cannot use it."""
+    if is_on_a_path(checkpoint):
+        return str(Path(local_path(checkpoint)) / "braided")
+    if str(session.conf.get(OBJECTS, "true")).lower() == "false":
+        return None
+    location = f"{python_url(checkpoint)}/braided"
+    try:
+        files_at(location, CHECKPOINT).check()
+    except Exception as error:  # no client, no credentials, no exclusive creation: each store has errors of its own
+        _log.info("%s: state stays in Spark's state store (%s)", checkpoint, error)
+        return None
+    return location
+
+
+def python_url(checkpoint: str) -> str:
+    """Return what Python's clients call a place that Hadoop's file systems know.
+
+    >>> python_url("s3a://bucket/check/"), python_url("dbfs:/check")
+    ('s3://bucket/check', 'dbfs:///check')
+    """
+    scheme, _, rest = checkpoint.rstrip("/").partition(":")
+    return f"{'s3' if scheme in ('s3a', 's3n') else scheme}://{rest.removeprefix('//')}"
 
 
 def newest_rescaling(folder: Path) -> int | None:
@@ -120,8 +168,8 @@ def is_on_a_path(checkpoint: str) -> bool:
 def close_run(query: str, run: str) -> None:
     """Delete what a run that has ended leaves behind; called by the driver."""
     found = _started.get(query)
-    if found is not None and found.run == run:
-        shutil.rmtree(found.path / "blocks" / run, ignore_errors=True)
+    if found is not None and found.run == run and not is_remote(found.location):
+        shutil.rmtree(Path(found.location) / "blocks" / run, ignore_errors=True)
 
 
 def least_bytes(session: SparkSession) -> int:
@@ -167,19 +215,28 @@ def _folder(note: str) -> RunFolder | None:
     described = json.loads(note)
     if described["folder"] is None:
         return None
-    path = Path(described["folder"])
-    try:
-        nonce = (path / "runs" / described["run"]).read_text()
-    except OSError as error:
-        raise StateError(f"{_elsewhere(path)} ({error})") from error
-    if nonce != described["nonce"]:
-        raise StateError(_elsewhere(path))
-    retained, least, rescaled = (described.get(name) for name in ("retained", "least", "rescaled"))
-    return RunFolder(path, described["run"], int(retained), int(least), None if rescaled is None else int(rescaled))
-
-
-def _elsewhere(path: Path) -> str:
-    return (
-        f"this executor does not see the checkpoint of the driver: {path} is another folder here, or none; put the "
-        "checkpoint on storage that the driver and all executors share"
+    rescaled = described.get("rescaled")
+    found = RunFolder(
+        described["folder"],
+        described["run"],
+        int(described["retained"]),
+        int(described["least"]),
+        None if rescaled is None else int(rescaled),
     )
+    try:
+        nonce = found.files.read(f"runs/{found.run}")
+    except (OSError, BraidedError) as error:
+        raise StateError(f"{_elsewhere(found.location)} ({error})") from error
+    if nonce != described["nonce"].encode():
+        raise StateError(_elsewhere(found.location))
+    return found
+
+
+def _elsewhere(location: str) -> str:
+    where = f"this executor does not see the checkpoint of the driver: {location} is another folder here, or none; "
+    if is_remote(location):
+        return (
+            f"{where}give all executors the driver's fsspec client and credentials, or set {OBJECTS}=false: a new "
+            "query then keeps its state in Spark's state store"
+        )
+    return f"{where}put the checkpoint on storage that the driver and all executors share"

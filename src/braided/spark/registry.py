@@ -34,7 +34,7 @@ from braided.routing.table import RoutingTable
 from braided.runtime.contract import Json
 from braided.runtime.report import Report
 from braided.spark.catalyst import checkpoint_of, java_listener, observes
-from braided.spark.checkpoint_folder import close_run, is_on_a_path, open_for_run
+from braided.spark.checkpoint_folder import close_run, open_for_run
 from braided.spark.control import InCheckpoint
 from braided.spark.dataflow import METRIC, Dataflow
 from braided.spark.routing import Routing
@@ -272,9 +272,9 @@ class Registry(StreamingQueryListener):  # type: ignore[misc]
             asked = bool(self._operators) and session is not None and not is_connect(session)
             checkpoint = checkpoint_of(session, str(event.id)) if asked else None
             if checkpoint is not None and session is not None and observes(session, str(event.id), METRIC):
-                open_for_run(session, checkpoint, str(event.id), str(event.runId))
+                reached = open_for_run(session, checkpoint, str(event.id), str(event.runId))
                 self._checkpoints[str(event.runId)] = checkpoint
-                if not is_on_a_path(checkpoint) and any(place_of(each) == _CHECKPOINT for each in self._all()):
+                if not reached and any(place_of(each) == _CHECKPOINT for each in self._all()):
                     _log.warning(_OUT_OF_REACH, event.id, checkpoint)
                 for location in filter(None, roots):
                     ControlRoot(location).notice_start(str(event.id), str(event.runId), checkpoint)

@@ -24,7 +24,7 @@ from braided.runtime.contract import Json
 from braided.runtime.file_blocks import map_block
 from braided.runtime.store import UnusableBlockError, digest_of
 from braided.spark.checkpoint_folder import is_on_a_path
-from braided.spark.tasks import IN_FILES, IN_SPARK
+from braided.spark.tasks import IN_FILES, IN_OBJECTS, IN_SPARK
 from braided.storage.files import local_path
 
 if TYPE_CHECKING:
@@ -87,6 +87,11 @@ def _read_operator(session: SparkSession, place: str, batch: int, number: int, r
                 Path(local_path(place)) / "braided" / "state" / str(book["home"]) / str(book["worker"]), book
             )
             workers.append(WorkerState(book, folder.read, folder.count()))
+        elif book.get("store") == IN_OBJECTS:
+            raise StateError(
+                f"{place}: operator {number} keeps its state in objects, which cannot be read here yet; "
+                "`braided.report` has its figures while the query runs"
+            )
         else:
             blocks = _variable(session, place, batch, number, "blocks")
             workers.append(WorkerState(book, _SparkBlocks(blocks, book).read))

@@ -8,6 +8,7 @@ import json
 import os
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,11 +23,12 @@ from braided.runtime.contract import Json, Operator
 from braided.runtime.file_blocks import FileBlocks, StateFolder
 from braided.runtime.input_parts import COLUMN as PART
 from braided.runtime.input_parts import FIELD as PART_FIELD
+from braided.runtime.object_blocks import ObjectBlocks, ObjectFolder
 from braided.runtime.router import Packet, Watch, route_task
 from braided.runtime.shuffle_files import ShuffleFolder
 from braided.runtime.store import BlockStore, CachedBlocks
 from braided.runtime.worker import WorkerTask, fingerprint, run_worker
-from braided.spark.checkpoint_folder import folder_of_task
+from braided.spark.checkpoint_folder import OBJECTS, folder_of_task
 from braided.spark.handover_file import WorkersBefore
 from braided.spark.routing import Routing, workers_of_task
 from braided.storage.file_reader import FileReader, Part, read_ahead
@@ -63,7 +65,7 @@ _QUERY = "sql.streaming.queryId"
 # Spark runs the jobs of a query in a group of the name of its run.
 _RUN = "spark.jobGroup.id"
 # Where the blocks of a worker are, as its bookkeeping has it.
-IN_SPARK, IN_FILES = "spark", "files"
+IN_SPARK, IN_FILES, IN_OBJECTS = "spark", "files", "objects"
 # Counts the tasks of this process.
 _ended = itertools.count(1)
 # What is handed on where results are written as files: their names and sizes.
@@ -338,7 +340,7 @@ class Worker:
                 else pd.DataFrame({BLOCK: [piece.serialize().to_pybytes()], REPORT: [None]})
             )
 
-    def _folder(self, worker: int) -> StateFolder | None:
+    def _folder(self, worker: int) -> StateFolder | ObjectFolder | None:
         """Return where blocks of state are in the checkpoint; None where this query has no such folder."""
         found = folder_of_task()
         return None if found is None else found[0].state(self._home, worker, found[1])
@@ -348,7 +350,7 @@ class Worker:
         found = folder_of_task()
         if found is None or found[0].rescaled is None:
             return None
-        return WorkersBefore(found[0].path, found[0].rescaled, found[1], self._routing.first)
+        return WorkersBefore(Path(found[0].location), found[0].rescaled, found[1], self._routing.first)
 
     def _location(self) -> str | None:
         """Return where the query's routing tables are; not by way of links, which may lead elsewhere one day."""
@@ -392,10 +394,13 @@ class Worker:
         return pd.DataFrame(dict(zip([*wire_names(piece.num_columns), REPORT], series, strict=True)), copy=False)
 
 
-class SparkStore:
-    """A worker's state: the bookkeeping in Spark's state store, blocks in files of the checkpoint, or there too."""
+_STORES = {type(None): IN_SPARK, StateFolder: IN_FILES, ObjectFolder: IN_OBJECTS}
 
-    def __init__(self, book: Any, blocks: Any, folder: StateFolder | None) -> None:
+
+class SparkStore:
+    """A worker's state: the bookkeeping in Spark's state store, blocks there or in the checkpoint."""
+
+    def __init__(self, book: Any, blocks: Any, folder: StateFolder | ObjectFolder | None) -> None:
         self._book = book
         self._blocks = blocks
         self._folder = folder
@@ -413,15 +418,19 @@ class SparkStore:
     def open(self, book: Json) -> BlockStore:
         """See `Store`. Where blocks are is decided with the first batch, for as long as the checkpoint lives."""
         if not book["batches"]:
-            book["store"] = IN_SPARK if self._folder is None else IN_FILES
-        if book.get("store", IN_SPARK) == IN_SPARK:
+            book["store"] = _STORES[type(self._folder)]
+        store = book.get("store", IN_SPARK)
+        if store == IN_SPARK:
             return _SparkBlocks(self._blocks)
-        if self._folder is None:
-            raise StateError(
-                "the state is in files of the checkpoint, which this query cannot reach: its checkpoint was on a local "
-                "path when it began, and the session was a classic one; start it so again"
-            )
-        return FileBlocks(self._folder, book)
+        if isinstance(self._folder, StateFolder) and store == IN_FILES:
+            return FileBlocks(self._folder, book)
+        if isinstance(self._folder, ObjectFolder) and store == IN_OBJECTS:
+            return ObjectBlocks(self._folder, book)
+        began = "on a local path" if store == IN_FILES else f"on a store that the driver reached by fsspec ({OBJECTS})"
+        raise StateError(
+            f"the state is in {store} of the checkpoint, which this query cannot reach: its checkpoint was {began} "
+            "when it began, and the session was a classic one; start it so again"
+        )
 
 
 class _SparkBlocks(CachedBlocks):

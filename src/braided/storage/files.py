@@ -17,10 +17,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
-from braided.errors import BraidedError, ControlError, TopicError
+from braided.errors import BraidedError, ControlError, StateError, TopicError
 
 STORAGE = "storage"
 """The option of a fleet's directory, which stays for as long as the fleet does."""
+CHECKPOINT = "checkpoint"
+"""What errors call the checkpoint of a query."""
 _ATTEMPTS = 3
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _PATTERN = re.compile(r"[][{}*?\\]")
@@ -88,8 +90,8 @@ class Files(Protocol):
     def check(self) -> None:
         """Raise unless `create` is exclusive here."""
 
-    def read(self, name: str) -> bytes | None:
-        """Return a file's content, None if there is none."""
+    def read(self, name: str, start: int | None = None, stop: int | None = None) -> bytes | None:
+        """Return a file's content, or the bytes from `start` to `stop`; None if there is no such file."""
 
     def create(self, name: str, content: bytes) -> bool:
         """Write a file whole; False, and nothing written, if it exists."""
@@ -128,7 +130,7 @@ def files_at(location: str, option: str = "control") -> Files:
 
 
 def _error_of(option: str) -> type[BraidedError]:
-    return ControlError if option == "control" else TopicError
+    return {"control": ControlError, CHECKPOINT: StateError}.get(option, TopicError)
 
 
 class LocalFiles(Files):
@@ -158,9 +160,9 @@ class LocalFiles(Files):
         if not exclusive:
             raise self._error(f"{self._where}: cannot create files exclusively; give another directory")
 
-    def read(self, name: str) -> bytes | None:
+    def read(self, name: str, start: int | None = None, stop: int | None = None) -> bytes | None:
         try:
-            content = (self._root / name).read_bytes()
+            content = (self._root / name).read_bytes()[start:stop]
         except (FileNotFoundError, NotADirectoryError):
             self._check_there()
             return None
@@ -288,10 +290,10 @@ class RemoteFiles(Files):
         if not exclusive:
             raise self._error(f"{self._where}: this file system cannot create a file exclusively; give another")
 
-    def read(self, name: str) -> bytes | None:
+    def read(self, name: str, start: int | None = None, stop: int | None = None) -> bytes | None:
         with self._reached("read", name):
             try:
-                return bytes(self._system.cat_file(self._path(name)))
+                return bytes(self._system.cat_file(self._path(name), start=start, end=stop))
             except FileNotFoundError:
                 return None
 
@@ -302,11 +304,10 @@ class RemoteFiles(Files):
         """
         path = self._path(name)
         with self._reached("create", name):
-            self._system.makedirs(path.rsplit("/", 1)[0], exist_ok=True)
             failed = 0
             while True:
                 try:
-                    self._system.pipe_file(path, content, mode="create")
+                    self._put(path, content, mode="create")
                     return True
                 except FileExistsError:
                     return False
@@ -331,8 +332,15 @@ class RemoteFiles(Files):
 
     def replace(self, name: str, content: bytes) -> None:
         with self._reached("write", name):
-            self._system.makedirs(self._path(name).rsplit("/", 1)[0], exist_ok=True)
-            self._system.pipe_file(self._path(name), content)
+            self._put(self._path(name), content)
+
+    def _put(self, path: str, content: bytes, **options: Any) -> None:
+        """Write a file in one request; where the file system has folders, the folder is made if it is missing."""
+        try:
+            self._system.pipe_file(path, content, **options)
+        except FileNotFoundError:
+            self._system.makedirs(path.rsplit("/", 1)[0], exist_ok=True)
+            self._system.pipe_file(path, content, **options)
 
     def append(self, name: str, content: bytes) -> None:
         # Object stores cannot append.

@@ -33,7 +33,7 @@ from braided.runtime.cache import FileCache
 from braided.runtime.store import MemoryStore
 from braided.runtime.worker import run_worker
 from support.contract.histories import SCHEMA, History, Row, Tasks, Way, batches
-from support.folder_store import FolderStore, folder_stores
+from support.folder_store import FolderStore, ObjectStore, folder_stores
 from support.routing_cases import RandomController
 
 FINAL: Tasks = [(0, [])]
@@ -98,7 +98,8 @@ class Host:
         self.plans = [plan_of(spec, adaptive=way.rerouted, schema=schema) for _ in range(2)]
         plan = self.plans[0]
         table = _first_table(plan.scheme, way.workers, keyed=plan.keyed)
-        stores = folder_stores(way.workers) if way.restart == "files" else None
+        kinds = {"files": FolderStore, "objects": ObjectStore}
+        stores = folder_stores(way.workers, kind=kinds[way.restart]) if way.restart in kinds else None
         self.runtime = LocalRuntime(plan.operator, way.workers, stores, controller=self._controller(table))
         self.runtime.table = table
         self.batch = 0

@@ -46,7 +46,7 @@ class Way:
 
     shuffle : None keeps rows of a batch in order; a number puts them in an order of its own.
     restart : after every batch, ``"never"``, or in a new process that finds the host's cache ``"lost"`` or ``"kept"``, or
-        the state in ``"files"``.
+        the state in ``"files"`` or ``"objects"``.
     rerouted : whether the routing changes at random before every batch.
     """
 
@@ -104,7 +104,7 @@ def ways(draw: st.DrawFn, rows: int, *, workers: int | None = None, rerouted: bo
         draw(st.none() | st.integers(0, 99)),
         draw(st.integers(1, 3)),
         draw(st.integers(1, 3)) if workers is None else workers,
-        draw(st.sampled_from(("never", "lost", "kept", "files"))),
+        draw(st.sampled_from(("never", "lost", "kept", "files", "objects"))),
         rerouted,
     )
 
