@@ -176,7 +176,7 @@ def _(api: Api, s: Streams) -> DataFrame:
 @job("windows of a computed column after the join", in_workers=False)
 def _(api: Api, s: Streams) -> DataFrame:
     joined = api.join(s.marked.ads, s.marked.clicks, F.expr(CLICKED)).withColumn("double", F.col("amount") * 2)
-    return joined.where("double > 20").groupBy(F.window("adTime", "10 seconds")).agg(F.sum("double"))
+    return joined.where("double > 6").groupBy(F.window("adTime", "10 seconds")).agg(F.sum("double"))
 
 
 @job("a Python function before and after the join")
