@@ -176,9 +176,12 @@ def test_what_does_not_merge_is_left_to_spark(
     )
     assert "ts has no time zone, which Spark's watermark needs" in capsys.readouterr().out
     marked = {name: frame.withWatermark("ts", "4 seconds") for name, frame in streams.items()}
-    braided.sql(spark, f"SELECT count(*) AS x FROM {JOINED} GROUP BY window(c.ts, '5 seconds')", marked)
+    once = {name: frame.dropDuplicates(["ts", "phone"]) for name, frame in marked.items()}
+    assert "the watermark that c.ts comes with is below dropDuplicates" in _explained(spark, counted, once, capsys)
+    braided.sql(spark, counted, marked)
     watched = list(registry_of(spark)._operators.values())[-1]
-    assert not isinstance(watched.plan.operator, PartialAggregate)
+    assert isinstance(watched.plan.operator, PartialAggregate)
+    assert watched.plan.operator.lateness == (4_000_000, 4_000_000)
 
 
 def test_what_looks_like_a_part_of_the_aggregate_is_none(
