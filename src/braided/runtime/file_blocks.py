@@ -144,6 +144,9 @@ class FolderReader:
         """Nothing is deleted."""
         raise NotImplementedError
 
+    def finish(self) -> None:
+        """Nothing was stored."""
+
 
 def block_files(path: Path) -> Iterator[tuple[str, int]]:
     """Yield the files of a worker's folder, each with the batch that wrote it. Other files are not ours."""
