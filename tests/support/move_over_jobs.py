@@ -404,7 +404,6 @@ sql_job(
 sql_job(
     "a left join in SQL",
     f"SELECT a.adId, c.user {FROM.replace('JOIN', 'LEFT JOIN')}",
-    refused=r"LEFT JOIN of streams.*how=",
 )
 
 
