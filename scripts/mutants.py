@@ -28,8 +28,8 @@ _APART = (_CONTRACT, "-k", "far_apart and (exact or one) and not group")
 _FIFO = ("tests/unit/test_buffers.py", "-k", "FIFO")
 _STAGE = ("tests/unit/test_ordering_stage.py", *_ORDER)
 _MATCH = ("tests/unit/test_match_local.py",)
-_HOMES = ("tests/unit/test_outer_routing.py",)
 _ASOF = ("tests/unit/test_asof.py", _CONTRACT, "-k", "not test_contract or (asof and (cuts or far))")
+_HOMES = ("tests/unit/test_outer_routing.py",)
 _ROWS = ("tests/unit/test_rows_join.py", _CONTRACT, "-k", "not test_contract or (last and (cuts or far))")
 _KINDS = ("tests/unit/test_sql_kinds.py",)
 _DETECT = ("tests/unit/test_detect.py", _CONTRACT, "-k", "not test_contract or (detect and (cuts or far))")
@@ -39,9 +39,8 @@ CORE: dict[str, tuple[str, ...]] = {
     "operators/join/window_join.py": _STATE,
     "operators/join/stored.py": _STATE,
     "operators/join/arrivals.py": _STATE,
-    "operators/join/outer_join.py": ("tests/unit/test_outer_join.py", *_HOMES),
-    "routing/home_routes.py": _HOMES,
-    "routing/home_edit.py": _HOMES,
+    "operators/rows_join/rows_join.py": _ROWS,
+    "operators/rows_join/last_rows.py": _ROWS,
     "eviction/buffer_kernel.py": _BUFFERS,
     "eviction/heap.py": _BUFFERS,
     "eviction/key_index.py": _BUFFERS,
@@ -56,8 +55,6 @@ CORE: dict[str, tuple[str, ...]] = {
     "operators/asof/closest.py": _ASOF,
     "operators/asof/closest_kernels.py": _ASOF,
     "operators/asof/waiting_rows.py": _ASOF,
-    "operators/rows_join/rows_join.py": _ROWS,
-    "operators/rows_join/last_rows.py": _ROWS,
     "operators/detect/hierarchy.py": _DETECT,
     "operators/detect/unit.py": _DETECT,
     "operators/detect/keyed_state.py": _DETECT,
@@ -104,13 +101,6 @@ MUTATIONS = (
         _CUTS,
     ),
     Mutation(
-        "an assignment declared dead one window early",
-        "routing/assignment_expiry.py",
-        "end.top < self.window.horizon(side, self._last[2])",
-        "end.top < self.window.horizon(side, self._last[2]) + self.window.hi - self.window.lo",
-        _APART,
-    ),
-    Mutation(
         "routers that ignore the pin",
         "spark/routing.py",
         "table = control.pin(batch, query, self.first(workers))",
@@ -118,23 +108,10 @@ MUTATIONS = (
         ("tests/unit/test_routing.py",),
     ),
     Mutation(
-        "new rows stored under every live assignment",
-        "routing/routes.py",
-        "stored=place == 0, primary=place == 0",
-        "stored=True, primary=place == 0",
-    ),
-    Mutation(
         "a returning assignment keeps its old place",
         "routing/edit.py",
         "np.where(live == assignment, -1, live)",
         "live",
-    ),
-    Mutation(
-        "a demoted key does not follow its bucket",
-        "routing/edit.py",
-        "follow = BUCKETS + np.flatnonzero(self._demoted & np.isin(self._buckets_of_keys, buckets))",
-        "follow = np.zeros(0, np.int64)",
-        ("tests/unit/test_table_edit.py",),
     ),
     Mutation(
         "a promoted key forgets where its bucket stored it",
@@ -197,7 +174,6 @@ MUTATIONS = (
         "batch",
         ("tests/unit/test_multijoin_routing.py",),
     ),
-    # Detectors.
     Mutation(
         "an upper detector does not wait for events that are dated earlier",
         "operators/detect/hierarchy.py",
@@ -247,7 +223,6 @@ MUTATIONS = (
         "of < 0",
         (_CONTRACT, "-k", "detect and grow"),
     ),
-    # Patterns.
     Mutation(
         "a match ends a moment before its time has run out",
         "operators/match/search_kernel.py",
@@ -333,97 +308,6 @@ MUTATIONS = (
         _ASOF,
     ),
     Mutation(
-        "a join with the last rows keeps one row too few",
-        "operators/rows_join/last_rows.py",
-        "if rights < last_right and",
-        "if rights < last_right - 1 and",
-        _ROWS,
-    ),
-    Mutation(
-        "a join with the last rows counts rows of the key before",
-        "operators/rows_join/last_rows.py",
-        "start, stop = max(first_left, lefts - last_left), lefts",
-        "start, stop = max(0, lefts - last_left), lefts",
-        _ROWS,
-    ),
-    Mutation(
-        "a join with the last rows forgets a key between rows that it has stored",
-        "operators/rows_join/rows_join.py",
-        "gaps = is_new[1:] & (",
-        "gaps = (True) & (",
-        _ROWS,
-    ),
-    Mutation(
-        "a join with the last rows does not store the row that keeps a key alive",
-        "operators/rows_join/rows_join.py",
-        "            self.forget is not None,\n            stays,",
-        "            False,\n            stays,",
-        _ROWS,
-    ),
-    Mutation(
-        "a join with the last rows meets stored rows again",
-        "operators/rows_join/rows_join.py",
-        "is_new = order >= np.where(is_left, old_left, among + old_right)",
-        "is_new = order >= np.where(is_left, 0, among + old_right)",
-        _ROWS,
-        "a condition of ON on the stream that is kept filters it",
-        "sqltext/kinds.py",
-        """is_right = used == {alias} and how in ("inner", "left", "left_semi", "left_anti")""",
-        """is_right = how in ("inner", "left", "left_semi", "left_anti") and len(used) == 1""",
-        _KINDS,
-    ),
-    Mutation(
-        "WHERE on the side of nulls goes before a left join",
-        "sqltext/kinds.py",
-        """is_whole = home == 0 or self._kinds[home] in ("inner", "right")""",
-        """is_whole = True""",
-        _KINDS,
-    ),
-    Mutation(
-        "WHERE goes down past a right join",
-        "sqltext/kinds.py",
-        """_KEEP_LEFT = ("inner", "left", "left_semi", "left_anti")""",
-        """_KEEP_LEFT = ("inner", "left", "right", "left_semi", "left_anti")""",
-        _KINDS,
-    ),
-    Mutation(
-        "WHERE chooses among the rows of an as-of join",
-        "sqltext/kinds.py",
-        """is_whole and not self._is_asof(home):""",
-        """is_whole:""",
-        _KINDS,
-    ),
-    Mutation(
-        "NOT EXISTS is EXISTS",
-        "sqltext/subqueries.py",
-        'kind = "ANTI" if is_not else "SEMI"',
-        'kind = "SEMI"',
-        _KINDS,
-    ),
-    Mutation(
-        "NOT IN is an anti join",
-        "sqltext/subqueries.py",
-        """if is_not and isinstance(node, exp.In):""",
-        """if is_not and node is None:""",
-        _KINDS,
-    ),
-    Mutation(
-        "a column of USING is the left one also after a right join",
-        "sqltext/shared_columns.py",
-        """            if kind == "right":
-                column = part.copy()
-            elif""",
-        """            if""",
-        _KINDS,
-    ),
-    Mutation(
-        "a condition after a left join moves into the other stream",
-        "plan/rules/push_filter.py",
-        """if spec.join_kind != "inner" and sides != {1 if spec.join_kind == "right" else 0}:""",
-        """if spec.join_kind != "inner" and len(sides) != 1:""",
-        ("tests/unit/test_plan.py",),
-    ),
-    Mutation(
         "reluctant quantifiers are greedy",
         "operators/match/automaton.py",
         "if greedy else [_DONE, *begin]",
@@ -437,7 +321,6 @@ MUTATIONS = (
         "missing if place < 0 else place",
         _MATCH,
     ),
-    # The join.
     Mutation(
         "new rows of the right stream meet nothing that is stored",
         "operators/join/window_join.py",
@@ -473,7 +356,6 @@ MUTATIONS = (
         "                pass\n",
         ("tests/unit/test_state.py", "-k", "few_runs"),
     ),
-    # Buffers.
     Mutation(
         "of equal credits the youngest goes",
         "eviction/heap.py",
@@ -509,35 +391,6 @@ MUTATIONS = (
         "or totals[0].bytes > most",
         ("tests/unit/test_byte_budget.py", "-k", "fifo_is_what"),
     ),
-    # Order and clocks.
-    Mutation(
-        "the fastest of several streams decides what may leave",
-        "time/stream_clock.py",
-        "return min(clock.safe for clock in clocks if not clock.idle)",
-        "return max(clock.safe for clock in clocks if not clock.idle)",
-        (_CONTRACT, "-k", "far_apart and several and streams"),
-    ),
-    Mutation(
-        "a silence releases nothing of an outer join",
-        "operators/join/outer_join.py",
-        "horizon = MAX_TIME if final or self.silent else self.horizon(side)",
-        "horizon = MAX_TIME if final else self.horizon(side)",
-        ("tests/unit/test_idle_release.py", "-k", "met_nothing"),
-    ),
-    Mutation(
-        "a silent query asks for batches for ever",
-        "operators/join/outer_join.py",
-        "self.silent, self.fresh = came and idle, came and not idle",
-        "self.silent, self.fresh = came and idle, came",
-        ("tests/unit/test_idle_release.py", "-k", "met_nothing"),
-    ),
-    Mutation(
-        "copies of a late row leave too",
-        "operators/late_rows.py",
-        "np.flatnonzero((late & has_key)[: block.rows.num_rows - block.copies])",
-        "np.flatnonzero(late & has_key)",
-        ("tests/unit/test_late_rows.py", "-k", "inner_join"),
-    ),
     Mutation(
         "rows leave as soon as the clock has passed them",
         "time/stream_clock.py",
@@ -559,7 +412,6 @@ MUTATIONS = (
         "False",
         ("tests/unit/test_order_local.py", "-k", "idle"),
     ),
-    # The halves of a batch.
     Mutation(
         "packets are taken as they come",
         "runtime/worker.py",
@@ -608,7 +460,26 @@ MUTATIONS = (
         "(stored_end, ends[-1], PROBE, (0, 0)),",
         "(stored_end, ends[-1], 0, (0, 0)),",
     ),
-    # The rules of `tests/support/outer_rules.py`, each broken in the package.
+    Mutation(
+        "an assignment declared dead one window early",
+        "routing/assignment_expiry.py",
+        "end.top < self.window.horizon(side, self._last[2])",
+        "end.top < self.window.horizon(side, self._last[2]) + self.window.hi - self.window.lo",
+        _APART,
+    ),
+    Mutation(
+        "new rows stored under every live assignment",
+        "routing/routes.py",
+        "stored=place == 0, primary=place == 0",
+        "stored=True, primary=place == 0",
+    ),
+    Mutation(
+        "a demoted key does not follow its bucket",
+        "routing/edit.py",
+        "follow = BUCKETS + np.flatnonzero(self._demoted & np.isin(self._buckets_of_keys, buckets))",
+        "follow = np.zeros(0, np.int64)",
+        ("tests/unit/test_table_edit.py",),
+    ),
     Mutation(
         "homes: a preserved row is stored under the opening",
         "routing/home_routes.py",
@@ -797,5 +668,126 @@ MUTATIONS = (
         "if size * copied <= own + rates.results:",
         "if size * copied >= 0:",
         ("tests/unit/test_outer_controller.py", "-k", "other_stream"),
+    ),
+    Mutation(
+        "a join with the last rows keeps one row too few",
+        "operators/rows_join/last_rows.py",
+        "if rights < last_right and",
+        "if rights < last_right - 1 and",
+        _ROWS,
+    ),
+    Mutation(
+        "a join with the last rows counts rows of the key before",
+        "operators/rows_join/last_rows.py",
+        "start, stop = max(first_left, lefts - last_left), lefts",
+        "start, stop = max(0, lefts - last_left), lefts",
+        _ROWS,
+    ),
+    Mutation(
+        "a join with the last rows forgets a key between rows that it has stored",
+        "operators/rows_join/rows_join.py",
+        "gaps = is_new[1:] & (",
+        "gaps = (True) & (",
+        _ROWS,
+    ),
+    Mutation(
+        "a join with the last rows does not store the row that keeps a key alive",
+        "operators/rows_join/rows_join.py",
+        "            self.forget is not None,\n            stays,",
+        "            False,\n            stays,",
+        _ROWS,
+    ),
+    Mutation(
+        "a join with the last rows meets stored rows again",
+        "operators/rows_join/rows_join.py",
+        "is_new = order >= np.where(is_left, old_left, among + old_right)",
+        "is_new = order >= np.where(is_left, 0, among + old_right)",
+        _ROWS,
+    ),
+    Mutation(
+        "a condition of ON on the stream that is kept filters it",
+        "sqltext/kinds.py",
+        """is_right = used == {alias} and how in ("inner", "left", "left_semi", "left_anti")""",
+        """is_right = how in ("inner", "left", "left_semi", "left_anti") and len(used) == 1""",
+        _KINDS,
+    ),
+    Mutation(
+        "WHERE on the side of nulls goes before a left join",
+        "sqltext/kinds.py",
+        """is_whole = home == 0 or self._kinds[home] in ("inner", "right")""",
+        """is_whole = True""",
+        _KINDS,
+    ),
+    Mutation(
+        "WHERE goes down past a right join",
+        "sqltext/kinds.py",
+        """_KEEP_LEFT = ("inner", "left", "left_semi", "left_anti")""",
+        """_KEEP_LEFT = ("inner", "left", "right", "left_semi", "left_anti")""",
+        _KINDS,
+    ),
+    Mutation(
+        "WHERE chooses among the rows of an as-of join",
+        "sqltext/kinds.py",
+        """is_whole and not self._is_asof(home):""",
+        """is_whole:""",
+        _KINDS,
+    ),
+    Mutation(
+        "NOT EXISTS is EXISTS",
+        "sqltext/subqueries.py",
+        'kind = "ANTI" if is_not else "SEMI"',
+        'kind = "SEMI"',
+        _KINDS,
+    ),
+    Mutation(
+        "NOT IN is an anti join",
+        "sqltext/subqueries.py",
+        """if is_not and isinstance(node, exp.In):""",
+        """if is_not and node is None:""",
+        _KINDS,
+    ),
+    Mutation(
+        "a column of USING is the left one also after a right join",
+        "sqltext/shared_columns.py",
+        """            if kind == "right":
+                column = part.copy()
+            elif""",
+        """            if""",
+        _KINDS,
+    ),
+    Mutation(
+        "a condition after a left join moves into the other stream",
+        "plan/rules/push_filter.py",
+        """if spec.join_kind != "inner" and sides != {1 if spec.join_kind == "right" else 0}:""",
+        """if spec.join_kind != "inner" and len(sides) != 1:""",
+        ("tests/unit/test_plan.py",),
+    ),
+    Mutation(
+        "the fastest of several streams decides what may leave",
+        "time/stream_clock.py",
+        "return min(clock.safe for clock in clocks if not clock.idle)",
+        "return max(clock.safe for clock in clocks if not clock.idle)",
+        (_CONTRACT, "-k", "far_apart and several and streams"),
+    ),
+    Mutation(
+        "a silence releases nothing of an outer join",
+        "operators/join/outer_join.py",
+        "return MAX_TIME if final or self.silent else self.horizon(side)",
+        "return MAX_TIME if final else self.horizon(side)",
+        ("tests/unit/test_idle_release.py", "-k", "met_nothing"),
+    ),
+    Mutation(
+        "a silent query asks for batches for ever",
+        "operators/join/outer_join.py",
+        "self.silent, self.fresh = came and idle, came and not idle",
+        "self.silent, self.fresh = came and idle, came",
+        ("tests/unit/test_idle_release.py", "-k", "met_nothing"),
+    ),
+    Mutation(
+        "copies of a late row leave too",
+        "operators/late_rows.py",
+        "np.flatnonzero((late & has_key)[: block.rows.num_rows - block.copies])",
+        "np.flatnonzero(late & has_key)",
+        ("tests/unit/test_late_rows.py", "-k", "inner_join"),
     ),
 )

@@ -271,12 +271,16 @@ class OuterState(JoinState):
         assert hasattr(window, "reach")
         return MIN_TIME if safe == MIN_TIME else clamp(safe - window.reach(side)[1])
 
+    def _leave_before(self, side: int, final: bool) -> int:
+        """Return the time before which rows that have matched nothing leave."""
+        return MAX_TIME if final or self.silent else self.horizon(side)
+
     def leaving(self, side: int, new: Sequence[Run], *, final: bool) -> Iterator[tuple[Run, Index]]:
         """Yield runs and positions of the rows that leave alone, each once.
 
         A leap of the clocks may let rows in quarantine be believed and leave at once.
         """
-        horizon = MAX_TIME if final or self.silent else self.horizon(side)
+        horizon = self._leave_before(side, final)
         believed = horizon if final else min(horizon, clamp(self._quarantine.limit + 1))
         groups = [(horizon, infos) for infos in self.sides[side]]
         groups += [(believed, infos) for _, infos in self.apart[side]]
@@ -290,7 +294,7 @@ class OuterState(JoinState):
 
     def keyless_leaving(self, side: int, new: Sequence[pa.RecordBatch], *, final: bool) -> Iterator[pa.RecordBatch]:
         """Yield rows without a key that leave, in parts."""
-        horizon = MAX_TIME if final or self.silent else self.horizon(side)
+        horizon = self._leave_before(side, final)
         patience = self.window.patience(side)
         yield from self.keyless[side].release(new, horizon, self._quarantine, side, patience, final=final)
 
