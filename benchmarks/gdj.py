@@ -22,7 +22,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from gdj_charts import draw, table
+from braided.sim.figure import draw, table
 from gdj_figures import FIGURES, EngineFeatures
 from gdj_sets import compare_sets, kernel_speed, sets_table
 

@@ -10,7 +10,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import numpy as np
-from gdj_charts import Figure, Panel
+from braided.sim.figure import Figure, Panel
 from gdj_data import SECOND, hashed
 from gdj_figures import SHARE, EngineFeatures
 from support.generators.zipf_pareto import zipf_pareto

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from gdj_charts import Figure, Panel
+from braided.sim.figure import Figure, Panel
 from gdj_data import Data, dealt_trades, synthetic, trades, two_joins, weather
 from gdj_measure import (
     POLICIES,

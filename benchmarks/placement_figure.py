@@ -17,7 +17,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import numpy as np
-from charts import Frame, draw_chart
+from braided.charts import Frame, draw_chart
 from support.generators.hierarchies import swing
 from support.placements import exhaustive
 
