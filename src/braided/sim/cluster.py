@@ -58,7 +58,7 @@ class Cluster:
         self.state = ServerState(
             np.asarray(speeds, np.float64), np.asarray(memory, np.int64), np.zeros((servers, ring)),
             zeros(servers, ring), zeros(servers), zeros(servers), zeros(servers), np.zeros(servers),
-            zeros(servers, joins * 2 * SLOTS), zeros(servers, joins), zeros(servers, joins), zeros(servers, joins),
+            zeros(servers, joins * 2 * SLOTS), *(zeros(servers, joins) for _ in range(4)),
         )  # fmt: skip
 
     def run(self, copies: Copies, members: list[npt.NDArray[np.integer]], until: float) -> None:

@@ -44,6 +44,7 @@ class ServerState(NamedTuple):
     stored: Ints
     comparisons: Ints
     received: Ints
+    processed: Ints
     dropped: Ints
     """Rows that left before they were processed."""
 
@@ -86,6 +87,7 @@ def _advance(state: ServerState, costs: Costs, server: int, moment: float) -> No
             _remove_first(state, server)
         pairs = state.stored[server, (code >> 1) ^ SLOTS]
         state.comparisons[server, code // (4 * SLOTS)] += pairs
+        state.processed[server, code // (4 * SLOTS)] += 1
         state.free_at[server] += pairs * costs.comparison / state.speed[server]
 
 
