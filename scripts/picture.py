@@ -13,7 +13,6 @@ from html import escape
 from pathlib import Path
 
 from braided.charts import Frame, draw_chart
-
 from braided.cli.demo_display import format_bytes
 from braided.cli.demo_parts import Skew
 from braided.cli.demo_run import Run

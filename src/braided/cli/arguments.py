@@ -183,7 +183,7 @@ def make_parser() -> argparse.ArgumentParser:
     papers = commands.add_parser(
         "papers",
         help="make figures of the papers anew, with this package's policies in a simulated cluster",
-        description="Make figures of the papers as SVG, with their data as JSON. No Spark; docs/papers_ssp.md has them.",
+        description="Make figures of the papers as SVG, with their data as JSON. See docs/papers_ssp.md.",
     )
     papers.add_argument("--only", choices=("ssp",), help="one paper only")
     papers.add_argument("--quick", action="store_true", help="shorter runs, a minute in all; rough curves")

@@ -20,7 +20,13 @@ class Copies:
 
     @classmethod
     def of(
-        cls, servers: npt.NDArray[np.integer], times: Floats, join: int, side: int, slots: Ints, stored: npt.NDArray[np.bool_]
+        cls,
+        servers: npt.NDArray[np.integer],
+        times: Floats,
+        join: int,
+        side: int,
+        slots: Ints,
+        stored: npt.NDArray[np.bool_],
     ) -> Copies:
         """Describe copies of rows of one side of a join; rows meet only rows of the same slot."""
         codes = ((join * 2 + side) * SLOTS + slots % SLOTS) * 2 + stored

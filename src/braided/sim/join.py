@@ -1,4 +1,4 @@
-"""One simulated join: its rows are routed by the routing table, and its table changed by the controller, of the package.
+"""One simulated join: the routing table of the package routes its rows, and the controller changes that table.
 
 The simulator writes none of these policies. What a batch of the real runtime is, is here a sampling period.
 """
@@ -30,8 +30,8 @@ class SimulatedJoin:
     """
 
     def __init__(
-        self, number: int, servers: npt.NDArray[np.integer], scheme: str, window: float, seed: int, *, adaptive: bool = True,
-        results: float = 0.01, measure: str = "work",
+        self, number: int, servers: npt.NDArray[np.integer], scheme: str, window: float, seed: int, *,
+        adaptive: bool = True, results: float = 0.01, measure: str = "work",
     ) -> None:  # fmt: skip
         self.number, self.servers, self.window = number, servers, window
         span = int(window * _MICROS)

@@ -110,7 +110,14 @@ def _receive(state: ServerState, costs: Costs, server: int, moment: float, code:
 
 @compiled
 def run_copies(
-    state: ServerState, costs: Costs, servers: Ints, times: Floats, codes: Ints, members: Ints, sizes: Ints, until: float
+    state: ServerState,
+    costs: Costs,
+    servers: Ints,
+    times: Floats,
+    codes: Ints,
+    members: Ints,
+    sizes: Ints,
+    until: float,
 ) -> None:
     """Let servers receive copies in order of time and work until a moment.
 

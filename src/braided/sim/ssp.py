@@ -3,7 +3,7 @@
 | way | the rows of a join go |
 |---|---|
 | `llf` | to one server, the one with the most spare speed: the paper's rival |
-| `paper` | one stream to the least loaded server each, the other to all; the *slower* is split, as the paper's text says |
+| `paper` | one stream to the least loaded server each, the other to all; the *slower* is split, as its text says |
 | `static` | by `partition="ssp"`, the left stream split for ever |
 | `ssp` | by `partition="ssp"` with its controller: the stream that costs more is split, as the paper's formula says |
 | `grid` | by `partition="grid"` with its controller: the cheapest grid |
@@ -74,7 +74,9 @@ def simulate(setup: Setup, way: str, per_join: int) -> Outcome:
         for join in range(setup.joins)
     ]
     orders = [random.permutation(setup.servers) for _ in range(setup.joins)]
-    members = _least_loaded(speeds, rates, setup) if way == "llf" else [order[:per_join] for order in orders]
+    members: list[npt.NDArray[np.integer]] = [order[:per_join] for order in orders]
+    if way == "llf":
+        members = _least_loaded(speeds, rates, setup)
     costs = Costs(setup.comparison, setup.row, setup.window, setup.drop_new)
     cluster = Cluster(speeds, memory, setup.joins, costs)
     joins = [
@@ -101,7 +103,11 @@ def simulate(setup: Setup, way: str, per_join: int) -> Outcome:
     state = cluster.state
     decisions = [{"join": join.number, **one.to_json()} for join in joins for one in join.decisions]
     return Outcome(
-        np.array(totals), cluster.join_use(setup.seconds), int(state.received.sum()), int(state.dropped.sum()), decisions
+        np.array(totals),
+        cluster.join_use(setup.seconds),
+        int(state.received.sum()),
+        int(state.dropped.sum()),
+        decisions,
     )
 
 
@@ -119,7 +125,7 @@ def _least_loaded(speeds: Floats, rates: Floats, setup: Setup) -> list[npt.NDArr
 class _TextRule:
     """The paper's text: split the stream with fewer rows in a period, each row to the least loaded server.
 
-    After a switch, rows meet those stored under the old master for one window more: they probe there without being stored.
+    After a switch, rows still meet those stored under the old master for one window: they probe there, unstored.
     """
 
     def __init__(self, number: int, servers: npt.NDArray[np.integer]) -> None:
