@@ -22,9 +22,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from gdj_charts import draw, table
 from gdj_figures import FIGURES, EngineFeatures
 from gdj_sets import compare_sets, kernel_speed, sets_table
+
+from braided.sim.figure import draw, table
 
 HERE = Path(__file__).resolve().parent
 NOT_MADE: dict[str, str] = {}

@@ -10,7 +10,6 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import numpy as np
-from gdj_charts import Figure, Panel
 from gdj_data import SECOND, hashed
 from gdj_figures import SHARE, EngineFeatures
 from support.generators.zipf_pareto import zipf_pareto
@@ -22,6 +21,7 @@ from braided.eviction.policies.gdj import GDJ
 from braided.eviction.policies.policy import Policy
 from braided.eviction.policies.prob import PROB
 from braided.eviction.policies.random import RAND
+from braided.sim.figure import Figure, Panel
 
 DOMAIN = 100
 POLICIES: dict[str, Policy] = {"GDJ": GDJ(initial=0.2), "PROB": PROB(), "FIFO": FIFO(), "RAND": RAND()}

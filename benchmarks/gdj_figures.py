@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from gdj_charts import Figure, Panel
 from gdj_data import Data, dealt_trades, synthetic, trades, two_joins, weather
 from gdj_measure import (
     POLICIES,
@@ -21,6 +20,7 @@ from gdj_measure import (
 
 from braided.eviction.policies.fifo import FIFO
 from braided.eviction.policies.gdj import GDJ
+from braided.sim.figure import Figure, Panel
 
 SHARE = 0.2
 

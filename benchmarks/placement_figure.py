@@ -17,10 +17,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import numpy as np
-from charts import Frame, draw_chart
 from support.generators.hierarchies import swing
 from support.placements import exhaustive
 
+from braided.charts import Frame, draw_chart
 from braided.fleet.master import COST, LIMIT
 from braided.fleet.placement.cuckoo import SECONDS, search
 from braided.fleet.placement.problem import Allocation, Problem

@@ -36,13 +36,13 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 import pyarrow.parquet as pq
 from engines import SAME_FOR_ALL
 from flink import say
-from gdj_charts import Figure, Panel, draw
 from nexmark_data import truth_of
 from soak_watch import KINDS, Watch, growth, thinned
 from support.generators.nexmark import nexmark_events
 from workloads import checksum
 
 import braided
+from braided.sim.figure import Figure, Panel, draw
 from braided.spark.conf import SPARK_CONF
 
 if TYPE_CHECKING:

@@ -12,10 +12,7 @@ import sys
 from html import escape
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
-
-from charts import Frame, draw_chart
-
+from braided.charts import Frame, draw_chart
 from braided.cli.demo_display import format_bytes
 from braided.cli.demo_parts import Skew
 from braided.cli.demo_run import Run

@@ -53,9 +53,8 @@ def test_objects_of_numbers_become_tables() -> None:
     assert run.table_of({"a": {"b": {"c": {"d": 1234}}}}) == ["a", "  b        d", "    c  1,234"]
 
 
-@pytest.mark.parametrize("name", ["charts", "run"])
-def test_examples_in_docstrings_hold(name: str) -> None:
-    failed, tried = doctest.testmod(load(SCRIPT.with_name(f"{name}.py")))
+def test_examples_in_docstrings_hold() -> None:
+    failed, tried = doctest.testmod(run)
     assert tried
     assert not failed
 

@@ -16,7 +16,7 @@ ROOT = Path(braided.__file__).parent
 
 # From the bottom to the top. Packages of one line do not import each other.
 LAYERS = (
-    ("errors", "compiled", "version", "picture"),
+    ("errors", "compiled", "version", "picture", "charts"),
     ("sequence",),
     ("expressions",),
     ("durations",),
@@ -31,6 +31,7 @@ LAYERS = (
     ("sqltext",),
     ("local", "spark"),
     ("fleet",),
+    ("sim",),
     ("api", "daemon", "kafka", "testing"),
     ("workloads",),
     ("cli",),

@@ -114,6 +114,12 @@ def _answer_doctor(arguments: argparse.Namespace) -> int:
     return run_doctor(as_json=arguments.json, join=arguments.join)
 
 
+def _answer_papers(arguments: argparse.Namespace) -> int:
+    from braided.cli.papers_command import make_papers
+
+    return make_papers(arguments.only, arguments.out, quick=arguments.quick)
+
+
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="braided", description="Exact, fast stream joins for PySpark Structured Streaming."
@@ -174,6 +180,15 @@ def make_parser() -> argparse.ArgumentParser:
     _add_watching(commands)
     _add_checkpoints(commands)
     add_fleet_commands(commands)
+    papers = commands.add_parser(
+        "papers",
+        help="make figures of the papers anew, with this package's policies in a simulated cluster",
+        description="Make figures of the papers as SVG, with their data as JSON. See docs/papers_ssp.md.",
+    )
+    papers.add_argument("--only", choices=("ssp",), help="one paper only")
+    papers.add_argument("--quick", action="store_true", help="shorter runs, a minute in all; rough curves")
+    papers.add_argument("--out", type=Path, default=Path("papers"), metavar="DIR", help="where to (%(default)s)")
+    papers.set_defaults(answer=_answer_papers)
     doctor = commands.add_parser("doctor", help="look for what is wrong with this machine, and say what to type")
     doctor.add_argument("--json", action="store_true", help="as JSON")
     doctor.add_argument("--join", action="store_true", help="also run a small join on a local Spark, half a minute")

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 
-from charts import Frame, short_number, tick_step
+from braided.charts import Frame, short_number, tick_step
 
 _COLOURS = {
     "GDJ": "#2563eb",

@@ -1,0 +1,39 @@
+"""`braided papers`: the figures of the papers as SVG, and their data as JSON, into a folder."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+
+from braided.cli.exits import FAILED
+from braided.sim.figure import draw
+from braided.sim.papers import papers
+
+
+def make_papers(only: str | None, out: Path, *, quick: bool) -> int:
+    """Make the figures of one paper or of all; verdicts go to stdout, progress to stderr."""
+    started = time.monotonic()
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        print(f"braided: --out {out}: {error.strerror}; name a folder that can be written", file=sys.stderr)
+        return FAILED
+    for paper, makers in papers().items():
+        if only not in (None, paper):
+            continue
+        for maker in makers:
+
+            def tell(what: str, paper: str = paper) -> None:
+                print(f"{paper}: {what} ({time.monotonic() - started:.0f} s)", file=sys.stderr, flush=True)
+
+            for made in maker(quick, tell):
+                stem = out / made.figure.slug
+                stem.with_suffix(".svg").write_text(draw(made.figure))
+                data = {"paper": paper, "quick": quick, **made.to_json()}
+                stem.with_suffix(".json").write_text(json.dumps(data, indent=1) + "\n")
+                print(f"{paper} Figure {made.figure.number}: {made.figure.title}: {stem}.svg")
+                for verdict in made.verdicts:
+                    print(f"  {verdict}")
+    return 0

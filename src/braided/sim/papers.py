@@ -1,0 +1,39 @@
+"""The papers' figures: each is made by a function, with its parameters, what differs, and verdicts from the data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from braided.sim.figure import Figure
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """A figure made anew."""
+
+    figure: Figure
+    parameters: dict[str, Any]
+    differences: tuple[str, ...]
+    verdicts: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all data, without anything that differs between two runs."""
+        return {
+            "figure": self.figure.number, "title": self.figure.title, "parameters": self.parameters,
+            "differences": list(self.differences), "verdicts": list(self.verdicts),
+            "panels": [asdict(panel) for panel in self.figure.panels],
+        }  # fmt: skip
+
+
+Maker = Callable[[bool, Tell], list[Reproduction]]
+
+
+def papers() -> dict[str, list[Maker]]:
+    """Return the makers of each paper's figures."""
+    from braided.sim.ssp_figures import by_servers, changing_rates, ten_nodes
+
+    return {"ssp": [by_servers, ten_nodes, changing_rates]}
