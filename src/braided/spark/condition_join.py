@@ -64,7 +64,7 @@ def run_condition_join(
     inputs = {side: frame.toDF(*_names(frame)) for side, frame in zip(_SIDES, (left, right), strict=True)}
     found = _Analysis(dict(inputs), kind, _condition(join, inputs, how))
     spelling = {name.lower(): name for name in (*left.columns, *right.columns)}
-    joins = JoinPlanner(session, {**options, "how": kind}, spelling).plan(found.cut, found.inputs, found.sources)
+    joins = JoinPlanner(session, options, spelling).plan(found.cut, found.inputs, found.sources)
     written = {name: text.partition(".")[2] for name, text in joins.spelling.items()}
     try:
         result = run_optimised(optimise_plan(joins.plan), notes=joins.notes, names=written)
@@ -155,7 +155,7 @@ class _Analysis:
                 rest.append(part)
             else:
                 keys.append(key)
-        step = Step(("l",), "r", keys, [each for _, each in chosen], times, rest)
+        step = Step(("l",), "r", keys, [each for _, each in chosen], times, rest, self.kind)
         return Cut("l", [step], filters, self.columns)
 
     def _is_time(self, column: exp.Column) -> bool:

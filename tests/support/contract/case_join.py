@@ -191,8 +191,13 @@ JOINS = Kind(
         Change("rows", "rows", {"rows": 5}, lambda spec: spec.rows is not None),
         Change("forget", "forget", {"forget": us(50)}, lambda spec: spec.rows is not None),
         Change("partition", "partition", {"partition": "ssp"}, _is_pairwise),
-        Change("memory", "memory", {"memory": 7}, lambda spec: spec.on is not None and _is_pairwise(spec)),
+        Change(
+            "memory",
+            "memory",
+            {"memory": 7},
+            lambda spec: spec.on is not None and _is_pairwise(spec) and spec.late == "join",
+        ),
         *budget_changes,
-        Change("shed", "shed", {"shed": 0.4}, _is_pairwise),
+        Change("shed", "shed", {"shed": 0.4}, lambda spec: _is_pairwise(spec) and spec.late == "join"),
     ),
 )
