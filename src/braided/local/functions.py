@@ -285,6 +285,7 @@ def match(
     within: Duration | None = None,
     after: str = "skip past last row",
     rows: RowsPerMatch = "one",
+    forget: Duration | None = None,
     lateness: Latenesses = None,
     name: str | None = None,
     workers: int = 1,
