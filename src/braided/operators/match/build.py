@@ -17,6 +17,7 @@ from braided.operators.match.expressions import (
     columns_of,
     compile_define,
     compile_measure,
+    place_of,
     sight,
 )
 from braided.operators.match.match_measures import Measures
@@ -139,7 +140,9 @@ def _columns(matcher: Matcher, stream: Stream, time: str, marks: TimeMarks) -> t
         if measure.copied:
             assert isinstance(measure.root, Expression)
             source = measure.root.name
-            columns.append(InputColumn(measure.name, 0, source, marks if source == time else None, nullable=True))
+            # A row before the match may be older than any wait.
+            is_time = source == time and place_of(measure.root.side)[1] >= 0
+            columns.append(InputColumn(measure.name, 0, source, marks if is_time else None, nullable=True))
         else:
             columns.append(ComputedColumn(measure.name, field.type, nullable=True))
     return tuple(columns)
