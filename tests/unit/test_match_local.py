@@ -145,6 +145,12 @@ def test_excluded_rows_are_part_of_the_match_and_not_of_the_result() -> None:
         assert sorted((row["v"], row["n"]) for row in found) == [(1, 1), (3, 3)]
 
 
+def test_all_rows_need_no_measures() -> None:
+    data = table([("a", 0, 1), ("a", 1, 2), ("a", 2, 3)])
+    found = find(data, pattern="A B", define={"B": "v = 3"}, measures={}, rows="all")
+    assert sorted(row["v"] for row in found) == [2, 3]
+
+
 def test_subsets_count_together() -> None:
     data = table([("a", 0, 1), ("a", 1, 2), ("a", 2, 3)])
     measures = {"n": "count(AB.*)", "last": "last(ab.v)", "sum": "sum(AB.v)"}

@@ -107,7 +107,7 @@ class MatchSpec(Spec):
             twice = [name for name in names or {} if folded.count(name.upper()) > 1]
             if twice:
                 raise OptionError(f"{option_}: {twice[0]!r} is there twice, however it is written; leave one out")
-        if not self.measures:
+        if not self.measures and self.rows != "all":
             raise OptionError("measures={}: write at least one, such as {'first': 'first(A.ts)'}")
         for name in self.define or {}:
             if name.upper() not in known:
