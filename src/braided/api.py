@@ -577,6 +577,7 @@ def match(
     within: Duration | None = None,
     after: str = "skip past last row",
     rows: RowsPerMatch = "one",
+    forget: Duration | None = None,
     lateness: Latenesses = None,
     idle: Duration | None = None,
     name: str | None = None,

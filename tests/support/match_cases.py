@@ -60,6 +60,20 @@ def unequal(seen: Any) -> bool | None:
     return None if seen.row["x"] is None else not seen.row["x"] > 0
 
 
+def after(seen: Any, count: int) -> Any:
+    return seen.near(seen.path[-1][0], count)
+
+
+def smaller_or_one(seen: Any) -> bool | None:
+    less, is_one = both(lambda a, b: a < b, seen.row["p"], after(seen, 1)["p"]), both(lambda x: x == 1, seen.row["x"])
+    return True if less or is_one else None if less is None or is_one is None else False
+
+
+def at(seen: Any, column: str, which: str, count: int, offset: int, *symbols: str) -> Any:
+    """Return a column of a row near one of the match."""
+    return seen.near(seen.place(which, count, *symbols), offset)[column]
+
+
 PLAIN = [
     ("x = 1", lambda seen: both(lambda x: x == 1, seen.row["x"])),
     ("x > 1", lambda seen: both(lambda x: x > 1, seen.row["x"])),
@@ -67,6 +81,24 @@ PLAIN = [
     ("s is null", lambda seen: seen.row["s"] is None),
     ("s <> 'b'", lambda seen: both(lambda s: s != "b", seen.row["s"])),
     ("x >= prev(x)", lambda seen: both(lambda a, b: a >= b, seen.row["x"], seen.before()["x"])),
+]
+NEAR = [
+    ("x >= prev(x, 2)", lambda seen: both(lambda a, b: a >= b, seen.row["x"], seen.before(2)["x"])),
+    ("prev(s) is null", lambda seen: seen.before()["s"] is None),
+    ("x <= next(x)", lambda seen: both(lambda a, b: a <= b, seen.row["x"], after(seen, 1)["x"])),
+    ("next(s, 2) is null", lambda seen: after(seen, 2)["s"] is None),
+    ("p < next(p) or x = 1", smaller_or_one),
+]
+FAR = [
+    ("x > last(x, 1)", lambda seen: both(lambda a, b: a > b, seen.row["x"], seen.near(seen.place("last", 1), 0)["x"])),
+    ("s = first(A.s, 1)", lambda seen: both(lambda a, b: a == b, seen.row["s"], at(seen, "s", "first", 1, 0, "A"))),
+    ("prev(last(A.x, 1), 2) is null", lambda seen: at(seen, "x", "last", 1, -2, "A") is None),
+    ("x <= next(first(A.x))", lambda seen: both(lambda a, b: a <= b, seen.row["x"], at(seen, "x", "first", 0, 1, "A"))),
+    ("x >= prev(B.x)", lambda seen: both(lambda a, b: a >= b, seen.row["x"], at(seen, "x", "last", 0, -1, "B"))),
+    ("last(classifier(), 1) = 'A'", lambda seen: both(lambda a: a == "A", seen.label(seen.place("last", 1)))),
+    ("prev(classifier()) <> 'B'", lambda seen: both(lambda a: a != "B", seen.label(seen.path[-1][0] - 1))),
+    ("first(classifier()) in ('A', 'C')", lambda seen: seen.label(seen.place("first", 0)) in ("A", "C")),
+    ("next(classifier()) is null", lambda seen: True),
 ]
 EARLIER = [
     ("x > last(A.x)", lambda seen: both(lambda x, y: x > y, seen.row["x"], last(seen, "x", "A"))),

@@ -20,8 +20,8 @@ Condition = Callable[["Seen"], bool | None]
 class Seen:
     """What a condition or a measure sees: the match so far, its last row included."""
 
-    def __init__(self, rows: Sequence[Row], path: Path, symbol: str) -> None:
-        self.rows, self.path, self.symbol = rows, path, symbol
+    def __init__(self, rows: Sequence[Row], path: Path, symbol: str, within: int = 1 << 60) -> None:
+        self.rows, self.path, self.symbol, self.within = rows, path, symbol, within
         self.row = rows[path[-1][0]]
 
     def of(self, *symbols: str) -> list[Row]:
@@ -30,7 +30,25 @@ class Seen:
 
     def before(self, count: int = 1) -> Row:
         """Return a row before the last one."""
-        return self.rows[self.path[-1][0] - count]
+        return self.near(self.path[-1][0], -count)
+
+    def near(self, at: int | None, offset: int) -> Row:
+        """Return the row so many rows after one, nulls where there is none; a later one only if it comes in time."""
+        if at is None or not 0 <= at + offset < len(self.rows):
+            return dict.fromkeys(self.rows[0])
+        row = self.rows[at + offset]
+        in_time = offset <= 0 or row["t"] - self.rows[at]["t"] <= self.within
+        return row if in_time else dict.fromkeys(row)
+
+    def place(self, which: str, count: int, *symbols: str) -> int | None:
+        """Return where the row of some symbols is, so many of theirs after the first or before the last."""
+        places = [at for at, symbol, _ in self.path if not symbols or symbol in symbols]
+        places = places if which == "first" else places[::-1]
+        return places[count] if count < len(places) else None
+
+    def label(self, at: int | None) -> str | None:
+        """Return the symbol of a row of the match so far."""
+        return next((symbol for place, symbol, _ in self.path if place == at), None)
 
 
 @dataclass(frozen=True)
@@ -85,7 +103,7 @@ def _ways(query: Query, rows: Sequence[Row], start: int) -> Iterator[Path]:
             return None
         longer = (*path, (at, symbol, excluded))
         condition = query.define.get(symbol)
-        return longer if condition is None or condition(Seen(rows, longer, symbol)) is True else None
+        return longer if condition is None or condition(Seen(rows, longer, symbol, query.within)) is True else None
 
     def walk(tree: Any, at: int, path: Path, excluded: bool) -> Iterator[tuple[int, Path]]:
         match tree:

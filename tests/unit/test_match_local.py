@@ -140,8 +140,15 @@ def test_columns_of_any_type_can_be_measured() -> None:
 
 def test_excluded_rows_are_part_of_the_match_and_not_of_the_result() -> None:
     data = table([("a", 0, 1), ("a", 1, 2), ("a", 2, 3)])
-    found = find(data, pattern="A {- B -} C", measures={"n": "count(*)"}, rows="all")
-    assert sorted((row["v"], row["n"]) for row in found) == [(1, 1), (3, 3)]
+    for pattern in ("A {- B -} C", "A {- {- B -} -} C"):
+        found = find(data, pattern=pattern, measures={"n": "count(*)"}, rows="all")
+        assert sorted((row["v"], row["n"]) for row in found) == [(1, 1), (3, 3)]
+
+
+def test_all_rows_need_no_measures() -> None:
+    data = table([("a", 0, 1), ("a", 1, 2), ("a", 2, 3)])
+    found = find(data, pattern="A B", define={"B": "v = 3"}, measures={}, rows="all")
+    assert sorted(row["v"] for row in found) == [2, 3]
 
 
 def test_subsets_count_together() -> None:
@@ -474,7 +481,6 @@ WRONG = [
     ({"pattern": "A !B C"}, "position 6: expected the end: a negation must be the last part of the whole pattern, found 'C'"),
     ({"pattern": "(A !B)"}, "position 4: expected no '!' here: a negation must be the last part of the whole pattern"),
     ({"pattern": "PERMUTE(A, B, C, D, E, F)"}, "position 1: PERMUTE of 6 parts; at most 5"),
-    ({"pattern": "{- A {- B -} -}"}, "position 6: an exclusion {- -} cannot be inside another"),
     ({"pattern": "(A{100}){100}"}, "is too large, with more than 1,000 places of symbols"),
     ({"define": {"C": "v > 1"}}, "define['C']: the pattern has no such symbol; it has A, B"),
     ({"define": {"A": "v > 1", "a": "v > 2"}}, "define: 'A' is there twice, however it is written; leave one out"),
@@ -485,22 +491,27 @@ WRONG = [
     ({"define": {"B": "v"}}, "define['B']='v': v is bigint, not a boolean; docs/where.md lists what compiles"),
     ({"define": {"B": "upper(k) = 'A'"}}, "upper is not in the compiled subset; docs/where.md lists what compiles"),
     ({"define": {"B": ""}}, "define['B']='': write a SQL expression"),
-    ({"define": {"B": "next(v) > 1"}}, "NEXT is not supported: a row would wait for those after the match"),
+    ({"define": {"B": "v > prev(v, 1001)"}}, "PREV goes 0 to 1,000 rows, not '1001'"),
+    ({"define": {"B": "v > first(v, 101)"}}, "FIRST goes 0 to 100 rows, not '101'"),
+    ({"define": {"B": "v > sum(v, 1)"}}, "SUM takes no number of rows"),
+    ({"define": {"B": "prev(v + last(v)) > 1"}}, "last(v) in an expression inside another function of rows"),
+    ({"define": {"B": "match_number() = 1"}}, "MATCH_NUMBER is for measures"),
+    ({"define": {"B": "classifier() < 'B'"}}, "CLASSIFIER is compared with = and <> alone"),
+    ({"define": {"B": "count(classifier()) < 2"}}, "count(classifier()): CLASSIFIER in an aggregate is not supported"),
+    ({"define": {"B": "final prev(v) > 1"}}, "FINAL is for FIRST, LAST and aggregates, inside of PREV"),
+    ({"define": {"C": "next(v) = 1"}, "pattern": "A !C"}, "NEXT is not supported in the definition of a symbol that may"),
+    ({"pattern": "A", "measures": {"n": "next(v)"}, "within": None}, "within=None: NEXT would wait for ever; write how"),
+    ({"forget": "1 hour"}, "forget='1 hour': nothing is kept of a key beside its open matches, since no expression"),
+    ({"forget": "1 second", "measures": {"n": "match_number()"}}, "forget='1 second': matches may be open for longer;"),
     ({"define": {"B": "final last(A.v) > 1"}}, "FINAL is for measures; a definition sees the match so far"),
-    ({"define": {"B": "first(A.v, 1) > 1"}}, "FIRST with a number of rows is not supported yet"),
     ({"define": {"B": "sum(last(v)) > 1"}}, "LAST inside another function of rows is not supported yet"),
     ({"define": {"B": "count(distinct v) > 1"}}, "DISTINCT is not supported yet"),
     ({"define": {"B": "sum(A.v + B.v) > 1"}}, "sum(A.v + B.v) has columns of different symbols"),
     ({"define": {"B": "sum(k) > 1"}}, "sum(k): SUM of string; cast it to double"),
-    ({"define": {"B": "classifier() = 'A'"}}, "CLASSIFIER is for measures"),
-    ({"define": {"A": "v > prev(v)"}}, "prev(v) may be before the first row of the match, which is not kept; begin the"),
-    ({"define": {"B": "v > prev(v, 2)"}}, "prev(v, 2) may be before the first row of the match, which is not kept"),
-    ({"define": {"B": "v > prev(v, 0)"}}, "PREV goes back 1 to 1,000 rows, not '0'"),
     ({"measures": {}}, "measures={}: write at least one, such as {'first': 'first(A.ts)'}"),
     ({"measures": {"k": "count(*)"}}, "measures['k']: the result has a column of that name; choose another"),
     ({"measures": {"n": "first(C.v)"}}, "measures['n']='first(C.v)': 'C' is no symbol of the pattern; there are A, B"),
     ({"measures": {"n": "1"}}, "measures['n']='1': 1 is a constant; add it to the result"),
-    ({"measures": {"n": "match_number()"}}, "MATCH_NUMBER is not supported: matches of different keys are not numbered"),
     ({"subsets": {"A": ["B"]}}, "subsets['A']: the pattern has a symbol of that name; choose another"),
     ({"subsets": {"S": ["X"]}}, "subsets['S']: the pattern has no symbol 'X'; it has A, B"),
     ({"subsets": {"S": []}}, "subsets['S']=(): write a list of symbols"),
@@ -562,6 +573,15 @@ def test_the_times_of_a_result_are_waited_for_by_the_next_operator() -> None:
     assert after.operator.lateness == (11 * SECOND,)
 
 
+def test_a_time_before_the_match_is_no_event_time_of_the_result() -> None:
+    """It may be older than what the next operator waits for, which would lose rows."""
+    given = {"key": "k", "time": "ts", "pattern": "A", "within": "10 seconds", "lateness": "1 second"}
+    spec = MatchSpec(measures={"a": "prev(ts)", "b": "A.ts", "c": "next(ts)"}, **given)
+    plan = build(spec, [Stream("input", FALLS.schema)])
+    assert [getattr(column, "marks", None) is not None for column in plan.columns] == [False, False, True, True]
+    assert plan.watermark_delays == (21 * SECOND,)
+
+
 def test_decimals_are_compared_and_not_summed() -> None:
     data = table([("a", 0, Decimal("1.50")), ("a", 1, Decimal("2.25"))], v=pa.decimal128(20, 2))
     given = {"pattern": "A B", "define": {"B": "v > A.v"}, "measures": {"high": "max(v)", "low": "min(v)"}}
@@ -599,3 +619,89 @@ def test_skips_that_are_possible() -> None:
         "skip past last row": [1], "skip to next row": [1, 2], "skip to first B": [1, 2], "skip to last C": [1],
         "AFTER MATCH SKIP TO LAST b": [1, 2],
     }  # fmt: skip
+
+
+FALLS = table([("a", at, value) for at, value in enumerate((90, 80, 70, 80, 90, 50, 40, 60))])
+
+
+def test_measures_see_rows_before_and_after_the_match() -> None:
+    """PREV and NEXT count rows of the key, whether they are part of the match or not."""
+    measures = {
+        "number": "match_number()", "label": "classifier()", "then": "next(classifier())", "was": "prev(classifier())",
+        "before": "prev(first(v))", "after": "next(final last(v))", "two": "last(v, 1)", "second": "first(v, 1)",
+        "long": "prev(v, 3)", "ends": "final last(classifier())", "falls": "classifier(F)",
+    }  # fmt: skip
+    define = {"B": "v < prev(v)", "C": "v > prev(v)"}
+    given = {"pattern": "B+ C", "define": define, "measures": measures, "subsets": {"F": ["B"]}}
+    names = ["v", *measures]
+    found = find(FALLS, rows="all", **given)
+    assert [tuple(row[name] for name in names) for row in sorted(found, key=lambda row: row["ts"])] == [
+        (80, 1, "B", "B", None, 90, 90, None, None, None, "C", "B"),
+        (70, 1, "B", "C", "B", 90, 90, 80, 70, None, "C", "B"),
+        (80, 1, "C", None, "B", 90, 90, 70, 70, 90, "C", "B"),
+        (50, 2, "B", "B", None, 90, None, None, None, 70, "C", "B"),
+        (40, 2, "B", "C", "B", 90, None, 50, 40, 80, "C", "B"),
+        (60, 2, "C", None, "B", 90, None, 40, 40, 90, "C", "B"),
+    ]
+    one = find(FALLS, **given)
+    assert sorted((row["number"], row["label"], row["before"], row["after"], row["long"]) for row in one)[:1] == [
+        (1, "C", 90, 90, 90)
+    ]
+
+
+def test_next_sees_rows_at_most_within_after_the_row() -> None:
+    data = table([*SETTLED, ("a", 1, 1), ("a", 11, 2), ("a", 21.000001, 3), ("a", 22, 4)])
+    given = {"pattern": "A", "measures": {"v": "A.v", "next": "next(v)", "two": "next(v, 2)"}}
+    found = sorted((row["v"], row["next"], row["two"]) for row in find(data, **given) if (row["v"] or 4) < 4)
+    assert found == [(1, 2, None), (2, None, None), (3, 4, None)]
+    assert sorted(row["v"] for row in find(data, define={"A": "v > 0 and next(v) is null"}, **given)) == [2, 4]
+
+
+@pytest.mark.parametrize("after", ["skip past last row", "skip to next row"])
+def test_matches_are_numbered_in_their_key_for_the_whole_query(after: str) -> None:
+    """A match that is certain waits for those before it, so that its number is."""
+    data = table([(key, at, at % 3) for at in range(12) for key in "ab"])
+    measures = {"n": "match_number()", "at": "first(ts)"}
+    found = find(data, pattern="A+ B", define={"A": "v < 2", "B": "v = 2"}, measures=measures, after=after)
+    for key in "ab":
+        own = sorted((row["at"], row["n"]) for row in found if row["k"] == key)
+        assert [number for _, number in own] == list(range(1, len(own) + 1))
+        assert len(own) == (4 if after == "skip past last row" else 8)
+
+
+def test_a_certain_match_waits_for_its_number() -> None:
+    data = table([*SETTLED, ("a", 1, 0), ("a", 2, 1), ("a", 3, 1), ("a", 4, 2), ("z", 5, None)])
+    define = {"A": "v = 0", "X": "v = 1", "B": "v = 1"}
+    given = {"pattern": "A X* | B", "define": define, "after": "skip to next row"}
+    found = find(data, measures={"n": "match_number()", "rows": "count(*)"}, **given)
+    assert sorted((row["n"], row["rows"]) for row in found) == [(1, 3), (2, 1), (3, 1)]
+
+
+def test_a_key_begins_anew_when_it_is_forgotten() -> None:
+    """Nothing of it is stored then."""
+    data = table([*SETTLED, ("a", 1, 5), ("a", 21, 4), ("a", 41.000001, 3), ("a", 42, 2), ("z", 100, None)])
+    given = {"pattern": "A", "define": {"A": "v < prev(v)"}, "measures": {"n": "match_number()", "v": "A.v"}}
+    given |= {"within": "1 second", "lateness": "0 seconds"}
+    assert sorted((row["n"], row["v"]) for row in find(data, forget="20 seconds", **given)) == [(1, 2), (1, 4)]
+    assert sorted((row["n"], row["v"]) for row in find(data, **given)) == [(1, 4), (2, 3), (3, 2)]
+    stored = []
+    for forget in (None, "20 seconds"):
+        spec = MatchSpec(key="k", time="ts", forget=forget, **given)
+        runtime = LocalRuntime(build(spec, [Stream("input", data.schema)]).operator)
+        for batch in data.to_batches(max_chunksize=1):
+            list(runtime.run_batch([(0, [batch])]))
+        stored.append(runtime.report().workers[0]["last"]["stored_rows"])
+    assert stored == [3, 1]
+
+
+def test_stored_rows_of_other_patterns_have_no_new_columns() -> None:
+    """Checkpoints from before there were numbers load."""
+    spec = MatchSpec(
+        key="k", time="ts", pattern="A B", define={"B": "v < prev(v)"}, measures={"n": "count(*)"}, within="1 h"
+    )
+    matcher_ = build(spec, [Stream("input", FALLS.schema)]).operator.matcher  # type: ignore[attr-defined]
+    assert (matcher_.context, matcher_.reach, matcher_.numbered, matcher_.forget) == (0, {}, False, None)
+    assert OpenRows(Blocks(MemoryStore(), 0, {}), FALLS.schema, None)._stored.names[-2:] == [
+        "__braided_hash",
+        "__braided_done",
+    ]

@@ -114,3 +114,14 @@ def test_messages_about_options_are_about_the_text() -> None:
     assert placed("time='ts': no = sign") == "sql: line 2, column 49: ORDER BY ts: no = sign"
     assert placed("within=None: for ever") == "sql: line 2, column 84: WITHIN: for ever"
     assert placed("lateness=3: no") == "sql: MATCH_RECOGNIZE: lateness=3: no"
+
+
+def test_functions_of_rows_with_numbers_and_no_measures() -> None:
+    clause = "ORDER BY ts {} PATTERN (A B) DEFINE B AS x > PREV(LAST(A.x, 1), 2), A AS NEXT(x, 2) > 1"
+    found = find_match(f"SELECT * FROM a MATCH_RECOGNIZE ({clause.format('ALL ROWS PER MATCH')})")
+    assert found is not None
+    assert found.clause.options["measures"] == {}
+    assert found.clause.options["define"] == {"B": "x > PREV(LAST(A.x, 1), 2)", "A": "NEXT(x, 2) > 1"}
+    found = find_match(f"SELECT * FROM a MATCH_RECOGNIZE ({clause.format('MEASURES MATCH_NUMBER() AS n, x AS y')})")
+    assert found is not None
+    assert found.clause.options["measures"] == {"n": "MATCH_NUMBER()", "y": "x"}

@@ -88,9 +88,12 @@ class _Reader:
         if not (self._accept("ORDER BY") or self._accept("ORDER", "BY")):  # one token, or two around a comment
             self._expected("ORDER BY and the event-time column")
         options["time"] = self._time()
-        self._expect(("MEASURES",), "MEASURES and at least one expression with a name: MEASURES FIRST(A.ts) AS since")
-        options["measures"] = dict(self._measures())
+        start = self._at
+        options["measures"] = dict(self._measures()) if self._accept("MEASURES") else {}
         options["rows"] = self._rows()
+        if not options["measures"] and options["rows"] == "one":
+            self._at = start
+            self._expected("MEASURES and at least one expression with a name: MEASURES FIRST(A.ts) AS since")
         if self._accept("AFTER"):
             options["after"] = self._after()
         self._expect(("PATTERN",), "PATTERN (...)")

@@ -222,7 +222,7 @@ def _pattern(
     schema = pa.schema([field.with_nullable(True) for field in output])
     schema = schema if AT in schema.names else schema.append(pa.field(AT, moment))
     matching = MatchOperator(events, keys.time, keys.hasher, 0, matcher, {})
-    return schema, InPattern(matching), matcher.within or 0
+    return schema, InPattern(matching), matcher.longest or 0
 
 
 def _check_result(chosen: Sequence[str], keys: Keys, *, flat: bool) -> None:

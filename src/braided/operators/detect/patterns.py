@@ -29,7 +29,7 @@ class InPattern:
     matching: MatchOperator
 
     def open(self, node: Node, blocks: Blocks, state: list[Json] | None) -> Memory:
-        return OpenRows(blocks, self.matching.schema, state)
+        return OpenRows(blocks, self.matching.schema, state, numbered=self.matching.matcher.numbered)
 
     def run(self, node: Node, memory: Memory, events: pa.RecordBatch, turn: Turn) -> Iterator[pa.RecordBatch]:
         time = node.keys.time

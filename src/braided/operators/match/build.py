@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from braided.durations import parse_duration
 from braided.errors import OptionError
 from braided.expressions.parse import Uncompilable
 from braided.expressions.tree import Column as Expression
 from braided.operators.match.automaton import automaton_of
 from braided.operators.match.condition_programs import prepare
-from braided.operators.match.expressions import Register, Source, Symbols, compile_define, compile_measure
+from braided.operators.match.expressions import (
+    MATCH_NUMBER,
+    NUMBERS,
+    Register,
+    Source,
+    Symbols,
+    columns_of,
+    compile_define,
+    compile_measure,
+    place_of,
+    sight,
+)
 from braided.operators.match.match_measures import Measures
 from braided.operators.match.match_operator import MatchOperator
 from braided.operators.match.matcher import Matcher
@@ -25,6 +37,9 @@ from braided.operators.physical import (
 from braided.operators.stream import Stream, TimeMarks
 from braided.time.resolve import least, one_lateness, resolve_idle
 
+# What conditions see is by symbol, what measures see beside it.
+_MEASURES = 63
+
 
 def build_match(spec: MatchSpec, streams: tuple[Stream, ...], setting: EngineFeatures) -> Plan:
     (stream,) = streams
@@ -38,7 +53,7 @@ def build_match(spec: MatchSpec, streams: tuple[Stream, ...], setting: EngineFea
     idle = resolve_idle(spec.idle)
     operator = MatchOperator(stream.schema, time, stream.hasher(keys), rule, matcher, meaning_of(spec), idle)
     # A match leaves before the horizon passes the time of its first row and `within`.
-    longest = matcher.within or 0
+    longest = matcher.longest or 0
     watermark_delay = max(marks.watermark_delay, least(rule)) + longest
     after = TimeMarks(longest, watermark_delay, watermark_after(marks, watermark_delay))
     return Plan(
@@ -67,6 +82,7 @@ def _compiled(spec: MatchSpec, source: Source, keys: tuple[str, ...]) -> Matcher
     automaton = automaton_of(pattern)
     names = automaton.symbols
     symbols = Symbols(names, spec.subsets or {}, tuple(automaton.least_before()))  # type: ignore[arg-type]
+    negated = -1 if pattern.negated is None else [name.upper() for name in names].index(pattern.negated.upper())
     numbers = {name.upper(): at for at, name in enumerate(names)}
     registers: list[Register] = []
     conditions, texts = {}, {}
@@ -74,7 +90,7 @@ def _compiled(spec: MatchSpec, source: Source, keys: tuple[str, ...]) -> Matcher
         number, option = numbers[name.upper()], f"define[{name!r}]"
         conditions[number] = compile_define(option, text, source, symbols, number, registers)
         texts[number] = f"{option}={text!r}"
-    prepared = prepare(conditions, registers, texts, len(names))
+    prepared = prepare(conditions, registers, texts, names)
     every = spec.rows == "all"
     remembered: list[Register] = []
     measures = tuple(
@@ -87,15 +103,35 @@ def _compiled(spec: MatchSpec, source: Source, keys: tuple[str, ...]) -> Matcher
         if name.lower() in taken:
             raise OptionError(f"measures[{name!r}]: the result has a column of that name; choose another")
     skip, target = spec.skip(automaton)
-    negated = -1 if pattern.negated is None else numbers[pattern.negated.upper()]
-    return Matcher(automaton, prepared, result, keys, spec.within_us(pattern, automaton), negated, skip, target)
+    within = spec.within_us(pattern, automaton)
+    roots = tuple(measure.root for measure in measures)
+    sights = [sight(root, registers, symbols, own) for own, root in conditions.items()]
+    sights.append(sight(roots, remembered, symbols, None))
+    reach = {own: ahead for own, (_, ahead) in zip([*conditions, _MEASURES], sights, strict=True) if ahead}
+    if negated in reach:
+        raise OptionError(f"{texts[negated]}: NEXT is not supported in the definition of a symbol that may not follow")
+    if reach and within is None:
+        raise OptionError("within=None: NEXT would wait for ever; write how much later a next row may be")
+    is_numbered = any(column.side == NUMBERS and column.name == MATCH_NUMBER for column in columns_of(roots))
+    context = max(*(back for back, _ in sights), int(is_numbered))
+    forget = spec.forget_us((within or 0) * (2 if reach else 1), needed=context > 0)
+    return Matcher(
+        automaton, prepared, result, keys, within, negated, skip, target, context, reach, forget, is_numbered
+    )
 
 
 def meaning_of(spec: MatchSpec) -> dict[str, object]:
     """Return the options that give stored rows their meaning, as plain JSON."""
     subsets = {name: list(members) for name, members in (spec.subsets or {}).items()}
     define = dict(spec.define or {})
-    return {"pattern": spec.pattern, "define": define, "subsets": subsets, "after": spec.after, "rows": spec.rows}
+    meaning: dict[str, object] = {
+        "pattern": spec.pattern,
+        "define": define,
+        "subsets": subsets,
+        "after": spec.after,
+        "rows": spec.rows,
+    }
+    return meaning if spec.forget is None else {**meaning, "forget": parse_duration(spec.forget, "forget")}
 
 
 def _columns(matcher: Matcher, stream: Stream, time: str, marks: TimeMarks) -> tuple[Column, ...]:
@@ -105,7 +141,9 @@ def _columns(matcher: Matcher, stream: Stream, time: str, marks: TimeMarks) -> t
         if measure.copied:
             assert isinstance(measure.root, Expression)
             source = measure.root.name
-            columns.append(InputColumn(measure.name, 0, source, marks if source == time else None, nullable=True))
+            # A row before the match may be older than any wait.
+            is_time = source == time and place_of(measure.root.side)[1] >= 0
+            columns.append(InputColumn(measure.name, 0, source, marks if is_time else None, nullable=True))
         else:
             columns.append(ComputedColumn(measure.name, field.type, nullable=True))
     return tuple(columns)

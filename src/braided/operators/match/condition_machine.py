@@ -18,13 +18,13 @@ Int64s = npt.NDArray[np.int64]
 Int32s = npt.NDArray[np.int32]
 
 # Registers: rows first, since what is below COUNT begins as no row.
-FIRST, LAST, MIN, MAX, COUNT, SUM_WHOLE, SUM_REAL = range(7)
+FIRST, LAST, MIN, MAX, FIRST_ON, LAST_BACK, COUNT, SUM_WHOLE, SUM_REAL = range(9)
 # What a slot says of a row beside its value, and the answers of a condition.
 NULL, VALID, BAD = 0, 1, 2
 FALSE, TRUE, UNKNOWN, FAULT = 0, 1, 2, 3
-# Instructions: (op, a, b, c).
+# Instructions: (op, a, b).
 (TRUTH, WHOLE, REAL, CONSTANT_WHOLE, CONSTANT_REAL, COUNTED, SUMMED_WHOLE, SUMMED_REAL, MEAN) = range(9)
-(ADD, SUBTRACT, MULTIPLY, NEGATE, ABSOLUTE, TO_REAL, COMPARE, AND, OR, NOT, ALWAYS, IS_NULL) = range(9, 21)
+(ADD, SUBTRACT, MULTIPLY, NEGATE, ABSOLUTE, TO_REAL, COMPARE, AND, OR, NOT, ALWAYS, IS_NULL, SYMBOL) = range(9, 22)
 EQUAL, LESS, LESS_EQUAL, SAME = 0, 1, 2, 3
 DEEPEST = 128
 
@@ -33,7 +33,10 @@ _MIN = np.int64(np.iinfo(np.int64).min)
 
 
 class Machine(NamedTuple):
-    """Registers (kind, bits of symbols, slot of what is counted or -1) and the programs of the symbols."""
+    """Registers (kind, bits of symbols, slot of what is counted or -1) and the programs of the symbols.
+
+    The source of FIRST_ON and LAST_BACK is a register: that of the row one of the symbols' rows before, or after.
+    """
 
     kinds: Int32s
     symbols: Int64s
@@ -62,6 +65,14 @@ def advance(machine, slots, whole, real, depth, symbol, row):  # type: ignore[no
         before, after = whole[depth, register], real[depth, register]
         if (machine.symbols[register] >> symbol) & 1:
             kind, source = machine.kinds[register], machine.sources[register]
+            if FIRST_ON <= kind <= LAST_BACK:
+                other = whole[depth, source]
+                if kind == LAST_BACK:
+                    before = other
+                elif before < 0 and other >= 0:
+                    before = row
+                whole[depth + 1, register] = before
+                continue
             known = source < 0 or slots.state[source, row] == VALID
             if source >= 0 and slots.state[source, row] == BAD:
                 return False
@@ -93,16 +104,19 @@ def advance(machine, slots, whole, real, depth, symbol, row):  # type: ignore[no
 
 
 @in_place
-def holds(machine, slots, whole, real, depth, symbol, row):  # type: ignore[no-untyped-def]  # noqa: PLR0915
-    """Return the answer of a symbol's condition for a row, with the registers at a depth; the row is part of them."""
+def holds(machine, slots, whole, real, depth, symbol, row, start, path, symbols):  # type: ignore[no-untyped-def]  # noqa: PLR0915
+    """Return the answer of a symbol's condition for a row, with the registers at a depth; the row is part of them.
+
+    The match so far begins at `start`; `path` has the states of its rows, and `symbols` those of states.
+    """
     code, missing = machine.code, slots.state.shape[1] - 1
     stack, reals, known = slots.stack, slots.stack_real, slots.stack_state
     top = -1
     for at in range(machine.code_starts[symbol], machine.code_starts[symbol + 1]):
-        op, a, b, c = code[at, 0], code[at, 1], code[at, 2], code[at, 3]
+        op, a, b = code[at, 0], code[at, 1], code[at, 2]
         if op <= REAL:
             place = row if b < 0 else whole[depth, b]
-            place = missing if place < 0 else place - c
+            place = missing if place < 0 else place
             state = slots.state[a, place]
             top += 1
             known[top] = state
@@ -192,6 +206,19 @@ def holds(machine, slots, whole, real, depth, symbol, row):  # type: ignore[no-u
         elif op == ALWAYS:
             top += 1
             stack[top] = a
+        elif op == SYMBOL:
+            place = row if a < 0 else whole[depth, a]
+            at_step = place + b - start
+            top += 1
+            known[top] = VALID
+            if place < 0:
+                known[top] = NULL
+            elif place + b == row:
+                stack[top] = symbol
+            elif 0 <= at_step < depth - 1:
+                stack[top] = symbols[path[at_step]]
+            else:
+                known[top] = NULL
         else:
             stack[top] = TRUE if known[top] == NULL else FALSE
     return stack[0]

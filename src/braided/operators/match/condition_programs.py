@@ -6,7 +6,6 @@ it is a *slot*. What is left for the search is to compare and combine slots at d
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -21,12 +20,12 @@ from braided.expressions.evaluate import DTYPES, NARROW, Block, Vector, is_whole
 from braided.expressions.order_keys import ordered, ranks
 from braided.expressions.parse import Uncompilable
 from braided.operators.match import condition_machine as m
-from braided.operators.match.expressions import NUMBERS, ROW, Register, columns_of
+from braided.operators.match.expressions import CLASS, NUMBERS, ROW, Register, columns_of, place_of
+from braided.operators.match.navigation import Neighbours
 
 Columns = Mapping[str, pa.Array]
 """Columns of rows by name."""
 
-_SIDE = re.compile(r"(row|r([0-9]+))(?:-([0-9]+))?")
 _FLOATS = ("float", "double")
 _COMPARISONS = {"=": m.EQUAL, "<": m.LESS, "<=": m.LESS_EQUAL, "<=>": m.SAME}
 _ARITHMETIC = {"+": m.ADD, "-": m.SUBTRACT, "*": m.MULTIPLY}
@@ -34,27 +33,18 @@ _NARROWER = {"tinyint": 56, "smallint": 48, "int": 32}
 _KINDS = {"first": m.FIRST, "last": m.LAST, "min": m.MIN, "max": m.MAX, "count": m.COUNT}
 
 
-def place_of(side: str) -> tuple[int, int]:
-    """Return the register of a side, -1 for the row itself, and how many rows before it.
-
-    >>> place_of("row-2"), place_of("r3")
-    ((-1, 2), (3, 0))
-    """
-    match = _SIDE.fullmatch(side)
-    assert match is not None, side
-    return -1 if match[2] is None else int(match[2]), int(match[3] or 0)
-
-
 @dataclass(frozen=True)
 class Slot:
     """A column that the search reads: a truth, a number, whether there is one, or an integer in the order of values.
 
-    Texts and large decimals are ranked among their own values and those of a partner.
+    Texts and large decimals are ranked among their own values and those of a partner. `offset`: it is that of the row
+    so many rows after, before if negative.
     """
 
     form: str
     source: tree.Value | tree.Truth
     partner: tree.Value | None = None
+    offset: int = 0
 
 
 @dataclass
@@ -65,7 +55,7 @@ class Conditions:
     """Conditions on a row, and rows before it, by symbol; what has none is true."""
     registers: tuple[Register, ...] = ()
     slots: list[Slot] = field(default_factory=list)
-    code: list[tuple[int, int, int, int]] = field(default_factory=list)
+    code: list[tuple[int, int, int]] = field(default_factory=list)
     code_starts: list[int] = field(default_factory=list)
     whole: list[int] = field(default_factory=list)
     real: list[float] = field(default_factory=list)
@@ -80,6 +70,10 @@ class Conditions:
         """Return registers and programs as the kernels take them."""
         kinds, sources = [], []
         for register in self.registers:
+            if register.steps:
+                sources.append(self.registers.index(replace(register, steps=register.steps - 1)))
+                kinds.append(m.FIRST_ON if register.kind == "first" else m.LAST_BACK)
+                continue
             if register.source is None:
                 sources.append(-1)
             else:
@@ -93,18 +87,18 @@ class Conditions:
             np.array(kinds, np.int32),
             np.array([register.symbols for register in self.registers], np.int64),
             np.array(sources, np.int32),
-            np.array(self.code, np.int32).reshape(-1, 4),
+            np.array(self.code, np.int32).reshape(-1, 3),
             np.array(self.code_starts or [0], np.int32),
             np.array(self.whole, np.int64),
             np.array(self.real, np.float64),
         )
 
-    def bits(self, columns: Columns, bounds: npt.NDArray[np.int64], symbols: int) -> npt.NDArray[np.uint64]:
+    def bits(self, columns: Columns, neighbours: Neighbours, symbols: int) -> npt.NDArray[np.uint64]:
         """Return a bit for each symbol whose plain condition holds for a row."""
-        count = int(bounds[-1])
+        count = len(neighbours.times)
         bits = np.zeros(count, np.uint64)
         always = 0
-        sides = self._sides(columns, bounds)
+        sides = self._sides(columns, neighbours)
         block = Block(sides, count)
         for symbol in range(symbols):
             root = self.plain.get(symbol)
@@ -118,26 +112,25 @@ class Conditions:
             bits |= holds.astype(np.uint64) << np.uint64(symbol)
         return bits | np.uint64(always)
 
-    def _sides(self, columns: Columns, bounds: npt.NDArray[np.int64]) -> dict[str, dict[str, pa.Array[Any]]]:
-        """Return the columns of rows, and of those before them: null where those are of another key."""
+    def _sides(self, columns: Columns, neighbours: Neighbours) -> dict[str, dict[str, pa.Array[Any]]]:
+        """Return the columns of rows, and of those before and after them: null where the key has none."""
         wanted: dict[str, set[str]] = {}
         for column in columns_of(tuple(self.plain.values())):
             wanted.setdefault(column.side, set()).add(column.name)
         sides = {}
         for side, names in wanted.items():
-            back = place_of(side)[1]
-            if not back:
+            offset = place_of(side)[1]
+            if not offset:
                 sides[side] = {name: columns[name] for name in names}
                 continue
-            before = np.arange(int(bounds[-1])) - back
-            begin = np.repeat(bounds[:-1], np.diff(bounds))
-            index = pa.array(before, mask=before < begin)
+            places, missing = neighbours.places(offset)
+            index = pa.array(places, mask=missing)
             sides[side] = {name: columns[name].take(index) for name in names}
         return sides
 
-    def compute(self, columns: Columns, rows: int) -> m.Slots:
+    def compute(self, columns: Columns, neighbours: Neighbours) -> m.Slots:
         """Return the slots of rows, with one entry more for no row."""
-        count = rows + 1
+        count = len(neighbours.times) + 1
         longer = {name: pa.concat_arrays([columns[name], pa.nulls(1, columns[name].type)]) for name in self.columns}
         block = Block({ROW: longer}, count)
         size = len(self.slots)
@@ -155,6 +148,14 @@ class Conditions:
                     real[at] = vector.values
                 elif slot.form != "valid":
                     whole[at] = self._keys(block, slot, vector)
+        for at, slot in enumerate(self.slots):
+            if slot.offset:
+                places, missing = neighbours.places(slot.offset)
+                # What is missing is as the entry for no row.
+                index = np.append(np.where(missing, count - 1, places), count - 1)
+                whole[at], state[at] = whole[at, index], state[at, index]
+                if real.shape[1]:
+                    real[at] = real[at, index]
         stack = np.zeros(m.DEEPEST, np.int64)
         return m.Slots(whole, real, state, stack, np.zeros(m.DEEPEST), np.zeros(m.DEEPEST, np.int64))
 
@@ -205,22 +206,22 @@ def _in_arrow(kind: tree.Type) -> bool:
 
 
 def prepare(
-    conditions: Mapping[int, tree.Truth], registers: Sequence[Register], texts: Mapping[int, str], symbols: int
+    conditions: Mapping[int, tree.Truth], registers: Sequence[Register], texts: Mapping[int, str], names: Sequence[str]
 ) -> Conditions:
     """Return conditions for the search: plain ones as they are, the others as programs."""
     plain = {
         symbol: root
         for symbol, root in conditions.items()
-        if all(column.side != NUMBERS and place_of(column.side)[0] < 0 for column in columns_of(root))
+        if all(_is_plain(column.side) for column in columns_of(root))
     }
     result = Conditions(plain, tuple(registers), texts=dict(texts))
     for register in registers:
         if register.source is not None:
             _slot(result, _source_slot(register))
-    for symbol in range(symbols):
+    for symbol in range(len(names)):
         result.code_starts.append(len(result.code))
         if symbol in conditions and symbol not in plain:
-            _Lowering(result, texts[symbol]).truth(conditions[symbol])
+            _Lowering(result, texts[symbol], names).truth(conditions[symbol])
     result.code_starts.append(len(result.code))
     return result
 
@@ -234,8 +235,8 @@ def _slot(conditions: Conditions, slot: Slot) -> int:
 class _Lowering:
     """Writes the program of one condition."""
 
-    def __init__(self, conditions: Conditions, text: str) -> None:
-        self._made, self._text = conditions, text
+    def __init__(self, conditions: Conditions, text: str, names: Sequence[str]) -> None:
+        self._made, self._text, self._names = conditions, text, list(names)
 
     def truth(self, node: tree.Truth) -> None:
         side = _one_side(node)
@@ -264,6 +265,12 @@ class _Lowering:
                     tree.Compare("=", operand, tree.Constant(member, operand.type)) for member in members
                 ]
                 self.truth(tree.Some((*tests, tree.Always(None)) if null else tuple(tests)))
+            case tree.Compare(op, left, right) if _is_class(left) or _is_class(right):
+                if op not in ("=", "<=>"):
+                    raise Uncompilable(f"{self._text}: CLASSIFIER is compared with = and <> alone")
+                self._symbol(left)
+                self._symbol(right)
+                self._add(m.COMPARE, _COMPARISONS[op], 0)
             case tree.Compare(op, left, right):
                 one, other = _one_side(left), _one_side(right)
                 if one is not None and other is not None:
@@ -278,6 +285,16 @@ class _Lowering:
                     self._add(m.COMPARE, _COMPARISONS[op], int(left.type.name in _FLOATS))
             case _:
                 raise AssertionError(node)
+
+    def _symbol(self, node: tree.Value) -> None:
+        """Load the number of a symbol: of a row, or that of a name."""
+        if _is_class(node):
+            self._number(node)
+        elif isinstance(node, tree.Constant):
+            self._made.whole.append(self._names.index(node.value) if node.value in self._names else -1)
+            self._add(m.CONSTANT_WHOLE, len(self._made.whole) - 1)
+        else:
+            raise Uncompilable(f"{self._text}: CLASSIFIER is compared with symbols in quotes alone")
 
     def _number(self, node: tree.Value) -> None:
         real = node.type.name in _FLOATS
@@ -295,6 +312,8 @@ class _Lowering:
                     self._add(m.CONSTANT_WHOLE, len(self._made.whole) - 1)
                 else:
                     raise self._refusal(node)
+            case tree.Column(side, _) if _is_class(node):
+                self._add(m.SYMBOL, *place_of(side))
             case tree.Column(_, name):
                 self._counted(name)
             case tree.Widen(operand, kind) if kind.name == "double" or is_whole(kind):
@@ -329,17 +348,27 @@ class _Lowering:
             self._add(m.SUMMED_REAL if source.type.name == "double" else m.SUMMED_WHOLE, *numbers)
 
     def _load(self, op: int, slot: Slot, side: str) -> None:
-        register, back = place_of(side)
-        self._add(op, _slot(self._made, slot), register, back)
+        register, offset = place_of(side)
+        self._add(op, _slot(self._made, replace(slot, offset=offset)), register)
 
-    def _add(self, op: int, a: int = 0, b: int = 0, c: int = 0) -> None:
-        self._made.code.append((op, a, b, c))
+    def _add(self, op: int, a: int = 0, b: int = 0) -> None:
+        self._made.code.append((op, a, b))
 
 
 def _one_side(node: Any) -> str | None:
     """Return the only row that a tree reads; None for several, for counts and sums, and for none."""
     sides = {column.side for column in columns_of(node)}
-    return next(iter(sides)) if len(sides) == 1 and NUMBERS not in sides else None
+    side = next(iter(sides)) if len(sides) == 1 else NUMBERS
+    return None if side == NUMBERS or side.startswith(CLASS) else side
+
+
+def _is_plain(side: str) -> bool:
+    """Whether a side is the row itself, or one so many rows before or after it."""
+    return side != NUMBERS and not side.startswith(CLASS) and place_of(side)[0] < 0
+
+
+def _is_class(node: tree.Value) -> bool:
+    return isinstance(node, tree.Column) and node.side.startswith(CLASS)
 
 
 def _of_own_row(node: Any) -> Any:

@@ -4,8 +4,9 @@ A column of a tree says by its side whose it is:
 
     row       the row that is tested, or that a result row is made for
     r3        the row in register 3: the first or last row of a symbol so far, or that with its least or largest value
-    row-1     the row before it, r3-1 the row before that in a register
-    numbers   a count, a sum or a mean: its name says of which registers
+    row-1     the row before it, r3+1 the row after that in a register
+    class r3  the symbol of such a row, where it is part of the match
+    numbers   a count, a sum, a mean or the match's number: its name says of which registers
 
 Registers are filled row by row while a match is followed (`search_kernel`).
 """
@@ -13,7 +14,7 @@ Registers are filled row by row while a match is followed (`search_kernel`).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,18 +26,16 @@ from braided.expressions.evaluate import arrow_type
 from braided.expressions.parse import Parser, Syntax, Token
 from braided.expressions.tree import Column, Truth, Type, Value, Widen
 
-ROW, NUMBERS, CLASSIFIER = "row", "numbers", "classifier"
+ROW, NUMBERS, CLASS, MATCH_NUMBER = "row", "numbers", "class ", "match_number"
 _AGGREGATES = ("count", "sum", "avg", "min", "max")
-_FUNCTIONS = ("first", "last", "prev", *_AGGREGATES, "classifier")
-_REFUSED = {
-    "next": "a row would wait for those after the match",
-    "match_number": "matches of different keys are not numbered",
-    "any_value": "it has no certain value",
-}
+_LOGICAL, _PHYSICAL = ("first", "last"), ("prev", "next")
+_FUNCTIONS = (*_LOGICAL, *_PHYSICAL, *_AGGREGATES)
+_REFUSED = {"any_value": "it has no certain value"}
+_SIDE = re.compile(r"(?:class )?(row|r([0-9]+))([-+][0-9]+)?")
 _WHOLE = ("tinyint", "smallint", "int", "bigint")
 _FLOATS = ("float", "double")
 _TRUTHS = ("and", "or", "not", "isnull", "in", "=", "<", "<=", "<=>")
-_MOST_BACK = 1000
+_MOST_STEPS = {"prev": 1000, "next": 1000, "first": 100, "last": 100}
 
 
 @dataclass(frozen=True)
@@ -49,6 +48,8 @@ class Register:
     source: Value | None = None
     """What is counted, summed or compared, of the row itself."""
     final: bool = False
+    steps: int = 0
+    """Of first and last rows, how many rows of the symbols on; the register of one step fewer is before it."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,17 @@ class Measure:
     copied: bool
 
 
+def place_of(side: str) -> tuple[int, int]:
+    """Return the register of a side, -1 for the row itself, and how many rows after it; negative: before it.
+
+    >>> place_of("row-2"), place_of("class r3")
+    ((-1, -2), (3, 0))
+    """
+    match = _SIDE.fullmatch(side)
+    assert match is not None, side
+    return -1 if match[2] is None else int(match[2]), int(match[3] or 0)
+
+
 def columns_of(node: Any) -> Iterator[Column]:
     """Yield the columns of a tree."""
     if isinstance(node, Column):
@@ -113,6 +125,21 @@ def columns_of(node: Any) -> Iterator[Column]:
     elif hasattr(node, "__dataclass_fields__"):
         for part in vars(node).values():
             yield from columns_of(part)
+
+
+def sight(node: Any, registers: Sequence[Register], symbols: Symbols, own: int | None) -> tuple[int, int]:
+    """Return how many rows before the first row of a match a tree may read, and how many after the row that it is for.
+
+    `own`: the symbol of the row itself; None: any.
+    """
+    back = ahead = 0
+    for column in columns_of(node):
+        if column.side == NUMBERS:
+            continue
+        register, offset = place_of(column.side)
+        mask = registers[register].symbols if register >= 0 else symbols.all if own is None else 1 << own
+        back, ahead = max(back, -offset - symbols.before(mask)), max(ahead, offset)
+    return back, ahead
 
 
 def compile_define(
@@ -147,7 +174,8 @@ class _Parser(Parser):
 
     def __init__(self, text: str, option: str) -> None:
         super().__init__(text, lambda side, name: name, option)
-        self._navigating = False
+        self._around = ""
+        """The function of rows that is being read."""
 
     def _unqualified(self, word: Token, start: int) -> Syntax:
         return self._node("column", ("", self._name(word)), start)
@@ -165,39 +193,54 @@ class _Parser(Parser):
             return None
         if name in ("running", "final") and self._next.text.lower() in _FUNCTIONS:
             mode, name = name, self._take().text.lower()
+        unrowed = self._without_rows(name, start)
+        if unrowed is not None:
+            return unrowed
         if name in _REFUSED and self._sees("("):
             self._refuse(f"{name.upper()} is not supported: {_REFUSED[name]}")
         if name not in _FUNCTIONS or not self._accept("("):
             return None
-        if self._navigating:
+        around = self._around
+        if around and not (around in _PHYSICAL and name in _LOGICAL):
             self._refuse(f"{name.upper()} inside another function of rows is not supported yet")
-        self._navigating = True
+        self._around = name
         inner: Syntax | str | None = None
-        back = 1
+        steps = int(name in _PHYSICAL)
         if name == "count" and self._accept("*"):
             inner = ""
         elif name == "count" and self._next.kind == "word" and self._starred():
             inner = self._take().text
             self._accept(".", "*")
-        elif name != "classifier":
+        else:
             if self._accept("distinct"):
                 self._refuse("DISTINCT is not supported yet")
             inner = self._nested(self._sum)
             if self._accept(","):
-                back = self._steps(name)
+                steps = self._steps(name)
         self._expect(")")
-        self._navigating = False
-        return self._node("navigation", (name, inner, back, mode), start)
+        self._around = around
+        return self._node("navigation", (name, inner, steps, mode), start)
+
+    def _without_rows(self, name: str, start: int) -> Syntax | None:
+        """Read what names no column: ``classifier()``, ``classifier(U)``, ``match_number()``."""
+        if name not in ("classifier", "match_number") or not self._accept("("):
+            return None
+        symbol = ""
+        if name == "classifier" and self._next.kind in ("word", "quoted"):
+            symbol = self._name(self._take())
+        self._expect(")")
+        return self._node(name, (symbol,), start)
 
     def _starred(self) -> bool:
         return [token.text for token in self._tokens[self._at + 1 : self._at + 3]] == [".", "*"]
 
     def _steps(self, name: str) -> int:
         token = self._take()
-        if name != "prev":
-            self._refuse(f"{name.upper()} with a number of rows is not supported yet")
-        if not re.fullmatch(r"[0-9]{1,4}", token.text) or not 1 <= int(token.text) <= _MOST_BACK:
-            self._refuse(f"PREV goes back 1 to {_MOST_BACK:,} rows, not {token.text!r}")
+        if name not in _MOST_STEPS:
+            self._refuse(f"{name.upper()} takes no number of rows")
+        most = _MOST_STEPS[name]
+        if not re.fullmatch(r"[0-9]{1,4}", token.text) or int(token.text) > most:
+            self._refuse(f"{name.upper()} goes 0 to {most:,} rows, not {token.text!r}")
         return int(token.text)
 
 
@@ -238,7 +281,7 @@ class _Compiler(Compiler):
 
     def _copied(self, node: Syntax) -> Column | None:
         """Return the column of a measure that is one, of any type; None where something must be computed."""
-        inner = node.args[1] if node.op == "navigation" and node.args[0] in ("first", "last", "prev") else node
+        inner = _innermost(node)
         if not isinstance(inner, Syntax) or inner.op != "column":
             return None
         side = self._navigated(node) if inner is not node else self._side_of(node.args[0])
@@ -257,6 +300,13 @@ class _Compiler(Compiler):
             if column in self._source.collated:
                 raise self._refusal(f"{node.text} has a collation; cast it to string before")
             return Column(side, column, kind)
+        if node.op == "classifier":
+            side = self._side_of(node.args[0]) if self._side is None else self._side
+            return Column(CLASS + side, "classifier", Type("string"))
+        if node.op == "match_number":
+            if self._own is not None:
+                raise self._refusal("MATCH_NUMBER is for measures")
+            return Column(NUMBERS, MATCH_NUMBER, Type("bigint"))
         return self._navigation(node) if node.op == "navigation" else super().value(node)
 
     def _found(self, name: str) -> str:
@@ -286,27 +336,25 @@ class _Compiler(Compiler):
         return f"r{self._registers.index(register)}"
 
     def _navigated(self, node: Syntax) -> str:
-        name, inner, back, mode = node.args
+        name, inner, steps, mode = node.args
+        if name in _PHYSICAL:
+            if mode:
+                raise self._refusal(f"{mode.upper()} is for FIRST, LAST and aggregates, inside of {name.upper()}")
+            is_nested = inner.op == "navigation"
+            side = self._navigated(inner) if is_nested else self._side_of(self._one_symbol(node, inner))
+            return f"{side}{'-' if name == 'prev' else '+'}{steps}" if steps else side
         symbol = self._one_symbol(node, inner)
         final = self._is_final(mode)
-        if name == "first":
-            mask = self._mask(symbol) if symbol else self._symbols.all
-            return self._register(Register("first", mask, final=final))
-        side = self._side_of(symbol, final=final)
-        if name == "last":
-            return side
-        mask = self._mask(symbol)
-        if self._symbols.before(mask) < back:
-            # The last row of every key would have to be kept for ever.
-            raise OptionError(
-                f"{self._option}={self._text!r}: {node.text} may be before the first row of the match, which is not "
-                "kept; begin the pattern with a further symbol that has no definition"
-            )
-        return f"{side}-{back}"
+        if name == "last" and not steps:
+            return self._side_of(symbol, final=final)
+        mask = self._mask(symbol) if symbol else self._symbols.all
+        for step in range(steps):
+            self._register(Register(name, mask, final=final, steps=step))
+        return self._register(Register(name, mask, final=final, steps=steps))
 
     def _is_final(self, mode: str) -> bool:
-        if mode and self._own is not None:
-            raise self._refusal(f"{mode.upper()} is for measures; a definition sees the match so far")
+        if mode == "final" and self._own is not None:
+            raise self._refusal("FINAL is for measures; a definition sees the match so far")
         return mode == "final" and self._running
 
     def _one_symbol(self, node: Syntax, inner: Any) -> str:
@@ -321,16 +369,16 @@ class _Compiler(Compiler):
 
     def _navigation(self, node: Syntax) -> Value:
         name, inner, _, mode = node.args
-        if name == "classifier":
-            if self._own is not None:
-                raise self._refusal("CLASSIFIER is for measures")
-            return Column(NUMBERS, CLASSIFIER, Type("string"))
-        if name in ("first", "last", "prev"):
-            return self._of_row(inner, self._navigated(node))
+        if self._side is not None:
+            raise self._refusal(f"{node.text} in an expression inside another function of rows is not supported yet")
+        if name in (*_LOGICAL, *_PHYSICAL):
+            return self._of_row(_innermost(node), self._navigated(node))
         symbol = self._one_symbol(node, inner)
         mask = self._mask(symbol) if symbol else self._symbols.all
         final = self._is_final(mode)
         source = None if isinstance(inner, str) else self._of_row(inner, ROW)
+        if any(column.side.startswith(CLASS) for column in columns_of(source)):
+            raise self._refusal(f"{node.text}: CLASSIFIER in an aggregate is not supported yet")
         if name == "count":
             return Column(NUMBERS, self._register(Register("count", mask, source, final)), Type("bigint"))
         assert source is not None
@@ -352,9 +400,16 @@ class _Compiler(Compiler):
             self._side = None
 
 
+def _innermost(node: Any) -> Any:
+    """Return what first, last, prev and next are of."""
+    while isinstance(node, Syntax) and node.op == "navigation" and node.args[0] in (*_LOGICAL, *_PHYSICAL):
+        node = node.args[1]
+    return node
+
+
 def _symbols_in(node: Any) -> Iterator[str]:
     if isinstance(node, Syntax):
-        if node.op == "column":
+        if node.op in ("column", "classifier"):
             yield node.args[0]
         else:
             for part in node.args:

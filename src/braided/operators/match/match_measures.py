@@ -14,8 +14,9 @@ import pyarrow as pa
 from braided.errors import OptionError
 from braided.expressions.evaluate import ARROW, Block
 from braided.expressions.tree import Column, Type
-from braided.operators.match.condition_programs import Conditions, overflow, place_of, prepare
-from braided.operators.match.expressions import CLASSIFIER, NUMBERS, Measure, Register, columns_of
+from braided.operators.match.condition_programs import Conditions, overflow, prepare
+from braided.operators.match.expressions import CLASS, MATCH_NUMBER, NUMBERS, Measure, Register, columns_of, place_of
+from braided.operators.match.navigation import Neighbours
 from braided.operators.match.search_kernel import replay
 
 Int64s = npt.NDArray[np.int64]
@@ -29,6 +30,8 @@ class Matches:
     first: Int64s
     length: Int64s
     states: Int32s
+    number: Int64s | None = None
+    """The number of each match in its key, where that is asked for."""
 
     def chunks(self, most: int) -> Iterator[Matches]:
         """Yield matches in parts of about so many rows."""
@@ -37,7 +40,8 @@ class Matches:
         while at < len(ends):
             begin = 0 if at == 0 else int(ends[at - 1])
             stop = max(at + 1, int(np.searchsorted(ends, begin + most, side="right")))
-            yield Matches(self.first[at:stop], self.length[at:stop], self.states[begin : int(ends[stop - 1])])
+            number = None if self.number is None else self.number[at:stop]
+            yield Matches(self.first[at:stop], self.length[at:stop], self.states[begin : int(ends[stop - 1])], number)
             at = stop
 
     @cached_property
@@ -45,6 +49,11 @@ class Matches:
         offsets = np.cumsum(self.length) - self.length
         inside = np.arange(len(self.states)) - np.repeat(offsets, self.length)
         return np.repeat(self.first, self.length) + inside
+
+    @cached_property
+    def of_rows(self) -> Int64s:
+        """The match of each row."""
+        return np.repeat(np.arange(len(self.first)), self.length)
 
 
 @dataclass(frozen=True)
@@ -64,7 +73,11 @@ class Measures:
         return [pa.field(measure.name, self._type(measure)) for measure in self.measures]
 
     def _type(self, measure: Measure) -> pa.DataType:
-        if isinstance(measure.root, Column) and measure.root.side != NUMBERS:
+        if (
+            isinstance(measure.root, Column)
+            and measure.root.side != NUMBERS
+            and not measure.root.side.startswith(CLASS)
+        ):
             return self.schema.field(measure.root.name).type
         kind = getattr(measure.root, "type", Type("boolean"))
         if kind.name not in ARROW:
@@ -76,9 +89,11 @@ class Measures:
     @cached_property
     def conditions(self) -> Conditions:
         """What registers read of each row."""
-        return prepare({}, self.registers, {}, len(self.symbols))
+        return prepare({}, self.registers, {}, self.symbols)
 
-    def compute(self, rows: pa.RecordBatch, order: Int64s, matches: Matches, slots: Any) -> list[pa.Array[Any]]:
+    def compute(
+        self, rows: pa.RecordBatch, order: Int64s, matches: Matches, slots: Any, neighbours: Neighbours
+    ) -> list[pa.Array[Any]]:
         """Return the columns for matches among rows in an order; `slots` are those of `conditions` for them."""
         symbol = np.array(self.state_symbols, np.int32)
         whole, real, fine = replay(
@@ -91,15 +106,22 @@ class Measures:
             for at, register in enumerate(self.registers):
                 if register.final:
                     whole[:, at], real[:, at] = whole[last, at], real[last, at]
-        columns = self._columns(rows, order, matches, whole, real)
+        columns = self._columns(rows, order, matches, whole, real, neighbours)
         count = len(matches.states) if self.every else len(matches.first)
         return [self._column(measure, columns, count) for measure in self.measures]
 
     def _columns(
-        self, rows: pa.RecordBatch, order: Int64s, matches: Matches, whole: Int64s, real: npt.NDArray[np.float64]
+        self,
+        rows: pa.RecordBatch,
+        order: Int64s,
+        matches: Matches,
+        whole: Int64s,
+        real: npt.NDArray[np.float64],
+        neighbours: Neighbours,
     ) -> dict[str, dict[str, pa.Array[Any]]]:
         columns: dict[str, dict[str, pa.Array[Any]]] = {}
         index: dict[str, pa.Array[Any]] = {}
+        places: dict[str, tuple[Int64s, npt.NDArray[np.bool_]]] = {}
         for column in columns_of(tuple(measure.root for measure in self.measures)):
             side = columns.setdefault(column.side, {})
             if column.name in side:
@@ -107,19 +129,44 @@ class Measures:
             if column.side == NUMBERS:
                 side[column.name] = self._number(column.name, matches, whole, real)
                 continue
+            if column.side not in places:
+                places[column.side] = self._places(column.side, matches, whole, neighbours)
+            at, missing = places[column.side]
+            if column.side.startswith(CLASS):
+                side[column.name] = self._symbols(matches, at, missing)
+                continue
             if column.side not in index:
-                register, back = place_of(column.side)
-                places = matches.rows if register < 0 else whole[:, register]
-                missing = places < 0
-                index[column.side] = pa.array(order[np.where(missing, 0, places - back)], mask=missing)
+                index[column.side] = pa.array(order[at], mask=missing)
             side[column.name] = rows.column(column.name).take(index[column.side])
         return columns
 
+    def _places(
+        self, side: str, matches: Matches, whole: Int64s, neighbours: Neighbours
+    ) -> tuple[Int64s, npt.NDArray[np.bool_]]:
+        """Return the row that a side is for each row of the result, and where there is none."""
+        register, offset = place_of(side)
+        at = matches.rows if register < 0 else whole[:, register]
+        missing = at < 0
+        at = np.where(missing, 0, at)
+        if offset:
+            places, none = neighbours.places(offset)
+            at, missing = places[at], missing | none[at]
+        return at, missing
+
+    def _symbols(self, matches: Matches, at: Int64s, missing: npt.NDArray[np.bool_]) -> pa.Array[Any]:
+        """Return the symbols of rows, null where they are not part of the match."""
+        of = matches.of_rows if self.every else np.arange(len(matches.first))
+        inside = at - matches.first[of]
+        missing = missing | (inside < 0) | (inside >= matches.length[of])
+        offsets = np.cumsum(matches.length) - matches.length
+        states = matches.states[np.where(missing, 0, offsets[of] + inside)]
+        numbers = pa.array(np.array(self.state_symbols, np.int32)[states], mask=missing)
+        return pa.DictionaryArray.from_arrays(numbers, pa.array(self.symbols, pa.string())).cast(pa.string())
+
     def _number(self, name: str, matches: Matches, whole: Int64s, real: npt.NDArray[np.float64]) -> pa.Array[Any]:
-        if name == CLASSIFIER:
-            states = matches.states if self.every else matches.states[np.cumsum(matches.length) - 1]
-            numbers = np.array(self.state_symbols, np.int32)[states]
-            return pa.DictionaryArray.from_arrays(numbers, list(self.symbols)).cast(pa.string())
+        if name == MATCH_NUMBER:
+            assert matches.number is not None
+            return pa.array(matches.number[matches.of_rows] if self.every else matches.number)
         what, *parts = name.split()
         if not parts:
             return pa.array(whole[:, int(what[1:])])

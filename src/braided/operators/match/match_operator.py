@@ -102,7 +102,7 @@ class MatchOperator:
         # All rows before the horizon decide; one that comes after that is late, whatever has left.
         stage = OrderingStage(self, old["stage"], blocks, agreed=True)
         stage.take(work)
-        open_rows = OpenRows(blocks, self.schema, old["open"])
+        open_rows = OpenRows(blocks, self.schema, old["open"], numbered=self.matcher.numbered)
         matches = results = 0
         for rows, horizon in self._pieces(stage):
             for match_count, piece in self.find(open_rows, rows, horizon):
@@ -142,9 +142,24 @@ class MatchOperator:
                 yield 0, piece
             stays = np.flatnonzero(decided.stays)
             left = StoredRows(
-                sorted_rows.rows.take(pa.array(sorted_rows.order[stays])), hashes[stays], sorted_rows.done[stays]
+                sorted_rows.rows.take(pa.array(sorted_rows.order[stays])),
+                hashes[stays],
+                sorted_rows.done[stays],
+                None if decided.numbers is None else decided.numbers[stays],
             )
-            open_rows.replace(leaves, left, decided.opens[stays], sorted_rows.times[stays])
+            open_rows.replace(
+                leaves, left, decided.opens[stays], sorted_rows.times[stays], self._due(sorted_rows, stays)
+            )
+
+    def _due(self, sorted_rows: Sorted, stays: npt.NDArray[np.int64]) -> npt.NDArray[np.int64] | None:
+        """Return the times by which the last row of each key runs out, in the time of open starts; others never do."""
+        rest = self.matcher.rest
+        if rest is None:
+            return None
+        due = np.full(len(sorted_rows.times), MAX_TIME, np.int64)
+        last = sorted_rows.bounds[1:] - 1
+        due[last] = np.minimum(sorted_rows.times[last], MAX_TIME - rest) + rest
+        return due[stays]
 
     def find_all(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the results of rows that are all there. Precondition: rows of a key come one after the other."""
@@ -195,7 +210,11 @@ class MatchOperator:
         columns = {name: rows.column(name).take(index) for name in self.matcher.read}
         done = done[order] if done.any() else done
         fresh = (order >= len(order) - len(new.hashes)).view(np.uint8)
-        return Sorted(columns, rows, order, bounds, times[order], done, fresh), hashes
+        numbers = None
+        if self.matcher.numbered:
+            old = [np.zeros(len(part.hashes), np.int64) if part.numbers is None else part.numbers for part in parts]
+            numbers = np.concatenate(old)[order]
+        return Sorted(columns, rows, order, bounds, times[order], done, fresh, numbers), hashes
 
 
 def _times(rows: pa.RecordBatch, column: str) -> npt.NDArray[np.int64]:

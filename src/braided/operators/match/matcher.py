@@ -5,8 +5,8 @@ It has no state and knows no batches. What a key's rows leave undecided is for t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar, NamedTuple, Protocol
 
@@ -20,7 +20,8 @@ from braided.operators.match.automaton import PAST_LAST, Automaton
 from braided.operators.match.condition_programs import Columns, Conditions, overflow
 from braided.operators.match.expressions import columns_of
 from braided.operators.match.match_measures import Matches, Measures
-from braided.time.clocks import clamp
+from braided.operators.match.navigation import Neighbours, without_forgotten
+from braided.time.clocks import MIN_TIME, clamp
 
 Int64s = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -45,6 +46,8 @@ class Sorted(NamedTuple):
     times: Int64s
     done: Bytes
     fresh: Bytes
+    numbers: Int64s | None = None
+    """How many matches of the key were found before, on some of its rows; None where matches are not numbered."""
 
 
 class Decided(NamedTuple):
@@ -53,6 +56,8 @@ class Decided(NamedTuple):
     matches: Matches
     stays: npt.NDArray[np.bool_]
     opens: npt.NDArray[np.bool_]
+    numbers: Int64s | None = None
+    """For each row how many matches of its key have been found by now."""
 
 
 class Finder(Protocol):
@@ -77,6 +82,14 @@ class Finder(Protocol):
     @property
     def output(self) -> pa.Schema:
         """The columns of the results."""
+
+    @property
+    def numbered(self) -> bool:
+        """Whether how many matches a key has had is stored with its rows."""
+
+    @property
+    def rest(self) -> int | None:
+        """How much longer than an open match the last row of a key is kept, in microseconds; None: for ever."""
 
     def expired(self, horizon: int) -> int:
         """Return the time before which open starts are decided though their keys get no further rows."""
@@ -106,6 +119,14 @@ class Matcher:
     negated: int = -1
     skip: int = PAST_LAST
     target: int = 0
+    context: int = 0
+    """How many rows before the first row of a match conditions and measures may read."""
+    reach: Mapping[int, int] = field(default_factory=dict)
+    """How many rows after a row the condition of a symbol may read; at 63, measures."""
+    forget: int | None = None
+    """After so many microseconds without a row those of a key are no context for others."""
+    numbered: bool = False
+    """Whether measures read the number of a match."""
 
     @cached_property
     def output(self) -> pa.Schema:
@@ -120,32 +141,62 @@ class Matcher:
         names |= self.conditions.columns | self.measures.conditions.columns
         return [name for name in self.measures.schema.names if name in names]
 
+    @property
+    def longest(self) -> int | None:
+        """How long after its first row a match may be undecided: NEXT waits for rows after it."""
+        return self.within if self.within is None or not self.reach else 2 * self.within
+
     def expired(self, horizon: int) -> int:
-        return clamp(horizon - (self.within or 0))
+        return clamp(horizon - (self.longest or 0))
+
+    @property
+    def rest(self) -> int | None:
+        return None if self.forget is None else self.forget - (self.longest or 0)
+
+    def forgotten(self, horizon: int) -> int:
+        """Return the time before which the last rows of a key are forgotten."""
+        return MIN_TIME if self.forget is None else clamp(horizon - self.forget)
+
+    def _neighbours(self, sorted_rows: Sorted) -> Neighbours:
+        bounds = without_forgotten(sorted_rows.bounds, sorted_rows.times, self.forget)
+        return Neighbours(bounds, sorted_rows.times, self.within or 0)
 
     def search(self, sorted_rows: Sorted, horizon: int) -> Decided:
         """Return what is certain where all rows before the horizon are there; `sorted_rows.done` is written to."""
         symbols = self.automaton.symbols
-        bits = self.conditions.bits(sorted_rows.columns, sorted_rows.bounds, len(symbols))
+        neighbours = self._neighbours(sorted_rows)
+        bounds = neighbours.bounds
+        bits = self.conditions.bits(sorted_rows.columns, neighbours, len(symbols))
+        unknown = np.zeros(len(bits) if self.reach else 0, np.uint64)
+        for symbol, reach in self.reach.items():
+            unknown |= neighbours.unknown(reach, horizon).astype(np.uint64) << np.uint64(symbol)
+        if self.reach:
+            bits |= unknown
         # The successors of all states, and last what a match may begin with.
         every = [*self.automaton.after, self.automaton.first]
         starts = np.cumsum([0, *map(len, every)]).astype(np.int32)
         after = np.array([state for states in every for state in states], np.int32)
         following = np.empty(0, np.int64)
         if self.negated >= 0:
-            following = search_kernel.next_of(sorted_rows.bounds, bits, np.int64(self.negated))
+            following = search_kernel.next_of(bounds, bits, np.int64(self.negated))
         matches, status, at = search_kernel.find_matches(
-            search_kernel.Rows(sorted_rows.bounds, sorted_rows.times, sorted_rows.done, sorted_rows.fresh, bits),
+            search_kernel.Rows(bounds, sorted_rows.times, sorted_rows.done, sorted_rows.fresh, bits, unknown),
             search_kernel.Automaton(
                 after, starts, np.array(self.automaton.symbol, np.int32), self.negated, self.skip, self.target
             ),
             self.conditions.machine(),
-            self.conditions.compute(sorted_rows.columns, len(sorted_rows.times)),
+            self.conditions.compute(sorted_rows.columns, neighbours),
             following,
             horizon,
             -1 if self.within is None else self.within,
             MOST_STEPS,
             MANY_ROWS,
+            search_kernel.Keeping(
+                self.context,
+                self.forgotten(horizon),
+                -1 if self.longest is None else self.longest,
+                self.numbered,
+            ),
         )
         if status == search_kernel.OVERFLOW:
             raise overflow(" or ".join(self.conditions.texts.values()))
@@ -159,18 +210,24 @@ class Matcher:
                 f"{search_kernel.STEPS_A_ROW:,} for every row (key {key}); shorten within=, let conditions exclude "
                 "each other, or refer to fewer earlier symbols"
             )
-        return Decided(Matches(matches.first, matches.length, matches.states), matches.stays, matches.opens)
+        found = Matches(matches.first, matches.length, matches.states)
+        if not self.numbered:
+            return Decided(found, matches.stays, matches.opens)
+        assert sorted_rows.numbers is not None
+        numbers, totals = numbered(bounds, found.first, sorted_rows.numbers)
+        return Decided(replace(found, number=numbers), matches.stays, matches.opens, totals)
 
     def results(self, sorted_rows: Sorted, matches: Matches) -> Iterator[pa.RecordBatch]:
         """Yield matches as rows of the result, in pieces of bounded size."""
         if not len(matches.first):
             return
         rows = sorted_rows.rows
-        slots = self.measures.conditions.compute(sorted_rows.columns, len(sorted_rows.times))
+        neighbours = self._neighbours(sorted_rows)
+        slots = self.measures.conditions.compute(sorted_rows.columns, neighbours)
         excluded = np.array(self.automaton.excluded)
         width = max(1, rows.nbytes // max(1, rows.num_rows))
         for part in matches.chunks(min(_PIECE_ROWS, max(1, _PIECE_BYTES // width))):
-            measures = self.measures.compute(rows, sorted_rows.order, part, slots)
+            measures = self.measures.compute(rows, sorted_rows.order, part, slots, neighbours)
             every = self.measures.every
             index = pa.array(sorted_rows.order[part.rows if every else part.first])
             names = rows.schema.names if every else self.key
@@ -179,6 +236,21 @@ class Matcher:
             if every and excluded.any():
                 piece = piece.filter(pa.array(~excluded[part.states]))
             yield from _pieces(piece)
+
+
+def numbered(bounds: Int64s, first: Int64s, numbers: Int64s) -> tuple[Int64s, Int64s]:
+    """Return the numbers of matches in their keys, and for each row how many its key has had by then.
+
+    `numbers` are those that rows had before; matches are in order of key and time.
+    """
+    if not len(numbers):
+        return numbers, numbers
+    sizes = np.diff(bounds)
+    before = np.maximum.reduceat(numbers, bounds[:-1])
+    of = np.searchsorted(bounds, first, side="right") - 1
+    count = np.bincount(of, minlength=len(sizes))
+    offsets = np.cumsum(count) - count
+    return before[of] + np.arange(len(first)) - offsets[of] + 1, np.repeat(before + count, sizes)
 
 
 def _pieces(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

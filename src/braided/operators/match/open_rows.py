@@ -23,6 +23,7 @@ from braided.runtime.blocks import BLOCK_BYTES, Blocks, parts_of
 from braided.runtime.contract import Json
 
 _FIELDS = [pa.field("__braided_hash", pa.uint64()), pa.field("__braided_done", pa.uint8())]
+_NUMBER = pa.field("__braided_number", pa.int64())
 # A leaf with more rows is split; neighbours with fewer than a quarter of it together become one.
 LEAF_ROWS = 1 << 15
 _CHUNK_ROWS = 1 << 19
@@ -39,12 +40,17 @@ class StoredRows(NamedTuple):
     rows: pa.RecordBatch
     hashes: Hashes
     done: Bytes
+    numbers: Index | None = None
+    """How many matches of its key a row is the last to know of, where they are numbered."""
 
     def pick(self, which: Index) -> StoredRows:
-        return StoredRows(self.rows.take(pa.array(which)), self.hashes[which], self.done[which])
+        numbers = None if self.numbers is None else self.numbers[which]
+        return StoredRows(self.rows.take(pa.array(which)), self.hashes[which], self.done[which], numbers)
 
     def slice(self, start: int, stop: int) -> StoredRows:
-        return StoredRows(self.rows.slice(start, stop - start), self.hashes[start:stop], self.done[start:stop])
+        numbers = None if self.numbers is None else self.numbers[start:stop]
+        rows = self.rows.slice(start, stop - start)
+        return StoredRows(rows, self.hashes[start:stop], self.done[start:stop], numbers)
 
 
 @dataclass
@@ -61,9 +67,11 @@ class Leaf:
 class OpenRows:
     """The leaves of one worker between load and save of one batch."""
 
-    def __init__(self, blocks: Blocks, schema: pa.Schema, state: Sequence[Json] | None) -> None:
-        self._blocks, self._schema = blocks, schema
-        self._stored = pa.schema([*schema, *_FIELDS])
+    def __init__(
+        self, blocks: Blocks, schema: pa.Schema, state: Sequence[Json] | None, *, numbered: bool = False
+    ) -> None:
+        self._blocks, self._schema, self._numbered = blocks, schema, numbered
+        self._stored = pa.schema([*schema, *_FIELDS, *([_NUMBER] if numbered else [])])
         self.leaves = [Leaf(**leaf) for leaf in state] if state else [Leaf()]
 
     def to_json(self) -> list[Json]:
@@ -114,10 +122,23 @@ class OpenRows:
         return start, int(np.searchsorted(hashes, np.uint64(self.leaves[at + 1].low)))
 
     def read(self, leaf: Leaf) -> list[StoredRows]:
-        return [decoded_rows(self._blocks.read(number)[0], self._schema) for number, _ in leaf.blocks]
+        return [
+            decoded_rows(self._blocks.read(number)[0], self._schema, numbered=self._numbered)
+            for number, _ in leaf.blocks
+        ]
 
-    def replace(self, leaves: Sequence[Leaf], stored: StoredRows, opens: npt.NDArray[np.bool_], times: Times) -> None:
-        """Write what is kept in place of what leaves had; `opens` says which rows are open starts."""
+    def replace(
+        self,
+        leaves: Sequence[Leaf],
+        stored: StoredRows,
+        opens: npt.NDArray[np.bool_],
+        times: Times,
+        due: Times | None = None,
+    ) -> None:
+        """Write what is kept in place of what leaves had; `opens` says which rows are open starts.
+
+        `due`: the times of rows that run out too, beside open starts; the largest for those that do not.
+        """
         for together in self._neighbours(leaves, stored.hashes):
             low = together[0].low
             start, stop = self.bounds(together[0], stored.hashes)[0], self.bounds(together[-1], stored.hashes)[1]
@@ -126,7 +147,14 @@ class OpenRows:
                     self._blocks.delete(number)
             new = []
             for first, (begin, end) in _split(low, stored.hashes, start, stop):
-                new.append(self._written(first, stored.slice(begin, end), times[begin:end][opens[begin:end]]))
+                new.append(
+                    self._written(
+                        first,
+                        stored.slice(begin, end),
+                        times[begin:end][opens[begin:end]],
+                        None if due is None else due[begin:end],
+                    )
+                )
             at = self._place(together[0])
             self.leaves[at : at + len(together)] = new
 
@@ -148,23 +176,27 @@ class OpenRows:
                 size = stop - start
         return out
 
-    def _written(self, low: int, stored: StoredRows, opens: Times) -> Leaf:
+    def _written(self, low: int, stored: StoredRows, opens: Times, due: Times | None) -> Leaf:
         if not len(stored.hashes):
             return Leaf(low)
         columns = [*stored.rows.columns, pa.array(stored.hashes), pa.array(stored.done)]
+        if stored.numbers is not None:
+            columns.append(pa.array(stored.numbers))
         batch = pa.RecordBatch.from_arrays(columns, schema=self._stored)
         blocks = [
             list(self._blocks.write(batch.slice(start, stop - start).serialize().to_pybytes()))
             for start, stop in parts_of(batch, BLOCK_BYTES)
         ]
-        return Leaf(low, blocks, len(stored.hashes), int(opens.min()), len(opens))
+        runs_out = opens if due is None else np.append(opens, due.min())
+        return Leaf(low, blocks, len(stored.hashes), int(runs_out.min()) if len(runs_out) else None, len(opens))
 
 
-def decoded_rows(content: pa.Buffer, schema: pa.Schema) -> StoredRows:
+def decoded_rows(content: pa.Buffer, schema: pa.Schema, *, numbered: bool = False) -> StoredRows:
     """Read a block of rows with this schema."""
-    batch = pa.ipc.read_record_batch(content, pa.schema([*schema, *_FIELDS]))
-    rows = pa.RecordBatch.from_arrays(batch.columns[:-2], schema=schema)
-    return StoredRows(rows, *(batch.column(at).to_numpy() for at in (len(schema), len(schema) + 1)))
+    fields = [*_FIELDS, *([_NUMBER] if numbered else [])]
+    batch = pa.ipc.read_record_batch(content, pa.schema([*schema, *fields]))
+    rows = pa.RecordBatch.from_arrays(batch.columns[: len(schema)], schema=schema)
+    return StoredRows(rows, *(batch.column(len(schema) + at).to_numpy() for at in range(len(fields))))
 
 
 def _split(low: int, all_hashes: Hashes, start: int, stop: int) -> Iterator[tuple[int, tuple[int, int]]]:

@@ -93,7 +93,6 @@ class _Parser:
         self._tokens: list[tuple[str, str, int]] = []
         self._at = 0
         self._depth = 0
-        self._excluding = False
         self._symbols: dict[str, str] = {}
         position = 0
         while not self._tokens or self._tokens[-1][0] != "end":
@@ -204,12 +203,8 @@ class _Parser:
             self._expect(")", "')' or a further part")
             return inner
         if self._accept("{-"):
-            if self._excluding:
-                self._refuse(position, "an exclusion {- -} cannot be inside another")
-            self._excluding = True
             inner = self._choice()
             self._expect("-}", "'-}' or a further part")
-            self._excluding = False
             return Exclude(inner)
         if self._kind == "word" and self._tokens[self._at][1].upper() == "PERMUTE":
             self._at += 1

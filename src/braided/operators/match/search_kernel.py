@@ -47,6 +47,21 @@ class Rows(NamedTuple):
     done: Bytes
     fresh: Bytes
     bits: npt.NDArray[np.uint64]
+    unknown: npt.NDArray[np.uint64]
+    """Symbols of which rows that are not there yet decide, and in the last bit measures; empty if there are none."""
+
+
+class Keeping(NamedTuple):
+    """What is kept beside open matches, and how they are decided.
+
+    context : so many rows before the first open start of a key, or its last ones. forgotten : of keys with no row from
+    this time on there are none. longest : how long a start may stay undecided. ordered : not before those before it.
+    """
+
+    context: int
+    forgotten: int
+    longest: int
+    ordered: bool
 
 
 class Automaton(NamedTuple):
@@ -125,7 +140,7 @@ def _look_ahead(rows, automaton, ahead, low, high, horizon):  # type: ignore[no-
 
 
 @in_place
-def _followed(rows, automaton, machine, slots, following, space, row, high, deadline, most):  # type: ignore[no-untyped-def]
+def _followed(rows, automaton, machine, slots, following, space, start, row, high, deadline, most):  # type: ignore[no-untyped-def]
     """Look for a row that the pattern forbids after a match."""
     negated = automaton.negated
     if machine.code_starts[negated] == machine.code_starts[negated + 1]:
@@ -138,7 +153,9 @@ def _followed(rows, automaton, machine, slots, following, space, row, high, dead
             return STEPS
         if not advance(machine, slots, space.whole, space.real, depth, negated, row):
             return OVERFLOW
-        truth = holds(machine, slots, space.whole, space.real, depth + 1, negated, row)
+        truth = holds(
+            machine, slots, space.whole, space.real, depth + 1, negated, row, start, space.path, automaton.symbol
+        )
         if truth == FAULT:
             return OVERFLOW
         if truth == TRUE:
@@ -150,7 +167,8 @@ def _followed(rows, automaton, machine, slots, following, space, row, high, dead
 @in_place
 def _search(rows, automaton, machine, slots, following, space, start, high, deadline, closed, limit):  # type: ignore[no-untyped-def]
     """Look for the preferred match from one row; its states are in the path, and its length in the numbers."""
-    times, bits = rows.times, rows.bits
+    times, bits, unknown = rows.times, rows.bits, rows.unknown
+    waits = len(unknown) > 0
     after, starts, symbol, negated = automaton.after, automaton.starts, automaton.symbol, automaton.negated
     pointer, path, seen, whole, real = space.pointer, space.path, space.seen, space.whole, space.real
     states, coded = len(symbol), machine.code_starts
@@ -175,9 +193,11 @@ def _search(rows, automaton, machine, slots, following, space, start, high, dead
                 return STEPS
         if state < 0:
             space.numbers[_LENGTH] = depth
+            if waits and (unknown[row - 1] >> np.uint64(63)) & np.uint64(1):
+                return _WAITS
             if negated < 0:
                 return _FOUND
-            answer = _followed(rows, automaton, machine, slots, following, space, row, high, deadline, most)
+            answer = _followed(rows, automaton, machine, slots, following, space, start, row, high, deadline, most)
             if answer == _FAILED:
                 return _FOUND if closed else _WAITS
             if answer != _FOUND:
@@ -190,6 +210,8 @@ def _search(rows, automaton, machine, slots, following, space, start, high, dead
         if times[row] > deadline:
             continue
         name = symbol[state]
+        if waits and (unknown[row] >> np.uint64(name)) & np.uint64(1):
+            return _WAITS
         if coded[name] == coded[name + 1] and not (bits[row] >> np.uint64(name)) & np.uint64(1):
             continue
         if plain:
@@ -202,7 +224,7 @@ def _search(rows, automaton, machine, slots, following, space, start, high, dead
             if not advance(machine, slots, whole, real, depth, name, row):
                 return OVERFLOW
             if coded[name] < coded[name + 1]:
-                truth = holds(machine, slots, whole, real, depth + 1, name, row)
+                truth = holds(machine, slots, whole, real, depth + 1, name, row, start, path, symbol)
                 if truth == FAULT:
                     return OVERFLOW
                 if truth != TRUE:
@@ -215,7 +237,7 @@ def _search(rows, automaton, machine, slots, following, space, start, high, dead
 
 
 @in_place
-def _scan(rows, automaton, machine, slots, following, space, matches, horizon, within, limit, many):  # type: ignore[no-untyped-def]
+def _scan(rows, automaton, machine, slots, following, space, matches, keeping, horizon, within, limit, many):  # type: ignore[no-untyped-def]
     """Go on from where the numbers say until all keys are done, or something lacks room or is wrong; return which."""
     bounds, times, done, fresh, bits = rows.bounds, rows.times, rows.done, rows.fresh, rows.bits
     symbol, skip, target = automaton.symbol, automaton.skip, automaton.target
@@ -234,11 +256,12 @@ def _scan(rows, automaton, machine, slots, following, space, matches, horizon, w
             start, keep = bounds[group], high
             while start < high and done[start]:
                 start += 1
-            if not fresh[high - 1] and start < high and deadline_of(times[start], within) >= horizon:
+            if not fresh[high - 1] and start < high and deadline_of(times[start], keeping.longest) >= horizon:
                 # Nothing new, and nothing has run out.
-                for row in range(start, high):
+                for row in range(max(bounds[group], start - keeping.context), high):
                     stays[row] = True
-                    opens[row] = row == start or (skip == NEXT_ROW and not done[row])
+                for row in range(start, high):
+                    opens[row] = row == start or (skip == NEXT_ROW and not keeping.ordered and not done[row])
                 continue
             numbers[_LOOKS], numbers[_LOW], numbers[_SPENT] = 0, bounds[group], 0
             if high - start >= many and (high - bounds[group]) * len(symbol) <= len(space.ahead):
@@ -264,7 +287,7 @@ def _scan(rows, automaton, machine, slots, following, space, matches, horizon, w
             if result == _WAITS:
                 keep = min(keep, start)
                 opens[start] = True
-                if skip != NEXT_ROW:
+                if skip != NEXT_ROW or keeping.ordered:
                     break
                 start += 1
                 continue
@@ -282,6 +305,8 @@ def _scan(rows, automaton, machine, slots, following, space, matches, horizon, w
             numbers[_FILLED] += depth
             start += depth if skip == PAST_LAST else max(to, 1)
         numbers[_START] = -1
+        if keeping.context and (keep < high or times[high - 1] >= keeping.forgotten):
+            keep = max(bounds[group], keep - keeping.context)
         for row in range(keep, high):
             stays[row] = True
     return FINE
@@ -297,6 +322,7 @@ def find_matches(
     within: int,
     limit: int,
     many: int,
+    keeping: Keeping,
 ) -> tuple[MatchArrays, int, int]:
     """Return the matches that are decided with what is kept, how it ended, and the row where it did.
 
@@ -327,7 +353,7 @@ def find_matches(
         first, length, flat = _larger(first, matches), _larger(length, matches), _larger(flat, filled)
         arrays = MatchArrays(first, length, flat, stays, opens)
         status = _scan(
-            rows, automaton, machine, slots, following, space, arrays,
+            rows, automaton, machine, slots, following, space, arrays, keeping,
             np.int64(horizon), np.int64(within), np.int64(limit), np.int64(many),
         )  # fmt: skip
         if status != _NO_ROOM:
@@ -355,7 +381,7 @@ def replay(first, length, flat, symbol, machine, slots, every):  # type: ignore[
     at = 0
     for match in range(len(first)):
         for register in range(registers):
-            now[0, register] = -1 if machine.kinds[register] < 4 else 0
+            now[0, register] = -1 if machine.kinds[register] < COUNT else 0
             now_real[0, register] = 0.0
         for step in range(length[match]):
             if not advance(machine, slots, now, now_real, 0, symbol[flat[at]], first[match] + step):

@@ -69,6 +69,11 @@ class MatchSpec(WithIdle):
         "and the measures so far (with FINAL: of the whole match).",
         default="one",
     )
+    forget: Duration | None = option(
+        "For patterns that look before the first row of a match (``prev``) or number matches: after so long without a "
+        "row a key begins anew, and nothing is kept of it. None: the last rows of every key are kept for ever.",
+        default=None,
+    )
     lateness: Latenesses = option(LATENESS_TEXT, default=None)
     idle: Duration | None = option(
         "When the stream has been silent for so long, judged by the batches' timestamps, rows that wait to be in order "
@@ -107,7 +112,7 @@ class MatchSpec(WithIdle):
             twice = [name for name in names or {} if folded.count(name.upper()) > 1]
             if twice:
                 raise OptionError(f"{option_}: {twice[0]!r} is there twice, however it is written; leave one out")
-        if not self.measures:
+        if not self.measures and self.rows != "all":
             raise OptionError("measures={}: write at least one, such as {'first': 'first(A.ts)'}")
         for name in self.define or {}:
             if name.upper() not in known:
@@ -133,6 +138,23 @@ class MatchSpec(WithIdle):
         micros = parse_duration(self.within, "within")
         if micros < 0:
             raise OptionError(f"within={self.within!r}: negative; write '0 seconds' or more")
+        return micros
+
+    def forget_us(self, longest: int, *, needed: bool) -> int | None:
+        """Return after how many microseconds without a row a key begins anew."""
+        if self.forget is None:
+            return None
+        if not needed:
+            raise OptionError(
+                f"forget={self.forget!r}: nothing is kept of a key beside its open matches, since no expression looks "
+                "before them; leave it out"
+            )
+        micros = parse_duration(self.forget, "forget")
+        if micros < longest:
+            raise OptionError(
+                f"forget={self.forget!r}: matches may be open for longer; write at least within={self.within!r}, and "
+                "twice that with NEXT"
+            )
         return micros
 
     def skip(self, automaton: Automaton) -> tuple[int, int]:

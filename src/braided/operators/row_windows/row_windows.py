@@ -54,6 +54,8 @@ class RowWindows:
 
     kind: ClassVar[str] = "row_windows"
     within: ClassVar[None] = None
+    numbered: ClassVar[bool] = False
+    rest: ClassVar[None] = None
 
     schema: pa.Schema
     time: str
