@@ -236,7 +236,7 @@ MUTATIONS = (
     Mutation(
         "an open match whose key has nothing new is never decided",
         "operators/match/search_kernel.py",
-        "and deadline_of(times[start], within) >= horizon:",
+        "and deadline_of(times[start], keeping.longest) >= horizon:",
         "and within < horizon:",
         _MATCH,
     ),
@@ -319,9 +319,9 @@ MUTATIONS = (
     ),
     Mutation(
         "the row before is the row itself",
-        "operators/match/condition_machine.py",
-        "missing if place < 0 else place - c",
-        "missing if place < 0 else place",
+        "operators/match/navigation.py",
+        "places = np.arange(len(self.times)) + offset",
+        "places = np.arange(len(self.times)) + max(0, offset)",
         _MATCH,
     ),
     Mutation(
@@ -710,8 +710,8 @@ MUTATIONS = (
     Mutation(
         "a condition of ON on the stream that is kept filters it",
         "sqltext/kinds.py",
-        """is_right = used == {alias} and how in ("inner", "left", "left_semi", "left_anti")""",
-        """is_right = how in ("inner", "left", "left_semi", "left_anti") and len(used) == 1""",
+        """is_right = used == {alias} and how in ("inner", "left", "left_semi")""",
+        """is_right = how in ("inner", "left", "left_semi") and len(used) == 1""",
         _KINDS,
     ),
     Mutation(

@@ -44,9 +44,10 @@ if TYPE_CHECKING:
     from braided.typing import How
 
 _SIDES = ("l", "r")
-# Of which side a condition on that side alone may be a filter before the join: rows that fail it are in no result.
+# Of which side a condition on that side alone may be a filter before the join: rows that fail it are in no result, and
+# no row waits for the clock of that side, which goes by the rows that pass.
 _FILTERED: dict[How, tuple[str, ...]] = {
-    "inner": _SIDES, "left": ("r",), "right": ("l",), "full": (), "left_semi": _SIDES, "left_anti": ("r",),
+    "inner": _SIDES, "left": (), "right": (), "full": (), "left_semi": _SIDES, "left_anti": (),
 }  # fmt: skip
 
 

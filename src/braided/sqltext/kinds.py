@@ -3,8 +3,8 @@
 ```
  a JOIN b ON p LEFT JOIN c ON q JOIN d ON r WHERE w
 
-   ON of an outer, semi or anti join     says what matches. What reads only the stream that is not kept filters that
-                                         stream before the join; all else is evaluated for each pair.
+   ON of an outer, semi or anti join     says what matches, and is evaluated for each pair. Of a semi join, what reads
+                                         only the right stream filters it before the join.
    ON of an inner join, and WHERE        are filters. They go down past joins that keep the rows on their left (inner,
                                          left, semi, anti), to the stream itself where nothing makes nulls of it.
                                          Where WHERE cannot go down, Spark evaluates it on the result.
@@ -148,12 +148,13 @@ class OrderedJoins:
                 "streams; filter or join them in a subquery before"
             )
         alias = self._streams[level]
-        # A stream's clock goes by the rows that pass its filters, and Spark's watermark, where the filter reads its
-        # column, by all: rows that wait for the clock would be late for Spark.
+        # A stream's clock goes by the rows that pass its filters. Rows that wait for that clock would wait for a row
+        # that passes, and be late for Spark's watermark, which goes by all rows.
         is_timed = any(column.name in self.sources[column.table].marked for column in part.find_all(exp.Column))
-        is_right = used == {alias} and how in ("inner", "left", "left_semi", "left_anti")
-        is_left = level == 1 and used == {self.first} and how in ("inner", "right")
-        if (is_right or is_left) and (not is_timed or self._is_asof(level)):
+        is_right = used == {alias} and how in ("inner", "left", "left_semi")
+        is_left = level == 1 and used == {self.first} and how == "inner"
+        waits = how not in ("inner", "left_semi") or is_timed
+        if (is_right or is_left) and (not waits or self._is_asof(level)):
             self.filters[used.pop()].append(part)
         else:
             self._parts[level].append(part)
