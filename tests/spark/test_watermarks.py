@@ -114,7 +114,7 @@ def test_a_watermark_stays_where_something_needs_it(streams: dict[str, DataFrame
     for frame, reason in (
         (clicks.dropDuplicates(["clickAdId", "clickTime"]), "below dropDuplicates"),
         (clicks.dropDuplicatesWithinWatermark(["clickAdId"]), "below dropDuplicatesWithinWatermark"),
-        (clicks.groupBy(F.window("clickTime", "1 minute"), "clickTime").count(), "on window, by which nothing is joined"),
+        (clicks.groupBy(F.window("clickTime", "1 minute"), "clickTime").count(), "below an aggregate"),
         (clicks.union(clicks), "below Union"),
         (clicks.join(shown, F.expr("adId = clickAdId AND clickTime = impressionTime")).select("clickTime"), "a join of Spark"),
         (clicks.withColumnRenamed("clickTime", "other").withColumn("clickTime", F.col("other") + F.expr("INTERVAL 1 DAY")), "on other"),
