@@ -114,7 +114,9 @@ def test_a_missing_file_stops_the_query_with_its_name(session: SparkSession, tmp
     for path in newest:
         path.rename(tmp_path / path.name)
     hide(tmp_path, first=0)
-    with pytest.raises(Exception, match=rf"the file {tmp_path}/check/braided/state/join-[0-9a-f]{{8}}/\d/1-.* is missing"):
+    with pytest.raises(
+        Exception, match=rf"the file {tmp_path}/check/braided/state/join-[0-9a-f]{{8}}/\d/1-.* is missing"
+    ):
         run_to_end(result, tmp_path / "check", tmp_path / "out")
     assert committed(session, tmp_path) == before, "rows left without the state that they need"
 

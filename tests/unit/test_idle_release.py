@@ -58,7 +58,7 @@ def wanted(how: str, case: dict[str, Any], arrived: list[list[tuple[int, dict[st
             rows[(one["id"],)] += 1
         silence = min((tick for tick in ticks if tick >= at), default=None)
         before = silence is not None and not any(then <= silence for then, _ in partners)
-        nothing = one["k"] is None or one["t"] is None
+        nothing = one["t"] is None
         if (before or nothing) and how in ("left", "full", "left_anti"):
             rows[(one["id"],) if how == "left_anti" else (one["id"], None)] += 1
     if how in ("right", "full"):
@@ -66,7 +66,7 @@ def wanted(how: str, case: dict[str, Any], arrived: list[list[tuple[int, dict[st
             partners = [then for then, one in left if met(one, other)]
             silence = min((tick for tick in ticks if tick >= at), default=None)
             before = silence is not None and not any(then <= silence for then in partners)
-            if before or other["k"] is None or other["t"] is None:
+            if before or other["t"] is None:
                 rows[(None, other["id"])] += 1
     return rows
 

@@ -323,7 +323,7 @@ def test_rows_without_a_key_travel_beside_rows_of_a_grid() -> None:
     rows = [{"k": None, "t": 1, "id": 1}, {"k": 7, "t": 1, "id": 2}]
     found = [
         (row["id"], row["id_right"])
-        for piece in runtime.run_batch([(0, [rows_of(rows)]), (1, [rows_of([{"k": 7, "t": 2, "id": 3}])])])
+        for piece in runtime.run_batch([(0, [rows_of(rows)]), (1, [rows_of([{"k": 7, "t": 2, "id": 3}])])], final=True)
         for row in piece.to_pylist()
     ]
     assert sorted(found) == [(1, None), (2, 3)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -64,6 +64,13 @@ def find_parts(state: Json | None, options: Json, inputs: Schemas, read: Read) -
         yield from _leaves(state["open"] or (), lambda content: {0: decoded_rows(content, inputs[0]).rows})
     if "kept" in state:
         yield from _leaves(state["kept"] or (), partial(_asof_rows, _asof_format(options, inputs)))
+    if "last" in state:
+        stored = RowFormat(inputs[0], inputs[1], True)
+        yield from _leaves(state["last"] or (), partial(_asof_rows, stored))
+    if "keyless" in state:
+        by_side = state["keyless"] if "sides" in state else [state["keyless"]]
+        for side, runs in enumerate(by_side):
+            yield from _waiting_runs("waiting", side, inputs[side], runs)
     if "rows" in state:
         yield from _budget(state["rows"], inputs, read)
 
@@ -93,11 +100,15 @@ def _waiting(stage: Json | None, inputs: Schemas) -> Iterator[Part]:
     for side, schema in enumerate(inputs):
         kinds: tuple[tuple[Kind, str], ...] = (("waiting", "waiting"), ("quarantined", "apart"))
         for kind, name in kinds:
-            for fields in stage[name][side]:
-                run = WaitingRun(*fields[:-1], since=StreamProgress(*fields[-1]))  # type: ignore[misc]
-                if run.waiting:
-                    extent = Extent(side, run.waiting, run.first, run.last)
-                    yield Part(kind, run.number, run.bytes, partial(_waiting_rows, side, schema, run), extent)
+            yield from _waiting_runs(kind, side, schema, stage[name][side])
+
+
+def _waiting_runs(kind: Kind, side: int, schema: pa.Schema, runs: Sequence[Sequence[Any]]) -> Iterator[Part]:
+    for fields in runs:
+        run = WaitingRun(*fields[:-1], since=StreamProgress(*fields[-1]))  # type: ignore[misc]
+        if run.waiting:
+            extent = Extent(side, run.waiting, run.first, run.last)
+            yield Part(kind, run.number, run.bytes, partial(_waiting_rows, side, schema, run), extent)
 
 
 def _waiting_rows(side: int, schema: pa.Schema, run: WaitingRun, content: pa.Buffer) -> dict[int, pa.RecordBatch]:

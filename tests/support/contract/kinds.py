@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
 import pyarrow.compute as pc
@@ -62,6 +62,7 @@ class Kind:
     null_key : whether a row of a stream is left out for a null in its key.
     of_parts : whether what some rows of a stream give is a part of what all give, for a spec.
     keeps_late : whether late rows come out as well.
+    no_case : options that other tests try, and which.
     crowded : a variant, and how many rows of one key and time in each stream make far more results than fit in a piece:
         so many small ones, or so many of 20,000 bytes.
     """
@@ -76,6 +77,7 @@ class Kind:
     null_key: Callable[[Any, int, Row], bool] = lambda spec, side, row: False
     of_parts: Callable[[Any], bool] = lambda spec: True
     keeps_late: Callable[[Any], bool] = lambda spec: False
+    no_case: Mapping[str, str] = field(default_factory=dict)
 
 
 def names_of(on: Any, streams: int) -> list[list[str]]:
