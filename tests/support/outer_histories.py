@@ -99,7 +99,7 @@ class RandomHomes:
         self._expiry = AssignmentExpiry(self._join.window, self._join.home)
 
     def step(self, seen: Observation, _wanted: Any) -> list[Any]:
-        """Take a report; nobody has looked at it yet."""
+        """Take a report that no controller has seen yet."""
         self.queue.append(seen)
         return []
 

@@ -25,7 +25,7 @@ from braided.compiled import compiled, in_place
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 SLOTS = 8
-"""Grids of one join that are told apart; at most four are alive."""
+"""How many grids of one join are distinguished; at most four are alive."""
 
 
 class ServerState(NamedTuple):
