@@ -178,7 +178,11 @@ def _qualified(part: exp.Expression, aliases: Sequence[str], sources: Mapping[st
         name, table = column.name.lower(), column.table.lower()
         owners = [alias for alias in aliases if name in sources[alias].types and table in ("", alias)]
         if len(owners) != 1:
-            why = "is a column of several inputs; write its table before it" if owners else "is not a column of its inputs"
+            why = (
+                "is a column of several inputs; write its table before it"
+                if owners
+                else "is not a column of its inputs"
+            )
             raise OptionError(f"sql: {position(column)}: MATCH_CONDITION: {column.sql()} {why}")
         column.set("this", exp.to_identifier(name, quoted=True))
         column.set("table", exp.to_identifier(owners[0], quoted=True))
