@@ -113,6 +113,8 @@ def spark_session(tmp_path_factory: pytest.TempPathFactory, cache_dir: str) -> I
         # register again (there is no CoarseGrainedScheduler to ask). Every heartbeat fails from then on, and after 60
         # failures, ten minutes, the executor ends the JVM.
         "spark.executor.heartbeat.maxFailures": "1000000",
+        # And results above this size, 1 MB by default, would be fetched from that block manager: the task fails.
+        "spark.task.maxDirectResultSize": "64m",
         # Many queries run in one JVM; Spark need not remember ended ones for its UI.
         "spark.sql.ui.retainedExecutions": "5",
         "spark.ui.retainedJobs": "20",

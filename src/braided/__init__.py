@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from braided.eviction.policies.prob import PROB
     from braided.eviction.policies.random import RAND
     from braided.eviction.policies.recent import RECENT
+    from braided.eviction.policies.tail import TAIL
     from braided.fleet.client import Fleet
 
 __all__ = [
@@ -68,6 +69,7 @@ __all__ = [
     "RAND",
     "RECENT",
     "SPARK_CONF",
+    "TAIL",
     "BraidedError",
     "ControlError",
     "Detector",
@@ -121,6 +123,7 @@ _LATER = {
     "PROB": ("braided.eviction.policies.prob", "PROB"),
     "RAND": ("braided.eviction.policies.random", "RAND"),
     "RECENT": ("braided.eviction.policies.recent", "RECENT"),
+    "TAIL": ("braided.eviction.policies.tail", "TAIL"),
 }
 
 

@@ -78,7 +78,7 @@ NamedLatenesses: TypeAlias = "LatenessOption | Mapping[str, LatenessOption] | No
 Memory: TypeAlias = int | str
 """A budget per worker: a number of rows, or bytes such as ``"256 MB"``."""
 
-PolicyName: TypeAlias = Literal["auto", "gdj", "recent", "prob", "age", "fifo", "random"]
+PolicyName: TypeAlias = Literal["auto", "gdj", "recent", "prob", "age", "fifo", "random", "tail"]
 """The names of the eviction policies; `braided.GDJ` and the others take parameters."""
 
 Evict: TypeAlias = "PolicyName | Policy"

@@ -82,6 +82,7 @@ def test_the_marks_of_a_group_survive_the_way_out_of_its_structs(pair: tuple[Dat
     assert rows.schema["ts"].metadata == {"braided.delayUs": 25 * SECOND, "braided.behindUs": 15 * SECOND}
 
 
+@pytest.mark.slow
 def test_operators_may_share_a_name(spark: SparkSession, pair: tuple[DataFrame, DataFrame], tmp_path: Path) -> None:
     """Two queries, then two joins of one name in one query: each keeps its controller and its report."""
     options: dict[str, Any] = {"on": "k", "time": "ts", "within": "1 second", "name": "hits"}

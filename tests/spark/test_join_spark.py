@@ -66,6 +66,7 @@ def two_streams(
     return file_stream(spark, folder / "left", DDL), file_stream(spark, folder / "right", DDL)
 
 
+@pytest.mark.slow
 def test_a_silence_of_hours_loses_nothing(spark: SparkSession, tmp_path: Path) -> None:
     """Two silences, the right stream a few seconds behind and one row in twenty, in batches of forty rows."""
     seconds = [*range(0, 160, 2), *range(3 * 3600, 3 * 3600 + 160, 2), *range(30 * 3600, 30 * 3600 + 80, 2)]
@@ -168,6 +169,7 @@ KEYS: dict[str, tuple[str, str, list[Any], list[Any]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_keys_of_every_type_match_as_in_spark(spark: SparkSession, tmp_path: Path) -> None:
     """A join for each type, all of them in one query: to start one costs more than ten joins."""
     from pyspark.sql import functions as F
@@ -318,6 +320,7 @@ def test_native_aggregation_after_a_join(spark: SparkSession, tmp_path: Path, wa
     assert len(found) > 15
 
 
+@pytest.mark.slow
 def test_a_stream_joined_with_itself_and_counted(spark: SparkSession, tmp_path: Path) -> None:
     """Both sides start from one watermark, and need different delays."""
     from pyspark.sql import functions as F

@@ -79,6 +79,7 @@ def labels(spark: SparkSession) -> pa.Table:
     return labels
 
 
+@pytest.mark.slow
 def test_every_kind_of_join_gives_the_oracles_rows(
     spark: SparkSession, tables: tuple[Path, dict[str, pa.Table]], labels: pa.Table
 ) -> None:

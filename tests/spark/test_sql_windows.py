@@ -9,6 +9,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from pyspark.sql import SparkSession
 
 import braided
@@ -36,6 +37,7 @@ ORACLE = """
     UNION ALL SELECT 'both', s, c.phone, 0, c.n + a.n FROM c JOIN a USING (s, phone)"""
 
 
+@pytest.mark.slow
 def test_joins_of_windows_give_the_oracles_rows(spark: SparkSession, tmp_path: Path) -> None:
     random = np.random.default_rng(5)
     streams, tables = {}, {}

@@ -43,7 +43,7 @@ def wanted(root: Path, side: str, horizon: int) -> Counter[int]:
     return Counter(number for (number,) in rows)
 
 
-@pytest.mark.parametrize("in_files", [True, False])
+@pytest.mark.parametrize("in_files", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_the_state_of_a_stopped_query(
     session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_files: bool,
     capfd: pytest.CaptureFixture[str],

@@ -80,7 +80,8 @@ class WithBudget(Spec):
     )
     evict: Evict = option(
         'Which row gives way: ``"auto"`` (whichever policy finds most on a sample of keys), ``"gdj"``, ``"recent"``, '
-        '``"prob"``, ``"age"``, ``"fifo"``, ``"random"``, or a policy with parameters: ``braided.GDJ(initial=0.3)``.',
+        '``"prob"``, ``"age"``, ``"fifo"``, ``"random"``, ``"tail"``, or a policy with parameters: '
+        "``braided.GDJ(initial=0.3)``.",
         default="auto",
     )
     share: Share = option(

@@ -12,6 +12,7 @@ from braided.eviction.policies.policy import Policy
 from braided.eviction.policies.prob import PROB
 from braided.eviction.policies.random import RAND
 from braided.eviction.policies.recent import RECENT
+from braided.eviction.policies.tail import TAIL
 
 __all__ = ["POLICIES", "register"]
 
@@ -36,3 +37,4 @@ register(PROB)
 register(AGE)
 register(FIFO)
 register(RAND)
+register(TAIL)

@@ -56,7 +56,8 @@ class GroupSpec(WithIdle):
         'What a worker keeps at most, of all streams for all joins: a number of rows, or a size such as ``"256 MB"``.'
     )
     evict: Evict = option(
-        '``"gdj"``, ``"prob"``, ``"fifo"``, ``"random"``, or a policy such as ``braided.GDJ(initial=0.3)``.',
+        '``"gdj"``, ``"prob"``, ``"fifo"``, ``"random"``, ``"tail"``, or a policy such as '
+        "``braided.GDJ(initial=0.3)``.",
         default="gdj",
     )
     shed: Shed | None = option(
@@ -96,7 +97,7 @@ class GroupSpec(WithIdle):
                 "one"
             )
         if self.evict == "auto":
-            raise OptionError("evict='auto': tunes single joins; write 'gdj', 'prob', 'fifo' or 'random'")
+            raise OptionError("evict='auto': tunes single joins; write 'gdj', 'prob', 'fifo', 'random' or 'tail'")
         super().check()
 
     def _check_join(self, join: Join) -> None:
