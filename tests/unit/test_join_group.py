@@ -160,7 +160,7 @@ def test_bad_options_are_refused() -> None:
         ({"lateness": "-1 second"}, "negative"),
         ({"memory": None}, "memory=None: write a number of rows, or '256 MB'; joins without a budget"),
         ({"memory": 0}, "memory=0: no row fits"),
-        ({"evict": "auto"}, "evict='auto': tunes single joins; write 'gdj', 'prob', 'fifo' or 'random'"),
+        ({"evict": "auto"}, "evict='auto': tunes single joins; write 'gdj', 'prob', 'fifo', 'random' or 'tail'"),
         ({"evict": "age"}, "several joins take 'gdj'"),
     ):
         with pytest.raises(braided.BraidedError, match=message):
