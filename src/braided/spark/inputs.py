@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql.types import DataType, StringType, StructType
+from pyspark.sql.types import DataType, StringType
 
 from braided.errors import OptionError
 from braided.operators.stream import Stream, TimeMarks
 from braided.runtime.input_parts import COLUMN as PART
-from braided.spark.arrow_types import to_arrow
+from braided.spark.arrow_types import arrow_of
 from braided.spark.watermark import marks_of
 from braided.time.propagated_delay import COLUMN
 
@@ -67,17 +67,3 @@ def is_collated(kind: DataType) -> bool:
 def arrow_schema(frame: DataFrame, label: str) -> pa.Schema:
     """Return the Arrow schema of a frame's rows, or refuse a column that Arrow cannot carry."""
     return arrow_of(frame.schema, label)
-
-
-def arrow_of(schema: StructType, label: str) -> pa.Schema:
-    """Return the Arrow schema of a Spark schema, or refuse a column that Arrow cannot carry."""
-    fields = []
-    for field in schema.fields:
-        try:
-            fields.append(pa.field(field.name, to_arrow(field.dataType), nullable=field.nullable))
-        except TypeError as error:
-            raise OptionError(
-                f"{label}: column {field.name!r} of type {field.dataType.simpleString()} cannot be carried in Arrow; "
-                "drop or cast it"
-            ) from error
-    return pa.schema(fields)

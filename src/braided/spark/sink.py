@@ -18,29 +18,28 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.types import StructField, StructType
 
 from braided.durations import Duration, parse_duration
 from braided.errors import OptionError
 from braided.runtime.router import conform
+from braided.spark.arrow_types import arrow_of
 from braided.spark.catalyst import PlanNode, plan_of, read_text
 from braided.spark.dataflow import METRIC, stateful
-from braided.spark.inputs import arrow_of
+from braided.spark.place import NAME
 from braided.spark.registry import registry_of
-from braided.spark.sessions import refuse_connect
+from braided.spark.sessions import is_connect
 from braided.spark.tasks import FILES_DDL, REPORT, Unpack, WrittenResult, batch_number, file_rows, settle, wire_names
-from braided.spark.watermark import BEHIND, DELAY
+from braided.spark.topic_schema import create_topic_of
 from braided.storage.files import is_remote, local_path
-from braided.storage.topic import Topic, TopicWriter, create_topic, is_topic, plan_digest
+from braided.storage.topic import Topic, TopicWriter, is_topic, plan_digest
 from braided.storage.upkeep import Upkeep
-from braided.storage.writing import DataFile, FileTarget, batch_folder
+from braided.storage.writing import CODECS, DataFile, FileTarget, batch_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 NOW = "available now"
-_CODECS = {"none", "snappy", "gzip", "brotli", "lz4", "zstd"}
 
 
 def write_files(
@@ -54,11 +53,18 @@ def write_files(
     keep: int | None = None,
 ) -> StreamingQuery:
     """See `braided.write_files`."""
-    refuse_connect(frame, "braided.write_files")
     if not frame.isStreaming:
         raise OptionError("df: is no stream; df.write.parquet writes a table")
     check_trigger(trigger)
     checkpoint = os.fspath(checkpoint)
+    if is_connect(frame):
+        if compact or keep is not None:
+            raise OptionError(
+                "compact, keep: on Spark Connect the server writes the topic; call braided.topic(path).compact() and "
+                "retain() beside the query"
+            )
+        writer = frame.writeStream.format(NAME).option("path", os.fspath(path)).option("compression", _codec(frame))
+        return start_query(writer, checkpoint, trigger, name)
     new = not is_topic(os.fspath(path))
     topic = make_topic(frame, os.fspath(path))
     commit = Commit(frame.sparkSession, topic, checkpoint, Upkeep(topic, compact=compact, keep=keep))
@@ -72,24 +78,7 @@ def write_files(
 
 def make_topic(frame: DataFrame, path: str) -> Topic:
     """Return the topic of a stream's rows, which is made if there is none."""
-    topic = create_topic(path, topic_schema(frame))
-    marks = {
-        field.name: {m: field.metadata[m] for m in (DELAY, BEHIND) if m in (field.metadata or {})}
-        for field in frame.schema.fields
-    }
-    topic.mark({column: found for column, found in marks.items() if found})
-    return topic
-
-
-def topic_schema(frame: DataFrame) -> str:
-    """Return the schema that a topic of a stream's rows has; refuse rows that cannot be in one."""
-    arrow_of(frame.schema, "df")
-    if not frame.columns:
-        raise OptionError("df: has no column")
-    if len({column.lower() for column in frame.columns}) != len(frame.columns):
-        raise OptionError(f"df: two of its columns share a name: {', '.join(frame.columns)}; rename one")
-    plain = StructType([StructField(field.name, field.dataType, True) for field in frame.schema.fields])
-    return str(plain.json())
+    return create_topic_of(frame.schema, path)
 
 
 def start_files(
@@ -102,15 +91,18 @@ def start_files(
     name: str | None,
 ) -> StreamingQuery:
     """Start a query that writes rows as files below `data`; each batch of rows that name them is given to `commit`."""
-    session = frame.sparkSession
     schema = arrow_of(frame.schema, "df")
-    codec = str(session.conf.get("spark.sql.parquet.compression.codec")).lower()
-    target = FileTarget(data, codec if codec in _CODECS else "snappy")
+    target = FileTarget(data, _codec(frame))
     files = _by_the_workers(frame, target, schema)
     if files is None:
         wired = frame.toDF(*wire_names(len(frame.columns)))
         files = wired.mapInArrow(WriteTask(target, schema), FILES_DDL)
     return start_query(files.writeStream.foreachBatch(commit), checkpoint, trigger, name)
+
+
+def _codec(frame: DataFrame) -> str:
+    codec = str(frame.sparkSession.conf.get("spark.sql.parquet.compression.codec")).lower()
+    return codec if codec in CODECS else "snappy"
 
 
 def check_trigger(trigger: Duration | None) -> int | None:
