@@ -71,6 +71,7 @@ def join(
     condition: Column | Sequence[Column],
     how: str = "inner",
     *,
+    cap: Duration | None = None,
     lateness: Latenesses = None,
     late: Literal["join", "drop"] = "join",
     idle: Duration | None = None,
@@ -153,6 +154,7 @@ def join(
     rows: LastRows | None = None,
     forget: Duration | None = None,
     where: str | None = None,
+    cap: Duration | None = None,
     lateness: Latenesses = None,
     late: LateRowsOption = "join",
     idle: Duration | None = None,
@@ -208,6 +210,8 @@ def join(
         return run_condition_join(left, right, on if condition is None else condition, how, options)
     if time is None:
         raise OptionError(TIME_OR_CONDITION)
+    if cap is not None:
+        raise OptionError(f"cap={cap!r}: is for a condition with a bound on one side only; write within= or between=")
     spec = spec_of(JoinSpec, given)
     if late == "side":
         from braided.spark.run_plan import run_join
@@ -720,9 +724,10 @@ def sql(
     streams : the streaming DataFrames by the names that the text uses. None: the temporary views of the session that
         are streams.
     args : values for parameter markers, as for ``spark.sql``: by name for ``:name``, a list for ``?``.
-    options : of every join: lateness, late, idle, partition, memory, evict, share, shed, name, control, redact; of
-        patterns lateness and name. A hint sets those of one join, by the alias of its input: ``/*+ BRAIDED('a',
-        'lateness=30 seconds', 'memory=256 MB') */``.
+    options : of every join: lateness, late, idle, partition, memory, evict, share, shed, name, control, redact; cap, how
+        far apart two times are at most that comparisons bound on one side only; of patterns lateness and name. A hint
+        sets those of one join, by the alias of its input: ``/*+ BRAIDED('a', 'lateness=30 seconds', 'memory=256 MB')
+        */``.
 
     Not supported: ``NOT IN`` over a stream, bounds in months, bounds that are columns without a hint.
 
