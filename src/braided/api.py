@@ -724,10 +724,9 @@ def sql(
     streams : the streaming DataFrames by the names that the text uses. None: the temporary views of the session that
         are streams.
     args : values for parameter markers, as for ``spark.sql``: by name for ``:name``, a list for ``?``.
-    options : of every join: lateness, late, idle, partition, memory, evict, share, shed, name, control, redact; cap, how
-        far apart two times are at most that comparisons bound on one side only; of patterns lateness and name. A hint
-        sets those of one join, by the alias of its input: ``/*+ BRAIDED('a', 'lateness=30 seconds', 'memory=256 MB')
-        */``.
+    options : of every join: lateness, late, idle, partition, memory, evict, share, shed, name, control, redact; cap,
+        how far apart two times are at most that comparisons bound on one side only; of patterns lateness and name. A
+        hint sets those of one join, by the alias of its input: ``/*+ BRAIDED('a', 'lateness=1 hour') */``.
 
     Not supported: ``NOT IN`` over a stream, bounds in months, bounds that are columns without a hint.
 
