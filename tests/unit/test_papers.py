@@ -140,7 +140,7 @@ def test_the_command_writes_figures_and_data(
     data = json.loads((tmp_path / "a" / "ssp_9.json").read_text())
     assert (data["verdicts"], data["panels"][0]["series"]) == (["met"], {"a": [1, 3]})
     assert (tmp_path / "a" / "ssp_9.svg").read_text().startswith("<svg")
-    assert {"ssp", "gdj"} <= set(papers.papers())
+    assert {"ssp", "streamcloud", "gdj"} <= set(papers.papers())
     (tmp_path / "file").touch()
     assert main(["papers", "--out", str(tmp_path / "file")]) == 1
     assert "name a folder" in capsys.readouterr().err
