@@ -55,10 +55,11 @@ if TYPE_CHECKING:
 
     from braided.fleet.client import Fleet
     from braided.inspection.query_state import QueryState
+    from braided.plan.shares import Cost
     from braided.plan.stages import Strategy
     from braided.runtime.report import Report
     from braided.spark.dashboard import Beside, Dashboard
-    from braided.spark.deploy import Cost, Deployment
+    from braided.spark.deploy import Deployment
     from braided.spark.metrics import MetricsEndpoint
     from braided.spark.query import Query
     from braided.storage.topic import Topic
