@@ -28,6 +28,7 @@ from braided.api import (
     stream,
     topic,
     write_files,
+    write_table,
 )
 from braided.errors import (
     BraidedError,
@@ -38,6 +39,7 @@ from braided.errors import (
     OptionError,
     PeerError,
     StateError,
+    TableError,
     TopicError,
 )
 from braided.operators.bounded.group_spec import Join
@@ -84,6 +86,7 @@ __all__ = [
     "Pattern",
     "PeerError",
     "StateError",
+    "TableError",
     "TopicError",
     "__version__",
     "dashboard",
@@ -111,6 +114,7 @@ __all__ = [
     "testing",
     "topic",
     "write_files",
+    "write_table",
 ]
 
 # Loaded when first asked for: they need numpy or more.
