@@ -901,6 +901,37 @@ def topic(path: str | PathLike[str]) -> Topic:
     return Topic(os.fspath(path))
 
 
+def table(
+    spark: SparkSession,
+    table: str,
+    *,
+    max_files: int | None = None,
+    add_columns: bool = False,
+    options: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """Return a Delta table as a streaming DataFrame that braided operators read without the JVM.
+
+    The stream begins with all rows that the table has, and goes on with the new files of each version. Where an
+    operator of Braided takes it, also after ``select`` and ``drop`` of columns and a ``where`` that compiles
+    (docs/where.md), only names of files are handed out, and the operator's own tasks read them. Compaction
+    (``OPTIMIZE``) adds no row and is passed over. A version that deletes or changes rows stops the query, and so do
+    deletion vectors and columns that are mapped to other names.
+
+    Parameters
+    ----------
+    table : ``"delta:<path or URL>"``.
+    max_files : at most so many files in a batch; by default all there are.
+    add_columns : True to go on without columns that are added to the table while the query runs; they are read after a
+        restart. By default the query stops, and says which it is.
+    options : storage options of ``deltalake``. Tasks read by fsspec, whose credentials come from their environment.
+
+    Needs ``braided[delta]``; see docs/tables.md.
+    """
+    from braided.spark.delta_source import read_table
+
+    return read_table(spark, table, max_files=max_files, add_columns=add_columns, options=options)
+
+
 def write_table(
     df: DataFrame,
     table: str,
