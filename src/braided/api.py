@@ -577,11 +577,12 @@ def match(
     key: Keys = None,
     pattern: str,
     define: Mapping[str, str] | None = None,
-    measures: Mapping[str, str],
+    measures: Mapping[str, str] | None = None,
     subsets: Mapping[str, Sequence[str]] | None = None,
     within: Duration | None = None,
     after: str = "skip past last row",
     rows: RowsPerMatch = "one",
+    ties: Sequence[str] = (),
     forget: Duration | None = None,
     lateness: Latenesses = None,
     idle: Duration | None = None,
@@ -603,7 +604,7 @@ def match(
 
     Cost: one shuffle; a sort of each batch by time and key. State: the rows that wait, and of every key those from the
     first match that is open. Keys stay on their workers: use more workers than cores for level load. Batch DataFrames
-    are searched key by key. Not supported: anchors, empty matches, unmatched rows.
+    are searched key by key. ``$`` needs `forget` on a stream.
 
     Examples
     --------
