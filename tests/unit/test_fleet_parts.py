@@ -276,7 +276,7 @@ class _Query:
     """A component as the meter sees it."""
 
     def __init__(self, name: str) -> None:
-        self.component = Job(name, "sql")
+        self.component = Job(name, "sql", outputs=(f"/{name}",))
         self.rows = 0
         self.last: Progress | None = None
 

@@ -10,10 +10,11 @@ import shlex
 import shutil
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
-from braided.cli.exits import CANNOT_START, FAILED, first_line
+from braided.cli.exits import CANNOT_START, FAILED, first_line, refuse
 from braided.cli.local_spark import find_java_problem, quiet_output
 from braided.cli.spinner import waiting
 from braided.durations import parse_duration
@@ -39,7 +40,7 @@ def start_peer(arguments: argparse.Namespace) -> int:
         )
         token = _token(arguments)
         with quiet_output(log) as screen:
-            why = _live(arguments, token, settings, folder, screen)
+            why = _live(arguments, token, settings, log, screen)
     except Exception as error:
         code = _refuse(first_line(error))
         if not isinstance(error, BraidedError):
@@ -54,7 +55,8 @@ def start_peer(arguments: argparse.Namespace) -> int:
     return code
 
 
-def _live(arguments: argparse.Namespace, token: Token, settings: Settings, folder: Path, screen: TextIO) -> str | None:
+def _live(arguments: argparse.Namespace, token: Token, settings: Settings, log: Path, screen: TextIO) -> str | None:
+    from braided.fleet.hosting.driver_log import lines_of
     from braided.fleet.hosting.process import PeerOptions, check_peer, run_peer
     from braided.fleet.hosting.spark_session import peer_session
 
@@ -70,6 +72,7 @@ def _live(arguments: argparse.Namespace, token: Token, settings: Settings, folde
         modules=arguments.allow,
         offers=arguments.offers or ("*",),
         beyond_loopback=arguments.beyond_loopback,
+        log=partial(lines_of, log),
         settings=settings,
     )
 
@@ -89,7 +92,7 @@ def _live(arguments: argparse.Namespace, token: Token, settings: Settings, folde
             arguments.name,
             cores=arguments.cores,
             memory=arguments.memory,
-            scratch=folder / "scratch",
+            scratch=log.parent / "scratch",
             settings=settings_of_spark,
         )
     try:
@@ -125,5 +128,4 @@ def _token(arguments: argparse.Namespace) -> Token:
 
 
 def _refuse(why: str) -> int:
-    print(f"braided peer: {why}", file=sys.stderr, flush=True)
-    return CANNOT_START
+    return refuse("peer", why, CANNOT_START)

@@ -64,7 +64,8 @@ class _Seen:
         self._tasks = 0.0
         self._rows = component.rows
         self._since = time.monotonic()
-        self._share = self._rate = self._span = 0.0
+        self._share = self._span = 0.0
+        self._rate: float | None = None
 
     def look(self, period: float) -> None:
         now = time.monotonic()
@@ -82,11 +83,19 @@ class _Seen:
         spent = self._tasks / elapsed
         if progress.batch != self._batch:
             self._share, self._span = spent, elapsed
-            self._rate = (self.component.rows - self._rows) / elapsed
+            self._rate = self._written(progress, elapsed)
             self._batch, self._tasks, self._rows, self._since = progress.batch, 0.0, self.component.rows, now
         elif elapsed > 2 * (progress.seconds + period) or (elapsed >= self._span and spent > self._share):
             # It has nothing to do, or its batch takes longer than the one before: that may be what makes the peer hot.
             self._share = spent
-            self._rate = self._rate if spent else 0.0
+            self._rate = self._rate if spent or self._rate is None else 0.0
         busy = self._share if progress.interval is None else progress.seconds / progress.interval
-        return ComponentLoad(job.name, job.operator, self._share, busy, progress.backlog, self._rate)
+        return ComponentLoad(
+            job.name, job.operator, self._share, busy, progress.backlog, self._rate, progress.is_behind
+        )
+
+    def _written(self, progress: Progress, elapsed: float) -> float | None:
+        """Return rows a second: those of a topic are all counted, of another sink those of the last batch are known."""
+        if self.component.component.outputs:
+            return (self.component.rows - self._rows) / elapsed
+        return None if progress.rows is None else progress.rows / max(progress.seconds, progress.interval or 0.0, 1e-3)

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from braided.fleet.hosting.driver_log import log_options
 from braided.spark.conf import FAST_START, SPARK_CONF, quick_checkpoints
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def peer_session(
         **SPARK_CONF,
         **FAST_START,
         "spark.driver.memory": memory,
-        "spark.driver.extraJavaOptions": _QUIET,
+        "spark.driver.extraJavaOptions": f"{_QUIET} {log_options(scratch)}",
         "spark.driver.host": "localhost",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.local.dir": str(scratch),
