@@ -41,6 +41,10 @@ FAMILIES: Mapping[str, tuple[str, str]] = {
     ),
     "braided_rows_total": ("counter", "rows of a stream that came to an operator"),
     "braided_late_rows_total": ("counter", "rows that came later than the lateness; they may still have been joined"),
+    "braided_lost_rows_total": (
+        "counter",
+        "rows of a join that came after rows that they could have met had expired; absent where it is not known",
+    ),
     "braided_null_time_rows_total": ("counter", "rows without an event time"),
     "braided_null_key_rows_total": ("counter", "rows without a key"),
     "braided_quarantined_rows": ("gauge", "rows far ahead of their stream's clock, which move no clock yet"),
@@ -85,6 +89,7 @@ FAMILIES: Mapping[str, tuple[str, str]] = {
 _OF_STREAMS = {
     "rows": ("braided_rows_total", 1.0),
     "late": ("braided_late_rows_total", 1.0),
+    "lost": ("braided_lost_rows_total", 1.0),
     "null_times": ("braided_null_time_rows_total", 1.0),
     "null_keys": ("braided_null_key_rows_total", 1.0),
     "quarantined": ("braided_quarantined_rows", 1.0),

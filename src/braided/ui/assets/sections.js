@@ -156,8 +156,8 @@ function time(place, model) {
     place.append(html("h3", {}, "Rows later than that, in all"));
     lines(place, model, streams.map((stream, at) => [stream.name, (batch) => streamAt(model, batch, at)?.late]), { height: 150 });
   }
-  place.append(table(`Streams after batch ${model.at.batch}`, ["stream", "lateness", "rows", "late", "waiting", "quarantined", "given up", "clock"],
-    model.part.streams.map((stream) => [stream.name, duration(stream.lateness), ...["rows", "late", "waiting", "quarantined", "given_up"].map((name) => count(stream[name])), moment(stream.clock)])));
+  place.append(table(`Streams after batch ${model.at.batch}`, ["stream", "lateness", "rows", "late", "lost pairs", "waiting", "quarantined", "given up", "clock"],
+    model.part.streams.map((stream) => [stream.name, duration(stream.lateness), ...["rows", "late", "lost", "waiting", "quarantined", "given_up"].map((name) => (stream[name] === undefined ? "-" : count(stream[name]))), moment(stream.clock)])));
   const detectors = model.part.query.detectors ?? [];
   if (detectors.length) {
     place.append(html("h3", {}, "Detectors: how much earlier than its trigger an event may be dated (D)"));
