@@ -13,7 +13,7 @@ from braided.cli.exits import CANNOT_START, FAILED, STOPPED, refuse
 from braided.cli.fleet_arguments import add_fleet_commands, add_token_file
 from braided.version import __version__
 
-Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+Commands: TypeAlias = "argparse._SubParsersAction[_Parser]"
 
 _DEMO = """\
 Generates two streams, call records and suspicious numbers, and joins them live on a local Spark. Each of --skew,

@@ -100,7 +100,12 @@ def _add_peer(commands: Any) -> None:
     peer.add_argument("--name", required=True, help="of this peer, unique in the fleet")
     peer.add_argument("--listen", default=ADDRESS, metavar="HOST:PORT", help="where others reach it (%(default)s)")
     peer.add_argument("--storage", metavar="DIR", help="the fleet's directory, on storage that all peers reach")
-    peer.add_argument("--cores", type=int, default=1, metavar="N", help="that it may use (%(default)s)")
+    peer.add_argument(
+        "--master",
+        metavar="URL",
+        help="where its executors are: local[n] (the default), spark://HOST:PORT, yarn, k8s://...",
+    )
+    peer.add_argument("--cores", type=int, metavar="N", help="that it may use, or asks a cluster for (1)")
     peer.add_argument("--memory", default="1g", metavar="SIZE", help="of Spark's driver (%(default)s)")
     peer.add_argument("--join", action="append", default=[], metavar="HOST:PORT", help="a peer that is there")
     add_token_file(peer)

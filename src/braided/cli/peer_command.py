@@ -57,16 +57,21 @@ def start_peer(arguments: argparse.Namespace) -> int:
 
 def _live(arguments: argparse.Namespace, token: Token, settings: Settings, log: Path, screen: TextIO) -> str | None:
     from braided.fleet.hosting.driver_log import lines_of
+    from braided.fleet.hosting.master import read_master
     from braided.fleet.hosting.process import PeerOptions, check_peer, run_peer
     from braided.fleet.hosting.spark_session import peer_session
+    from braided.fleet.transport import split
 
     # Queries that end because they move are no news; what happened is in the fleet's events.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    settings_of_spark = dict(map(read_setting, arguments.conf))
+    master = read_master(arguments.master or settings_of_spark.pop("spark.master", None), arguments.cores)
     options = PeerOptions(
         name=arguments.name,
         listen=arguments.listen,
         token=token,
-        cores=arguments.cores,
+        cores=master.cores,
+        is_local=master.is_local,
         storage=None if arguments.storage is None else str(Path(arguments.storage).absolute()),
         join=arguments.join,
         modules=arguments.allow,
@@ -83,14 +88,12 @@ def _live(arguments: argparse.Namespace, token: Token, settings: Settings, log: 
         print(f"{contact.name}: join with {shlex.join(line)}", file=screen)
         print(f"{contact.name}: Ctrl-C gives its jobs to others and stops it", file=screen, flush=True)
 
-    if arguments.cores < 1:
-        raise PeerError(f"cores={arguments.cores}: write 1 or more")
-    settings_of_spark = dict(map(read_setting, arguments.conf))
     asyncio.run(check_peer(options))
     with waiting("starting Spark", screen):
         spark = peer_session(
             arguments.name,
-            cores=arguments.cores,
+            master=master,
+            listen=split(arguments.listen)[0],
             memory=arguments.memory,
             scratch=log.parent / "scratch",
             settings=settings_of_spark,

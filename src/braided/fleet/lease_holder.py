@@ -218,7 +218,7 @@ class LeaseHolder:
                     return
                 if held.is_running and await machine.blocking(self.jobs.is_removed, name):
                     machine.spawn(self._leave(name, "stopped, since it was removed"))
-                elif held.is_running and await machine.blocking(self.jobs.pause_of, name):
+                elif held.is_running and await machine.blocking(self.jobs.pause_of, name) is not None:
                     machine.spawn(self._leave(name, "paused"))
                 if held.is_running and begun - held.started >= _STEADY * self.span:
                     held.failures, held.problem = 0, ""
@@ -234,12 +234,19 @@ class LeaseHolder:
             if held.is_released:
                 return False
             if held.is_running:
-                is_behind = "behind" if held.is_behind else "running"
-                self._set_state(held, "failing" if held.failures else "draining" if self.is_closing else is_behind)
+                self._set_state(held, self._state_of(held))
             held.counter += 1
             await self._agent.machine.blocking(self.leases.beat, held.lease, self._beat(held))
             held.renewed = begun
         return True
+
+    def _state_of(self, held: Held) -> JobState:
+        """Return the state of a component that runs here."""
+        if held.failures:
+            return "failing"
+        if self.is_closing:
+            return "draining"
+        return "behind" if held.is_behind else "running"
 
     async def _announce(self, held: Held) -> None:
         """Write the state of a component as soon as it has changed; if that fails, the next beat does."""

@@ -16,11 +16,14 @@ from braided.fleet.peer_loads import ComponentLoad, Measured
 class Meter:
     """Measures a peer once a period.
 
-    Components share one JVM, so each is given the part of the CPU that its tasks had of the time of all tasks.
+    Components share one JVM, so each is given the part of the CPU that its tasks had of the time of all tasks. Where
+    tasks run in executors elsewhere, the load is the time of all tasks over the executors' cores: Python processes
+    included, which Spark's own CPU times leave out.
     """
 
-    def __init__(self, cores: float, period: float) -> None:
-        self._cores = cores
+    def __init__(self, cores: float, period: float, *, is_local: bool = True) -> None:
+        self.cores = cores
+        self._is_local = is_local
         self._period = period
         self._taken = time.monotonic(), tree_seconds(os.getpid())
         self._last = Measured(0.0)
@@ -45,9 +48,10 @@ class Meter:
             if now - at < self._period / 2:
                 return self._last
             used = tree_seconds(os.getpid())
-            load = max(0.0, used - before) / (now - at) / self._cores
             parts = [seen.take(now, self._period) for seen in self._seen.values()]
             spent = sum(part.load for part in parts)
+            busy = max(0.0, used - before) / (now - at) if self._is_local else spent
+            load = busy / self.cores
             shares = tuple(replace(part, load=load * part.load / spent if spent else 0.0) for part in parts)
             self._taken, self._last = (now, used), Measured(load, shares)
             return self._last

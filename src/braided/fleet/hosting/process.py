@@ -35,7 +35,7 @@ class PeerOptions:
 
     storage : the fleet's directory, which all peers reach; None asks the peer that it joins.
     join : addresses of peers that are there.
-    modules, offers : see `SparkHost`.
+    modules, offers, is_local : see `SparkHost`.
     log : returns the last lines that Spark has logged about a component.
     """
 
@@ -48,6 +48,7 @@ class PeerOptions:
     modules: Sequence[str] = ()
     offers: Sequence[str] = ("*",)
     beyond_loopback: bool = False
+    is_local: bool = True
     log: Callable[[str], str] = lambda component: ""
     settings: Settings = field(default_factory=Settings)
 
@@ -126,6 +127,7 @@ def _host(spark: SparkSession, options: PeerOptions) -> SparkHost:
     return SparkHost(
         spark,
         cores=options.cores,
+        is_local=options.is_local,
         modules=options.modules,
         offers=options.offers,
         period=settings.period,
