@@ -27,6 +27,7 @@ from braided.fleet.hosting.component import Component, Progress
 from braided.fleet.hosting.cpu import tree_seconds
 from braided.fleet.hosting.gate import Gate
 from braided.fleet.hosting.job_environment import JobEnvironment
+from braided.fleet.hosting.master import read_master
 from braided.fleet.hosting.process import PeerOptions, run_peer
 from braided.fleet.identity import new_token
 from braided.fleet.json_records import MAX_TEXT
@@ -276,12 +277,39 @@ class _Query:
     """A component as the meter sees it."""
 
     def __init__(self, name: str) -> None:
-        self.component = Job(name, "sql")
+        self.component = Job(name, "sql", outputs=(f"/{name}",))
         self.rows = 0
         self.last: Progress | None = None
 
     def progress(self) -> Progress | None:
         return self.last
+
+
+def test_a_driver_is_where_its_executors_reach_it() -> None:
+    here = {"spark.driver.host": "localhost", "spark.driver.bindAddress": "127.0.0.1"}
+    assert read_master("local[2]", 2).settings("10.1.2.3") == here
+    there = {"spark.driver.host": "10.1.2.3", "spark.driver.bindAddress": "10.1.2.3"}
+    assert read_master("spark://a:7077", 4).settings("10.1.2.3") == {"spark.cores.max": "4", **there}
+    assert read_master("yarn", None).settings("10.1.2.3") == there
+    assert read_master("k8s://https://a:443", None).settings("0.0.0.0") == {}
+    assert [read_master(url, None).cores for url in ("local", "local[3]", "local[3, 2]", "yarn")] == [1, 3, 3, 1]
+
+
+def test_the_load_of_executors_elsewhere_is_the_time_of_their_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(meter.time, "monotonic", lambda: now)
+    monkeypatch.setattr(meter, "tree_seconds", lambda pid: 10.0)
+    measuring = meter.Meter(1.0, 5.0, is_local=False)
+    job: Any = _Query("job")
+    measuring.look([job])
+    measuring.cores = 4.0
+    job.last = Progress(0, 4.0, 2.0, 7, 15.0)
+    now = 105.0
+    measuring.look([job])
+    now = 110.0
+    measured = measuring.measured()
+    assert measured.load == 15.0 / 10 / 4
+    assert [part.load for part in measured.components] == [measured.load]
 
 
 def test_components_share_the_cpu_by_the_time_that_their_tasks_took(monkeypatch: pytest.MonkeyPatch) -> None:

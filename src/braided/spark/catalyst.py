@@ -510,6 +510,13 @@ class StageTimes:
             return None
 
 
+def executor_cores(session: SparkSession) -> int:
+    """Return the cores of the executors that a session has now; those of a local one are its driver's."""
+    listed = _items(session._jsc.sc().statusStore().executorList(True))
+    cores = {str(executor.id()): int(executor.totalCores()) for executor in listed}
+    return sum(count for name, count in cores.items() if name != "driver" or len(cores) == 1)
+
+
 def _jvm(session: SparkSession) -> Any:
     jvm = session._jvm
     assert jvm is not None

@@ -186,6 +186,6 @@ def _deal(topic: Topic, start: int | None, stop: int | None, parallel: int) -> l
 
 
 def _rows(paths: Sequence[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    reader = FileReader(schema, tuple(schema.names), case_sensitive=True, committed=True)
+    reader = FileReader(schema, tuple(schema.names), case_sensitive=True, committed="topic")
     for path in paths:
         yield from reader.read(Part(path))

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
 
 from braided.durations import parse_duration
 from braided.errors import PeerError
@@ -22,6 +24,7 @@ from braided.fleet.component_host import Job
 from braided.fleet.hosting.causes import describe_failure
 from braided.fleet.hosting.gate import Gate
 from braided.fleet.hosting.job_environment import JobEnvironment
+from braided.fleet.hosting.pace import Pace, offsets_between
 from braided.fleet.hosting.staging import Staged
 from braided.fleet.hosting.task_time import TaskTime
 from braided.fleet.leases import Position
@@ -35,6 +38,7 @@ from braided.storage.topic import Topic, TopicWriter, create_topic, is_topic, pl
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.listener import SourceProgress
 
 BATCH = 60.0
 """Seconds that a stop waits for a batch to end; then it is interrupted, and runs again where the component goes on."""
@@ -42,6 +46,8 @@ _NOTED = 10.0
 _CLEANED_EVERY = 20  # batches
 _COUNTED = 1000  # manifests that wait
 _FENCE = "fence"
+_WRITTEN = "braided.written"
+_KAFKA_SOURCE = "Kafka"
 _ANNOUNCED = 100  # batches that a fence keeps
 
 
@@ -49,14 +55,19 @@ _ANNOUNCED = 100  # batches that a fence keeps
 class Progress:
     """The last batch of a query: its number, the seconds it took, those between triggers, and rows that wait.
 
+    backlog : None if a source does not tell.
     tasks : seconds that tasks of the query have run since the last time.
+    is_behind : see `Pace`.
+    rows : that it wrote, where its sink is not a topic.
     """
 
     batch: int
     seconds: float
     interval: float | None
-    backlog: int
+    backlog: int | None
     tasks: float
+    is_behind: bool = False
+    rows: int | None = None
 
 
 class Component:
@@ -76,6 +87,7 @@ class Component:
         self._writer: TopicWriter | None = None
         """What was claimed for this epoch: its topic, or the fence of a sink that has none."""
         self._cleaned = 0
+        self._pace = Pace()
 
     def start(self, expected: Position | None) -> None:
         """Go on from where the epoch before was; `PeerError` if that is not where it is expected to be."""
@@ -122,12 +134,12 @@ class Component:
             data = self._claimed().topic.data
             return start_files(frame, data, self._commit, checkpoint=checkpoint, trigger=trigger, name=name)
         if self._writer is None:
-            return write_sink(frame, self._job, trigger)
+            return write_sink(_counted(frame), self._job, trigger)
         records = sequenced(frame)
         if records is None:
             raise PeerError(f"sink: gets the columns {', '.join(frame.columns)}; give Kafka's a value, and maybe a key")
         send = partial(self._send, WriteRecords(records, self._job.sink.options))
-        writer = records.writeStream.outputMode(self._job.sink.mode).foreachBatch(send)
+        writer = _counted(records).writeStream.outputMode(self._job.sink.mode).foreachBatch(send)
         return start_query(writer, checkpoint, trigger, name)
 
     def _log(self) -> Topic | None:
@@ -214,19 +226,40 @@ class Component:
         trigger = self._job.trigger
         interval = None if trigger is None else parse_duration(trigger, "trigger") / 1_000_000
         seconds = last.durationMs.get("triggerExecution", 0) / 1000
-        return Progress(int(last.batchId), seconds, interval, self._backlog(), self._tasks.since_last())
+        backlog = self._backlog(last.sources)
+        is_active = bool(self._started().status["isTriggerActive"])
+        is_behind = self._pace.look(int(last.batchId), seconds, interval, backlog, is_active)
+        written = last.observedMetrics.get(_WRITTEN)
+        rows = None if written is None else int(written["rows"])
+        return Progress(int(last.batchId), seconds, interval, backlog, self._tasks.since_last(), is_behind, rows)
 
-    def _backlog(self) -> int:
-        """Return the rows that wait in the topics that it reads, a thousand batches of each at most."""
+    def _backlog(self, sources: Sequence[SourceProgress]) -> int | None:
+        """Return the rows that wait in the topics that it reads, a thousand batches of each at most, and in Kafka's.
+
+        None if it reads from anything else: nobody has counted what waits there.
+        """
         waiting = 0
         for source in self._job.sources.values():
             if source.format == TOPIC:
                 topic = Topic(str(source.path))
                 slot = topic.readers().get(self.component.name)
                 waiting += sum(entry.rows for entry in islice(topic.manifests(slot), _COUNTED))
+            elif source.format != KAFKA:
+                return None
+        for read in sources:
+            if read.description.startswith(_KAFKA_SOURCE):
+                offsets = offsets_between(read.endOffset, read.latestOffset)
+                if offsets is None:
+                    return None
+                waiting += offsets
         return waiting
 
     def _started(self) -> StreamingQuery:
         if self._query is None:
             raise PeerError(f"component={self.component.name!r}: has not started")
         return self._query
+
+
+def _counted(frame: DataFrame) -> DataFrame:
+    """Let Spark count the rows of each batch, where the sink does not."""
+    return frame.observe(_WRITTEN, F.count(F.lit(1)).alias("rows"))

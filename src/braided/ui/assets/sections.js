@@ -156,8 +156,8 @@ function time(place, model) {
     place.append(html("h3", {}, "Rows later than that, in all"));
     lines(place, model, streams.map((stream, at) => [stream.name, (batch) => streamAt(model, batch, at)?.late]), { height: 150 });
   }
-  place.append(table(`Streams after batch ${model.at.batch}`, ["stream", "lateness", "rows", "late", "waiting", "quarantined", "given up", "clock"],
-    model.part.streams.map((stream) => [stream.name, duration(stream.lateness), ...["rows", "late", "waiting", "quarantined", "given_up"].map((name) => count(stream[name])), moment(stream.clock)])));
+  place.append(table(`Streams after batch ${model.at.batch}`, ["stream", "lateness", "rows", "late", "lost pairs", "waiting", "quarantined", "given up", "clock"],
+    model.part.streams.map((stream) => [stream.name, duration(stream.lateness), ...["rows", "late", "lost", "waiting", "quarantined", "given_up"].map((name) => (stream[name] === undefined ? "-" : count(stream[name]))), moment(stream.clock)])));
   const detectors = model.part.query.detectors ?? [];
   if (detectors.length) {
     place.append(html("h3", {}, "Detectors: how much earlier than its trigger an event may be dated (D)"));
@@ -232,12 +232,18 @@ function meter(peer, jobs, colors) {
 function peerCard(peer, jobs, colors) {
   const listed = jobs.map((job) => html("li", {}, [
     svg("svg", { viewBox: "0 0 11 11", "aria-hidden": "true" }, svg("rect", { class: `fill ${colors.get(job.name)}`, width: 11, height: 11, rx: 3 })),
-    `${job.name}${job.rate === undefined ? "" : `, ${short(job.rate)} rows/s`}${job.busy > 1 ? ", falls behind" : ""}`,
+    `${job.name}${job.rate === undefined ? "" : `, ${short(job.rate)} rows/s`}${(job.state ?? "running") === "running" ? "" : `, ${job.state}`}`,
   ]));
   return html("div", { class: "peer" }, [
     html("h3", {}, peer.name), html("p", {}, `${peer.address}, ${Math.round(100 * peer.load)}% of ${peer.cores} ${peer.cores === 1 ? "core" : "cores"}`),
     meter(peer, jobs, colors), jobs.length ? html("ul", { class: "legend" }, listed) : html("p", {}, "hosts nothing"),
   ]);
+}
+
+function stateOf(job) {
+  const state = job.state ?? (job.failed ? "failed" : "running");
+  const times = job.failures > 1 ? ` (${job.failures} times)` : "";
+  return `${state}${times}${job.since ? `, since ${moment(1000 * job.since)} UTC` : ""}`;
 }
 
 function fleet(place, model) {
@@ -248,10 +254,11 @@ function fleet(place, model) {
   if (more) place.append(html("p", {}, `${more} more peers and jobs are not shown.`));
   if (components.length) {
     const figure = (value, show) => (value === undefined ? "-" : show(value));
-    place.append(table("Jobs; busy is the time of a batch over its trigger's interval, and above 1 a job falls behind", ["job", "peer", "operator", "epoch", "load", "busy", "rows that wait", "rows/s written", "output"],
-      components.map((job) => [job.name, job.failed ? "failed" : names.has(job.peer) ? job.peer : job.peer ? `${job.peer}, which does not answer` : "nobody yet", job.operator, job.epoch < 0 ? "-" : job.epoch,
+    place.append(table("Jobs; busy is the time of a batch over its trigger's interval, and above 1 a job falls behind", ["job", "state", "peer", "operator", "epoch", "load", "busy", "rows that wait", "rows/s written", "output"],
+      components.map((job) => [job.name, stateOf(job), names.has(job.peer) ? job.peer : job.peer ? `${job.peer}, which does not answer` : "nobody", job.operator, job.epoch < 0 ? "-" : job.epoch,
         figure(job.load, (value) => value.toFixed(2)), figure(job.busy, (value) => value.toFixed(2)), figure(job.backlog, count), figure(job.rate, short), job.output])));
   }
+  for (const job of components.filter((one) => one.failures && one.problem)) place.append(html("p", { class: "wrong" }, `${job.name} failed: ${job.problem}`));
   if (happened.length) {
     place.append(html("h3", {}, "Moves, and what else happened; newest first"));
     place.append(html("ol", { class: "decisions" }, happened.slice().reverse().map((one) => html("li", {}, [
