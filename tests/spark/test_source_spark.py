@@ -101,6 +101,19 @@ def test_sql_reads_tables_and_what_cannot_work_says_what_to_write(spark: SparkSe
         spark.range(3).write.format("braided").mode("append").save(str(path))
 
 
+def test_a_stream_of_changes_is_no_input_of_a_join(spark: SparkSession, tmp_path: Path) -> None:
+    _append(spark, tmp_path / "t", 0)
+    rows = _stream(spark, tmp_path / "t")
+    changes = rows.withColumn("_change_type", F.lit("insert"))
+    with pytest.raises(
+        braided.OptionError, match=r"right: column '_change_type': a stream of changes, .* write \.where"
+    ):
+        braided.join(rows, changes, on="k", time="t", within="2 seconds")
+    added = changes.where("_change_type = 'insert'").drop("_change_type").withColumnRenamed("id", "other")
+    assert braided.join(rows, added, on="k", time="t", within="2 seconds").columns[-1] == "other"
+    assert braided.order(changes, time="t", key="k").columns[-1] in ("late", "_change_type")
+
+
 @pytest.mark.slow
 def test_a_stream_survives_kills_of_its_driver(spark: SparkSession, tmp_path: Path) -> None:
     for start in range(0, 2000, 100):

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+# As Delta's change feed and `readStream.changes` call it.
+CHANGE = "_change_type"
+
+
 def check_frames(frames: Mapping[str, Any]) -> SparkSession:
     """Refuse what is no DataFrame of Spark's, and streams mixed with tables; return the session."""
     for label, frame in frames.items():
@@ -41,6 +45,17 @@ def check_kinds(is_streaming: Mapping[str, bool]) -> None:
             f"{streams[0]} is streaming and {tables[0]} is not; give streams or batch DataFrames, not both "
             "(Spark's own join does a stream with a table)"
         )
+
+
+def check_changes(frames: Mapping[str, DataFrame]) -> None:
+    """Refuse streams of changes as inputs of a join, which would take deleted rows for new ones."""
+    for label, frame in frames.items():
+        if frame.isStreaming and CHANGE in frame.columns:
+            raise OptionError(
+                f"{label}: column {CHANGE!r}: a stream of changes, and a join takes each row for a new one. For rows "
+                f"that were added write .where(\"{CHANGE} = 'insert'\").drop('{CHANGE}'); updates and deletes cannot "
+                "be joined"
+            )
 
 
 def stream_of(frame: DataFrame, label: str) -> Stream:
