@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 
 from pyspark.sql import SparkSession
 
@@ -14,7 +14,7 @@ ALERTS = [("555", 3, "cloned card"), ("777", 8, "stolen"), ("999", 9, "cloned ca
 def main(folder: str) -> None:
     """Write both topics, as a batch job does."""
     spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
-    start = datetime(2024, 5, 1, 12, tzinfo=timezone.utc)
+    start = datetime(2024, 5, 1, 12, tzinfo=UTC)
     for name, rows, last in (("calls", CALLS, "cell"), ("alerts", ALERTS, "reason")):
         timed = [(phone, start + timedelta(seconds=second), text) for phone, second, text in rows]
         frame = spark.createDataFrame(timed, f"phone string, ts timestamp, {last} string")

@@ -30,7 +30,7 @@ NAME = "braided_delta"
 # The mark of `braided.files`, by which a leaf is found again below an operator.
 MARK = "braided.files"
 # Before the names of storage options: Spark redacts those whose names say that they are secret.
-_STORAGE = "storage."
+STORAGE = "storage."
 # Files larger than this are cut by row groups, so that all cores read.
 _CUT = 64 << 20
 
@@ -56,7 +56,7 @@ def read_table(
         given["max_files"] = str(max_files)
     if add_columns:
         given["add_columns"] = "true"
-    given |= {f"{_STORAGE}{name}": value for name, value in (options or {}).items()}
+    given |= {f"{STORAGE}{name}": value for name, value in (options or {}).items()}
     return session.readStream.format(NAME).options(**given).load()
 
 
@@ -66,7 +66,7 @@ def partition_names(options: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _log(options: Mapping[str, str]) -> DeltaLog:
-    storage = {name[len(_STORAGE) :]: value for name, value in options.items() if name.startswith(_STORAGE)}
+    storage = {name[len(STORAGE) :]: value for name, value in options.items() if name.startswith(STORAGE)}
     return DeltaLog(options["location"], storage, add_columns=options.get("add_columns") == "true")
 
 

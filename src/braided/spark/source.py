@@ -1,7 +1,7 @@
 """`format("braided")`: places of rows as a public data source of Spark's, for streams and batches.
 
 ```
- path -> a kind of place: topic | files | ...  -> reader, writer
+ path -> a kind of place: a topic, a table  -> reader, writer
 ```
 
 `PLACES` lists the kinds. The first that recognises a path is used; what a kind cannot do it refuses by name.
@@ -25,6 +25,7 @@ from pyspark.sql.types import StructField, StructType
 
 from braided.errors import OptionError
 from braided.spark.place import NAME, NAMES_DDL, Place
+from braided.spark.table_place import TablePlace
 from braided.spark.topic_place import TopicPlace
 
 if TYPE_CHECKING:
@@ -32,9 +33,7 @@ if TYPE_CHECKING:
 
 # In the metadata of a table's first column.
 PATH = "braided.path"
-PLACES: tuple[type[Place], ...] = (TopicPlace,)
-
-
+PLACES: tuple[type[Place], ...] = (TablePlace, TopicPlace)
 _registered: WeakSet[SparkSession] = WeakSet()
 
 
