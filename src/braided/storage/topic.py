@@ -280,7 +280,7 @@ class Topic:
     def _check_owner(self, before: Manifest, owner: str) -> None:
         if before.owner != owner:
             raise TopicError(
-                f"{self.location}: belongs to {_who(before.owner)}, this is {_who(owner)}; give the checkpoint that "
+                f"{self.location}: belongs to {_who(before.owner)}, this is {owner}; give the checkpoint that "
                 "wrote it, or another path"
             )
 
