@@ -208,5 +208,5 @@ def test_columns_that_come_and_go(tmp_path: Path) -> None:
         sink.commit("new", 3, "plan", [])
     with pytest.raises(TableError, match="batch 2 was committed over other input"):
         sink.commit("q", 2, "another plan", [])
-    with pytest.raises(OptionError, match="write 'iceberg:<catalog>.<namespace>.<table>'"):
+    with pytest.raises(OptionError, match=r"write 'iceberg:<catalog>\.<namespace>\.<table>'"):
         open_sink("iceberg:pairs")

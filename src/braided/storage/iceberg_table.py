@@ -4,8 +4,8 @@
  tasks write Parquet files -> the driver: one snapshot with their names, and the property (query: batch), together
 ```
 
-The last batch of every query that writes is a property of the table. It is looked up in the table's newest metadata, and
-the snapshot is committed only on top of these: where another writer was faster, it is looked up again.
+The last batch of every query that writes is a property of the table. It is looked up in the table's newest metadata,
+and the snapshot is committed only on top of these: where another writer was faster, it is looked up again.
 """
 
 from __future__ import annotations
@@ -300,6 +300,10 @@ def partition_of(text: str) -> Partition:
     """
     match = _BY.fullmatch(text)
     return Partition(match[2], match[1]) if match else Partition(text)
+
+
+def _text(part: Partition) -> str:
+    return part.column if part.transform == "identity" else f"{part.transform}({part.column})"
 
 
 def check_partition(text: str, transform: str, kind: str) -> None:
