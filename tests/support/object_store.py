@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import datetime
+import json
 import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 _ERROR = "<?xml version='1.0'?><Error><Code>{0}</Code><Message>{0}</Message></Error>"
+_TAKEN = 8
 _KEY = re.compile(r"Credential=([^/]+)/")
 
 
@@ -27,6 +31,8 @@ class Store:
         self.expired: set[str] = set()
         """Keys that are not taken any more."""
         self.refused = 0
+        self.handed = 0
+        """How many keys were handed out. Of these, only the newest few are taken."""
         self._seen = 0
 
     def answer(self, method: str, authorization: str) -> tuple[str, str] | None:
@@ -41,6 +47,23 @@ class Store:
             self.refused += 1
             return "503 Slow Down", "SlowDown"
         return None
+
+    def hand_out(self) -> bytes:
+        """Return a new key that ends soon, as a container's role does."""
+        self.handed += 1
+        self.expired.add(f"key{self.handed - _TAKEN}")
+        end = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=30)
+        return json.dumps({
+            "AccessKeyId": f"key{self.handed}", "SecretAccessKey": "s", "Token": "t", "RoleArn": "r",
+            "Expiration": end.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        }).encode()  # fmt: skip
+
+    def role(self, token: Path) -> dict[str, str]:
+        """Return settings with which clients ask for keys, and ask again; `token` is a file for what they show."""
+        token.write_text("anybody")
+        role = {"CREDENTIALS_FULL_URI": f"{self.url}/credentials", "AUTHORIZATION_TOKEN_FILE": str(token)}
+        named = {f"AWS_CONTAINER_{name}": value for name, value in role.items()}
+        return {name: value for name, value in self.environment().items() if "KEY" not in name} | named
 
     def environment(self, key: str = "first") -> dict[str, str]:
         """Return the settings with which fsspec and deltalake find it."""
@@ -71,6 +94,9 @@ def object_store() -> Iterator[Store]:
     inner = DomainDispatcherApplication(create_backend_app)
 
     def app(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        if environ["PATH_INFO"] == "/credentials":
+            start_response("200 OK", [("Content-Type", "application/json")])
+            return [store.hand_out()]
         error = store.answer(environ["REQUEST_METHOD"], environ.get("HTTP_AUTHORIZATION", ""))
         if error is None:
             return inner(environ, start_response)  # type: ignore[no-any-return]
