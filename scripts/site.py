@@ -28,7 +28,7 @@ PARTS = {
         "runbook", "versions",
     ],
     "Use": [
-        "api", "sql", "queries", "files", "adaptive", "time", "bounded", "multijoin", "outer", "rows", "asof", "match",
+        "api", "sql", "queries", "files", "tables", "adaptive", "time", "bounded", "multijoin", "outer", "rows", "asof", "match",
         "detect", "where",
     ],
     "Understand": ["ideas", "how_it_works", "walk", "faults", "conformance", "decisions", "glossary"],
