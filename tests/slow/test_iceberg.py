@@ -13,6 +13,7 @@ import duckdb
 import numpy as np
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from support.crashes import expected, run_to_a_table, write_streams
@@ -127,7 +128,7 @@ def test_of_two_drivers_one_commits_each_batch(tmp_path: Path) -> None:
 def test_partitions_by_parts_of_a_time(tmp_path: Path) -> None:
     (tmp_path / "lake").mkdir()
     rng = np.random.default_rng(3)
-    n = 3_000
+    n = 200
     stamps = pa.array(rng.integers(-40 * 365 * 86_400, 40 * 365 * 86_400, n) * 1_000_000, pa.timestamp("us", "UTC"))
     rows = pa.record_batch({
         "v": np.arange(n), "ts": _with_nulls(stamps, rng), "day": stamps.cast(pa.date32()),
@@ -137,7 +138,11 @@ def test_partitions_by_parts_of_a_time(tmp_path: Path) -> None:
         sink = open_sink(f"iceberg:lake.calls.by{at}", _catalog(tmp_path))
         assert _batch(sink, sink.prepare(rows.schema, Layout((by,))), 0, rows)
         table = sink._opened()  # type: ignore[attr-defined]
-        assert table.scan().to_arrow().sort_by("v").to_pydict() == pa.table(rows).to_pydict()
+        # pyiceberg 0.12 reads a null list as an empty one, also where it wrote it itself; the files have the null.
+        files = [task.file.file_path.removeprefix("file://") for task in table.scan().plan_files()]
+        read = pa.concat_tables(pq.read_table(file, partitioning=None) for file in files).sort_by("v")
+        assert read.to_pydict() == pa.table(rows).to_pydict()
+        assert table.scan().to_arrow().sort_by("v").drop("tags").to_pydict() == pa.table(rows).drop("tags").to_pydict()
         moment = datetime.datetime(1967, 3, 1, 12, 0, 1, tzinfo=datetime.UTC)
         column, limit = ("ts", moment.isoformat()) if "ts" in by else ("day", moment.date().isoformat())
         found = table.scan(row_filter=f"{column} < '{limit}'").to_arrow()
@@ -145,7 +150,7 @@ def test_partitions_by_parts_of_a_time(tmp_path: Path) -> None:
             db.execute("set timezone = 'UTC'")
             db.register("rows", pa.table(rows))
             [(wanted,)] = db.execute(f"select count(*) from rows where {column} < '{limit}'").fetchall()
-        assert found.num_rows == wanted > 1000
+        assert found.num_rows == wanted > 60
         assert len(list(table.scan(row_filter=f"{column} < '{limit}'").plan_files())) < len(
             list(table.scan().plan_files())
         )
@@ -208,5 +213,5 @@ def test_columns_that_come_and_go(tmp_path: Path) -> None:
         sink.commit("new", 3, "plan", [])
     with pytest.raises(TableError, match="batch 2 was committed over other input"):
         sink.commit("q", 2, "another plan", [])
-    with pytest.raises(OptionError, match="write 'iceberg:<catalog>.<namespace>.<table>'"):
+    with pytest.raises(OptionError, match=r"write 'iceberg:<catalog>\.<namespace>\.<table>'"):
         open_sink("iceberg:pairs")

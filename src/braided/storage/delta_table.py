@@ -15,7 +15,7 @@ import contextlib
 import json
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -32,6 +32,7 @@ from braided.storage.tables import (
     check_known,
     check_plan,
     plain_location,
+    reached,
     shown,
 )
 from braided.storage.writing import DataFile, TableFile
@@ -64,18 +65,6 @@ def library() -> Any:
     return deltalake
 
 
-@contextlib.contextmanager
-def reached(name: str) -> Iterator[None]:
-    """Say which table it was that the library failed with."""
-    try:
-        yield
-    except (TableError, OptionError):
-        raise
-    except Exception as error:
-        cause = str(error).split("\n")[0]
-        raise TableError(f"{name}: {type(error).__name__}: {cause}") from error
-
-
 class DeltaSink(TableSink):
     """A Delta table that batches of one query are appended to.
 
@@ -90,6 +79,8 @@ class DeltaSink(TableSink):
         self._table: Any = None
         self._wanted: dict[str, Any] = {}
         self._layout = Layout()
+        self._ours: tuple[int, str, int | None] = (-1, "", None)
+        """The version that the last commit made, the query and its batch."""
 
     def prepare(self, rows: pa.Schema, layout: Layout) -> TableTarget:
         """See `TableSink`."""
@@ -131,7 +122,10 @@ class DeltaSink(TableSink):
 
     def _try(self, query: str, batch: int, plan: str, files: Sequence[DataFile]) -> bool | None:
         table = self._refreshed()
-        known = table.transaction_version(query)
+        # The library reads the log back to its last checkpoint. Where nobody has written since, it is our own commit.
+        version, ours, known = self._ours
+        if (version, ours) != (table.version(), query):
+            known = table.transaction_version(query)
         check_known(self.name, query, batch, known)
         if known is not None and batch <= known:
             if batch == known:
@@ -159,6 +153,7 @@ class DeltaSink(TableSink):
             )
         except self._library.exceptions.CommitFailedError:
             return None
+        self._ours = table.version() + 1, query, batch
         return True
 
     def _added(self, table: Any, files: Sequence[DataFile]) -> list[Any]:

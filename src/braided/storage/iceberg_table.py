@@ -4,15 +4,15 @@
  tasks write Parquet files -> the driver: one snapshot with their names, and the property (query: batch), together
 ```
 
-The last batch of every query that writes is a property of the table. It is looked up in the table's newest metadata, and
-the snapshot is committed only on top of these: where another writer was faster, it is looked up again.
+The last batch of every query that writes is a property of the table. It is looked up in the table's newest metadata,
+and the snapshot is committed only on top of these: where another writer was faster, it is looked up again.
 """
 
 from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -21,7 +21,16 @@ import pyarrow.parquet as pq
 from braided.errors import OptionError, TableError
 from braided.storage.files import files_at
 from braided.storage.table_writing import TIMES, Partition, TableTarget
-from braided.storage.tables import Layout, TableSink, attempts, check_columns, check_known, check_plan, plain_location
+from braided.storage.tables import (
+    Layout,
+    TableSink,
+    attempts,
+    check_columns,
+    check_known,
+    check_plan,
+    plain_location,
+    reached,
+)
 from braided.storage.writing import DataFile, TableFile
 
 _LAST = "braided.last-batch."
@@ -39,18 +48,6 @@ def library() -> Any:
     return pyiceberg
 
 
-@contextlib.contextmanager
-def _reached(name: str) -> Iterator[None]:
-    """Say which table it was that the library failed with."""
-    try:
-        yield
-    except (TableError, OptionError):
-        raise
-    except Exception as error:
-        cause = str(error).split("\n")[0]
-        raise TableError(f"{name}: {type(error).__name__}: {cause}") from error
-
-
 class IcebergSink(TableSink):
     """An Iceberg table that batches of one query are appended to.
 
@@ -63,7 +60,7 @@ class IcebergSink(TableSink):
         catalog, *names = table.split(".")
         if len(names) < 2 or not all((catalog, *names)):
             raise OptionError(f"{self.name}: write 'iceberg:<catalog>.<namespace>.<table>'")
-        with _reached(self.name):
+        with reached(self.name):
             self._catalog = library().catalog.load_catalog(catalog, **dict(options or {}))
         self._names = tuple(names)
         self._wanted: dict[str, str] = {}
@@ -74,7 +71,7 @@ class IcebergSink(TableSink):
         """See `TableSink`."""
         wanted = self._types(rows)
         self._wanted, self._layout = {column: str(kind) for column, kind in wanted.items()}, layout
-        with _reached(self.name):
+        with reached(self.name):
             table = self._opened() or self._create(wanted, layout)
             new = self._check(table)
             if new:
@@ -88,7 +85,7 @@ class IcebergSink(TableSink):
 
     def commit(self, query: str, batch: int, plan: str, files: Sequence[DataFile]) -> bool:
         """See `TableSink`."""
-        with _reached(self.name):
+        with reached(self.name):
             return attempts(self.name, lambda: self._try(query, batch, plan, files))
 
     def _try(self, query: str, batch: int, plan: str, files: Sequence[DataFile]) -> bool | None:
@@ -300,6 +297,10 @@ def partition_of(text: str) -> Partition:
     """
     match = _BY.fullmatch(text)
     return Partition(match[2], match[1]) if match else Partition(text)
+
+
+def _text(part: Partition) -> str:
+    return part.column if part.transform == "identity" else f"{part.transform}({part.column})"
 
 
 def check_partition(text: str, transform: str, kind: str) -> None:

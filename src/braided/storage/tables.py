@@ -6,17 +6,18 @@ and its number, in the same step as its files, and only on the very version in w
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import pyarrow as pa
 
-from braided.errors import OptionError, TableError
+from braided.errors import BraidedError, OptionError, TableError
 from braided.storage.files import is_remote, local_path
 from braided.storage.table_writing import TableTarget
 from braided.storage.writing import DataFile
@@ -29,6 +30,9 @@ _UNITS = {"kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 1 << 10, "mib": 1 << 20,
 # A table with many writers may be ahead of us again and again.
 _ATTEMPTS = 60
 _LONGEST_PAUSE = 2.0
+_STACK = re.compile(r"\n\s+0: ")
+_COLOURS = re.compile(r"\x1b\[\d*m")
+_LONGEST_CAUSE = 1000
 
 
 @dataclass(frozen=True)
@@ -160,6 +164,19 @@ def check_plan(name: str, batch: int, plan: str, committed: str | None) -> None:
             f"{name}: batch {batch} was committed over other input; the checkpoint and the table do not belong "
             "together: restore both, or start with a new table and a new checkpoint"
         )
+
+
+@contextlib.contextmanager
+def reached(name: str) -> Iterator[None]:
+    """Say which table it was that its library failed with."""
+    try:
+        yield
+    except BraidedError:
+        raise
+    except Exception as error:
+        # Libraries in Rust add a stack, and colours.
+        cause = " ".join(_COLOURS.sub("", _STACK.split(str(error))[0]).split())
+        raise TableError(f"{name}: {type(error).__name__}: {cause[:_LONGEST_CAUSE]}") from error
 
 
 def attempts(name: str, attempt: Callable[[], bool | None]) -> bool:
