@@ -26,8 +26,10 @@ from braided.api import (
     sql,
     state,
     stream,
+    table,
     topic,
     write_files,
+    write_table,
 )
 from braided.errors import (
     BraidedError,
@@ -38,6 +40,7 @@ from braided.errors import (
     OptionError,
     PeerError,
     StateError,
+    TableError,
     TopicError,
 )
 from braided.operators.bounded.group_spec import Join
@@ -84,6 +87,7 @@ __all__ = [
     "Pattern",
     "PeerError",
     "StateError",
+    "TableError",
     "TopicError",
     "__version__",
     "dashboard",
@@ -108,9 +112,11 @@ __all__ = [
     "sql",
     "state",
     "stream",
+    "table",
     "testing",
     "topic",
     "write_files",
+    "write_table",
 ]
 
 # Loaded when first asked for: they need numpy or more.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +25,7 @@ from braided.operators.match.spec import MatchSpec
 from braided.operators.registry import build
 from braided.operators.stream import Stream
 from braided.routing.content import row_hashes
+from braided.time.clocks import MAX_TIME
 
 
 def check(query: Query, spec: MatchSpec, rows: list[Any]) -> None:
@@ -43,7 +45,7 @@ def check(query: Query, spec: MatchSpec, rows: list[Any]) -> None:
         given_ = Sorted(columns, batch, np.arange(count), bounds, times, none, every)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(matcher_module, "MANY_ROWS", many)
-            decided = matcher.search(given_, 1 << 60)
+            decided = matcher.search(given_, MAX_TIME)
         check_decided(query, rows, matcher, decided)
 
 
@@ -53,8 +55,10 @@ def check_decided(query: Query, rows: list[Any], matcher: Any, decided: Any) -> 
     paths = []
     for start, length, end in zip(found.first.tolist(), found.length.tolist(), ends.tolist(), strict=True):
         states = found.states[end - length : end].tolist()
-        names = [matcher.automaton.symbols[symbols[state]] for state in states]
-        outside = [matcher.automaton.excluded[state] for state in states]
+        number = len(paths)
+        blank = "-" if found.is_match is None or found.is_match[number] else "?"
+        names = [blank if state == len(symbols) else matcher.automaton.symbols[symbols[state]] for state in states]
+        outside = [state < len(symbols) and matcher.automaton.excluded[state] for state in states]
         paths.append(tuple(zip(range(start, start + length), names, outside, strict=True)))
     assert paths == matches(query, rows)
     assert decided.stays.sum() == min(matcher.context, len(rows))
@@ -97,6 +101,9 @@ def check_cuts(case: Any, keys: list[int], cuts: list[bool]) -> None:
     rows = [{"k": key, "id": number, **row} for number, (row, key) in enumerate(zip(rows, keys, strict=False))]
     names = [name for name in "ABC" if name in query.define or f"'{name}'" in repr(query.tree) or name == query.negated]
     measures = {"first": "first(id)", "last": "last(id)", **{name: f"count({name}.*)" for name in names}}
+    every = spec.rows != "one"
+    if every:
+        measures = {"n": "match_number()", "what": "classifier()", "rows": "count(*)"}
     try:
         plan = build(replace(spec, key="k", measures=measures, lateness="0 us"), [Stream("input", KEYED)])
     except OptionError as error:
@@ -117,12 +124,27 @@ def check_cuts(case: Any, keys: list[int], cuts: list[bool]) -> None:
     wanted = []
     for key in {-1, *keys}:
         own = in_order([row for row in (*BEFORE, *rows) if row["k"] == key])
+        number = 0
         for path in matches(query, own):
             symbols = [symbol for _, symbol, _ in path]
+            number += symbols != ["?"]
+            if every:
+                wanted += [
+                    (key, own[at]["id"], number, symbol, count) if symbol not in "-?"
+                    else (key, own[at]["id"], *((number, None, 0) if symbol == "-" else (None, None, None)))
+                    for count, (at, symbol, _) in enumerate(path, 1)
+                ]  # fmt: skip
+                continue
+            if symbols == ["-"]:
+                wanted.append((key, None, None, *(0 for _ in names)))
+                continue
             wanted.append(
                 (key, own[path[0][0]]["id"], own[path[-1][0]]["id"], *(symbols.count(name) for name in names))
             )
-    assert sorted(tuple(row.values()) for row in table.to_pylist()) == sorted(wanted)
+    given_ = [tuple(row.values()) for row in table.to_pylist()]
+    if every:
+        given_ = [(row["k"], row["id"], row["n"], row["what"], row["rows"]) for row in table.to_pylist()]
+    assert Counter(given_) == Counter(wanted)
     assert bool(runtime.stores[0].blocks) == (plan.operator.matcher.context > 0)  # type: ignore[attr-defined]
 
 

@@ -118,7 +118,7 @@ def _answer_doctor(arguments: argparse.Namespace) -> int:
 def _answer_papers(arguments: argparse.Namespace) -> int:
     from braided.cli.papers_command import make_papers
 
-    return make_papers(arguments.only, arguments.out, quick=arguments.quick)
+    return make_papers(arguments.only, arguments.out, quick=arguments.quick, data=arguments.data)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -193,11 +193,12 @@ def make_parser() -> argparse.ArgumentParser:
     papers = commands.add_parser(
         "papers",
         help="make figures of the papers anew, with this package's policies in a simulated cluster",
-        description="Make figures of the papers as SVG, with their data as JSON. See docs/papers_ssp.md.",
+        description="Make figures of the papers as SVG, with their data as JSON. See docs/papers.md.",
     )
-    papers.add_argument("--only", choices=("ssp",), help="one paper only")
-    papers.add_argument("--quick", action="store_true", help="shorter runs, a minute in all; rough curves")
+    papers.add_argument("--only", choices=("ssp", "streamcloud", "gdj"), help="one paper only")
+    papers.add_argument("--quick", action="store_true", help="shorter runs, minutes in all; rough curves")
     papers.add_argument("--out", type=Path, default=Path("papers"), metavar="DIR", help="where to (%(default)s)")
+    papers.add_argument("--data", type=Path, metavar="DIR", help="real streams for gdj's figures; default: synthetic")
     papers.set_defaults(answer=_answer_papers)
     doctor = commands.add_parser("doctor", help="look for what is wrong with this machine, and say what to type")
     doctor.add_argument("--json", action="store_true", help="as JSON")

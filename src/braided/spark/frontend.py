@@ -75,7 +75,8 @@ def run(
     if isinstance(spec, WithLateRows) and not frames[0].isStreaming:
         spec = replace(spec, late="join")  # no row is late
     place = find_control(session, spec, control, streaming=frames[0].isStreaming)
-    plan = build(spec, streams, EngineFeatures(adaptive=not isinstance(place, Fixed), filters=True, ansi=ansi))
+    adaptive, ends = not isinstance(place, Fixed), not frames[0].isStreaming
+    plan = build(spec, streams, EngineFeatures(adaptive=adaptive, filters=True, ansi=ansi, ends=ends))
     if isinstance(spec, JoinSpec) and spec.where is not None:
         _check_where(session, spec.where, frames)
     if not frames[0].isStreaming:

@@ -117,7 +117,7 @@ class TopicReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type:
             columns = [pa.array(paths), pa.array([0] * len(paths), pa.int64()), pa.nulls(len(paths), pa.int64())]
             yield pa.RecordBatch.from_arrays(columns, schema=_NAMES)
             return
-        reader = FileReader(self._schema, tuple(self._schema.names), case_sensitive=True, committed=True)
+        reader = FileReader(self._schema, tuple(self._schema.names), case_sensitive=True, committed="topic")
         for path in paths:
             yield from reader.read(Part(path))
 

@@ -206,7 +206,7 @@ def _pattern(
 ) -> tuple[pa.Schema, Tactic, int | Lateness]:
     """Return what a pattern publishes, how it is run, and its delay: until `within` has passed a match may be open."""
     try:
-        matcher = matcher_of(one.spec(spec.time, spec.key), source, keys.key)
+        matcher = matcher_of(one.spec(spec.time, spec.key), source, keys.key, ends=False)
     except OptionError as error:
         raise OptionError(f"Pattern({one.publishes!r}): {error}") from error
     output, moment = matcher.output, events.field(keys.time).type
