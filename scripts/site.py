@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PARTS = {
     "Begin": ["tutorial", "howto", "move_over", "guarantees"],
     "Do": [
-        "pick_a_budget", "theta", "restart", "tune", "dashboard", "metrics", "cluster", "kafka", "jobs", "peers",
+        "pick_a_budget", "theta", "restart", "tune", "dashboard", "metrics", "cluster", "kafka", "jobs", "peers", "production", "security",
         "runbook", "versions",
     ],
     "Use": [
