@@ -30,6 +30,8 @@ Bytes = npt.NDArray[np.uint8]
 MOST_STEPS = 1_000_000
 # In keys with so many rows searches look ahead.
 MANY_ROWS = 64
+# Searches of more steps remember where they failed.
+PATIENCE = 2000
 _PIECE_ROWS = 1 << 17
 _PIECE_BYTES = 8 << 20
 
@@ -207,6 +209,7 @@ class Matcher:
             -1 if self.within is None else self.within,
             MOST_STEPS,
             MANY_ROWS,
+            PATIENCE,
             search_kernel.Keeping(
                 self.context,
                 self.forgotten(horizon),

@@ -34,15 +34,29 @@ FINE = 0
 # So many steps are a key's, beside those that one search may take.
 STEPS_A_ROW = 10_000
 # Where the search is: at which key and start, from where rows of the key are kept, what has been found.
-(_GROUP, _START, _KEEP, _MATCHES, _FILLED, _STAMP, _LENGTH, _LOOKS, _LOW, _SPENT, _HELD, _CRAMPED, _NUMBERS) = range(13)
+(
+    _GROUP,
+    _START,
+    _KEEP,
+    _MATCHES,
+    _FILLED,
+    _STAMP,
+    _LENGTH,
+    _LOOKS,
+    _LOW,
+    _SPENT,
+    _HELD,
+    _CRAMPED,
+    _PATIENCE,
+    _NUMBERS,
+) = range(14)
 # What is known of a row as a start: that it is decided, and that a match before has it.
 DECIDED, COVERED = 1, 2
 # The length of what is no match: a row that none has.
 UNMATCHED = -1
 # Anchors on the way to a state: it is taken at the first row of a key alone, or behind the last.
 AT_BEGIN, AT_END = 1, 2
-# A search that takes more steps remembers at most so many places.
-_REMEMBERS_AFTER = 2000
+# A search remembers at most half as many places.
 _MOST_REMEMBERED = 1 << 19
 # What is known of the rows ahead takes at most so many numbers.
 _MOST_AHEAD = 1 << 24
@@ -297,7 +311,7 @@ def _search(rows, automaton, machine, slots, following, space, start, high, dead
                     return OVERFLOW
                 if truth != TRUE:
                     continue
-            if remembers and space.numbers[_SPENT] - begun > _REMEMBERS_AFTER:
+            if remembers and space.numbers[_SPENT] - begun > space.numbers[_PATIENCE]:
                 if 2 * space.numbers[_HELD] >= len(space.places) and len(space.places) < _MOST_REMEMBERED:
                     space.numbers[_CRAMPED] = 1
                     return _NO_ROOM
@@ -415,18 +429,20 @@ def find_matches(
     within: int,
     limit: int,
     many: int,
+    patience: int,
     keeping: Keeping,
 ) -> tuple[MatchArrays, int, int]:
     """Return the matches that are decided with what is kept, how it ended, and the row where it did.
 
     `following` is `next_of` the negated symbol, empty if there is none. Starts that are decided are marked as `done`.
     Where a key has `many` rows it is first found out from where a match can end in time, so that searches that lead
-    nowhere are short. The kernels allocate nothing: they stop where there is no room, and go on with more.
+    nowhere are short. A search of more steps than `patience` remembers where it failed. The kernels allocate nothing:
+    they stop where there is no room, and go on with more.
     """
     count, states = len(rows.times), len(automaton.symbol)
     plain = machine.code_starts[-1] == 0
     numbers = np.zeros(_NUMBERS, np.int64)
-    numbers[_START] = -1
+    numbers[_START], numbers[_PATIENCE] = -1, patience
     depth, matches, filled = 32, 1024, 4096
     sizes = np.diff(rows.bounds) * states
     remembered = 0
