@@ -83,4 +83,4 @@ def test_cases_of_trino_as_streams(spark: SparkSession, tmp_path: Path) -> None:
         braided.sql(spark, ends.format("WITHIN INTERVAL '20' SECONDS"), {"rows": stream})
     table = spark.read.schema(DDL).parquet(str(tmp_path / "in"))
     found = braided.sql(spark, ends.format("WITHIN INTERVAL '20' SECONDS"), {"rows": table})
-    assert sorted(row["id"] for row in found.collect()) == [3, 4, 5, 6]
+    assert sorted(row["id"] for row in found.collect()) == [3, 4, 5, 6, 7, 8]

@@ -32,6 +32,7 @@ MOST_STEPS = 1_000_000
 MANY_ROWS = 64
 # Searches of more steps remember where they failed.
 PATIENCE = 2000
+_MOST_LOOKED_AT = 1_000_000
 _PIECE_ROWS = 1 << 17
 _PIECE_BYTES = 8 << 20
 
@@ -252,8 +253,9 @@ class Matcher:
     @cached_property
     def _sees(self) -> Int64s:
         """The registers that conditions behind each state may read, as bits; none where they see symbols, too."""
-        reads = self.conditions.registers_read()
-        if reads is None:
+        reads = self.conditions.registers_read() if self.conditions.code else None
+        # Looked for state by state, in this many steps at most.
+        if reads is None or len(self._states) * sum(map(len, self.automaton.after)) > _MOST_LOOKED_AT:
             return np.empty(0, np.int64)
         behind = [{self.automaton.symbol[then] for then in self.automaton.behind(state)} for state in self._states]
         negated = {self.negated} if self.negated >= 0 else set()
