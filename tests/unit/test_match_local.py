@@ -43,9 +43,7 @@ def find(data: pa.Table, **options: Any) -> list[dict[str, Any]]:
     """Return matches as rows; they are the same for all cuts."""
     given = {"key": "k", "time": "ts", "within": "10 seconds", "lateness": "0 seconds", **options}
     found = [braided.local.match(data, batch_rows=size, **given).table for size in (1, 3, 1000)]
-    assert all(table.sort_by([(name, "ascending") for name in table.column_names]).equals(
-        found[0].sort_by([(name, "ascending") for name in table.column_names])
-    ) for table in found)  # fmt: skip
+    assert len({tuple(sorted(map(repr, table.to_pylist()))) for table in found}) == 1
     rows: list[dict[str, Any]] = found[-1].to_pylist()
     return rows
 
@@ -429,7 +427,7 @@ def test_many_searches_that_each_take_long_stop(pattern: str) -> None:
         )  # fmt: skip
 
 
-@pytest.mark.parametrize("condition", ["v > last(A.v) + 1000", "v > sum(A.v) and first(B.v) > 70", "count(B.*) > 60"])
+@pytest.mark.parametrize("condition", ["v > last(A.v) + 1000", "v > min(A.v) + 100 and v > 5", "count(B.*) > 60"])
 def test_a_search_tries_no_place_twice(condition: str) -> None:
     """There are 2 to the power of 60 ways through these rows."""
     data = table([("a", time / 10, time) for time in range(60)])
