@@ -42,6 +42,7 @@ _WHOLE = ("tinyint", "smallint", "int", "bigint")
 _FLOATS = ("float", "double")
 _TRUTHS = ("and", "or", "not", "isnull", "in", "=", "<", "<=", "<=>")
 _PAGE = "docs/match.md"
+_SUBQUERY = re.compile(r"\(\s*select\b", re.IGNORECASE)
 _MOST_STEPS = {"prev": 1000, "next": 1000, "first": 100, "last": 100}
 
 
@@ -198,6 +199,9 @@ class _Parser(Parser):
     )
 
     def __init__(self, text: str, option: str) -> None:
+        self.text, self._option = text, option
+        if _SUBQUERY.search(re.sub(r"'(?:[^'\\]|\\.|'')*'", "''", text)):
+            self._refuse("a subquery is not supported; join the stream with it before, or compute its value")
         super().__init__(text, lambda side, name: name, option)
         self._around = ""
         """The function of rows that is being read."""
@@ -285,11 +289,6 @@ class _Parser(Parser):
 
     def _sum(self) -> Syntax:
         return self._left_to_right(("+", "-", "||"), lambda: self._left_to_right(("*",), self._unary))
-
-    def _primary(self) -> Syntax:
-        if self._sees("(", "select") or self._sees("exists"):
-            self._refuse("a subquery is not supported; join the stream with it before, or compute its value")
-        return super()._primary()
 
     def _items(self) -> list[Syntax]:
         self._expect("(")

@@ -163,19 +163,16 @@ def _failed_before(space, live, place, depth, stamp):  # type: ignore[no-untyped
     mixed = np.uint64(place) * np.uint64(0x9E3779B97F4A7C15)
     for register in range(registers):
         if (live >> register) & 1:
-            mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9) + np.uint64(
-                whole[depth, register]
-            )
-            mixed += np.uint64(np.int64(real[depth, register] * 1024.0))
+            mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
+            mixed += np.uint64(whole[depth, register]) + np.uint64(np.int64(real[depth, register] * 1024.0))
     mixed = (mixed ^ (mixed >> np.uint64(32))) * np.uint64(0x94D049BB133111EB)
     at = np.int64((mixed ^ (mixed >> np.uint64(31))) % np.uint64(size))
     while places[at, 0] == stamp:
         same = places[at, 1] == place
         for register in range(registers):
             if same and (live >> register) & 1:
-                same = (
-                    places[at, 2 + register] == whole[depth, register] and sums[at, register] == real[depth, register]
-                )
+                same = places[at, 2 + register] == whole[depth, register]
+                same = same and sums[at, register] == real[depth, register]
         if same:
             return True
         at = at + 1 if at + 1 < size else 0
@@ -343,11 +340,12 @@ def _scan(rows, automaton, machine, slots, following, space, matches, keeping, h
     for group in range(numbers[_GROUP], len(bounds) - 1):
         high = bounds[group + 1]
         start, keep = numbers[_START], numbers[_KEEP]
+        ended = horizon == _FOREVER or times[high - 1] < keeping.forgotten
         if start < 0:
             start, keep = bounds[group], high
             while start < high and done[start] & DECIDED:
                 start += 1
-            runs_out = horizon == _FOREVER or (start < high and deadline_of(times[start], keeping.longest) < horizon)
+            runs_out = ended or (start < high and deadline_of(times[start], keeping.longest) < horizon)
             if not fresh[high - 1] and start < high and not runs_out:
                 # Nothing new, and nothing has run out.
                 for row in range(max(bounds[group], start - keeping.context), high):
@@ -359,7 +357,6 @@ def _scan(rows, automaton, machine, slots, following, space, matches, keeping, h
             if high - start >= many and (high - bounds[group]) * len(symbol) <= len(space.ahead):
                 _look_ahead(rows, automaton, space.ahead, bounds[group], high, horizon)
                 numbers[_LOOKS] = 1
-        ended = horizon == _FOREVER or times[high - 1] < keeping.forgotten
         while start < high:
             if done[start] & DECIDED:
                 start += 1
