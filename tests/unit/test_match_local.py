@@ -414,13 +414,15 @@ def test_a_search_that_takes_too_long_stops(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("pattern", ["A B* C", "A !C"])
-def test_many_searches_that_each_take_long_stop(pattern: str) -> None:
+def test_many_searches_that_each_take_long_stop(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of 20,000 starts tries all rows after it, which is below the limit of one search."""
     count = 20_000
+    monkeypatch.setattr(matcher, "MOST_STEPS", 1_000_000)
+    monkeypatch.setattr(matcher, "STEPS_A_ROW", 500)
     data = pa.table(
         {"k": np.zeros(count, np.int64), "ts": pa.array(np.arange(count), US), "v": np.ones(count, np.int64)}
     )
-    with pytest.raises(BraidedError, match=r"or 10,000 for every row \(key k=0\)"):
+    with pytest.raises(BraidedError, match=r"or 500 for every row \(key k=0\)"):
         braided.local.match(
             data, key="k", time="ts", pattern=pattern, define={"C": "v > count(*)"}, measures={"n": "count(*)"},
             within="1 minute", after="skip to next row",
@@ -434,6 +436,20 @@ def test_a_search_tries_no_place_twice(condition: str) -> None:
     options = {"pattern": "(A | B)* X", "define": {"X": condition}, "measures": {"n": "count(*)"}}
     assert find(data, **options) == []
     assert find(data, **{**options, "define": {"X": "v = last(A.v) + 1 and v = 59"}}) == [{"k": "a", "n": 60}]
+
+
+def test_what_failed_for_one_start_is_not_tried_for_the_next() -> None:
+    """400 starts of 400 rows, and as many rows in registers."""
+    data = table([("a", time / 100, time) for time in range(400)])
+    options: dict[str, Any] = {
+        "key": "k",
+        "time": "ts",
+        "within": "10 s",
+        "batch_rows": 1000,
+        "measures": {"n": "count(*)"},
+    }
+    found = braided.local.match(data, pattern="(A | B)* X", define={"X": "v > last(A.v) + 1000"}, **options)
+    assert found.table.num_rows == 0
 
 
 def test_rows_that_a_match_has_gone_past_begin_no_other() -> None:

@@ -27,7 +27,10 @@ from braided.time.clocks import MIN_TIME, clamp
 Int64s = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
-MOST_STEPS = 1_000_000
+# Most steps of one search, and how many more for each row of its key. A million take 20 ms, or 400 ms where places are
+# remembered.
+MOST_STEPS = 4_000_000
+STEPS_A_ROW = 10_000
 # In keys with so many rows searches look ahead.
 MANY_ROWS = 64
 # Searches of more steps remember where they failed.
@@ -209,6 +212,7 @@ class Matcher:
             horizon,
             -1 if self.within is None else self.within,
             MOST_STEPS,
+            STEPS_A_ROW,
             MANY_ROWS,
             PATIENCE,
             search_kernel.Keeping(
@@ -228,7 +232,7 @@ class Matcher:
             )
             raise BraidedError(
                 f"pattern: the search took more than {MOST_STEPS:,} steps from one row, or "
-                f"{search_kernel.STEPS_A_ROW:,} for every row (key {key}); shorten within=, let conditions exclude "
+                f"{STEPS_A_ROW:,} for every row (key {key}); shorten within=, let conditions exclude "
                 "each other, or refer to fewer earlier symbols"
             )
         found, is_match = self._shown(matches), matches.length != search_kernel.UNMATCHED
