@@ -40,11 +40,12 @@ def check(query: Query, spec: MatchSpec, rows: list[Any]) -> None:
     bounds = np.array([0, count] if count else [0], np.int64)
     times = np.array([row["t"] for row in rows], np.int64)
     columns = {name: batch.column(name) for name in matcher.read}
-    for many in (1, 64):  # with a look ahead, and without
+    for many, patience in ((1, 0), (64, 2000)):  # with a look ahead, and remembering at once; without
         none, every = np.zeros(count, np.uint8), np.ones(count, np.uint8)
         given_ = Sorted(columns, batch, np.arange(count), bounds, times, none, every)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(matcher_module, "MANY_ROWS", many)
+            patch.setattr(matcher_module, "PATIENCE", patience)
             decided = matcher.search(given_, MAX_TIME)
         check_decided(query, rows, matcher, decided)
 
@@ -93,6 +94,7 @@ def test_random_patterns_under_random_cuts(case: Any, keys: list[int], cuts: lis
     """Rows of several keys come in batches of any size; what is open waits in the state of a worker."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(matcher_module, "MANY_ROWS", 1 if ahead else 64)
+        patch.setattr(matcher_module, "PATIENCE", 0 if ahead else 2000)
         check_cuts(case, keys, cuts)
 
 
