@@ -42,6 +42,7 @@ S3A = (
     Package("software.amazon.s3.analyticsaccelerator", "analyticsaccelerator-s3", "1.3.1", alone=True),
     *(Package("software.amazon.awssdk", name, "2.35.4") for name in ("s3", "s3-transfer-manager", "sts")),
 )
+SERVER = Path(__file__).parents[1] / "support" / "s3_server.py"
 RACES = 150
 BATCHES = 6
 
@@ -58,7 +59,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         port = free.getsockname()[1]
     with (tmp_path_factory.mktemp("store") / "log").open("w") as log:
         server = subprocess.Popen(
-            [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)], stdout=log, stderr=log
+            [sys.executable, str(SERVER), "-H", "127.0.0.1", "-p", str(port)], stdout=log, stderr=log
         )
     settings = {
         "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
@@ -90,7 +91,7 @@ def bucket(store: Any) -> str:
 @pytest.fixture
 def streams(tmp_path: Path) -> Path:
     """Files of two streams, for as many batches."""
-    write_streams(tmp_path, files=BATCHES, rows=200, seed=47)
+    write_streams(tmp_path, files=BATCHES, rows=600, seed=47)  # blocks of more than `INLINE` bytes
     return tmp_path
 
 
