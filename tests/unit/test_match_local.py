@@ -428,8 +428,8 @@ def test_many_searches_that_each_take_long_stop(pattern: str) -> None:
 
 
 def test_plain_conditions_are_never_too_many_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(matcher, "MOST_STEPS", 1000)
-    data = table([("a", time / 100, 1) for time in range(600)])
+    monkeypatch.setattr(matcher, "MOST_STEPS", 500)
+    data = table([("a", time / 100, 1) for time in range(300)])
     assert find(data, pattern="A+ B+ C+ D+ E", define={"E": "v > 1"}, measures={"n": "count(*)"}) == []
 
 
