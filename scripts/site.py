@@ -28,10 +28,8 @@ PARTS = {
         "runbook", "versions",
     ],
     "Use": [
-        "api", "sql", "queries", "files", "tables", "adaptive", "time", "bounded", "multijoin", "outer", "rows", "asof",
-        "match", "detect", "where",
-        "api", "sql", "queries", "files", "sources", "adaptive", "time", "bounded", "multijoin", "outer", "rows",
-        "asof", "match", "detect", "where",
+        "api", "sql", "queries", "files", "tables", "sources", "adaptive", "time", "bounded", "multijoin", "outer",
+        "rows", "asof", "match", "detect", "where",
     ],
     "Understand": ["ideas", "how_it_works", "walk", "faults", "conformance", "decisions", "glossary"],
     "Measured": ["benchmarks", "order_benchmarks", "gdj", "gdj_tables", "papers_ssp"],
