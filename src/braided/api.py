@@ -55,10 +55,11 @@ if TYPE_CHECKING:
 
     from braided.fleet.client import Fleet
     from braided.inspection.query_state import QueryState
+    from braided.plan.shares import Cost
     from braided.plan.stages import Strategy
     from braided.runtime.report import Report
     from braided.spark.dashboard import Beside, Dashboard
-    from braided.spark.deploy import Cost, Deployment
+    from braided.spark.deploy import Deployment
     from braided.spark.metrics import MetricsEndpoint
     from braided.spark.query import Query
     from braided.storage.topic import Topic
@@ -71,6 +72,7 @@ def join(
     condition: Column | Sequence[Column],
     how: str = "inner",
     *,
+    cap: Duration | None = None,
     lateness: Latenesses = None,
     late: Literal["join", "drop"] = "join",
     idle: Duration | None = None,
@@ -153,6 +155,7 @@ def join(
     rows: LastRows | None = None,
     forget: Duration | None = None,
     where: str | None = None,
+    cap: Duration | None = None,
     lateness: Latenesses = None,
     late: LateRowsOption = "join",
     idle: Duration | None = None,
@@ -208,6 +211,8 @@ def join(
         return run_condition_join(left, right, on if condition is None else condition, how, options)
     if time is None:
         raise OptionError(TIME_OR_CONDITION)
+    if cap is not None:
+        raise OptionError(f"cap={cap!r}: is for a condition with a bound on one side only; write within= or between=")
     spec = spec_of(JoinSpec, given)
     if late == "side":
         from braided.spark.run_plan import run_join
@@ -572,11 +577,12 @@ def match(
     key: Keys = None,
     pattern: str,
     define: Mapping[str, str] | None = None,
-    measures: Mapping[str, str],
+    measures: Mapping[str, str] | None = None,
     subsets: Mapping[str, Sequence[str]] | None = None,
     within: Duration | None = None,
     after: str = "skip past last row",
     rows: RowsPerMatch = "one",
+    ties: Sequence[str] = (),
     forget: Duration | None = None,
     lateness: Latenesses = None,
     idle: Duration | None = None,
@@ -598,7 +604,7 @@ def match(
 
     Cost: one shuffle; a sort of each batch by time and key. State: the rows that wait, and of every key those from the
     first match that is open. Keys stay on their workers: use more workers than cores for level load. Batch DataFrames
-    are searched key by key. Not supported: anchors, empty matches, unmatched rows.
+    are searched key by key. ``$`` needs `forget` on a stream.
 
     Examples
     --------
@@ -720,9 +726,9 @@ def sql(
     streams : the streaming DataFrames by the names that the text uses. None: the temporary views of the session that
         are streams.
     args : values for parameter markers, as for ``spark.sql``: by name for ``:name``, a list for ``?``.
-    options : of every join: lateness, late, idle, partition, memory, evict, share, shed, name, control, redact; of
-        patterns lateness and name. A hint sets those of one join, by the alias of its input: ``/*+ BRAIDED('a',
-        'lateness=30 seconds', 'memory=256 MB') */``.
+    options : of every join: lateness, late, idle, partition, memory, evict, share, shed, name, control, redact; cap,
+        how far apart two times are at most that comparisons bound on one side only; of patterns lateness and name. A
+        hint sets those of one join, by the alias of its input: ``/*+ BRAIDED('a', 'lateness=1 hour') */``.
 
     Not supported: ``NOT IN`` over a stream, bounds in months, bounds that are columns without a hint.
 
@@ -881,6 +887,22 @@ def write_files(
     from braided.spark.sink import write_files as write
 
     return write(df, path, checkpoint=checkpoint, trigger=trigger, name=name, compact=compact, keep=keep)
+
+
+def register(spark: SparkSession) -> None:
+    """Register ``format("braided")`` in a session, where Spark does not find it by itself.
+
+    Spark finds it where the Python that it starts on the driver's machine (``PYSPARK_DRIVER_PYTHON``,
+    ``PYSPARK_PYTHON`` or ``python3``) has this package; its workers need the package anyway. See docs/sources.md.
+
+    >>> braided.register(spark)
+    >>> spark.range(3).write.format("braided").mode("append").save(topic_dir)
+    >>> spark.read.format("braided").load(topic_dir).count()
+    3
+    """
+    from braided.spark.source import register as register_in
+
+    register_in(spark)
 
 
 def topic(path: str | PathLike[str]) -> Topic:

@@ -125,12 +125,12 @@ def committed(spark: SparkSession, root: Path) -> Counter[Any]:
     return Counter((row[0], row[1]) for row in rows)
 
 
-def expected(root: Path) -> Counter[Any]:
+def expected(root: Path, how: str = "inner") -> Counter[Any]:
     """Return DuckDB's answer over the same files."""
     with duckdb.connect() as db:
         return Counter(
             db.execute(
-                f"""select l.id, r.id from '{root}/left/*.parquet' l join '{root}/right/*.parquet' r on l.k = r.k
+                f"""select l.id, r.id from '{root}/left/*.parquet' l {how} join '{root}/right/*.parquet' r on l.k = r.k
                 and abs(epoch_us(l.ts) - epoch_us(r.ts)) <= 10000000"""
             ).fetchall()
         )

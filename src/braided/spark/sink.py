@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.types import StructField, StructType
 
 from braided.durations import Duration, parse_duration
 from braided.errors import OptionError
 from braided.runtime.router import conform
+from braided.spark.arrow_types import arrow_of
 from braided.spark.catalyst import PlanNode, plan_of, read_text
 from braided.spark.dataflow import METRIC, stateful
-from braided.spark.inputs import arrow_of
+from braided.spark.place import NAME
 from braided.spark.registry import registry_of
-from braided.spark.sessions import refuse_connect
+from braided.spark.sessions import is_connect
 from braided.spark.tasks import (
     FILES_DDL,
     REPORT,
@@ -39,18 +39,17 @@ from braided.spark.tasks import (
     settle,
     wire_names,
 )
-from braided.spark.watermark import BEHIND, DELAY
+from braided.spark.topic_schema import create_topic_of
 from braided.storage.files import is_remote, local_path
-from braided.storage.topic import Topic, TopicWriter, create_topic, is_topic, plan_digest
+from braided.storage.topic import Topic, TopicWriter, is_topic, plan_digest
 from braided.storage.upkeep import Upkeep
-from braided.storage.writing import DataFile, FileTarget, Target, batch_folder
+from braided.storage.writing import CODECS, DataFile, FileTarget, Target, batch_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 NOW = "available now"
-_CODECS = {"none", "snappy", "gzip", "brotli", "lz4", "zstd"}
 
 
 def write_files(
@@ -64,11 +63,22 @@ def write_files(
     keep: int | None = None,
 ) -> StreamingQuery:
     """See `braided.write_files`."""
-    refuse_connect(frame, "braided.write_files")
     if not frame.isStreaming:
         raise OptionError("df: is no stream; df.write.parquet writes a table")
     check_trigger(trigger)
     checkpoint = os.fspath(checkpoint)
+    if is_connect(frame):
+        if compact or keep is not None:
+            raise OptionError(
+                "compact, keep: on Spark Connect the server writes the topic; call braided.topic(path).compact() and "
+                "retain() beside the query"
+            )
+        writer = (
+            frame.writeStream.format(NAME)
+            .option("path", os.fspath(path))
+            .option("compression", codec_of(frame.sparkSession))
+        )
+        return start_query(writer, checkpoint, trigger, name)
     new = not is_topic(os.fspath(path))
     topic = make_topic(frame, os.fspath(path))
     commit = Commit(frame.sparkSession, topic, checkpoint, Upkeep(topic, compact=compact, keep=keep))
@@ -82,24 +92,7 @@ def write_files(
 
 def make_topic(frame: DataFrame, path: str) -> Topic:
     """Return the topic of a stream's rows, which is made if there is none."""
-    topic = create_topic(path, topic_schema(frame))
-    marks = {
-        field.name: {m: field.metadata[m] for m in (DELAY, BEHIND) if m in (field.metadata or {})}
-        for field in frame.schema.fields
-    }
-    topic.mark({column: found for column, found in marks.items() if found})
-    return topic
-
-
-def topic_schema(frame: DataFrame) -> str:
-    """Return the schema that a topic of a stream's rows has; refuse rows that cannot be in one."""
-    arrow_of(frame.schema, "df")
-    if not frame.columns:
-        raise OptionError("df: has no column")
-    if len({column.lower() for column in frame.columns}) != len(frame.columns):
-        raise OptionError(f"df: two of its columns share a name: {', '.join(frame.columns)}; rename one")
-    plain = StructType([StructField(field.name, field.dataType, True) for field in frame.schema.fields])
-    return str(plain.json())
+    return create_topic_of(frame.schema, path)
 
 
 def start_files(
@@ -119,7 +112,7 @@ def start_files(
 def codec_of(session: SparkSession) -> str:
     """Return the session's compression of Parquet, where pyarrow knows it too."""
     codec = str(session.conf.get("spark.sql.parquet.compression.codec")).lower()
-    return codec if codec in _CODECS else "snappy"
+    return codec if codec in CODECS else "snappy"
 
 
 def start_writing(
