@@ -26,6 +26,8 @@ from braided.storage.tables import Layout, open_sink
 from braided.storage.writing import batch_folder
 
 pytest.importorskip("pyiceberg")
+from pyiceberg.transforms import HourTransform
+
 pytest.importorskip("sqlalchemy")
 
 NAME = "iceberg:lake.calls.pairs"
@@ -185,6 +187,26 @@ def test_a_table_with_a_transform_that_is_not_known_is_refused_by_its_name(tmp_p
         OptionError, match=r"partition_by='bucket\[4\]\(k\)': is not known; partition by a column, or year"
     ):
         open_sink(NAME, _catalog(tmp_path)).prepare(pa.schema([("k", pa.int64())]), Layout())
+
+
+def test_partitions_that_change_stop_the_query_until_it_starts_again(tmp_path: Path) -> None:
+    (tmp_path / "lake").mkdir()
+    rows = pa.record_batch({"k": [1], "ts": pa.array([0], pa.timestamp("us", "UTC"))})
+    sink = open_sink(NAME, _catalog(tmp_path))
+    target = sink.prepare(rows.schema, Layout(("day(ts)",)))
+    assert _batch(sink, target, 0, rows)
+    with _table(tmp_path).update_spec() as update:
+        update.remove_field("ts_day")
+        update.add_field("ts", HourTransform(), "ts_hour")
+    with pytest.raises(
+        TableError, match="partitions or columns were changed while batch 1 was written; start the query"
+    ):
+        _batch(sink, target, 1, rows)
+    again = open_sink(NAME, _catalog(tmp_path))
+    target = again.prepare(rows.schema, Layout())
+    assert [part.transform for part in target.partitions if part.transform != "void"] == ["hour"]
+    assert _batch(again, target, 1, rows)
+    assert _table(tmp_path).scan(row_filter="ts < '1970-01-01T00:30:00+00:00'").to_arrow().num_rows == 2
 
 
 def test_columns_that_come_and_go(tmp_path: Path) -> None:

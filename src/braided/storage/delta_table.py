@@ -78,6 +78,7 @@ class DeltaSink(TableSink):
         self._table: Any = None
         self._wanted: dict[str, Any] = {}
         self._layout = Layout()
+        self._partition_by: list[str] = []
         self._ours: tuple[int, str, int | None] = (-1, "", None)
         """The version that the last commit made, the query and its batch."""
 
@@ -98,6 +99,7 @@ class DeltaSink(TableSink):
         for column in self._check(table):
             with reached(self.name):
                 self._add_column(next(field for field in wanted if field["name"] == column))
+        self._partition_by = partition_by
         types = {name: rows.field(name).type for name in partition_by if name in rows.names}
         for column in partition_by:
             if column not in types:
@@ -158,6 +160,8 @@ class DeltaSink(TableSink):
 
         now = int(time.time() * 1000)
         partition_by = table.metadata().partition_columns
+        if partition_by != self._partition_by:
+            raise TableError(f"{self.name}: is partitioned by {partition_by!r} now; start the query again")
         return [
             AddAction(
                 file.name,

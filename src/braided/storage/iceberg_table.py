@@ -65,6 +65,7 @@ class IcebergSink(TableSink):
         self._wanted: dict[str, str] = {}
         self._layout = Layout()
         self._data = ""
+        self._laid_out: object = None
 
     def prepare(self, rows: pa.Schema, layout: Layout) -> TableTarget:
         """See `TableSink`."""
@@ -77,6 +78,7 @@ class IcebergSink(TableSink):
                 table = self._add_columns({column: wanted[column] for column in new})
             partitions = self._partitions(table)
             self._check_partition_by(partitions)
+            self._laid_out = self._layout_of(table)
             self._data = plain_location(table.location()) + "/data"
             return TableTarget(
                 self._data, self._file_schema(table, rows), partitions, layout.compression, layout.file_bytes
@@ -105,6 +107,11 @@ class IcebergSink(TableSink):
             return False
         for column in self._check(table):  # somebody dropped it meanwhile
             raise TableError(f"{self.name}: column {column!r} is not in the table any more; start the query again")
+        if self._layout_of(table) != self._laid_out:
+            raise TableError(
+                f"{self.name}: its partitions or columns were changed while batch {batch} was written; start the query "
+                "again: it goes on from its checkpoint"
+            )
         # Tried again by the library, a commit would not look at the property again.
         once = {**table.metadata.properties, "commit.retry.num-retries": "0"}
         table.metadata = table.metadata.model_copy(update={"properties": once})
@@ -232,6 +239,11 @@ class IcebergSink(TableSink):
                 )
         kinds = {field.name: str(_without_ids(field.field_type)) for field in table.schema().fields}
         return check_columns(self.name, self._wanted, kinds, self._layout.add_columns)
+
+    def _layout_of(self, table: Any) -> object:
+        """Return what the files of a batch depend on: which partitions, and the ids of the columns."""
+        ids = {field.name: field.field_id for field in table.schema().fields if field.name in self._wanted}
+        return table.spec().spec_id, ids
 
     def _add_columns(self, new: Mapping[str, Any]) -> Any:
         from pyiceberg.exceptions import CommitFailedException

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import random
 import re
 import time
@@ -114,8 +115,8 @@ def parse_size(size: str | int, option: str) -> int:
 
 
 def plain_location(location: str) -> str:
-    """Return a URL, or a local path without its scheme."""
-    return location.rstrip("/") if is_remote(location) else local_path(location).rstrip("/")
+    """Return a URL, or a whole local path without its scheme."""
+    return location.rstrip("/") if is_remote(location) else os.path.abspath(local_path(location))
 
 
 def check_columns(name: str, rows: Mapping[str, Any], table: Mapping[str, Any], add_columns: bool) -> list[str]:
