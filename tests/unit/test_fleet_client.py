@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import shutil
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
@@ -30,6 +31,7 @@ pytest.importorskip("cryptography", reason="braided[peers] is not installed")
 import braided
 from braided.cli import main
 from braided.cli.history_commands import FleetPlace
+from braided.fleet.hosting.process import leave
 from braided.fleet.identity import Identity, Token, new_token
 from braided.fleet.transport import Transport
 from braided.ui.history_events import check_event
@@ -64,6 +66,12 @@ class Peers:
 
     def start(self, name: str) -> None:
         asyncio.run_coroutine_threadsafe(self._start(name), self.loop).result(30)
+
+    def stop(self, name: str) -> None:
+        """End a peer as SIGTERM does, after it has given its jobs away or stopped them."""
+        asyncio.run_coroutine_threadsafe(leave(self.peers[name]), self.loop).result(30)
+        self.kill(name)
+        del self.peers[name]
 
     def kill(self, name: str) -> None:
         """End a peer; its name is free then."""
@@ -344,6 +352,28 @@ def test_an_application_of_which_a_job_cannot_start_says_so(
         fleet.remove("half.first")
 
 
+def test_a_fleet_goes_on_with_another_token_and_the_old_one_opens_nothing(tmp_path: Path) -> None:
+    peers = Peers(tmp_path)
+    old = tmp_path / "old"
+    shutil.copy(peers.token, old)
+    with braided.Fleet(peers.address, token_file=peers.token) as fleet:
+        fleet.submit(_write(tmp_path))
+        _until(lambda: covered(Topic(f"{tmp_path}/out")) > 0, "results")
+    for name in ("north", "south"):
+        peers.stop(name)
+    peers.token.unlink()
+    new_token().write(peers.token)
+    done = covered(Topic(f"{tmp_path}/out"))
+    try:
+        for name in ("north", "south"):
+            peers.start(name)
+        _until(lambda: covered(Topic(f"{tmp_path}/out")) > done, "results with the new token")
+        with pytest.raises(PeerError, match="the token does not fit"):
+            braided.Fleet(peers.address, token_file=old)
+    finally:
+        peers.close()
+
+
 def test_a_page_shows_who_hosts_what(peers: Peers, tmp_path: Path) -> None:
     text = JOB.replace('"one"', '"shown"').replace("/c", "/c3").replace("/out", "/out3")
     events: list[dict[str, Any]] = []
@@ -464,7 +494,7 @@ seconds = 0.5
         jobs = peers.peers["north"].holding.jobs
         assert jobs.read("sums.second").inputs == jobs.read("sums.first").outputs
         assert jobs.read("sums.first").outputs == (f"{peers.storage}/topics/sums.first",)
-        job = job_of(jobs.read("sums.second"), tmp_path)
+        job = job_of(jobs.read("sums.second"), str(tmp_path))
         assert job.sources["numbers"].path == f"{peers.storage}/topics/sums.first"
         assert (job.name, job.sink.path) == ("sums.second", f"{peers.storage}/topics/sums.second")
         app.write_text(app.read_text().replace("3 seconds", "100 milliseconds").replace("sums", "fast"))

@@ -79,7 +79,7 @@ class Watch:
         """Judge the hosts of every operator that this peer acts for; begin what is decided, and return it."""
         for contact in self.loads.period():
             self._discovery.index.remove(contact.node)
-            self.note("", f"peer {contact.name} has reported nothing for {SILENCE} periods: it has died or is cut off")
+            self._discovery.agent.machine.spawn(self._note_silence(contact))
         reports = self.loads.reports()
         self._renumber(len(reports))
         for node in reports:
@@ -93,6 +93,11 @@ class Watch:
                 if move is not None:
                     decided.append(move)
         return decided
+
+    async def _note_silence(self, contact: Contact) -> None:
+        """Report a peer that is not heard of, if it has not just found peers nearer than this one to report to."""
+        if not await self._discovery.answers(contact):
+            self.note("", f"peer {contact.name} has reported nothing for {SILENCE} periods and does not answer")
 
     def _judge(self, pattern: str, nodes: list[str]) -> Move | None:
         rule = self._rules.setdefault(pattern, self._rule())

@@ -209,6 +209,11 @@ def _pattern(
         matcher = matcher_of(one.spec(spec.time, spec.key), source, keys.key, ends=False)
     except OptionError as error:
         raise OptionError(f"Pattern({one.publishes!r}): {error}") from error
+    if matcher.automaton.may_be_empty:
+        raise OptionError(
+            f"Pattern({one.publishes!r}): pattern={one.pattern!r}: may match no rows, and an event has the time of "
+            "one; write + for *"
+        )
     output, moment = matcher.output, events.field(keys.time).type
     for name in (keys.time, *([AT] if AT in output.names else [])):
         if name not in output.names or output.field(name).type != moment:
