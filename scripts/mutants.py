@@ -814,4 +814,18 @@ MUTATIONS = (
         "np.flatnonzero(late & has_key)",
         ("tests/unit/test_late_rows.py", "-k", "inner_join"),
     ),
+    Mutation(
+        "combinations of a table's partitions share a number",
+        "storage/table_writing.py",
+        "codes * len(encoded.dictionary) + encoded",
+        "codes + encoded",
+        ("tests/unit/test_tables.py", "-k", "every_combination"),
+    ),
+    Mutation(
+        "a batch of a table's stream ends one file too far",
+        "storage/delta_log.py",
+        "at.index + left",
+        "at.index + left + 1",
+        ("tests/unit/test_tables.py", "-k", "however"),
+    ),
 )
