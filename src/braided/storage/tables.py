@@ -61,7 +61,7 @@ class TableSink(Protocol):
         """Return where the rows' files go; the table is made if there is none. Refuse rows that do not fit."""
 
     def commit(self, query: str, batch: int, plan: str, files: Sequence[DataFile]) -> bool:
-        """Append a batch's files; False, and the files are deleted, if that batch is in the table already.
+        """Append a batch's files; False if that batch is in the table already.
 
         `plan` is a digest of the input that the batch covers: a batch that is run again must cover the same.
         """
