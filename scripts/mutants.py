@@ -622,13 +622,26 @@ MUTATIONS = (
     Mutation(
         "homes: rows leave before the batch has probed",
         "operators/join/outer_join.py",
-        "        emitter = OuterEmitter(self, tally)\n",
-        "        emitter = OuterEmitter(self, tally)\n"
-        "        kept.advance(work)\n"
+        "        emitter = OuterEmitter(self, tally, kept.held)\n",
+        "        emitter = OuterEmitter(self, tally, kept.held)\n"
         "        for side in self.untimed:\n"
         "            for run, at in kept.leaving(side, (), final=work.final):\n"
         "                yield from emitter.alone(side, run.rows.take(pa.array(at)))\n",
         _HOMES,
+    ),
+    Mutation(
+        "outer: a pair hours ahead does not wait for the rows that do",
+        "operators/join/held_pairs.py",
+        "            if run.span[1] <= self._limits[side]:\n",
+        "            if True:\n",
+        ("tests/unit/test_outer_chain.py",),
+    ),
+    Mutation(
+        "outer: a row that is in no window is in a partial result",
+        "operators/aggregate/partial.py",
+        "if piece.column(self.time).null_count:  # of a row without a match; no window has it\n",
+        "if False:\n",
+        ("tests/unit/test_partial_aggregate.py",),
     ),
     Mutation(
         "homes: a late row comes out alone",
