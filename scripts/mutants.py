@@ -329,7 +329,7 @@ MUTATIONS = (
         "operators/match/search_kernel.py",
         "same = places[at, 1] == place",
         "return places[at, 1] == place",
-        ("tests/unit/test_match_search.py",),
+        _MATCH,
     ),
     Mutation(
         "a row that a match before has is unmatched",
