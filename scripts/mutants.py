@@ -327,8 +327,8 @@ MUTATIONS = (
     Mutation(
         "a place that failed with other rows of earlier symbols fails again",
         "operators/match/search_kernel.py",
-        "same = places[at, 1] == place",
-        "return places[at, 1] == place",
+        "_failed_before(space, sees[state], row",
+        "_failed_before(space, 0, row",
         _MATCH,
     ),
     Mutation(
