@@ -530,8 +530,8 @@ def test_aggregates_of_symbols_and_numbers() -> None:
 
 
 def test_plain_conditions_are_never_too_many_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(matcher, "MOST_STEPS", 1000)
-    data = table([("a", time / 100, 1) for time in range(600)])
+    monkeypatch.setattr(matcher, "MOST_STEPS", 500)
+    data = table([("a", time / 100, 1) for time in range(300)])
     assert find(data, pattern="A+ B+ C+ D+ E", define={"E": "v > 1"}, measures={"n": "count(*)"}) == []
 
 

@@ -66,13 +66,13 @@ def check_decided(query: Query, rows: list[Any], matcher: Any, decided: Any) -> 
     assert not decided.opens.any()
 
 
-@settings(max_examples=examples(3000, quick=120), deadline=None)
+@settings(max_examples=examples(3000, quick=60), deadline=None)
 @given(cases(PLAIN + NEAR))
 def test_conditions_on_a_row(case: Any) -> None:
     check(*case)
 
 
-@settings(max_examples=examples(3000, quick=120), deadline=None)
+@settings(max_examples=examples(3000, quick=60), deadline=None)
 @given(cases(PLAIN + NEAR + EARLIER + FAR))
 def test_conditions_on_earlier_symbols(case: Any) -> None:
     check(*case)
@@ -83,7 +83,7 @@ KEYED = pa.schema([("k", pa.int64()), ("id", pa.int64()), *SCHEMA])
 BEFORE = [{"k": -1, "id": -1 - number, "t": -50, "x": None, "p": None, "s": None} for number in range(10)]
 
 
-@settings(max_examples=examples(2000, quick=120), deadline=None)
+@settings(max_examples=examples(2000, quick=60), deadline=None)
 @given(
     cases(PLAIN + NEAR + EARLIER + FAR),
     st.lists(st.integers(0, 2), min_size=9, max_size=9),

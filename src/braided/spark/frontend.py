@@ -33,7 +33,7 @@ from braided.spark.dataflow import Dataflow, stateful
 from braided.spark.delay_column import with_delay
 from braided.spark.direct import DirectInput, read_directly
 from braided.spark.fields import result_field
-from braided.spark.inputs import check_frames, stream_of
+from braided.spark.inputs import check_changes, check_frames, stream_of
 from braided.spark.registry import register
 from braided.spark.routing import count_workers, make_routing, plain_name
 from braided.spark.sessions import check_python, check_stateful, keep_watermarks
@@ -69,7 +69,10 @@ def run(
 
     Everything is checked before anything happens: the control directory comes last.
     """
-    session = check_frames(dict(zip(spec.labels, frames, strict=True)))
+    labelled = dict(zip(spec.labels, frames, strict=True))
+    session = check_frames(labelled)
+    if len(frames) > 1 and spec.kind != "order":
+        check_changes(labelled)
     streams = [stream_of(frame, label) for frame, label in zip(frames, spec.labels, strict=True)]
     ansi = is_ansi(session)
     if isinstance(spec, WithLateRows) and not frames[0].isStreaming:

@@ -33,7 +33,7 @@ from braided.spark.handover_file import WorkersBefore
 from braided.spark.routing import Routing, workers_of_task
 from braided.storage.file_reader import FileReader, Part, read_ahead
 from braided.storage.files import has_glob_characters, local_path
-from braided.storage.writing import DataFile, FileTarget, batch_folder
+from braided.storage.writing import DataFile, TableFile, Target, batch_folder
 from braided.time.propagated_delay import COLUMN, PropagatedDelay
 from braided.version import __version__
 
@@ -68,9 +68,17 @@ _RUN = "spark.jobGroup.id"
 IN_SPARK, IN_FILES, IN_OBJECTS = "spark", "files", "objects"
 # Counts the tasks of this process.
 _ended = itertools.count(1)
-# What is handed on where results are written as files: their names and sizes.
-FILES = pa.schema([("name", pa.string()), ("rows", pa.int64()), ("bytes", pa.int64())])
-FILES_DDL = "name string, rows long, bytes long"
+# What is handed on where results are written as files: names and sizes; of a table's files partition and footer too.
+FILES = pa.schema(
+    [
+        ("name", pa.string()),
+        ("rows", pa.int64()),
+        ("bytes", pa.int64()),
+        ("values", pa.string()),
+        ("footer", pa.binary()),
+    ]
+)
+FILES_DDL = "name string, rows long, bytes long, values string, footer binary"
 
 
 def settle() -> None:
@@ -102,14 +110,29 @@ def batch_number() -> int:
 
 def file_rows(files: list[DataFile]) -> pa.RecordBatch:
     """Return rows that name files."""
-    return pa.RecordBatch.from_pylist([asdict(file) for file in files], schema=FILES)
+    rows = [asdict(file) for file in files]
+    for row in rows:
+        row["values"] = json.dumps(row["values"]) if "values" in row else None
+    return pa.RecordBatch.from_pylist(rows, schema=FILES)
+
+
+def files_of(rows: Iterable[Any]) -> list[DataFile]:
+    """Return the files that rows name, in the order of their names."""
+    named: list[DataFile] = [
+        DataFile(row["name"], row["rows"], row["bytes"])
+        if row["footer"] is None
+        else TableFile(row["name"], row["rows"], row["bytes"], tuple(json.loads(row["values"])), bytes(row["footer"]))
+        for row in rows
+        if row["name"] is not None
+    ]
+    return sorted(named, key=lambda file: file.name)
 
 
 @dataclass(frozen=True)
 class WrittenResult:
     """Results that workers write: where, and which columns of the operator's result under which names."""
 
-    target: FileTarget
+    target: Target
     schema: pa.Schema
     columns: tuple[int, ...]
 
@@ -378,10 +401,9 @@ class Worker:
         except BaseException:
             writer.discard()
             raise
-        names = [*(file.name for file in files), None]
-        rows = pd.array([*(file.rows for file in files), None], dtype="Int64")
-        sizes = pd.array([*(file.bytes for file in files), None], dtype="Int64")
-        return pd.DataFrame({"name": names, "rows": rows, "bytes": sizes, REPORT: [*[None] * len(files), report]})
+        columns = {name: [*values, None] for name, values in file_rows(files).to_pydict().items()}
+        rows = pd.DataFrame({**columns, REPORT: [*[None] * len(files), report]}, dtype=object)
+        return rows.astype({"rows": "Int64", "bytes": "Int64"})
 
     def _rows(self, piece: pa.RecordBatch) -> pd.DataFrame:
         """Return result rows as pandas columns that hold the Arrow arrays themselves."""
