@@ -327,9 +327,9 @@ MUTATIONS = (
     Mutation(
         "a place that failed with other rows of earlier symbols fails again",
         "operators/match/search_kernel.py",
-        "same = places[at, 1] == place",
-        "return places[at, 1] == place",
-        ("tests/unit/test_match_search.py",),
+        "_failed_before(space, sees[state], row",
+        "_failed_before(space, 0, row",
+        _MATCH,
     ),
     Mutation(
         "a row that a match before has is unmatched",
