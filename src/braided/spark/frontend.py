@@ -126,7 +126,8 @@ def run(
     if makes_ticks(plan):
         assert plan.operator.idle is not None
         ticks, watched.ticks = make_ticks(session, plan.operator.idle, home)
-    dataflow = Dataflow(plan.operator, inputs, fields, metric, routing, plan.propagated_delay, home, ticks)
+    times = {c.name: c.stream for c in operator if isinstance(c, InputColumn) and c.marks is not None}
+    dataflow = Dataflow(plan.operator, inputs, fields, metric, routing, plan.propagated_delay, home, times, ticks)
     results = stateful(dataflow)
     if plan.residual is None:
         watched.dataflow = dataflow

@@ -31,6 +31,7 @@ from braided.spark.sessions import refuse_connect
 from braided.spark.tasks import FILES_DDL, REPORT, Unpack, WrittenResult, batch_number, file_rows, settle, wire_names
 from braided.spark.watermark import BEHIND, DELAY
 from braided.storage.files import is_remote, local_path
+from braided.storage.progress import Progress, combine, from_text
 from braided.storage.topic import Topic, TopicWriter, create_topic, is_topic, plan_digest
 from braided.storage.upkeep import Upkeep
 from braided.storage.writing import DataFile, FileTarget, batch_folder
@@ -154,11 +155,12 @@ class WriteTask:
         settle()
 
 
-def run_files(files: DataFrame) -> list[DataFile]:
-    """Run a batch of a query that writes files, and return them."""
+def run_files(files: DataFrame) -> tuple[list[DataFile], dict[str, Progress]]:
+    """Run a batch of a query that writes files; return them, and how far their time columns have come."""
     rows = files.collect()
     named = [DataFile(row["name"], row["rows"], row["bytes"]) for row in rows if row["name"] is not None]
-    return sorted(named, key=lambda file: file.name)
+    progress = combine(from_text(row["progress"]) for row in rows if row["progress"] is not None)
+    return sorted(named, key=lambda file: file.name), progress
 
 
 class Commit:
@@ -176,7 +178,7 @@ class Commit:
             owner = json.loads(self._read("metadata"))["id"]
             self._writer = self._topic.claim(owner, batch)
         offsets = plan_digest(self._read(f"offsets/{batch}"))
-        self._writer.commit(batch, offsets, run_files(files))
+        self._writer.commit(batch, offsets, *run_files(files))
         self._upkeep.after_batch()
 
     def _read(self, name: str) -> str:
@@ -195,7 +197,9 @@ def _by_the_workers(frame: DataFrame, target: FileTarget, schema: pa.Schema) -> 
     watched = registry_of(frame.sparkSession).find(metric)
     if watched is None or watched.dataflow is None:
         return None
-    return stateful(watched.dataflow, WrittenResult(target, schema, tuple(columns)))
+    streams = [watched.dataflow.times.get(watched.dataflow.output.fields[at].name) for at in columns]
+    times = tuple((name, stream) for name, stream in zip(schema.names, streams, strict=True) if stream is not None)
+    return stateful(watched.dataflow, WrittenResult(target, schema, tuple(columns), times))
 
 
 def _result(plan: PlanNode) -> tuple[str, list[int]] | None:

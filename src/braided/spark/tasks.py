@@ -31,8 +31,10 @@ from braided.runtime.worker import WorkerTask, fingerprint, run_worker
 from braided.spark.checkpoint_folder import OBJECTS, folder_of_task
 from braided.spark.handover_file import WorkersBefore
 from braided.spark.routing import Routing, workers_of_task
+from braided.spark.topic_source import PROGRESS
 from braided.storage.file_reader import FileReader, Part, read_ahead
 from braided.storage.files import has_glob_characters, local_path
+from braided.storage.progress import Progress, from_text, read_progress, to_text
 from braided.storage.writing import DataFile, FileTarget, batch_folder
 from braided.time.propagated_delay import COLUMN, PropagatedDelay
 from braided.version import __version__
@@ -69,8 +71,8 @@ IN_SPARK, IN_FILES, IN_OBJECTS = "spark", "files", "objects"
 # Counts the tasks of this process.
 _ended = itertools.count(1)
 # What is handed on where results are written as files: their names and sizes.
-FILES = pa.schema([("name", pa.string()), ("rows", pa.int64()), ("bytes", pa.int64())])
-FILES_DDL = "name string, rows long, bytes long"
+FILES = pa.schema([("name", pa.string()), ("rows", pa.int64()), ("bytes", pa.int64()), ("progress", pa.string())])
+FILES_DDL = "name string, rows long, bytes long, progress string"
 
 
 def settle() -> None:
@@ -107,11 +109,22 @@ def file_rows(files: list[DataFile]) -> pa.RecordBatch:
 
 @dataclass(frozen=True)
 class WrittenResult:
-    """Results that workers write: where, and which columns of the operator's result under which names."""
+    """Results that workers write: where, and which columns of the operator's result under which names.
+
+    times : of each column that is a time of a stream's rows, its name and the stream.
+    """
 
     target: FileTarget
     schema: pa.Schema
     columns: tuple[int, ...]
+    times: tuple[tuple[str, int], ...] = ()
+
+    def progress(self, report: Json) -> str:
+        """Return what a worker promises of the time columns, as text."""
+        of_streams = report.get("progress")
+        if of_streams is None:
+            return to_text({})
+        return to_text({name: read_progress(of_streams[stream]) for name, stream in self.times})
 
     def chosen(self, piece: pa.RecordBatch) -> pa.RecordBatch:
         """Return the columns that are written."""
@@ -135,12 +148,21 @@ class FileTask:
         self._reader = reader
         self._partitions = partitions
         self._may_repeat = may_repeat
+        self._progress: dict[str, Progress] = {}
+
+    def progress(self, column: int) -> Progress | None:
+        """Return how far one of the columns has come, once the last row has been taken, where its topic says so."""
+        return self._progress.get(self._reader.outputs[column])
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         taken, number = set(), 0
+        self._progress = {}
         for batch in batches:
             for at in range(batch.num_rows):
                 path, start, stop, *values = (column[at] for column in batch.columns)
+                if start.as_py() == PROGRESS:
+                    self._progress = from_text(path.as_py())
+                    continue
                 part = Part(local_path(path.as_py()), start.as_py(), stop.as_py(), self._given(values))
                 if not self._may_repeat:
                     self._check(part)
@@ -203,13 +225,21 @@ class RouteTask:
         watch = None if self._routing.control is None else Watch(self._routing.redact)
         rows = self._named(batches)
         least = None if folder is None else folder.least
-        for sent in route_task(self._operator, options, table, self._side, task, workers, rows, watch, least):
+        for sent in route_task(
+            self._operator, options, table, self._side, task, workers, rows, watch, least, self._promise
+        ):
             if isinstance(sent, list):
                 yield _packet_rows(sent, ids, folder)
             else:
                 report = json.dumps(asdict(sent), separators=(",", ":"))
                 yield pa.RecordBatch.from_pylist([{"worker": -1, "report": report}], schema=PACKETS)
         settle()
+
+    def _promise(self) -> Progress | None:
+        """Return how far this input has come, where it is a topic whose writer says so."""
+        if self._files is None:
+            return None
+        return self._files.progress(self._operator.inputs[self._side].names.index(self._operator.times[self._side]))
 
     def _named(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Give the columns their own names again; a last one more tells parts apart, or is a delay handed on."""
@@ -373,15 +403,19 @@ class Worker:
                 try:
                     writer.write(written.chosen(next(results)))
                 except StopIteration as end:
+                    progress = written.progress(end.value)
                     files, report = writer.close(), json.dumps(end.value, separators=(",", ":"))
                     break
         except BaseException:
             writer.discard()
             raise
-        names = [*(file.name for file in files), None]
-        rows = pd.array([*(file.rows for file in files), None], dtype="Int64")
-        sizes = pd.array([*(file.bytes for file in files), None], dtype="Int64")
-        return pd.DataFrame({"name": names, "rows": rows, "bytes": sizes, REPORT: [*[None] * len(files), report]})
+        # A row for each file, one with the progress, and the report, which is dropped on its way.
+        names = [*(file.name for file in files), None, None]
+        rows = pd.array([*(file.rows for file in files), None, None], dtype="Int64")
+        sizes = pd.array([*(file.bytes for file in files), None, None], dtype="Int64")
+        empty = [None] * len(files)
+        others = {"progress": [*empty, progress, None], REPORT: [*empty, None, report]}
+        return pd.DataFrame({"name": names, "rows": rows, "bytes": sizes, **others})
 
     def _rows(self, piece: pa.RecordBatch) -> pd.DataFrame:
         """Return result rows as pandas columns that hold the Arrow arrays themselves."""

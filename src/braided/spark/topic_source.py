@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, MutableMapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from pyspark.sql.types import StructType
 
 from braided.spark.inputs import arrow_of
 from braided.storage.file_reader import FileReader, Part
+from braided.storage.progress import to_text
 from braided.storage.topic import Topic
 
 try:
@@ -24,7 +26,17 @@ except ImportError:  # before Spark 4.2 a source could not be limited
 
 NAME = "braided_topic"
 NAMES_DDL = "path string, start long, stop long"
+# Among names of files: the path is no path but says how far the topic has come, as text.
+PROGRESS = -1
 _NAMES = pa.schema([("path", pa.string()), ("start", pa.int64()), ("stop", pa.int64())])
+
+
+@dataclass(frozen=True)
+class _Planned:
+    """What a task reads: files by name, and one task how far the topic has come."""
+
+    names: Sequence[str]
+    progress: str | None = None
 
 
 class TopicSource(DataSource):  # type: ignore[misc]
@@ -100,7 +112,8 @@ class TopicReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type:
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         """See `DataSourceStreamReader`: the largest file is dealt out first; a task reads its own in order."""
-        files = [file for entry in self._topic.manifests(start["slot"], end["slot"]) for file in entry.files]
+        entries = list(self._topic.manifests(start["slot"], end["slot"]))
+        files = [file for entry in entries for file in entry.files]
         tasks: list[list[str]] = [[] for _ in range(min(self._parallel, len(files)))]
         loads = [0] * len(tasks)
         for file in sorted(files, key=lambda file: (-file.bytes, file.name)):
@@ -108,13 +121,22 @@ class TopicReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type:
             tasks[lightest].append(file.name)
             loads[lightest] += file.bytes
         written = {file.name: at for at, file in enumerate(files)}
-        return [InputPartition(sorted(names, key=written.__getitem__)) for names in tasks]
+        planned = [sorted(names, key=written.__getitem__) for names in tasks]
+        progress = [entry.progress for entry in entries if entry.kind != "claim"][-1:]
+        if self._schema is not None or not progress or not progress[0]:
+            return [InputPartition(_Planned(names)) for names in planned]
+        first, *others = planned or [[]]
+        return [InputPartition(_Planned(first, to_text(progress[0]))), *(InputPartition(_Planned(n)) for n in others)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """See `DataSourceStreamReader`."""
-        paths = [f"{self._topic.data}/{name}" for name in partition.value]
+        planned: _Planned = partition.value
+        paths = [f"{self._topic.data}/{name}" for name in planned.names]
         if self._schema is None:
-            columns = [pa.array(paths), pa.array([0] * len(paths), pa.int64()), pa.nulls(len(paths), pa.int64())]
+            starts = [0] * len(paths)
+            if planned.progress is not None:
+                paths, starts = [*paths, planned.progress], [*starts, PROGRESS]
+            columns = [pa.array(paths), pa.array(starts, pa.int64()), pa.nulls(len(paths), pa.int64())]
             yield pa.RecordBatch.from_arrays(columns, schema=_NAMES)
             return
         reader = FileReader(self._schema, tuple(self._schema.names), case_sensitive=True, committed=True)

@@ -146,8 +146,8 @@ class Component:
 
     def _commit(self, files: DataFrame, batch: int) -> None:
         with self._gate.batch(batch):
-            written = run_files(files)
-            if self._claimed().commit(batch, self._plan(batch), written):
+            written, progress = run_files(files)
+            if self._claimed().commit(batch, self._plan(batch), written, progress):
                 self.rows += sum(file.rows for file in written)
         if batch % _CLEANED_EVERY == 0:
             self._checkpoints.clean(self.epoch)

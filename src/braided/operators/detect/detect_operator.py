@@ -26,7 +26,8 @@ from braided.runtime.blocks import Blocks, parts_of
 from braided.runtime.contract import Admitted, Json, Outcome, Work
 from braided.runtime.ordering_stage import OrderingStage
 from braided.runtime.store import MemoryStore
-from braided.time.clocks import MAX_TIME
+from braided.storage.progress import Progress
+from braided.time.clocks import MAX_TIME, MIN_TIME
 from braided.time.lateness import Lateness
 from braided.time.stream_clock import lateness_options
 
@@ -114,7 +115,7 @@ class DetectOperator:
         stage.take(work)
         streams = dict(zip(self.names, self.schemas, strict=True))
         hierarchy = Hierarchy(streams, self.nodes, blocks, old["hierarchy"], old["batch"])
-        results = 0
+        results, horizon = 0, MIN_TIME
         for sides, horizon in self._pieces(stage, final=work.final):
             for published in hierarchy.advance(sides, horizon):
                 if published.type in self.chosen:
@@ -131,9 +132,16 @@ class DetectOperator:
                 **stage.levels(self.names),
             },
             streams=[{"name": name, **told} for name, told in zip(self.names, stage.report(), strict=True)],
+            progress=self._progress(stage, hierarchy, horizon),
             # Reports of all workers together are small: one worker says how things came about.
             detectors=hierarchy.report(history=work.worker == 0),
         )
+
+    def _progress(self, stage: OrderingStage, hierarchy: Hierarchy, horizon: int) -> list[Progress]:
+        """Return what is promised of the events in the result: a detector above them goes by it, wherever it runs."""
+        until = min(hierarchy.least[type_] for type_ in self.chosen)
+        behind = max(0, horizon - until) if MIN_TIME < until < MAX_TIME else 0
+        return [Progress(until, stage.progress().lateness, behind)] * len(self.names)
 
     def detect_all(self, batches: Iterable[Sequence[tuple[pa.RecordBatch, pa.Array]]]) -> Iterator[pa.RecordBatch]:
         """Yield the results of rows that are all there: of each stream rows, and which of the batch's they are.
