@@ -31,7 +31,7 @@ def test_two_jobs_and_a_topic_give_the_rows_of_one_query(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Every run is a restart of all three; the upper job reads several manifests at once."""
-    for first, stop in ((0, 3), (3, 7)):
+    for first, stop in ((0, 2), (2, 4)):
         for number in range(first, stop):
             write_readings(tmp_path / "readings", number)
         readings = file_stream(spark, tmp_path / "readings", DDL)
@@ -44,7 +44,7 @@ def test_two_jobs_and_a_topic_give_the_rows_of_one_query(
         assert _rows(tmp_path, "cut") == _rows(tmp_path, "whole")
     assert len(_rows(tmp_path, "whole")) > 20
     promised = [entry.progress["ts"] for entry in Topic(str(tmp_path / "rises")).manifests() if entry.kind == "batch"]
-    assert len(promised) == 7
+    assert len(promised) == 4
     assert [one.until for one in promised] == sorted(one.until for one in promised)
-    assert len({one.lateness for one in promised}) > 2, "K has not risen at all"
+    assert len({one.lateness for one in promised}) > 1, "K has not risen at all"
     assert {one.delay for one in promised} == {6_000_000}

@@ -183,10 +183,10 @@ def make_parser() -> argparse.ArgumentParser:
     papers = commands.add_parser(
         "papers",
         help="make figures of the papers anew, with this package's policies in a simulated cluster",
-        description="Make figures of the papers as SVG, with their data as JSON. See docs/papers_ssp.md.",
+        description="Make figures of the papers as SVG, with their data as JSON. See docs/papers_*.md.",
     )
-    papers.add_argument("--only", choices=("ssp",), help="one paper only")
-    papers.add_argument("--quick", action="store_true", help="shorter runs, a minute in all; rough curves")
+    papers.add_argument("--only", choices=("ssp", "ebs", "synergy"), help="one paper only")
+    papers.add_argument("--quick", action="store_true", help="shorter runs, minutes in all; rough curves")
     papers.add_argument("--out", type=Path, default=Path("papers"), metavar="DIR", help="where to (%(default)s)")
     papers.set_defaults(answer=_answer_papers)
     doctor = commands.add_parser("doctor", help="look for what is wrong with this machine, and say what to type")

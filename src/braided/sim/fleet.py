@@ -74,6 +74,7 @@ class Pipelines:
         self.at = np.full(count, -1)
         """The host of each component; -1 while none runs it."""
         self.waiting, self.served, self.busy = np.zeros(count), np.zeros(count), np.zeros(count)
+        self._measured: dict[int, Measured] = {}
         self._index = {name: number for number, name in enumerate(self.names)}
         self._sums, self._outputs, self._ticks = np.zeros(count), np.zeros(count), np.zeros(self.hosts)
         self._last = np.setdiff1d(np.arange(count), self.before[self.before >= 0])
@@ -100,7 +101,9 @@ class Pipelines:
 
     def measure(self, host: int) -> Measured:
         """Return a host's load since it was last measured, and what its components take of it."""
-        ticks = max(1.0, self._ticks[host])
+        ticks = self._ticks[host]
+        if not ticks:  # asked twice at one moment
+            return self._measured.get(host, Measured(0.0))
         self._ticks[host] = 0.0
         here = np.flatnonzero(self.at == host)
         parts = tuple(
@@ -114,7 +117,8 @@ class Pipelines:
         )
         self._sums[here] = 0.0
         self._outputs[here] = 0.0
-        return Measured(sum(part.load for part in parts), parts)
+        self._measured[host] = Measured(sum(part.load for part in parts), parts)
+        return self._measured[host]
 
     def load(self) -> Floats:
         """Return the processes of each host that run or wait now."""

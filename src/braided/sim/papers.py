@@ -34,6 +34,12 @@ Maker = Callable[[bool, Tell], list[Reproduction]]
 
 def papers() -> dict[str, list[Maker]]:
     """Return the makers of each paper's figures."""
+    from braided.sim import ebs_figures as ebs
+    from braided.sim import synergy_figures as synergy
     from braided.sim.ssp_figures import by_servers, changing_rates, ten_nodes
 
-    return {"ssp": [by_servers, ten_nodes, changing_rates]}
+    return {
+        "ssp": [by_servers, ten_nodes, changing_rates],
+        "ebs": [ebs.learned_lateness, ebs.migration, ebs.placement],
+        "synergy": [synergy.improvement, synergy.levels],
+    }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from braided.fleet.component_host import Job
 from braided.fleet.discovery import Discovery
 from braided.fleet.fleet_peer import Settings
 from braided.fleet.load_watch import Move, Watch
-from braided.fleet.peer_loads import LoadReporter
+from braided.fleet.peer_loads import LoadReporter, Measured
 from braided.fleet.thresholds import Thresholds
 from braided.fleet.virtual_network import VirtualMachine, VirtualNetwork, run
 from braided.sim.fleet import TICK, Floats, Pipelines, Sample, SimulatedFleet, contact
@@ -22,6 +23,8 @@ MINUTE = 60.0
 NEVER = 1e9
 HOP = 0.03
 """Mean seconds of a message on the simulated network."""
+_OTHERS, _WOBBLE, _STAYS = 3.0, 1.0, 0.9
+"""Processes of others on a shared host: their mean, how much they change in a minute, and the part that stays."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +138,10 @@ def play(setup: Setup, thresholds: Thresholds, *, counts_processes: bool, period
 
 
 def updates_per_peer(setup: Setup, thresholds: Thresholds) -> float:
-    """Return the load updates of a peer in an hour, in a fleet of any size: agents without leases and without moves."""
+    """Return the load updates of a peer in an hour, in a fleet of any size: agents without leases and without moves.
+
+    Hosts have a background of other processes, as those of PlanetLab had: by it loads reach all levels.
+    """
     workload = Workload(setup)
     model = workload.model(counts_processes=True)
     model.at[:] = workload.homes
@@ -145,15 +151,20 @@ def updates_per_peer(setup: Setup, thresholds: Thresholds) -> float:
 async def _report(workload: Workload, model: Pipelines, thresholds: Thresholds) -> int:
     setup = workload.setup
     network = VirtualNetwork(seed=setup.seed, delay=(0.01, 0.05))
+    background = _background(setup)
+    minutes = np.zeros(setup.hosts, np.int64)
+
+    def measure(number: int) -> Measured:
+        own, minutes[number] = model.measure(number), minutes[number] + 1
+        return Measured(own.load + float(background[minutes[number], number]), own.components)
+
     parts: list[tuple[Discovery, LoadReporter, Watch]] = []
     for number in range(setup.hosts):
         machine = VirtualMachine(network, contact(f"peer{number}"))
         agent = Agent(machine.contact, machine)
         machine.receive = agent.receive
         discovery = Discovery(agent, ttl=3600.0)
-        reporter = LoadReporter(
-            discovery, lambda number=number: model.measure(number), period=MINUTE, thresholds=thresholds
-        )
+        reporter = LoadReporter(discovery, partial(measure, number), period=MINUTE, thresholds=thresholds)
         parts.append((discovery, reporter, Watch(discovery, _stays, period=MINUTE, thresholds=thresholds)))
         await discovery.join([parts[0][0].agent.contact] if number else [])
     for (discovery, *_), offered in zip(parts, workload.offered, strict=True):
@@ -170,6 +181,17 @@ async def _report(workload: Workload, model: Pipelines, thresholds: Thresholds) 
         assert isinstance(machine, VirtualMachine)
         machine.kill()
     return sum(reporter.sent for _, reporter, _ in parts)
+
+
+def _background(setup: Setup) -> Floats:
+    """Return the processes of others on each host, by minute."""
+    random = np.random.default_rng([7, setup.seed])
+    now = random.uniform(0, 2 * _OTHERS, setup.hosts)
+    out = []
+    for _ in range(int(setup.seconds / MINUTE) + 2):
+        now = np.maximum(0.0, _OTHERS + _STAYS * (now - _OTHERS) + random.normal(0, _WOBBLE, setup.hosts))
+        out.append(now)
+    return np.array(out)
 
 
 async def _stays(move: Move) -> bool:
