@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,7 +27,10 @@ from braided.operators.stream import Stream
 from braided.storage.manifest import Manifest, from_bytes, to_bytes
 from braided.storage.progress import Progress
 from braided.storage.topic import create_topic
+from braided.time.clocks import MIN_TIME
 from braided.time.lateness import Lateness
+from braided.time.stream_clock import StreamClock, StreamTime
+from braided.time.trust import Cluster
 
 US = pa.timestamp("us")
 SCHEMA = pa.schema([("t", US), ("k", pa.int64()), ("id", pa.int64()), ("s", pa.string())])
@@ -205,3 +209,28 @@ def test_a_manifest_without_progress_is_written_as_before() -> None:
     assert from_bytes(to_bytes(entry), "there") == entry
     told = Manifest(4, "batch", 1, "q", 2, "x", progress={"ts": Progress(5, 1, 2)})
     assert from_bytes(to_bytes(told), "there") == told
+
+
+def test_a_promise_is_the_clock_where_k_would_be_learned_and_ends_with_rows_that_bring_none() -> None:
+    learned = StreamClock(Lateness(floor="0 seconds"))
+    fixed, recall = StreamClock(5), StreamClock(Lateness(recall=0.9, floor="0 seconds"))
+    near = StreamTime(rows=20, clusters=[Cluster(90, 100, 20)], top=100, promise=Progress(60, 30, 15))
+    far = StreamTime(rows=1, clusters=[Cluster(1 << 60, 1 << 60, 1)], top=1 << 60, promise=Progress(70, 30, 15))
+    for clock in (learned, fixed, recall):
+        clock.update(near)
+    assert (learned.safe, learned.lateness, learned.spread, learned.settled) == (60, 0, 45, True)
+    assert (fixed.safe, recall.clock) == (95, 100)
+    learned.update(far)
+    assert learned.safe == 70
+    assert learned.limit > 1 << 60, "its own rows are never doubted"
+    again = StreamClock(Lateness(floor="0 seconds"))
+    again.restore(json.loads(json.dumps(learned.to_json())))
+    assert (again.safe, again.limit) == (70, learned.limit)
+    again.update(StreamTime())
+    assert again.safe == 70
+    again.update(StreamTime(rows=20, clusters=[Cluster(90, 101, 20)], top=101))
+    assert again.promise is None
+    assert again.clock == 101
+    empty = StreamClock(Lateness(floor="0 seconds"))
+    empty.update(StreamTime(promise=Progress(MIN_TIME)))
+    assert (empty.clock, empty.counted, empty.safe) == (None, None, MIN_TIME)

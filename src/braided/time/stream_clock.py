@@ -63,9 +63,9 @@ def jump_of(lateness: int | Lateness) -> int:
 class StreamClock:
     """One stream's clock and lateness K, from batch to batch.
 
-    A topic carries how far its stream has come. Where the lateness would be learned, that promise is the clock, and K
-    is 0: no row is doubted and no lateness learned, whatever times the rows have. It ends with a batch that brings rows
-    without a promise; then clock and K are those of the rows.
+    A topic carries how far its stream has come. Where the lateness would be learned, and no recall is asked for, that
+    promise is the clock, and K is 0: no row is doubted and no lateness learned, whatever times the rows have. It ends
+    with a batch that brings rows without a promise; then clock and K are those of the rows.
 
     lateness : K in microseconds, or how to learn it.
     reach : for a join, the span of its window: what learning under a target of recall needs to know.
@@ -156,7 +156,8 @@ class StreamClock:
         `others` is the largest clock beside it that counts, `wide` how far ahead a row may be in a sparse stream, and
         `missed` how many of its rows came too late, where one worker sees all.
         """
-        if self._learner is not None and (seen.promise is not None or seen.rows):
+        takes = self._learner is not None and self._learner.spec.recall is None
+        if takes and (seen.promise is not None or seen.rows):
             self.promise = seen.promise
         before = self.clock
         self.trust.update(seen.clusters, self.jump, others, wide)

@@ -29,7 +29,7 @@ from braided.jobs.job_file import KAFKA, TOPIC
 from braided.spark.catalyst import StageTimes
 from braided.spark.jobs import build_job, named, write_sink
 from braided.spark.kafka import WriteRecords, sequenced
-from braided.spark.sink import make_topic, run_files, start_files, start_query
+from braided.spark.sink import ObservedProgress, make_topic, run_files, start_files, start_query
 from braided.storage.topic import Topic, TopicWriter, create_topic, is_topic, plan_digest
 
 if TYPE_CHECKING:
@@ -76,6 +76,7 @@ class Component:
         self._writer: TopicWriter | None = None
         """What was claimed for this epoch: its topic, or the fence of a sink that has none."""
         self._cleaned = 0
+        self._observed: ObservedProgress | None = None
 
     def start(self, expected: Position | None) -> None:
         """Go on from where the epoch before was; `PeerError` if that is not where it is expected to be."""
@@ -120,6 +121,7 @@ class Component:
         checkpoint, trigger, name = str(self._folder), self._job.trigger, self.component.name
         if self.component.outputs:
             data = self._claimed().topic.data
+            self._observed = ObservedProgress.of(frame)
             return start_files(frame, data, self._commit, checkpoint=checkpoint, trigger=trigger, name=name)
         if self._writer is None:
             return write_sink(frame, self._job, trigger)
@@ -146,7 +148,7 @@ class Component:
 
     def _commit(self, files: DataFrame, batch: int) -> None:
         with self._gate.batch(batch):
-            written, progress = run_files(files)
+            written, progress = run_files(files, self._observed)
             if self._claimed().commit(batch, self._plan(batch), written, progress):
                 self.rows += sum(file.rows for file in written)
         if batch % _CLEANED_EVERY == 0:
