@@ -435,7 +435,7 @@ MUTATIONS = (
         "storage/progress.py",
         "min(part[name].until for part in parts)",
         "max(part[name].until for part in parts)",
-        _TOPICS,
+        ("src/braided/storage/progress.py",),
     ),
     Mutation(
         "no stream is ever idle",
