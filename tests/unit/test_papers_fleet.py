@@ -21,7 +21,7 @@ from braided.sim import ebs
 from braided.sim.fleet import MIGRATION, Pipelines, SimulatedFleet, contact, share
 from braided.sim.synergy import Setup, paper_thresholds, play, updates_per_peer, without_moves
 
-SMALL = Setup(hosts=8, seconds=900.0, turn=300.0)
+SMALL = Setup(hosts=8, seconds=900.0, turn=900.0, seed=3)
 SECONDS = 40.0
 
 
@@ -82,7 +82,7 @@ def test_a_hot_host_gives_a_component_away_by_the_six_phases_and_what_waits_come
 
 def test_synergy_moves_help_and_two_runs_are_equal() -> None:
     still = play(SMALL, without_moves(paper_thresholds()), counts_processes=True)
-    moved, again = (play(SMALL, paper_thresholds(1.0), counts_processes=True) for _ in range(2))
+    moved, again = (play(SMALL, paper_thresholds(1.2), counts_processes=True) for _ in range(2))
     assert still.moves == 0
     assert moved.moves > 0
     assert np.mean(moved.delays[-5:]) < np.mean(still.delays[-5:])
@@ -104,8 +104,11 @@ def test_k_is_learned_as_in_figure_5a() -> None:
     none, half = (ebs.order_hits(found, margin) for margin in (0.0, 0.5))
     expert = ebs.order_hits(found, 0.0, 500_000)
     assert 0.95 < none.in_order.mean() < 1
-    assert half.in_order.mean() > none.in_order.mean()
-    assert half.latency[1000:-1000].mean() < 0.2 * expert.latency[1000:-1000].mean()
+    assert half.in_order[100:].all(), "once K has been learned"
+    assert (half.lateness[100:] > none.lateness[100:]).all()
+    assert expert.in_order.all()
+    assert 50_000 < half.latency[1000:-1000].mean() < 70_000
+    assert expert.latency[1000:-1000].mean() > 500_000
 
 
 @pytest.mark.parametrize("seed", some([1, 2, 3], 1))

