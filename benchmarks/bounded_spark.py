@@ -24,10 +24,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from engines import SAME_FOR_ALL
-from support.generators.zipf_pareto import zipf_pareto
 from turns import SIDES, ratios, take_turns
 
 import braided
+from braided.sim.gdj.zipf_pareto import zipf_pareto
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

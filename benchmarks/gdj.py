@@ -18,29 +18,22 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from gdj_figures import FIGURES, EngineFeatures
-from gdj_sets import compare_sets, kernel_speed, sets_table
-
 from braided.sim.figure import draw, table
+from braided.sim.gdj.attributes import several_attributes, two_attributes
+from braided.sim.gdj.evaluation import FIGURES, Setting
+from braided.sim.gdj.sets import compare_sets, kernel_speed, sets_table
 
 HERE = Path(__file__).resolve().parent
-NOT_MADE: dict[str, str] = {}
-if find_spec("braided.eviction.group_buffer"):
-    from gdj_attributes import several_attributes, two_attributes
-
-    FIGURES.update({"7b": several_attributes, "8b": two_attributes})
-else:
-    NOT_MADE.update(dict.fromkeys(("7b", "8b"), "this version has no buffer for joins on several attributes"))
+FIGURES.update({"7b": several_attributes, "8b": two_attributes})
 
 
 def main() -> int:
     options = _options()
     where = options.data if (options.data / "trades_2024-07-16.parquet").exists() else None
-    names = options.only or [*sorted([*FIGURES, *NOT_MADE]), "sets", "speed"]
+    names = options.only or [*sorted(FIGURES), "sets", "speed"]
     started = time.monotonic()
     tables = [
         f"# Bounded memory: the tables behind [the figures](gdj.md)\n\nMade by `benchmarks/gdj.py`, {_today()}.\n"
@@ -51,7 +44,7 @@ def main() -> int:
         def tell(what: str, place: str = place) -> None:
             print(f"\r\033[K{place}: {what} ({time.monotonic() - started:.0f} s)", end="", file=sys.stderr, flush=True)
 
-        setting = EngineFeatures(where, options.quick, tell)
+        setting = Setting(where, options.quick, tell)
         line, text = _make(name, setting, options.out)
         print(
             json.dumps({"benchmark": "gdj", "quick": options.quick, "real_data": where is not None, **line}), flush=True
@@ -63,9 +56,7 @@ def main() -> int:
     return 0
 
 
-def _make(name: str, setting: EngineFeatures, out: Path | None) -> tuple[dict[str, Any], str]:
-    if name in NOT_MADE:
-        return {"figure": name, "not_made": NOT_MADE[name]}, f"## Figure {name}: not made\n\n{NOT_MADE[name]}.\n"
+def _make(name: str, setting: Setting, out: Path | None) -> tuple[dict[str, Any], str]:
     if name == "sets":
         rows = compare_sets(setting)
         return {"figure": "sets", "sets": rows}, sets_table(rows)
@@ -86,7 +77,7 @@ def _today() -> str:
 def _options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--only", nargs="+", choices=[*FIGURES, *NOT_MADE, "sets", "speed"], metavar="FIGURE")
+    parser.add_argument("--only", nargs="+", choices=[*FIGURES, "sets", "speed"], metavar="FIGURE")
     parser.add_argument("--data", type=Path, default=HERE.parent.parent / "shared" / "data")
     parser.add_argument("--out", type=Path, default=None, help="a directory for plots and tables, such as docs")
     return parser.parse_args(arguments)

@@ -230,15 +230,15 @@ MUTATIONS = (
     Mutation(
         "a match ends a moment before its time has run out",
         "operators/match/search_kernel.py",
-        "deadline < horizon, limit",
-        "deadline <= horizon, limit",
+        "deadline < horizon, ended",
+        "deadline <= horizon, ended",
         _MATCH,
     ),
     Mutation(
         "an open match whose key has nothing new is never decided",
         "operators/match/search_kernel.py",
-        "and deadline_of(times[start], keeping.longest) >= horizon:",
-        "and within < horizon:",
+        "deadline_of(times[start], keeping.longest) < horizon)",
+        "within > horizon)",
         _MATCH,
     ),
     Mutation(
@@ -314,9 +314,30 @@ MUTATIONS = (
     Mutation(
         "reluctant quantifiers are greedy",
         "operators/match/automaton.py",
-        "if greedy else [_DONE, *begin]",
-        "if greedy else [*begin, _DONE]",
+        "if greedy else [_END, *begin]",
+        "if greedy else [*begin, _END]",
         _MATCH,
+    ),
+    Mutation(
+        "what a match has gone past may begin another",
+        "operators/match/search_kernel.py",
+        "                done[start] |= DECIDED\n                start += 1",
+        "                start += 1",
+        _MATCH,
+    ),
+    Mutation(
+        "a place that failed with other rows of earlier symbols fails again",
+        "operators/match/search_kernel.py",
+        "same = places[at, 1] == place",
+        "return places[at, 1] == place",
+        ("tests/unit/test_match_search.py",),
+    ),
+    Mutation(
+        "a row that a match before has is unmatched",
+        "operators/match/search_kernel.py",
+        "keeping.unmatched and not done[start] & COVERED",
+        "keeping.unmatched",
+        ("tests/unit/test_match_search.py",),
     ),
     Mutation(
         "the row before is the row itself",

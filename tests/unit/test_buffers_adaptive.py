@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.generators.zipf_pareto import zipf_pareto
 from support.profiles import examples
 
 from braided.errors import BraidedError
@@ -23,6 +22,7 @@ from braided.eviction.policies.recent import RECENT
 from braided.eviction.tuning.adaptive import AdaptiveBuffer, buffer_from_bytes, make_buffer
 from braided.eviction.tuning.switch import switched
 from braided.routing.hash_kernels import mix
+from braided.sim.gdj.zipf_pareto import zipf_pareto
 
 
 def events_of(rows, domain, pareto, seed=1):

@@ -8,13 +8,13 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.profiles import examples
-from support.reference.clairvoyant import Clairvoyant, foresee
 
 from braided.eviction.buffer import Buffer, Events
 from braided.eviction.policies.fifo import FIFO
 from braided.eviction.policies.gdj import GDJ
 from braided.eviction.policies.prob import PROB
 from braided.eviction.policies.random import RAND
+from braided.sim.gdj.clairvoyant import Clairvoyant, foresee
 
 
 @st.composite

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.generators.zipf_pareto import zipf_pareto
 from support.profiles import examples
 
 from braided.errors import BraidedError
@@ -18,6 +17,7 @@ from braided.eviction.policies.prob import PROB
 from braided.eviction.policies.recent import RECENT
 from braided.eviction.stored_rows import row_keys, slots_by_age
 from braided.routing.hash_kernels import mix
+from braided.sim.gdj.zipf_pareto import zipf_pareto
 
 
 class Reference:

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from braided.errors import OptionError
-from braided.spark.deploy import Cost, _kept_partitions, _shares
+from braided.plan.shares import Cost, shares_of
+from braided.spark.deploy import _kept_partitions
 
 
 @pytest.mark.parametrize(
@@ -22,7 +23,7 @@ from braided.spark.deploy import Cost, _kept_partitions, _shares
     ],
 )
 def test_partitions_follow_costs(processors: int, costs: dict[str, float], wanted: list[int]) -> None:
-    found = _shares("abc", processors, {name: Cost(ms, 10) for name, ms in costs.items()})
+    found = shares_of("abc", processors, {name: Cost(ms, 10) for name, ms in costs.items()})
     assert list(found.values()) == wanted
 
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.generators.zipf_pareto import zipf_pareto
 from support.profiles import examples
 from test_recall import make_events
 
@@ -20,6 +19,7 @@ from braided.eviction.policies.prob import PROB
 from braided.eviction.policies.random import RAND
 from braided.eviction.recall.key_recall import KeyRecall
 from braided.eviction.tuning.adaptive import make_buffer
+from braided.sim.gdj.zipf_pareto import zipf_pareto
 
 POLICIES = [GDJ(initial=0.3), PROB(), FIFO(), RAND()]
 

@@ -10,7 +10,6 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.generators.zipf_pareto import zipf_pareto
 from support.profiles import examples
 
 import braided
@@ -23,6 +22,7 @@ from braided.eviction.policies.random import RAND
 from braided.eviction.recall.pair_recall import Recall, most_ghosts
 from braided.eviction.tuning.adaptive import make_buffer
 from braided.routing.hash_kernels import hash_words
+from braided.sim.gdj.zipf_pareto import zipf_pareto
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 POLICIES = [GDJ(initial=0.3), PROB(), FIFO(), RAND()]

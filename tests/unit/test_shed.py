@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from support.generators.zipf_pareto import zipf_pareto
 
 import braided
 from braided.eviction.buffer import Events
 from braided.eviction.policies.gdj import GDJ
 from braided.eviction.shed import Shedding
+from braided.sim.gdj.zipf_pareto import zipf_pareto
 from braided.workloads.distortion import distortion, key_counts
 
 OPTIONS: dict[str, Any] = {"on": "key", "time": "time", "within": "2 seconds", "lateness": "1 second"}

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.generators.locality import locality, stack_distances
-from support.generators.zipf_pareto import zipf_pareto
 from support.profiles import examples
 
 from braided.errors import BraidedError
+from braided.sim.gdj.locality import locality, stack_distances
+from braided.sim.gdj.zipf_pareto import zipf_pareto
 
 
 @settings(max_examples=examples(60), deadline=None)

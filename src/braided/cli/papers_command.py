@@ -8,11 +8,12 @@ import time
 from pathlib import Path
 
 from braided.cli.exits import FAILED
+from braided.errors import OptionError
 from braided.sim.figure import draw
 from braided.sim.papers import papers
 
 
-def make_papers(only: str | None, out: Path, *, quick: bool) -> int:
+def make_papers(only: str | None, out: Path, *, quick: bool, data: Path | None = None) -> int:
     """Make the figures of one paper or of all; verdicts go to stdout, progress to stderr."""
     started = time.monotonic()
     try:
@@ -20,7 +21,12 @@ def make_papers(only: str | None, out: Path, *, quick: bool) -> int:
     except OSError as error:
         print(f"braided: --out {out}: {error.strerror}; name a folder that can be written", file=sys.stderr)
         return FAILED
-    for paper, makers in papers().items():
+    try:
+        every = papers(data)
+    except OptionError as error:
+        print(f"braided: --data: {error}", file=sys.stderr)
+        return FAILED
+    for paper, makers in every.items():
         if only not in (None, paper):
             continue
         for maker in makers:
@@ -31,8 +37,8 @@ def make_papers(only: str | None, out: Path, *, quick: bool) -> int:
             for made in maker(quick, tell):
                 stem = out / made.figure.slug
                 stem.with_suffix(".svg").write_text(draw(made.figure))
-                data = {"paper": paper, "quick": quick, **made.to_json()}
-                stem.with_suffix(".json").write_text(json.dumps(data, indent=1) + "\n")
+                content = {"paper": paper, "quick": quick, **made.to_json()}
+                stem.with_suffix(".json").write_text(json.dumps(content, indent=1) + "\n")
                 print(f"{paper} Figure {made.figure.number}: {made.figure.title}: {stem}.svg")
                 for verdict in made.verdicts:
                     print(f"  {verdict}")

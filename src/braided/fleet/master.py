@@ -125,7 +125,7 @@ def make_problem(
     for place, job in enumerate(jobs):
         if job.name in measured:
             part, report = measured[job.name]
-            cpu[place], rate[place] = max(job.cores, part.load * report.cores), part.rate
+            cpu[place], rate[place] = max(job.cores, part.load * report.cores), part.rate or 0.0
         else:
             cpu[place] = job.cores
     traffic = np.array([

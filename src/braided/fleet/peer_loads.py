@@ -23,7 +23,8 @@ MAX_TOLD = 100
 """Components in one message: with the longest names they fit."""
 ALIVE = 12
 """Periods after which a peer reports although nothing has changed: a minute."""
-_SILENCE = int(2.5 * ALIVE)
+SILENCE = int(2.5 * ALIVE)
+"""Periods after which a peer that reports nothing is forgotten."""
 
 
 class ComponentLoad(Record):
@@ -31,15 +32,17 @@ class ComponentLoad(Record):
 
     load : its CPU over the peer's cores.
     busy : the time of a batch over the trigger's interval; above 1 it falls behind.
-    backlog : rows that wait. rate : rows that it writes, a second.
+    backlog : rows that wait; None where a source does not tell. rate : rows that it writes, a second; None if unknown.
+    is_behind : whether it does not keep up with its input.
     """
 
     name: str
     operator: str
     load: float
     busy: float = 0.0
-    backlog: int = 0
-    rate: float = 0.0
+    backlog: int | None = None
+    rate: float | None = None
+    is_behind: bool = False
 
 
 class LoadUpdate(Message):
@@ -161,7 +164,7 @@ class ReportedLoads:
         for node in sorted(self._last):
             contact, update = self._last[node]
             self._quiet[node] += 1
-            if self._quiet[node] > _SILENCE:
+            if self._quiet[node] > SILENCE:
                 silent.append(contact)
                 self.forget(node)
             else:

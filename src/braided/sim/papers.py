@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from braided.sim.figure import Figure
@@ -32,14 +33,18 @@ class Reproduction:
 Maker = Callable[[bool, Tell], list[Reproduction]]
 
 
-def papers() -> dict[str, list[Maker]]:
-    """Return the makers of each paper's figures."""
+def papers(data: Path | None = None) -> dict[str, list[Maker]]:
+    """Return the makers of each paper's figures; `data` is a folder with real streams, for those that want some."""
     from braided.sim import ebs_figures as ebs
     from braided.sim import synergy_figures as synergy
+    from braided.sim.gdj_figures import gdj_makers
     from braided.sim.ssp_figures import by_servers, changing_rates, ten_nodes
+    from braided.sim.streamcloud_figures import instances, operators, strategies
 
     return {
         "ssp": [by_servers, ten_nodes, changing_rates],
+        "streamcloud": [operators, strategies, instances],
+        "gdj": gdj_makers(data),
         "ebs": [ebs.learned_lateness, ebs.migration, ebs.placement],
         "synergy": [synergy.improvement, synergy.levels],
     }

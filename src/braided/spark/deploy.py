@@ -6,13 +6,14 @@ import json
 import os
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from braided.durations import Duration
 from braided.errors import BraidedError, OptionError
 from braided.plan.nodes import Aggregate, LogicalPlan, Node, Operator, Source, Watermark
+from braided.plan.shares import Cost, shares_of
 from braided.plan.stages import Stage, Strategy, split
 from braided.spark.analysis import SparkAnalysis
 from braided.spark.direct import read_files
@@ -32,19 +33,6 @@ if TYPE_CHECKING:
 _POOL = "spark.scheduler.pool"
 # A query takes its settings from its session when it is built and when it starts.
 _STARTING = threading.Lock()
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What a stage has taken so far: milliseconds of its batches, and the rows that it read."""
-
-    ms: float = 0.0
-    rows: int = 0
-
-    @property
-    def us_per_row(self) -> float:
-        """Microseconds for a row."""
-        return 1000 * self.ms / self.rows if self.rows else 0.0
 
 
 class Deployment:
@@ -223,7 +211,7 @@ def deploy_query(
     folder = Path(os.fspath(topics)).absolute()
     if is_topic(str(folder)):
         raise OptionError(f"topics={str(topics)!r}: is a topic; name a directory for all topics of the query")
-    shares = _shares([stage.name for stage in stages], given, costs or {})
+    shares = shares_of([stage.name for stage in stages], given, costs or {})
     return Deployment(stages, sources, folder, _kept_partitions(folder, strategy, shares), max_files)
 
 
@@ -237,25 +225,6 @@ def _with_watermarks(node: Node, frames: Sequence[DataFrame]) -> Node:
     if delay is None or WATERMARK in metadata:
         return node
     return replace(node, input=Watermark(node.input, node.time, delay))
-
-
-def _shares(names: Sequence[str], processors: int, costs: Mapping[str, Cost]) -> dict[str, int]:
-    """Return how many partitions each stage gets: in proportion to what it takes, at least one, all together.
-
-    >>> _shares(["1-where", "2-join"], 8, {"1-where": Cost(100, 10), "2-join": Cost(700, 10)})
-    {'1-where': 1, '2-join': 7}
-    """
-    known = [costs[name].ms for name in names if name in costs and costs[name].ms > 0]
-    mean = sum(known) / len(known) if known else 1.0
-    loads = [costs[name].ms if name in costs and costs[name].ms > 0 else mean for name in names]
-    free = processors - len(names)
-    exact = [max(0.0, load * processors / sum(loads) - 1) for load in loads]
-    scale = free / sum(exact) if sum(exact) else 0.0
-    whole = [int(part * scale) for part in exact]
-    order = sorted(range(len(names)), key=lambda at: whole[at] - exact[at] * scale)
-    for at in order[: free - sum(whole)]:
-        whole[at] += 1
-    return {name: 1 + part for name, part in zip(names, whole, strict=True)}
 
 
 def _kept_partitions(folder: Path, strategy: str, shares: dict[str, int]) -> dict[str, int]:

@@ -19,23 +19,33 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.types import StructField, StructType
 
 from braided.durations import Duration, parse_duration
 from braided.errors import OptionError
 from braided.runtime.router import conform
+from braided.spark.arrow_types import arrow_of
 from braided.spark.catalyst import PlanNode, observed_texts, plan_of, read_text
 from braided.spark.dataflow import METRIC, Dataflow, stateful
-from braided.spark.inputs import arrow_of
+from braided.spark.place import NAME
 from braided.spark.registry import registry_of
-from braided.spark.sessions import refuse_connect
-from braided.spark.tasks import FILES_DDL, REPORT, Unpack, WrittenResult, batch_number, file_rows, settle, wire_names
-from braided.spark.watermark import BEHIND, DELAY
+from braided.spark.sessions import is_connect
+from braided.spark.tasks import (
+    FILES_DDL,
+    REPORT,
+    Unpack,
+    WrittenResult,
+    batch_number,
+    file_rows,
+    files_of,
+    settle,
+    wire_names,
+)
+from braided.spark.topic_schema import create_topic_of
 from braided.storage.files import is_remote, local_path
 from braided.storage.progress import Progress, combine, from_text, read_progress
-from braided.storage.topic import Topic, TopicWriter, create_topic, is_topic, plan_digest
+from braided.storage.topic import Topic, TopicWriter, is_topic, plan_digest
 from braided.storage.upkeep import Upkeep
-from braided.storage.writing import DataFile, FileTarget, batch_folder
+from braided.storage.writing import CODECS, DataFile, FileTarget, Target, batch_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -43,7 +53,6 @@ if TYPE_CHECKING:
 
 NOW = "available now"
 _QUERY = "sql.streaming.queryId"
-_CODECS = {"none", "snappy", "gzip", "brotli", "lz4", "zstd"}
 
 
 def write_files(
@@ -57,11 +66,22 @@ def write_files(
     keep: int | None = None,
 ) -> StreamingQuery:
     """See `braided.write_files`."""
-    refuse_connect(frame, "braided.write_files")
     if not frame.isStreaming:
         raise OptionError("df: is no stream; df.write.parquet writes a table")
     check_trigger(trigger)
     checkpoint = os.fspath(checkpoint)
+    if is_connect(frame):
+        if compact or keep is not None:
+            raise OptionError(
+                "compact, keep: on Spark Connect the server writes the topic; call braided.topic(path).compact() and "
+                "retain() beside the query"
+            )
+        writer = (
+            frame.writeStream.format(NAME)
+            .option("path", os.fspath(path))
+            .option("compression", codec_of(frame.sparkSession))
+        )
+        return start_query(writer, checkpoint, trigger, name)
     new = not is_topic(os.fspath(path))
     topic = make_topic(frame, os.fspath(path))
     upkeep = Upkeep(topic, compact=compact, keep=keep)
@@ -76,24 +96,7 @@ def write_files(
 
 def make_topic(frame: DataFrame, path: str) -> Topic:
     """Return the topic of a stream's rows, which is made if there is none."""
-    topic = create_topic(path, topic_schema(frame))
-    marks = {
-        field.name: {m: field.metadata[m] for m in (DELAY, BEHIND) if m in (field.metadata or {})}
-        for field in frame.schema.fields
-    }
-    topic.mark({column: found for column, found in marks.items() if found})
-    return topic
-
-
-def topic_schema(frame: DataFrame) -> str:
-    """Return the schema that a topic of a stream's rows has; refuse rows that cannot be in one."""
-    arrow_of(frame.schema, "df")
-    if not frame.columns:
-        raise OptionError("df: has no column")
-    if len({column.lower() for column in frame.columns}) != len(frame.columns):
-        raise OptionError(f"df: two of its columns share a name: {', '.join(frame.columns)}; rename one")
-    plain = StructType([StructField(field.name, field.dataType, True) for field in frame.schema.fields])
-    return str(plain.json())
+    return create_topic_of(frame.schema, path)
 
 
 def start_files(
@@ -106,10 +109,27 @@ def start_files(
     name: str | None,
 ) -> StreamingQuery:
     """Start a query that writes rows as files below `data`; each batch of rows that name them is given to `commit`."""
-    session = frame.sparkSession
-    schema = arrow_of(frame.schema, "df")
+    target = FileTarget(data, codec_of(frame.sparkSession))
+    return start_writing(frame, target, commit, checkpoint=checkpoint, trigger=trigger, name=name)
+
+
+def codec_of(session: SparkSession) -> str:
+    """Return the session's compression of Parquet, where pyarrow knows it too."""
     codec = str(session.conf.get("spark.sql.parquet.compression.codec")).lower()
-    target = FileTarget(data, codec if codec in _CODECS else "snappy")
+    return codec if codec in CODECS else "snappy"
+
+
+def start_writing(
+    frame: DataFrame,
+    target: Target,
+    commit: Callable[[DataFrame, int], None],
+    *,
+    checkpoint: str,
+    trigger: Duration | None,
+    name: str | None,
+) -> StreamingQuery:
+    """Start a query that writes rows to a target; each batch of rows that name its files is given to `commit`."""
+    schema = arrow_of(frame.schema, "df")
     files = _by_the_workers(frame, target, schema)
     if files is None:
         wired = frame.toDF(*wire_names(len(frame.columns)))
@@ -140,7 +160,7 @@ def start_query(
 class WriteTask:
     """Rows of any DataFrame become files, and rows that name them."""
 
-    def __init__(self, target: FileTarget, schema: pa.Schema) -> None:
+    def __init__(self, target: Target, schema: pa.Schema) -> None:
         self._target = target
         self._schema = schema
 
@@ -178,22 +198,28 @@ class ObservedProgress:
             return None
         return cls(frame.sparkSession, found.metric, _times(watched.dataflow, found.columns, frame.columns))
 
-    def read(self, query_id: str) -> dict[str, Progress]:
+    def read(self, query: str) -> dict[str, Progress]:
         """Return how far the columns have come with the batch that has just been run."""
-        texts = observed_texts(self.session, query_id, f"{METRIC}{self.metric}:work")
+        texts = observed_texts(self.session, query, f"{METRIC}{self.metric}:work")
         reports = [json.loads(text).get("progress") for text in texts]
         return combine({} if of is None else {name: read_progress(of[at]) for name, at in self.times} for of in reports)
 
 
-def run_files(files: DataFrame, observed: ObservedProgress | None = None) -> tuple[list[DataFile], dict[str, Progress]]:
-    """Run a batch of a query that writes files; return them, and how far their time columns have come."""
+def run_topic_files(
+    files: DataFrame, observed: ObservedProgress | None = None
+) -> tuple[list[DataFile], dict[str, Progress]]:
+    """Run a batch of a query that writes a topic; return its files, and how far their time columns have come."""
     rows = files.collect()
-    named = [DataFile(row["name"], row["rows"], row["bytes"]) for row in rows if row["name"] is not None]
     progress = combine(from_text(row["progress"]) for row in rows if row["progress"] is not None)
-    query_id = files.sparkSession.sparkContext.getLocalProperty(_QUERY)
-    if not progress and observed is not None and query_id is not None:
-        progress = observed.read(query_id)
-    return sorted(named, key=lambda file: file.name), progress
+    running = files.sparkSession.sparkContext.getLocalProperty(_QUERY)
+    if not progress and observed is not None and running is not None:
+        progress = observed.read(running)
+    return files_of(rows), progress
+
+
+def run_files(files: DataFrame) -> list[DataFile]:
+    """Run a batch of a query that writes files, and return them."""
+    return files_of(files.collect())
 
 
 class Commit:
@@ -216,20 +242,30 @@ class Commit:
 
     def __call__(self, files: DataFrame, batch: int) -> None:
         if self._writer is None:
-            owner = json.loads(self._read("metadata"))["id"]
-            self._writer = self._topic.claim(owner, batch)
-        offsets = plan_digest(self._read(f"offsets/{batch}"))
-        self._writer.commit(batch, offsets, *run_files(files, self._observed))
+            self._writer = self._topic.claim(query_id(self._session, self._checkpoint), batch)
+        plan = batch_plan(self._session, self._checkpoint, batch)
+        self._writer.commit(batch, plan, *run_topic_files(files, self._observed))
         self._upkeep.after_batch()
 
-    def _read(self, name: str) -> str:
-        """Return a file of the checkpoint."""
-        if not is_remote(self._checkpoint):
-            return Path(local_path(self._checkpoint), name).read_text()
-        return read_text(self._session, f"{self._checkpoint}/{name}")
+
+def query_id(session: SparkSession, checkpoint: str) -> str:
+    """Return the id of the query that a checkpoint belongs to."""
+    return str(json.loads(_read(session, checkpoint, "metadata"))["id"])
 
 
-def _by_the_workers(frame: DataFrame, target: FileTarget, schema: pa.Schema) -> DataFrame | None:
+def batch_plan(session: SparkSession, checkpoint: str, batch: int) -> str:
+    """Return a digest of the input that a batch covers."""
+    return plan_digest(_read(session, checkpoint, f"offsets/{batch}"))
+
+
+def _read(session: SparkSession, checkpoint: str, name: str) -> str:
+    """Return a file of the checkpoint."""
+    if not is_remote(checkpoint):
+        return Path(local_path(checkpoint), name).read_text()
+    return read_text(session, f"{checkpoint}/{name}")
+
+
+def _by_the_workers(frame: DataFrame, target: Target, schema: pa.Schema) -> DataFrame | None:
     """Return the operator that a DataFrame comes straight from, with workers that write; None if it does not."""
     found = _result(plan_of(frame))
     if found is None or found.is_filtered:

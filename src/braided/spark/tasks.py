@@ -30,12 +30,12 @@ from braided.runtime.store import BlockStore, CachedBlocks
 from braided.runtime.worker import WorkerTask, fingerprint, run_worker
 from braided.spark.checkpoint_folder import OBJECTS, folder_of_task
 from braided.spark.handover_file import WorkersBefore
+from braided.spark.place import PROGRESS
 from braided.spark.routing import Routing, workers_of_task
-from braided.spark.topic_source import PROGRESS
 from braided.storage.file_reader import FileReader, Part, read_ahead
 from braided.storage.files import has_glob_characters, local_path
 from braided.storage.progress import Progress, from_text, read_progress, to_text
-from braided.storage.writing import DataFile, FileTarget, batch_folder
+from braided.storage.writing import DataFile, TableFile, Target, batch_folder
 from braided.time.propagated_delay import COLUMN, PropagatedDelay
 from braided.version import __version__
 
@@ -70,9 +70,19 @@ _RUN = "spark.jobGroup.id"
 IN_SPARK, IN_FILES, IN_OBJECTS = "spark", "files", "objects"
 # Counts the tasks of this process.
 _ended = itertools.count(1)
-# What is handed on where results are written as files: their names and sizes.
-FILES = pa.schema([("name", pa.string()), ("rows", pa.int64()), ("bytes", pa.int64()), ("progress", pa.string())])
-FILES_DDL = "name string, rows long, bytes long, progress string"
+# What is handed on where results are written as files: names and sizes; of a table's files partition and footer too;
+# and how far the time columns of a topic have come.
+FILES = pa.schema(
+    [
+        ("name", pa.string()),
+        ("rows", pa.int64()),
+        ("bytes", pa.int64()),
+        ("values", pa.string()),
+        ("footer", pa.binary()),
+        ("progress", pa.string()),
+    ]
+)
+FILES_DDL = "name string, rows long, bytes long, values string, footer binary, progress string"
 
 
 def settle() -> None:
@@ -104,7 +114,22 @@ def batch_number() -> int:
 
 def file_rows(files: list[DataFile]) -> pa.RecordBatch:
     """Return rows that name files."""
-    return pa.RecordBatch.from_pylist([asdict(file) for file in files], schema=FILES)
+    rows = [asdict(file) for file in files]
+    for row in rows:
+        row["values"] = json.dumps(row["values"]) if "values" in row else None
+    return pa.RecordBatch.from_pylist(rows, schema=FILES)
+
+
+def files_of(rows: Iterable[Any]) -> list[DataFile]:
+    """Return the files that rows name, in the order of their names."""
+    named: list[DataFile] = [
+        DataFile(row["name"], row["rows"], row["bytes"])
+        if row["footer"] is None
+        else TableFile(row["name"], row["rows"], row["bytes"], tuple(json.loads(row["values"])), bytes(row["footer"]))
+        for row in rows
+        if row["name"] is not None
+    ]
+    return sorted(named, key=lambda file: file.name)
 
 
 @dataclass(frozen=True)
@@ -114,7 +139,7 @@ class WrittenResult:
     times : of each column that is a time of a stream's rows, its name and the stream.
     """
 
-    target: FileTarget
+    target: Target
     schema: pa.Schema
     columns: tuple[int, ...]
     times: tuple[tuple[str, int], ...] = ()
@@ -410,12 +435,10 @@ class Worker:
             writer.discard()
             raise
         # A row for each file, one with the progress, and the report, which is dropped on its way.
-        names = [*(file.name for file in files), None, None]
-        rows = pd.array([*(file.rows for file in files), None, None], dtype="Int64")
-        sizes = pd.array([*(file.bytes for file in files), None, None], dtype="Int64")
-        empty = [None] * len(files)
-        others = {"progress": [*empty, progress, None], REPORT: [*empty, None, report]}
-        return pd.DataFrame({"name": names, "rows": rows, "bytes": sizes, **others})
+        columns = {name: [*values, None, None] for name, values in file_rows(files).to_pydict().items()}
+        columns["progress"] = [*[None] * len(files), progress, None]
+        rows = pd.DataFrame({**columns, REPORT: [*[None] * len(files), None, report]}, dtype=object)
+        return rows.astype({"rows": "Int64", "bytes": "Int64"})
 
     def _rows(self, piece: pa.RecordBatch) -> pd.DataFrame:
         """Return result rows as pandas columns that hold the Arrow arrays themselves."""

@@ -35,7 +35,8 @@ class PeerOptions:
 
     storage : the fleet's directory, which all peers reach; None asks the peer that it joins.
     join : addresses of peers that are there.
-    modules, offers : see `SparkHost`.
+    modules, offers, is_local : see `SparkHost`.
+    log : returns the last lines that Spark has logged about a component.
     """
 
     name: str
@@ -47,6 +48,8 @@ class PeerOptions:
     modules: Sequence[str] = ()
     offers: Sequence[str] = ("*",)
     beyond_loopback: bool = False
+    is_local: bool = True
+    log: Callable[[str], str] = lambda component: ""
     settings: Settings = field(default_factory=Settings)
 
 
@@ -92,6 +95,7 @@ async def run_peer(spark: SparkSession, options: PeerOptions, ready: Callable[[C
             host.died = lambda why: _set(end, why)
             peer = Peer(contact, machine, host, storage, options.settings)
             transport.receive = peer.agent.receive
+            peer.log = options.log
             await peer.start(others)
             ready(contact, storage)
             host.warm_up()
@@ -99,7 +103,9 @@ async def run_peer(spark: SparkSession, options: PeerOptions, ready: Callable[[C
             if why is None:
                 await leave(peer)
             else:
+                peer.holding.note("", f"peer {options.name}: {why}")
                 await asyncio.sleep(1.0)  # for the releases of its leases
+                await peer.events.flush()
             return why
         finally:
             host.close()
@@ -113,6 +119,7 @@ async def leave(peer: Peer) -> None:
     for name in await peer.drain():
         with contextlib.suppress(BraidedError):
             await peer.holding.give(name)
+    await peer.leave()
 
 
 def _host(spark: SparkSession, options: PeerOptions) -> SparkHost:
@@ -120,6 +127,7 @@ def _host(spark: SparkSession, options: PeerOptions) -> SparkHost:
     return SparkHost(
         spark,
         cores=options.cores,
+        is_local=options.is_local,
         modules=options.modules,
         offers=options.offers,
         period=settings.period,

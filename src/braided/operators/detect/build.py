@@ -211,9 +211,14 @@ def _pattern(
 ) -> tuple[pa.Schema, Tactic, int | Lateness]:
     """Return what a pattern publishes, how it is run, and its delay: until `within` has passed a match may be open."""
     try:
-        matcher = matcher_of(one.spec(spec.time, spec.key), source, keys.key)
+        matcher = matcher_of(one.spec(spec.time, spec.key), source, keys.key, ends=False)
     except OptionError as error:
         raise OptionError(f"Pattern({one.publishes!r}): {error}") from error
+    if matcher.automaton.may_be_empty:
+        raise OptionError(
+            f"Pattern({one.publishes!r}): pattern={one.pattern!r}: may match no rows, and an event has the time of "
+            "one; write + for *"
+        )
     output, moment = matcher.output, events.field(keys.time).type
     for name in (keys.time, *([AT] if AT in output.names else [])):
         if name not in output.names or output.field(name).type != moment:

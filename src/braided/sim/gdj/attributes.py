@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-
 import numpy as np
-from gdj_data import SECOND, hashed
-from gdj_figures import SHARE, EngineFeatures
-from support.generators.zipf_pareto import zipf_pareto
 
 from braided.eviction.buffer import Buffer, Events
 from braided.eviction.group_buffer import GroupBuffer, GroupEvents, GroupWindow
@@ -22,13 +15,16 @@ from braided.eviction.policies.policy import Policy
 from braided.eviction.policies.prob import PROB
 from braided.eviction.policies.random import RAND
 from braided.sim.figure import Figure, Panel
+from braided.sim.gdj.data import SECOND, hashed
+from braided.sim.gdj.evaluation import SHARE, Setting
+from braided.sim.gdj.zipf_pareto import zipf_pareto
 
 DOMAIN = 100
 POLICIES: dict[str, Policy] = {"GDJ": GDJ(initial=0.2), "PROB": PROB(), "FIFO": FIFO(), "RAND": RAND()}
 _ROOM = 1 << 20
 
 
-def several_attributes(setting: EngineFeatures) -> Figure:
+def several_attributes(setting: Setting) -> Figure:
     """Figure 7, right: one to four attributes, of rising skew in one stream and even in the other."""
     numbers = [1.0, 2.0, 3.0, 4.0]
     series: dict[str, list[float]] = {name: [] for name in POLICIES}
@@ -44,7 +40,7 @@ def several_attributes(setting: EngineFeatures) -> Figure:
     return Figure("7b", "7_attributes", "several attributes", [panel], [note])
 
 
-def two_attributes(setting: EngineFeatures) -> Figure:
+def two_attributes(setting: Setting) -> Figure:
     """Figure 8: the first attribute even, the second of a skew that varies in each stream."""
     alphas = setting.some([0.1, 0.5, 0.75, 1.0, 1.25, 1.5])
     rows = setting.rows // 4

@@ -6,21 +6,18 @@ streams together: rows x window / duration, as the paper counts ("based on the a
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from support.generators.zipf_pareto import zipf_pareto
 
 from braided.eviction.buffer import Events, sorted_events
 from braided.routing.hash_kernels import mix
+from braided.sim.gdj.zipf_pareto import zipf_pareto
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND

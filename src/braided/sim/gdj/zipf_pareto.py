@@ -16,7 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from braided.errors import OptionError
-from braided.workloads.calls import ORIGIN
+
+ORIGIN = 1_704_067_200_000_000
 
 __all__ = ["zipf_pareto"]
 

@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-
 import numpy as np
-from gdj_data import Data, events_of, synthetic, trades, weather
-from gdj_figures import SHARE, EngineFeatures
-from gdj_measure import MORE, exact, limit, recall
-from support.generators.locality import locality
 
 from braided.eviction.policies.auto import AUTO
 from braided.eviction.policies.gdj import GDJ
@@ -21,12 +13,16 @@ from braided.eviction.policies.policy import Policy
 from braided.eviction.policies.prob import PROB
 from braided.eviction.policies.recent import RECENT
 from braided.eviction.tuning.adaptive import make_buffer
+from braided.sim.gdj.data import Data, events_of, synthetic, trades, weather
+from braided.sim.gdj.evaluation import SHARE, Setting
+from braided.sim.gdj.locality import locality
+from braided.sim.gdj.measure import MORE, exact, limit, recall
 
 PERCENTILES = (0.0, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9, 0.99)
 OF_THE_PAPER = ("GDJ, best percentile", "PROB", "AGE, learned", "FIFO", "RAND")
 
 
-def data_sets(setting: EngineFeatures) -> list[Data]:
+def data_sets(setting: Setting) -> list[Data]:
     """Return all data sets."""
     made = [
         synthetic(rows=setting.rows, domain=domain, pareto=pareto, seed=seed)
@@ -38,7 +34,7 @@ def data_sets(setting: EngineFeatures) -> list[Data]:
     return [*([d.first(60_000) for d in real] if setting.quick else real), *made]
 
 
-def compare_sets(setting: EngineFeatures) -> list[dict[str, Any]]:
+def compare_sets(setting: Setting) -> list[dict[str, Any]]:
     """Return, per data set, the recall of every policy, the limit, and the ratios that have a bar."""
     out = []
     for data in data_sets(setting):
@@ -93,7 +89,7 @@ def sets_table(rows: list[dict[str, Any]]) -> str:
     return "\n".join([*parts, ""])
 
 
-def kernel_speed(setting: EngineFeatures) -> dict[str, Any]:
+def kernel_speed(setting: Setting) -> dict[str, Any]:
     """Return rows a second of processor time, the best of three.
 
     1,000 keys, alpha 0.75, a 20,000-row buffer, 100,000-row windows, results counted.

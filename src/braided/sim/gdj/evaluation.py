@@ -7,8 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from gdj_data import Data, dealt_trades, synthetic, trades, two_joins, weather
-from gdj_measure import (
+
+from braided.eviction.policies.fifo import FIFO
+from braided.eviction.policies.gdj import GDJ
+from braided.sim.figure import Figure, Panel
+from braided.sim.gdj.data import Data, dealt_trades, synthetic, trades, two_joins, weather
+from braided.sim.gdj.measure import (
     POLICIES,
     combinations,
     distortion,
@@ -18,15 +22,11 @@ from gdj_measure import (
     shed,
 )
 
-from braided.eviction.policies.fifo import FIFO
-from braided.eviction.policies.gdj import GDJ
-from braided.sim.figure import Figure, Panel
-
 SHARE = 0.2
 
 
 @dataclass(frozen=True)
-class EngineFeatures:
+class Setting:
     """Where the real data is, if it is there, and how much to do."""
 
     where: Path | None
@@ -51,7 +51,7 @@ class EngineFeatures:
         return [*([d.first(60_000) for d in real] if self.quick else real), *made]
 
 
-def tuning(setting: EngineFeatures) -> Figure:
+def tuning(setting: Setting) -> Figure:
     """Figure 3: METHODs 1 to 3 on the first data set, and the initial credit on each."""
     credits = setting.some([0.0, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9, 0.99])
     sets = setting.sets()
@@ -77,7 +77,7 @@ def tuning(setting: EngineFeatures) -> Figure:
     )
 
 
-def buffer_size(setting: EngineFeatures) -> Figure:
+def buffer_size(setting: Setting) -> Figure:
     """Figure 4: recall by the budget as a share of the windows' mean rows, with what the clairvoyant could have."""
     shares = setting.some([0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 1.0])
     panels = []
@@ -91,7 +91,7 @@ def buffer_size(setting: EngineFeatures) -> Figure:
     return Figure("4", "4_buffer_size", "buffer size", panels, ["AGE knows each row's best age from the future."])
 
 
-def window_size(setting: EngineFeatures) -> Figure:
+def window_size(setting: Setting) -> Figure:
     """Figure 5, left: recall by the window, at a budget of 20% of each."""
     factors = setting.some([0.25, 0.5, 1.0, 2.0, 4.0, 8.0])
     panels = []
@@ -108,7 +108,7 @@ def window_size(setting: EngineFeatures) -> Figure:
     return Figure("5a", "5_window_size", "window size", panels)
 
 
-def domain_size(setting: EngineFeatures) -> Figure:
+def domain_size(setting: Setting) -> Figure:
     """Figure 5, right: recall by the number of keys, synthetic streams."""
     domains = setting.some([50, 100, 300, 1000, 3000, 10_000])
     panels = []
@@ -124,7 +124,7 @@ def domain_size(setting: EngineFeatures) -> Figure:
     return Figure("5b", "5_domain_size", "domain size", panels)
 
 
-def unified(setting: EngineFeatures) -> Figure:
+def unified(setting: Setting) -> Figure:
     """Figure 6: two joins, one of streams that agree on what is popular, one of streams that do not."""
     panels = []
     for pareto in (None, 0.6):
@@ -141,7 +141,7 @@ def unified(setting: EngineFeatures) -> Figure:
     return Figure("6", "6_unified", "unified buffers", panels)
 
 
-def several_streams(setting: EngineFeatures) -> Figure:
+def several_streams(setting: Setting) -> Figure:
     """Figure 7, left: one join of 2 to 5 streams, results being combinations of a row of each."""
     numbers = [2.0, 3.0, 4.0] if setting.quick else [2.0, 3.0, 4.0, 5.0]
     names = ["GDJ", "PROB", "FIFO", "RAND", "RECENT"]
@@ -161,7 +161,7 @@ def several_streams(setting: EngineFeatures) -> Figure:
     return Figure("7a", "7_streams", "several streams", [panel], [note])
 
 
-def skewness(setting: EngineFeatures) -> Figure:
+def skewness(setting: Setting) -> Figure:
     """Figure 8, on one attribute: recall by the skew of popularity."""
     alphas = setting.some([0.1, 0.3, 0.5, 0.75, 1.0, 1.25, 1.5])
     names = ["GDJ", "PROB", "FIFO", "RECENT"]
@@ -179,7 +179,7 @@ def skewness(setting: EngineFeatures) -> Figure:
     return Figure("8a", "8_skewness", "skewness", panels, [note])
 
 
-def sampling(setting: EngineFeatures) -> Figure:
+def sampling(setting: Setting) -> Figure:
     """Figures 9 and 10: rows dropped at random before the buffer; results, and how distorted their keys are."""
     drops = setting.some([0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8])
     names = ["GDJ", "PROB", "FIFO", "RECENT"]
@@ -204,7 +204,7 @@ def sampling(setting: EngineFeatures) -> Figure:
     return Figure("9 and 10", "9_sampling", "sampling: results and their distortion", panels)
 
 
-FIGURES: dict[str, Callable[[EngineFeatures], Figure]] = {
+FIGURES: dict[str, Callable[[Setting], Figure]] = {
     "3": tuning,
     "4": buffer_size,
     "5a": window_size,

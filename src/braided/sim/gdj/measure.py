@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-
-import numba
 import numpy as np
-from gdj_data import Data
-from support.reference.clairvoyant import foresee
 
+from braided.compiled import compiled
 from braided.eviction.buffer import Buffer, Events, Share
 from braided.eviction.policies.age import AGE
 from braided.eviction.policies.auto import AUTO
@@ -23,6 +17,8 @@ from braided.eviction.policies.prob import PROB
 from braided.eviction.policies.random import RAND
 from braided.eviction.policies.recent import RECENT
 from braided.eviction.tuning.adaptive import make_buffer
+from braided.sim.gdj.clairvoyant import foresee
+from braided.sim.gdj.data import Data
 
 POLICIES: dict[str, Policy] = {
     "GDJ": GDJ(),
@@ -83,7 +79,7 @@ def best_ages(data: Data) -> Any:
     return _hints[key]
 
 
-@numba.njit  # type: ignore[untyped-decorator]
+@compiled
 def _best_ages(codes: Any, order: Any, times: Any, streams: Any, within: int) -> Any:
     out = np.zeros(len(codes))
     for a in range(len(order)):
