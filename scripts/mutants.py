@@ -32,6 +32,7 @@ _ASOF = ("tests/unit/test_asof.py", _CONTRACT, "-k", "not test_contract or (asof
 _HOMES = ("tests/unit/test_outer_routing.py",)
 _ROWS = ("tests/unit/test_rows_join.py", _CONTRACT, "-k", "not test_contract or (last and (cuts or far))")
 _KINDS = ("tests/unit/test_sql_kinds.py",)
+_TOPICS = ("tests/unit/test_topic_progress.py",)
 _DETECT = ("tests/unit/test_detect.py", _CONTRACT, "-k", "not test_contract or (detect and (cuts or far))")
 
 # Where random faults are put, and the tests that ought to notice them.
@@ -428,6 +429,34 @@ MUTATIONS = (
         '        self.trust = Trust.from_json(state["trust"])\n',
         "",
         _APART,
+    ),
+    Mutation(
+        "what a topic promises is lost in a restart",
+        "time/stream_clock.py",
+        'promise = state.get("promise")',
+        "promise = None",
+        _TOPICS,
+    ),
+    Mutation(
+        "a detector promises its input's horizon, whatever its delay",
+        "operators/detect/detect_operator.py",
+        "until = min(hierarchy.least[type_] for type_ in self.chosen)",
+        "until = horizon",
+        _TOPICS,
+    ),
+    Mutation(
+        "a batch without rows makes no progress in its topic",
+        "storage/topic.py",
+        "if not files and (not progress or (before is not None and before.progress == progress)):",
+        "if not files:",
+        _TOPICS,
+    ),
+    Mutation(
+        "the furthest worker speaks for all",
+        "storage/progress.py",
+        "min(part[name].until for part in parts)",
+        "max(part[name].until for part in parts)",
+        ("src/braided/storage/progress.py",),
     ),
     Mutation(
         "no stream is ever idle",
