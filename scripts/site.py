@@ -28,11 +28,11 @@ PARTS = {
         "runbook", "versions",
     ],
     "Use": [
-        "api", "sql", "queries", "files", "adaptive", "time", "bounded", "multijoin", "outer", "rows", "asof", "match",
-        "detect", "where",
+        "api", "sql", "queries", "files", "tables", "sources", "adaptive", "time", "bounded", "multijoin", "outer",
+        "rows", "asof", "match", "detect", "where",
     ],
     "Understand": ["ideas", "how_it_works", "walk", "faults", "conformance", "decisions", "glossary"],
-    "Measured": ["benchmarks", "order_benchmarks", "gdj", "gdj_tables", "papers_ssp"],
+    "Measured": ["benchmarks", "order_benchmarks", "gdj", "gdj_tables", "papers_ssp", "papers_ebs", "papers_synergy"],
     "Reference": ["reference", "changelog"],
 }  # fmt: skip
 CONF = """\

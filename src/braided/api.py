@@ -889,6 +889,22 @@ def write_files(
     return write(df, path, checkpoint=checkpoint, trigger=trigger, name=name, compact=compact, keep=keep)
 
 
+def register(spark: SparkSession) -> None:
+    """Register ``format("braided")`` in a session, where Spark does not find it by itself.
+
+    Spark finds it where the Python that it starts on the driver's machine (``PYSPARK_DRIVER_PYTHON``,
+    ``PYSPARK_PYTHON`` or ``python3``) has this package; its workers need the package anyway. See docs/sources.md.
+
+    >>> braided.register(spark)
+    >>> spark.range(3).write.format("braided").mode("append").save(topic_dir)
+    >>> spark.read.format("braided").load(topic_dir).count()
+    3
+    """
+    from braided.spark.source import register as register_in
+
+    register_in(spark)
+
+
 def topic(path: str | PathLike[str]) -> Topic:
     """Return a topic that `braided.write_files` made: its committed files, retention and compaction.
 

@@ -13,6 +13,7 @@ import duckdb
 import numpy as np
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from support.crashes import expected, run_to_a_table, write_streams
@@ -25,6 +26,8 @@ from braided.storage.tables import Layout, open_sink
 from braided.storage.writing import batch_folder
 
 pytest.importorskip("pyiceberg")
+from pyiceberg.transforms import HourTransform
+
 pytest.importorskip("sqlalchemy")
 
 NAME = "iceberg:lake.calls.pairs"
@@ -121,13 +124,13 @@ def test_of_two_drivers_one_commits_each_batch(tmp_path: Path) -> None:
     table = _table(tmp_path)
     assert sorted(table.scan().to_arrow()["k"].to_pylist()) == list(range(20))
     named = {Path(task.file.file_path).name for task in table.scan().plan_files()}
-    assert {path.name for path in (tmp_path / "lake").rglob("*.parquet")} == named  # the loser's files are deleted
+    assert {path.name for path in (tmp_path / "lake").rglob("*.parquet")} > named  # the loser's files wait for a clean-up
 
 
 def test_partitions_by_parts_of_a_time(tmp_path: Path) -> None:
     (tmp_path / "lake").mkdir()
     rng = np.random.default_rng(3)
-    n = 3_000
+    n = 200
     stamps = pa.array(rng.integers(-40 * 365 * 86_400, 40 * 365 * 86_400, n) * 1_000_000, pa.timestamp("us", "UTC"))
     rows = pa.record_batch({
         "v": np.arange(n), "ts": _with_nulls(stamps, rng), "day": stamps.cast(pa.date32()),
@@ -137,7 +140,11 @@ def test_partitions_by_parts_of_a_time(tmp_path: Path) -> None:
         sink = open_sink(f"iceberg:lake.calls.by{at}", _catalog(tmp_path))
         assert _batch(sink, sink.prepare(rows.schema, Layout((by,))), 0, rows)
         table = sink._opened()  # type: ignore[attr-defined]
-        assert table.scan().to_arrow().sort_by("v").to_pydict() == pa.table(rows).to_pydict()
+        # pyiceberg 0.12 reads a null list as an empty one, also where it wrote it itself; the files have the null.
+        files = [task.file.file_path.removeprefix("file://") for task in table.scan().plan_files()]
+        read = pa.concat_tables(pq.read_table(file, partitioning=None) for file in files).sort_by("v")
+        assert read.to_pydict() == pa.table(rows).to_pydict()
+        assert table.scan().to_arrow().sort_by("v").drop("tags").to_pydict() == pa.table(rows).drop("tags").to_pydict()
         moment = datetime.datetime(1967, 3, 1, 12, 0, 1, tzinfo=datetime.UTC)
         column, limit = ("ts", moment.isoformat()) if "ts" in by else ("day", moment.date().isoformat())
         found = table.scan(row_filter=f"{column} < '{limit}'").to_arrow()
@@ -145,7 +152,7 @@ def test_partitions_by_parts_of_a_time(tmp_path: Path) -> None:
             db.execute("set timezone = 'UTC'")
             db.register("rows", pa.table(rows))
             [(wanted,)] = db.execute(f"select count(*) from rows where {column} < '{limit}'").fetchall()
-        assert found.num_rows == wanted > 1000
+        assert found.num_rows == wanted > 60
         assert len(list(table.scan(row_filter=f"{column} < '{limit}'").plan_files())) < len(
             list(table.scan().plan_files())
         )
@@ -182,6 +189,26 @@ def test_a_table_with_a_transform_that_is_not_known_is_refused_by_its_name(tmp_p
         open_sink(NAME, _catalog(tmp_path)).prepare(pa.schema([("k", pa.int64())]), Layout())
 
 
+def test_partitions_that_change_stop_the_query_until_it_starts_again(tmp_path: Path) -> None:
+    (tmp_path / "lake").mkdir()
+    rows = pa.record_batch({"k": [1], "ts": pa.array([0], pa.timestamp("us", "UTC"))})
+    sink = open_sink(NAME, _catalog(tmp_path))
+    target = sink.prepare(rows.schema, Layout(("day(ts)",)))
+    assert _batch(sink, target, 0, rows)
+    with _table(tmp_path).update_spec() as update:
+        update.remove_field("ts_day")
+        update.add_field("ts", HourTransform(), "ts_hour")
+    with pytest.raises(
+        TableError, match="partitions or columns were changed while batch 1 was written; start the query"
+    ):
+        _batch(sink, target, 1, rows)
+    again = open_sink(NAME, _catalog(tmp_path))
+    target = again.prepare(rows.schema, Layout())
+    assert [part.transform for part in target.partitions if part.transform != "void"] == ["hour"]
+    assert _batch(again, target, 1, rows)
+    assert _table(tmp_path).scan(row_filter="ts < '1970-01-01T00:30:00+00:00'").to_arrow().num_rows == 2
+
+
 def test_columns_that_come_and_go(tmp_path: Path) -> None:
     (tmp_path / "lake").mkdir()
     sink = open_sink(NAME, _catalog(tmp_path))
@@ -208,5 +235,5 @@ def test_columns_that_come_and_go(tmp_path: Path) -> None:
         sink.commit("new", 3, "plan", [])
     with pytest.raises(TableError, match="batch 2 was committed over other input"):
         sink.commit("q", 2, "another plan", [])
-    with pytest.raises(OptionError, match="write 'iceberg:<catalog>.<namespace>.<table>'"):
+    with pytest.raises(OptionError, match=r"write 'iceberg:<catalog>\.<namespace>\.<table>'"):
         open_sink("iceberg:pairs")

@@ -112,7 +112,7 @@ class _Component:
         blocking = self.host.machine.blocking
         self._writer = await blocking(lambda: self._topic.claim(self.job.name, epoch=self.epoch))
         folder = await blocking(lambda: Checkpoints(self.job.checkpoint).open(self.epoch))
-        self._files = LocalFiles(folder)
+        self._files = LocalFiles(Path(folder.location))
         names = await blocking(lambda: self._files.names("commits"))
         self._batch = len(names)
         if names:

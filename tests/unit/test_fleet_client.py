@@ -494,7 +494,7 @@ seconds = 0.5
         jobs = peers.peers["north"].holding.jobs
         assert jobs.read("sums.second").inputs == jobs.read("sums.first").outputs
         assert jobs.read("sums.first").outputs == (f"{peers.storage}/topics/sums.first",)
-        job = job_of(jobs.read("sums.second"), tmp_path)
+        job = job_of(jobs.read("sums.second"), str(tmp_path))
         assert job.sources["numbers"].path == f"{peers.storage}/topics/sums.first"
         assert (job.name, job.sink.path) == ("sums.second", f"{peers.storage}/topics/sums.second")
         app.write_text(app.read_text().replace("3 seconds", "100 milliseconds").replace("sums", "fast"))

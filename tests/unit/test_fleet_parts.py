@@ -19,7 +19,7 @@ from support.fleet_model import ModelHost
 from braided.cli.peer_command import read_setting
 from braided.errors import JobError, PeerError
 from braided.fleet.agent_machine import RealMachine
-from braided.fleet.checkpoints import Checkpoints, go_back, position_of
+from braided.fleet.checkpoints import CheckpointFolder, Checkpoints
 from braided.fleet.component_host import Job
 from braided.fleet.definition import component_of, job_of, modules_of
 from braided.fleet.hosting import meter, process
@@ -138,13 +138,13 @@ def test_a_job_file_becomes_a_component_without_its_secrets(tmp_path: Path) -> N
     assert component.inputs == ("/data/calls",)
     assert component.outputs == ("/data/hits",)
     assert "${LOGIN}" in component.definition
-    job = job_of(component, tmp_path, {"LOGIN": "secret"})
+    job = job_of(component, str(tmp_path), {"LOGIN": "secret"})
     assert job.checkpoint == str(tmp_path)
-    assert job.steps[0].options == {"control": str(tmp_path / "control" / "hits"), "lateness": "5 seconds"}
+    assert job.steps[0].options == {"control": True, "lateness": "5 seconds"}
     assert job.sources["other"].options == {"login": "secret"}
     assert job.hide("a SECRET word") == "a *** word"
     with pytest.raises(JobError, match="LOGIN"):
-        job_of(component, tmp_path, {})
+        job_of(component, str(tmp_path), {})
 
 
 def test_the_operator_is_what_the_file_says_or_what_it_needs() -> None:
@@ -153,7 +153,7 @@ def test_the_operator_is_what_the_file_says_or_what_it_needs() -> None:
     python = python.replace("options = { control", "# options = { control")
     component = component_of(python, "x")
     assert component.operator == "python.fraud.scores"
-    assert modules_of(job_of(component, Path("/c"), {"LOGIN": ""})) == ["fraud.scores"]
+    assert modules_of(job_of(component, "/c", {"LOGIN": ""})) == ["fraud.scores"]
 
 
 @pytest.mark.parametrize(
@@ -183,39 +183,44 @@ def _spark_batch(folder: Path, batch: int, *, committed: bool = True) -> None:
             (folder / log).mkdir(exist_ok=True)
             (folder / log / str(batch)).write_text(text)
             (folder / log / f".{batch}.crc").write_text("")
-    pins = folder / "control" / "hits" / "pins"
+    pins = folder / "braided" / "control" / "hits" / "pins"
     pins.mkdir(parents=True, exist_ok=True)
     (pins / f"{batch}.json").write_text("{}")
 
 
 def test_a_position_is_the_last_committed_batch_and_its_input(tmp_path: Path) -> None:
-    assert position_of(tmp_path) == Position()
+    folder = CheckpointFolder(str(tmp_path))
+    assert folder.position() == Position()
     _spark_batch(tmp_path, 3)
-    here = position_of(tmp_path)
+    here = folder.position()
     _spark_batch(tmp_path, 4, committed=False)
-    assert position_of(tmp_path) == here
+    assert folder.position() == here
     assert here.batch == 3
+    assert not folder.is_committed(4)
     _spark_batch(tmp_path, 4)
-    assert position_of(tmp_path) not in (here, Position(4, here.offsets))
+    assert folder.is_committed(4)
+    assert folder.position() not in (here, Position(4, here.offsets))
 
 
 def test_a_rehearsal_goes_back_by_a_batch_and_forgets_what_came_after(tmp_path: Path) -> None:
     checkpoints = Checkpoints(str(tmp_path))
     with checkpoints.rehearsal() as empty:
-        assert go_back(empty) is None
-    owner = checkpoints.open(0)
+        assert empty.go_back() is None
+    first = checkpoints.open(0)
+    owner, decisions = Path(first.location), "braided/control/hits/decisions.jsonl"
     for batch in (8, 9, 10):
         _spark_batch(owner, batch, committed=batch < 10)
-    (owner / "control" / "hits" / "decisions.jsonl").write_text("{}\n")
-    with checkpoints.rehearsal() as clone:
-        assert go_back(clone) == 9
+    (owner / decisions).write_text("{}\n")
+    with checkpoints.rehearsal() as rehearsal:
+        clone = Path(rehearsal.location)
+        assert rehearsal.go_back() == 9
         assert sorted(path.name for path in (clone / "commits").iterdir()) == [".8.crc", "8"]
         assert sorted(path.name for path in (clone / "offsets").iterdir()) == [".8.crc", ".9.crc", "8", "9"]
-        assert sorted(path.name for path in (clone / "control/hits/pins").iterdir()) == ["8.json", "9.json"]
-        with (owner / "control" / "hits" / "decisions.jsonl").open("a") as log:
+        assert sorted(path.name for path in (clone / "braided/control/hits/pins").iterdir()) == ["8.json", "9.json"]
+        with (owner / decisions).open("a") as log:
             log.write("{}\n")
-        assert (clone / "control/hits/decisions.jsonl").read_text() == "{}\n"
-    assert position_of(owner).batch == 9
+        assert (clone / decisions).read_text() == "{}\n"
+    assert first.position().batch == 9
     assert (owner / "offsets" / "10").exists()
 
 

@@ -135,7 +135,7 @@ def late_of(table: pa.Table) -> Counter[Any]:
 
 
 @pytest.mark.parametrize(("partition", "moves"), [("auto", False), ("auto", True), ("grid", False), ("ssp", True)])
-@settings(max_examples=examples(300), deadline=None)
+@settings(max_examples=examples(300, quick=12), deadline=None)
 @given(case=late_histories())
 def test_an_inner_join_never_sees_a_late_row(partition: Any, moves: bool, case: dict[str, Any]) -> None:
     on_time, late = sorted_out(case)
@@ -198,7 +198,7 @@ def test_rows_that_lost_nothing_are_not_counted_as_lost() -> None:
 
 
 @pytest.mark.parametrize("how", ["left", "right", "full", "left_semi", "left_anti"])
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=examples(200, quick=10), deadline=None)
 @given(case=late_histories())
 def test_other_joins_are_those_of_the_rows_on_time(how: Any, case: dict[str, Any]) -> None:
     on_time, late = sorted_out(case)

@@ -40,11 +40,12 @@ def check(query: Query, spec: MatchSpec, rows: list[Any]) -> None:
     bounds = np.array([0, count] if count else [0], np.int64)
     times = np.array([row["t"] for row in rows], np.int64)
     columns = {name: batch.column(name) for name in matcher.read}
-    for many in (1, 64):  # with a look ahead, and without
+    for many, patience in ((1, 0), (64, 2000)):  # with a look ahead, and remembering at once; without
         none, every = np.zeros(count, np.uint8), np.ones(count, np.uint8)
         given_ = Sorted(columns, batch, np.arange(count), bounds, times, none, every)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(matcher_module, "MANY_ROWS", many)
+            patch.setattr(matcher_module, "PATIENCE", patience)
             decided = matcher.search(given_, MAX_TIME)
         check_decided(query, rows, matcher, decided)
 
@@ -65,13 +66,13 @@ def check_decided(query: Query, rows: list[Any], matcher: Any, decided: Any) -> 
     assert not decided.opens.any()
 
 
-@settings(max_examples=examples(3000, quick=120), deadline=None)
+@settings(max_examples=examples(3000, quick=60), deadline=None)
 @given(cases(PLAIN + NEAR))
 def test_conditions_on_a_row(case: Any) -> None:
     check(*case)
 
 
-@settings(max_examples=examples(3000, quick=120), deadline=None)
+@settings(max_examples=examples(3000, quick=60), deadline=None)
 @given(cases(PLAIN + NEAR + EARLIER + FAR))
 def test_conditions_on_earlier_symbols(case: Any) -> None:
     check(*case)
@@ -82,7 +83,7 @@ KEYED = pa.schema([("k", pa.int64()), ("id", pa.int64()), *SCHEMA])
 BEFORE = [{"k": -1, "id": -1 - number, "t": -50, "x": None, "p": None, "s": None} for number in range(10)]
 
 
-@settings(max_examples=examples(2000, quick=120), deadline=None)
+@settings(max_examples=examples(2000, quick=60), deadline=None)
 @given(
     cases(PLAIN + NEAR + EARLIER + FAR),
     st.lists(st.integers(0, 2), min_size=9, max_size=9),
@@ -93,6 +94,7 @@ def test_random_patterns_under_random_cuts(case: Any, keys: list[int], cuts: lis
     """Rows of several keys come in batches of any size; what is open waits in the state of a worker."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(matcher_module, "MANY_ROWS", 1 if ahead else 64)
+        patch.setattr(matcher_module, "PATIENCE", 0 if ahead else 2000)
         check_cuts(case, keys, cuts)
 
 

@@ -44,7 +44,7 @@ def options(text: PatternText) -> dict[str, Any]:
     """Return what the clause says, in the words of `braided.match`."""
     found = find_match(text.clause())
     assert found is not None
-    return {**found.clause.options, "within": "1 hour"}
+    return {**found.clause.options, "within": text.within.replace("'", "").lower()}
 
 
 def run(case: PatternCase, cut: str) -> pa.Table:

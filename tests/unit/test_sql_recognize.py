@@ -33,7 +33,7 @@ def written(spec: MatchSpec) -> str:
     return f"SELECT n FROM logins AS l MATCH_RECOGNIZE ({' '.join(parts)}) AS m WHERE n > 3"
 
 
-@settings(max_examples=examples(1000, quick=100), deadline=None)
+@settings(max_examples=examples(1000, quick=50), deadline=None)
 @given(cases(PLAIN + EARLIER), st.sampled_from(["one", "all"]), st.data())
 def test_a_clause_says_what_the_spec_says(case: Any, rows: Any, data: st.DataObject) -> None:
     given_ = case[1]

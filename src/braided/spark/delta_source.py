@@ -15,9 +15,10 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.types import StructField, StructType
 
 from braided.errors import OptionError
-from braided.spark.inputs import arrow_of
+from braided.spark.arrow_types import arrow_of
+from braided.spark.place import NAMES_DDL
 from braided.spark.sessions import slots_of
-from braided.spark.topic_source import NAMES_DDL, SupportsTriggerAvailableNow
+from braided.spark.topic_place import SupportsTriggerAvailableNow
 from braided.storage.delta_log import AddedFile, DeltaLog, Position, partition_scalar
 from braided.storage.file_reader import FileReader, Part
 from braided.storage.tables import split_name
@@ -29,7 +30,7 @@ NAME = "braided_delta"
 # The mark of `braided.files`, by which a leaf is found again below an operator.
 MARK = "braided.files"
 # Before the names of storage options: Spark redacts those whose names say that they are secret.
-_STORAGE = "storage."
+STORAGE = "storage."
 # Files larger than this are cut by row groups, so that all cores read.
 _CUT = 64 << 20
 
@@ -55,7 +56,7 @@ def read_table(
         given["max_files"] = str(max_files)
     if add_columns:
         given["add_columns"] = "true"
-    given |= {f"{_STORAGE}{name}": value for name, value in (options or {}).items()}
+    given |= {f"{STORAGE}{name}": value for name, value in (options or {}).items()}
     return session.readStream.format(NAME).options(**given).load()
 
 
@@ -65,7 +66,7 @@ def partition_names(options: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _log(options: Mapping[str, str]) -> DeltaLog:
-    storage = {name[len(_STORAGE) :]: value for name, value in options.items() if name.startswith(_STORAGE)}
+    storage = {name[len(STORAGE) :]: value for name, value in options.items() if name.startswith(STORAGE)}
     return DeltaLog(options["location"], storage, add_columns=options.get("add_columns") == "true")
 
 

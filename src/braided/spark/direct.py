@@ -32,14 +32,14 @@ from pyspark.sql.types import StructType
 from braided.errors import BraidedError, OptionError
 from braided.expressions.compile import Predicate, compile_filter
 from braided.expressions.tree import Column, Compare, Constant, Every, Truth, Value
-from braided.spark.catalyst import PlanNode, plan_of
+from braided.spark.arrow_types import arrow_of
+from braided.spark.catalyst import PlanNode, StreamSource, plan_of
 from braided.spark.delta_source import NAME as TABLE
 from braided.spark.delta_source import partition_names
-from braided.spark.inputs import arrow_of
 from braided.spark.names import quoted
+from braided.spark.place import NAME as TOPIC
 from braided.spark.sessions import is_connect, slots_of
-from braided.spark.topic_source import NAME as TOPIC
-from braided.spark.topic_source import TopicSource
+from braided.spark.source import register
 from braided.storage.file_reader import Bound, FileReader
 from braided.storage.files import has_glob_characters, is_remote, local_path
 from braided.storage.topic import Topic, check_reader, is_topic
@@ -202,20 +202,13 @@ def _is_topic(path: str) -> bool:
 
 
 def _read_topic(session: SparkSession, path: str, max_files: int | None, reader: str | None) -> DataFrame:
-    session.dataSource.register(TopicSource)
+    register(session)
     options = {"path": Topic(path).location, "parallel": str(slots_of(session)), MARK: "topic"}
     if max_files is not None:
         options["max_files"] = str(max_files)
     if reader is not None:
         options["reader"] = reader
-    rows = session.readStream.format(TOPIC).options(**options).load()
-    marks = Topic(path).marks
-    return rows.select(
-        *(
-            F.col(quoted(name)).alias(name, metadata=marks[name]) if name in marks else F.col(quoted(name))
-            for name in rows.columns
-        )
-    )
+    return session.readStream.format(TOPIC).options(**options).load()
 
 
 def read_directly(frame: DataFrame, ansi: bool) -> DirectInput | str | None:
@@ -238,7 +231,19 @@ def read_directly(frame: DataFrame, ansi: bool) -> DirectInput | str | None:
 def _marked(plan: PlanNode) -> Mapping[str, str] | None:
     """Return the options of the source with our mark, None if there is none."""
     sources = (node.stream_source for node in plan.walk() if not node.children)
-    return next((source.options for source in sources if source is not None and MARK in source.options), None)
+    return next(
+        (
+            source.options
+            for source in sources
+            if source is not None and (MARK in source.options or _is_given_topic(source))
+        ),
+        None,
+    )
+
+
+def _is_given_topic(source: StreamSource) -> bool:
+    """Whether a topic is read by `format("braided")`. Of a table in Spark's catalog nobody can ask for names."""
+    return source.format == TOPIC and "path" in source.options and is_topic(source.options["path"])
 
 
 def _walk(plan: PlanNode, session: SparkSession, ansi: bool) -> _Found:

@@ -139,7 +139,7 @@ def _refuse_unsupported(tree: exp.Query) -> None:
 
 
 def _check_text(session: SparkSession, text: Any) -> None:
-    refuse_connect(session, "braided.sql")
+    refuse_connect(session, "braided.sql", "write the join with braided.join, or use a classic SparkSession")
     if not isinstance(text, str) or not text.strip():
         raise OptionError(f"sql: {type(text).__name__} is no query; write a SELECT")
 

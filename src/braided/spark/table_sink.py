@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from braided.errors import OptionError
-from braided.spark.inputs import arrow_of
+from braided.spark.arrow_types import arrow_of
 from braided.spark.sessions import refuse_connect
-from braided.spark.sink import batch_plan, check_trigger, codec_of, query_id, run_files, start_writing, topic_schema
+from braided.spark.sink import batch_plan, check_trigger, codec_of, query_id, run_files, start_writing
+from braided.spark.topic_schema import topic_schema
 from braided.storage.tables import Layout, TableSink, open_sink, parse_size, split_name
 from braided.storage.upkeep import Rounds
 
@@ -44,7 +45,7 @@ def write_table(
     if not frame.isStreaming:
         raise OptionError("df: is no stream; the table's own library writes a batch DataFrame")
     check_trigger(trigger)
-    topic_schema(frame)  # columns of the same name, and those that Arrow has no type for
+    topic_schema(frame.schema)  # columns of the same name, and those that Arrow has no type for
     session = frame.sparkSession
     layout = Layout(
         (partition_by,) if isinstance(partition_by, str) else None if partition_by is None else tuple(partition_by),

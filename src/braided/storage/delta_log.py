@@ -21,9 +21,9 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from braided.errors import OptionError, TableError
-from braided.storage.delta_table import check_mapping, library, reached
+from braided.storage.delta_table import check_mapping, library
 from braided.storage.files import files_at
-from braided.storage.tables import plain_location, shown
+from braided.storage.tables import plain_location, reached, shown
 
 _READER_FEATURES = {"columnMapping", "deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}
 _ELSE = "use Spark's own connector for Delta, where there is one for this version of Spark"

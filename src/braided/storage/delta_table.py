@@ -15,14 +15,13 @@ import contextlib
 import json
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from braided.errors import OptionError, TableError
-from braided.storage.files import files_at
 from braided.storage.table_writing import Partition, TableTarget
 from braided.storage.tables import (
     Layout,
@@ -32,6 +31,7 @@ from braided.storage.tables import (
     check_known,
     check_plan,
     plain_location,
+    reached,
     shown,
 )
 from braided.storage.writing import DataFile, TableFile
@@ -64,18 +64,6 @@ def library() -> Any:
     return deltalake
 
 
-@contextlib.contextmanager
-def reached(name: str) -> Iterator[None]:
-    """Say which table it was that the library failed with."""
-    try:
-        yield
-    except (TableError, OptionError):
-        raise
-    except Exception as error:
-        cause = str(error).split("\n")[0]
-        raise TableError(f"{name}: {type(error).__name__}: {cause}") from error
-
-
 class DeltaSink(TableSink):
     """A Delta table that batches of one query are appended to.
 
@@ -90,6 +78,9 @@ class DeltaSink(TableSink):
         self._table: Any = None
         self._wanted: dict[str, Any] = {}
         self._layout = Layout()
+        self._partition_by: list[str] = []
+        self._ours: tuple[int, str, int | None] = (-1, "", None)
+        """The version that the last commit made, the query and its batch."""
 
     def prepare(self, rows: pa.Schema, layout: Layout) -> TableTarget:
         """See `TableSink`."""
@@ -108,6 +99,7 @@ class DeltaSink(TableSink):
         for column in self._check(table):
             with reached(self.name):
                 self._add_column(next(field for field in wanted if field["name"] == column))
+        self._partition_by = partition_by
         types = {name: rows.field(name).type for name in partition_by if name in rows.names}
         for column in partition_by:
             if column not in types:
@@ -131,14 +123,15 @@ class DeltaSink(TableSink):
 
     def _try(self, query: str, batch: int, plan: str, files: Sequence[DataFile]) -> bool | None:
         table = self._refreshed()
-        known = table.transaction_version(query)
+        # The library reads the log back to its last checkpoint. Where nobody has written since, it is our own commit.
+        version, ours, known = self._ours
+        if (version, ours) != (table.version(), query):
+            known = table.transaction_version(query)
         check_known(self.name, query, batch, known)
         if known is not None and batch <= known:
             if batch == known:
                 check_plan(self.name, batch, plan, self._plan_of(table, query, batch))
-            place = files_at(self.location, "path")
-            for file in files:
-                place.delete(file.name)
+            # The files stay: a commit that was reported as failed may have been made, and then the table names them.
             return False
         if not files and known is not None:
             return False
@@ -159,6 +152,7 @@ class DeltaSink(TableSink):
             )
         except self._library.exceptions.CommitFailedError:
             return None
+        self._ours = table.version() + 1, query, batch
         return True
 
     def _added(self, table: Any, files: Sequence[DataFile]) -> list[Any]:
@@ -166,6 +160,8 @@ class DeltaSink(TableSink):
 
         now = int(time.time() * 1000)
         partition_by = table.metadata().partition_columns
+        if partition_by != self._partition_by:
+            raise TableError(f"{self.name}: is partitioned by {partition_by!r} now; start the query again")
         return [
             AddAction(
                 file.name,

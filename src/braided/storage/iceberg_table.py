@@ -4,24 +4,32 @@
  tasks write Parquet files -> the driver: one snapshot with their names, and the property (query: batch), together
 ```
 
-The last batch of every query that writes is a property of the table. It is looked up in the table's newest metadata, and
-the snapshot is committed only on top of these: where another writer was faster, it is looked up again.
+The last batch of every query that writes is a property of the table. It is looked up in the table's newest metadata,
+and the snapshot is committed only on top of these: where another writer was faster, it is looked up again.
 """
 
 from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from braided.errors import OptionError, TableError
-from braided.storage.files import files_at
 from braided.storage.table_writing import TIMES, Partition, TableTarget
-from braided.storage.tables import Layout, TableSink, attempts, check_columns, check_known, check_plan, plain_location
+from braided.storage.tables import (
+    Layout,
+    TableSink,
+    attempts,
+    check_columns,
+    check_known,
+    check_plan,
+    plain_location,
+    reached,
+)
 from braided.storage.writing import DataFile, TableFile
 
 _LAST = "braided.last-batch."
@@ -39,18 +47,6 @@ def library() -> Any:
     return pyiceberg
 
 
-@contextlib.contextmanager
-def _reached(name: str) -> Iterator[None]:
-    """Say which table it was that the library failed with."""
-    try:
-        yield
-    except (TableError, OptionError):
-        raise
-    except Exception as error:
-        cause = str(error).split("\n")[0]
-        raise TableError(f"{name}: {type(error).__name__}: {cause}") from error
-
-
 class IcebergSink(TableSink):
     """An Iceberg table that batches of one query are appended to.
 
@@ -63,24 +59,26 @@ class IcebergSink(TableSink):
         catalog, *names = table.split(".")
         if len(names) < 2 or not all((catalog, *names)):
             raise OptionError(f"{self.name}: write 'iceberg:<catalog>.<namespace>.<table>'")
-        with _reached(self.name):
+        with reached(self.name):
             self._catalog = library().catalog.load_catalog(catalog, **dict(options or {}))
         self._names = tuple(names)
         self._wanted: dict[str, str] = {}
         self._layout = Layout()
         self._data = ""
+        self._laid_out: object = None
 
     def prepare(self, rows: pa.Schema, layout: Layout) -> TableTarget:
         """See `TableSink`."""
         wanted = self._types(rows)
         self._wanted, self._layout = {column: str(kind) for column, kind in wanted.items()}, layout
-        with _reached(self.name):
+        with reached(self.name):
             table = self._opened() or self._create(wanted, layout)
             new = self._check(table)
             if new:
                 table = self._add_columns({column: wanted[column] for column in new})
             partitions = self._partitions(table)
             self._check_partition_by(partitions)
+            self._laid_out = self._layout_of(table)
             self._data = plain_location(table.location()) + "/data"
             return TableTarget(
                 self._data, self._file_schema(table, rows), partitions, layout.compression, layout.file_bytes
@@ -88,7 +86,7 @@ class IcebergSink(TableSink):
 
     def commit(self, query: str, batch: int, plan: str, files: Sequence[DataFile]) -> bool:
         """See `TableSink`."""
-        with _reached(self.name):
+        with reached(self.name):
             return attempts(self.name, lambda: self._try(query, batch, plan, files))
 
     def _try(self, query: str, batch: int, plan: str, files: Sequence[DataFile]) -> bool | None:
@@ -103,14 +101,17 @@ class IcebergSink(TableSink):
         if known is not None and batch <= known:
             if batch == known:
                 check_plan(self.name, batch, plan, self._plan_of(table, query, batch))
-            place = files_at(self._data, "path")
-            for file in files:
-                place.delete(file.name)
+            # The files stay: a commit that was reported as failed may have been made, and then the table names them.
             return False
         if not files and known is not None:
             return False
         for column in self._check(table):  # somebody dropped it meanwhile
             raise TableError(f"{self.name}: column {column!r} is not in the table any more; start the query again")
+        if self._layout_of(table) != self._laid_out:
+            raise TableError(
+                f"{self.name}: its partitions or columns were changed while batch {batch} was written; start the query "
+                "again: it goes on from its checkpoint"
+            )
         # Tried again by the library, a commit would not look at the property again.
         once = {**table.metadata.properties, "commit.retry.num-retries": "0"}
         table.metadata = table.metadata.model_copy(update={"properties": once})
@@ -239,6 +240,11 @@ class IcebergSink(TableSink):
         kinds = {field.name: str(_without_ids(field.field_type)) for field in table.schema().fields}
         return check_columns(self.name, self._wanted, kinds, self._layout.add_columns)
 
+    def _layout_of(self, table: Any) -> object:
+        """Return what the files of a batch depend on: which partitions, and the ids of the columns."""
+        ids = {field.name: field.field_id for field in table.schema().fields if field.name in self._wanted}
+        return table.spec().spec_id, ids
+
     def _add_columns(self, new: Mapping[str, Any]) -> Any:
         from pyiceberg.exceptions import CommitFailedException
 
@@ -300,6 +306,10 @@ def partition_of(text: str) -> Partition:
     """
     match = _BY.fullmatch(text)
     return Partition(match[2], match[1]) if match else Partition(text)
+
+
+def _text(part: Partition) -> str:
+    return part.column if part.transform == "identity" else f"{part.transform}({part.column})"
 
 
 def check_partition(text: str, transform: str, kind: str) -> None:

@@ -6,17 +6,19 @@ and its number, in the same step as its files, and only on the very version in w
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import random
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import pyarrow as pa
 
-from braided.errors import OptionError, TableError
+from braided.errors import BraidedError, OptionError, TableError
 from braided.storage.files import is_remote, local_path
 from braided.storage.table_writing import TableTarget
 from braided.storage.writing import DataFile
@@ -29,6 +31,9 @@ _UNITS = {"kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 1 << 10, "mib": 1 << 20,
 # A table with many writers may be ahead of us again and again.
 _ATTEMPTS = 60
 _LONGEST_PAUSE = 2.0
+_STACK = re.compile(r"\n\s+0: ")
+_COLOURS = re.compile(r"\x1b\[\d*m")
+_LONGEST_CAUSE = 1000
 
 
 @dataclass(frozen=True)
@@ -56,7 +61,7 @@ class TableSink(Protocol):
         """Return where the rows' files go; the table is made if there is none. Refuse rows that do not fit."""
 
     def commit(self, query: str, batch: int, plan: str, files: Sequence[DataFile]) -> bool:
-        """Append a batch's files; False, and the files are deleted, if that batch is in the table already.
+        """Append a batch's files; False if that batch is in the table already.
 
         `plan` is a digest of the input that the batch covers: a batch that is run again must cover the same.
         """
@@ -110,8 +115,8 @@ def parse_size(size: str | int, option: str) -> int:
 
 
 def plain_location(location: str) -> str:
-    """Return a URL, or a local path without its scheme."""
-    return location.rstrip("/") if is_remote(location) else local_path(location).rstrip("/")
+    """Return a URL, or a whole local path without its scheme."""
+    return location.rstrip("/") if is_remote(location) else os.path.abspath(local_path(location))
 
 
 def check_columns(name: str, rows: Mapping[str, Any], table: Mapping[str, Any], add_columns: bool) -> list[str]:
@@ -160,6 +165,19 @@ def check_plan(name: str, batch: int, plan: str, committed: str | None) -> None:
             f"{name}: batch {batch} was committed over other input; the checkpoint and the table do not belong "
             "together: restore both, or start with a new table and a new checkpoint"
         )
+
+
+@contextlib.contextmanager
+def reached(name: str) -> Iterator[None]:
+    """Say which table it was that its library failed with."""
+    try:
+        yield
+    except BraidedError:
+        raise
+    except Exception as error:
+        # Libraries in Rust add a stack, and colours.
+        cause = " ".join(_COLOURS.sub("", _STACK.split(str(error))[0]).split())
+        raise TableError(f"{name}: {type(error).__name__}: {cause[:_LONGEST_CAUSE]}") from error
 
 
 def attempts(name: str, attempt: Callable[[], bool | None]) -> bool:

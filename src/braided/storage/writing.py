@@ -14,6 +14,8 @@ import pyarrow.parquet as pq
 from braided.errors import TopicError
 from braided.storage.files import files_at
 
+CODECS = ("none", "snappy", "gzip", "brotli", "lz4", "zstd")
+"""How files may be compressed."""
 # A row group is what a reader of these files holds at once; a file is what one reading task gets.
 _GROUP_ROWS = 1 << 20
 _GROUP_BYTES = 64 << 20

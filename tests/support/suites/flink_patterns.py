@@ -1,4 +1,4 @@
-"""Flink's MatchRecognizeITCase: its rows, clauses and expected rows. Processing time is the number of the row here."""
+"""Flink's MatchRecognizeITCase and MatchRecognizeTestPrograms: their rows, clauses and expected rows. Processing time is the number of the row here."""
 
 from __future__ import annotations
 
@@ -113,6 +113,66 @@ CASES: list[PatternCase] = [
     ),
 ]  # fmt: skip
 
+_PROGRAMS = "MatchRecognizeTestPrograms"
+_ENGINE = _rows("1 100, 2 102, 3 104, 4 106, 5 105, 6 107, 7 101, 8 100, 9 110, 10 111, 11 99")
+_PRICES = _rows(
+    "1 9 1, 1 8 2, 1 10 3, 4 7 4, 6 5 6, 7 8 5, 12 3 7, 16 4 9, 32 7 10, 33 9 12, 34 5 11, 41 3 13, 42 11 16, 43 12 15, "
+    "44 13 14"
+)
+
+
+def _engine(after: str, wanted: str) -> PatternCase:
+    text = PatternText(
+        "A+ B",
+        "A AS LAST(A.engine_temperature, 1) IS NULL OR A.engine_temperature > LAST(A.engine_temperature, 1), "
+        "B AS B.engine_temperature < LAST(A.engine_temperature)",
+        "FIRST(A.engine_temperature) AS Initial_Temp, LAST(A.engine_temperature) AS Final_Temp",
+        rows="ONE ROW PER MATCH",
+        after=f"AFTER MATCH {after}",
+        partition="vehicle_id",
+    )
+    rows = [(*row, 1) for row in _ENGINE]
+    return of(_PROGRAMS, after, text, "time engine_temperature vehicle_id", rows, "Initial_Temp Final_Temp", wanted)
+
+
+CASES += [
+    of(
+        _SUITE, "testTimeConstraint, in batches",
+        PatternText("A B C", _ABC, "A.id AS aid, B.id AS bid, C.id AS cid", within="'1' MINUTE"),
+        "time id name",
+        _rows("1 1 z, 2 2 a, 30 3 b, 60 4 c, 100 5 x, 101 6 a, 131 7 b, 162 8 c, 200 9 z"), "aid bid cid", "2 3 4",
+    ),
+    of(
+        _PROGRAMS, "match-simple",
+        PatternText("A l C", "A AS name = 'a', l AS name = 'b', C AS name = 'c'", "A.id AS aid, l.id AS bid, C.id AS cid"),
+        "id name", _rows("1 a, 2 z, 3 b, 4 c, 5 d, 6 a, 7 b, 8 c, 9 a, 10 b, 11 c"), "*", "6 7 8, 9 10 11",
+    ),
+    of(
+        _PROGRAMS, "match-complex",
+        PatternText(
+            "DOWN{2,} UP", f"{_FALLS}, UP AS price > LAST(DOWN.price)",
+            "FIRST(DOWN.price) AS first, LAST(DOWN.price) AS last, FIRST(DOWN.price, 5) AS nullPrice",
+            rows="ONE ROW PER MATCH", after=_PAST, partition="symbol",
+        ),
+        "tstamp symbol price", _rows("1 ACME 19, 2 BETA 18, 3 ACME 17, 4 ACME 13, 5 BETA 16, 6 ACME 20, 7 BETA 22"),
+        "*", "ACME 19 13 -, BETA 18 16 -",
+    ),
+    of(
+        _PROGRAMS, "match-order-by-int-column",
+        PatternText(
+            "DOWN{2,} UP", f"{_FALLS}, UP AS price > LAST(DOWN.price)",
+            "FIRST(DOWN.price) AS first, LAST(DOWN.price) AS last, UP.price AS up", rows="ONE ROW PER MATCH",
+            after=_PAST, order="ts, sequence_num",
+        ),
+        "time price sequence_num", _PRICES, "*", "9 8 10, 7 5 8, 9 3 11",
+    ),
+    _engine("SKIP TO FIRST B", "100 106, 105 107, 101 101, 100 111"),
+    _engine("SKIP TO LAST B", "100 106, 105 107, 101 101, 100 111"),
+    _engine(
+        "SKIP TO NEXT ROW", "100 106, 102 106, 104 106, 106 106, 105 107, 107 107, 101 101, 100 111, 110 111, 111 111"
+    ),
+    _engine("SKIP PAST LAST ROW", "100 106, 107 107, 100 111"),
+]  # fmt: skip
 DIFFERENCES = [
     PatternDifference(
         of(
@@ -147,9 +207,15 @@ REFUSALS = [
     ),
     PatternRefusal(
         _SUITE, "testAccessingCurrentTime", "the current time, by which a result would depend on when it is computed",
-        PatternText("A", "A AS ts >= CURRENT_TIMESTAMP", "count(*) AS n"), "current_timestamp",
+        PatternText("A", "A AS ts >= CURRENT_TIMESTAMP", "count(*) AS n"), "'CURRENT_TIMESTAMP': no such column",
     ),
     PatternRefusal(
         _SUITE, "testMatchRecognizeAppliedToWindowedGrouping", "windows before a pattern: both orders of braided.sql need Spark",
+    ),
+    PatternRefusal(
+        _PROGRAMS, "match-order-by-event-time, also with rows out of order", "rows of one time are in the order of their arrival"
+    ),
+    PatternRefusal(
+        _PROGRAMS, "match-order-by-int-column-with-out-of-order-data", "the rows of match-order-by-int-column, and one that is late"
     ),
 ]  # fmt: skip

@@ -21,7 +21,7 @@ class PatternText:
     partition: str = ""
     subset: str = ""
     order: str = "ts"
-    within: str = ""
+    within: str = "'1' HOUR"
 
     def clause(self) -> str:
         parts = [
@@ -30,7 +30,7 @@ class PatternText:
             f"MEASURES {self.measures}" if self.measures else "",
             self.rows,
             self.after,
-            f"PATTERN ({self.pattern}) WITHIN INTERVAL '1' HOUR",
+            f"PATTERN ({self.pattern}) WITHIN INTERVAL {self.within}",
             f"SUBSET {self.subset}" if self.subset else "",
             f"DEFINE {self.define}" if self.define else "",
         ]
@@ -43,7 +43,6 @@ class PatternCase:
 
     columns : of the rows; the first is the time in seconds, which the clause orders by as `ts`.
     shown : the columns that are compared, `*` for all. wanted : the rows that the suite expects.
-    within : how far the rows of a match may be apart, where the suite says it.
     """
 
     suite: str

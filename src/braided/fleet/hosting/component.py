@@ -12,14 +12,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
 from braided.durations import parse_duration
 from braided.errors import PeerError
-from braided.fleet.checkpoints import Checkpoints, position_of
+from braided.fleet.checkpoints import Checkpoints
 from braided.fleet.component_host import Job
 from braided.fleet.hosting.causes import describe_failure
 from braided.fleet.hosting.gate import Gate
@@ -32,7 +31,8 @@ from braided.jobs.job_file import KAFKA, TOPIC
 from braided.spark.catalyst import StageTimes
 from braided.spark.jobs import build_job, named, write_sink
 from braided.spark.kafka import WriteRecords, sequenced
-from braided.spark.sink import make_topic, run_files, start_files, start_query
+from braided.spark.sink import ObservedProgress, make_topic, run_topic_files, start_files, start_query
+from braided.storage.files import python_url
 from braided.storage.topic import Topic, TopicWriter, create_topic, is_topic, plan_digest
 
 if TYPE_CHECKING:
@@ -87,6 +87,7 @@ class Component:
         self._writer: TopicWriter | None = None
         """What was claimed for this epoch: its topic, or the fence of a sink that has none."""
         self._cleaned = 0
+        self._observed: ObservedProgress | None = None
         self._pace = Pace()
 
     def start(self, expected: Position | None) -> None:
@@ -97,8 +98,6 @@ class Component:
         except BaseException:
             with contextlib.suppress(Exception):  # what failed first says more
                 self.kill()
-            if self._staged is not None:
-                self._staged.close()
             raise
 
     def _start(self, expected: Position | None) -> None:
@@ -107,10 +106,10 @@ class Component:
         if log is not None:
             self._writer = log.claim(name, epoch=self.epoch)
         self._folder = self._checkpoints.open(self.epoch)
-        position = position_of(self._folder)
+        position = self._folder.position()
         if expected is not None and position != expected:
             raise PeerError(f"component={name!r}: its checkpoint is at {position}, not at {expected}")
-        self._job = self._setting.job(self.component, self._folder)
+        self._job = self._setting.job(self.component, self._folder.location)
         self._session, frame = self._built()
         self._check_held()
         with named(self._job, "sink"):
@@ -123,15 +122,15 @@ class Component:
 
     def _built(self) -> tuple[SparkSession, DataFrame]:
         if self._staged is not None:
-            self._staged.open(self._folder)
             return self._staged.session, self._staged.frame
         session = self._setting.session(self._job)
         return session, build_job(session, self._job, reader=self.component.name)
 
     def _started_query(self, frame: DataFrame) -> StreamingQuery:
-        checkpoint, trigger, name = str(self._folder), self._job.trigger, self.component.name
+        checkpoint, trigger, name = self._folder.location, self._job.trigger, self.component.name
         if self.component.outputs:
             data = self._claimed().topic.data
+            self._observed = ObservedProgress.of(frame)
             return start_files(frame, data, self._commit, checkpoint=checkpoint, trigger=trigger, name=name)
         if self._writer is None:
             return write_sink(_counted(frame), self._job, trigger)
@@ -144,22 +143,22 @@ class Component:
 
     def _log(self) -> Topic | None:
         """Return the log that fences former owners off: the output's own, or for Kafka one beside the checkpoint."""
-        job = self._setting.job(self.component, Path(self.component.checkpoint))
+        job = self._setting.job(self.component, self.component.checkpoint)
         if job.sink.format == KAFKA:
-            return create_topic(f"{self.component.checkpoint}/{_FENCE}", "{}")
+            return create_topic(f"{python_url(self.component.checkpoint)}/{_FENCE}", "{}")
         return self._topic(self.component.outputs[0]) if self.component.outputs else None
 
     def _topic(self, path: str) -> Topic:
         if is_topic(path):
             return Topic(path)
         with self._checkpoints.rehearsal() as folder:
-            job = self._setting.job(self.component, folder)
+            job = self._setting.job(self.component, folder.location)
             return make_topic(build_job(self._setting.session(job), job), path)
 
     def _commit(self, files: DataFrame, batch: int) -> None:
         with self._gate.batch(batch):
-            written = run_files(files)
-            if self._claimed().commit(batch, self._plan(batch), written):
+            written, progress = run_topic_files(files, self._observed)
+            if self._claimed().commit(batch, self._plan(batch), written, progress):
                 self.rows += sum(file.rows for file in written)
         if batch % _CLEANED_EVERY == 0:
             self._checkpoints.clean(self.epoch)
@@ -174,7 +173,7 @@ class Component:
             self._claimed().topic.retain(_ANNOUNCED)
 
     def _plan(self, batch: int) -> str:
-        return plan_digest((self._folder / "offsets" / str(batch)).read_text())
+        return plan_digest(self._folder.plan(batch))
 
     def _claimed(self) -> TopicWriter:
         assert self._writer is not None
@@ -185,14 +184,11 @@ class Component:
         query = self._started()
         if self._writer is not None:
             self._gate.close(BATCH)
-            self._wait_for(lambda: self._gate.last is None or self._is_noted(self._gate.last), _NOTED)
+            self._wait_for(lambda: self._gate.last is None or self._folder.is_committed(self._gate.last), _NOTED)
         else:
             self._wait_for(lambda: not query.status["isTriggerActive"], BATCH)
         query.stop()
-        return position_of(self._folder)
-
-    def _is_noted(self, batch: int) -> bool:
-        return (self._folder / "commits" / str(batch)).exists()
+        return self._folder.position()
 
     def _wait_for(self, condition: Callable[[], bool], seconds: float) -> None:
         ends = time.monotonic() + seconds

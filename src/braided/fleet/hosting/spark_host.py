@@ -109,7 +109,7 @@ class SparkHost:
         call = self._call(lambda: rehearse(self._setting, job, self._rehearsal), self._rehearsal, "to rehearse")
         staged = await call
         if staged is not None:
-            self._stage(staged)
+            self._staged = staged
 
     async def start(self, job: Job, epoch: int, expected: Position | None) -> None:
         component = Component(self._setting, job, epoch, self._take_staged(job))
@@ -143,23 +143,15 @@ class SparkHost:
         self._is_closed.set()
         for name in list(self._running):
             self.kill(name)
-        self._stage(None)
+        self._staged = None
         self._threads.shutdown(wait=False)
-
-    def _stage(self, staged: Staged | None) -> None:
-        before, self._staged = self._staged, staged
-        if before is not None:
-            self._threads.submit(before.close)
 
     def _take_staged(self, job: Job) -> Staged | None:
         staged = self._staged
         if staged is None or staged.component != job:
             return None
-        if not staged.is_fresh:
-            self._stage(None)
-            return None
         self._staged = None
-        return staged
+        return staged if staged.is_fresh else None
 
     def _end(self, component: Component) -> None:
         """Let it begin no more batch, from now on; and stop its query as soon as the JVM answers."""

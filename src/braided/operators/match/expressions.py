@@ -23,9 +23,9 @@ import pyarrow as pa
 from braided.errors import OptionError
 from braided.expressions import literals
 from braided.expressions.compile import Compiler
-from braided.expressions.evaluate import arrow_type
+from braided.expressions.evaluate import ARROW, arrow_type
 from braided.expressions.parse import Parser, Syntax, Token
-from braided.expressions.tree import Call, Column, IsNull, Like, Some, Truth, Type, Value, Widen
+from braided.expressions.tree import Call, Column, Constant, IsNull, Like, Some, Truth, Type, Value, Widen
 from braided.operators.match.match_aggregates import MatchAggregate, list_type
 
 ROW, NUMBERS, CLASS, MATCH_NUMBER = "row", "numbers", "class ", "match_number"
@@ -42,6 +42,7 @@ _WHOLE = ("tinyint", "smallint", "int", "bigint")
 _FLOATS = ("float", "double")
 _TRUTHS = ("and", "or", "not", "isnull", "in", "=", "<", "<=", "<=>")
 _PAGE = "docs/match.md"
+_SUBQUERY = re.compile(r"\(\s*select\b", re.IGNORECASE)
 _MOST_STEPS = {"prev": 1000, "next": 1000, "first": 100, "last": 100}
 
 
@@ -198,6 +199,9 @@ class _Parser(Parser):
     )
 
     def __init__(self, text: str, option: str) -> None:
+        self.text, self._option = text, option
+        if _SUBQUERY.search(re.sub(r"'(?:[^'\\]|\\.|'')*'", "''", text)):
+            self._refuse("a subquery is not supported; join the stream with it before, or compute its value")
         super().__init__(text, lambda side, name: name, option)
         self._around = ""
         """The function of rows that is being read."""
@@ -285,11 +289,6 @@ class _Parser(Parser):
 
     def _sum(self) -> Syntax:
         return self._left_to_right(("+", "-", "||"), lambda: self._left_to_right(("*",), self._unary))
-
-    def _primary(self) -> Syntax:
-        if self._sees("(", "select") or self._sees("exists"):
-            self._refuse("a subquery is not supported; join the stream with it before, or compute its value")
-        return super()._primary()
 
     def _items(self) -> list[Syntax]:
         self._expect("(")
@@ -395,16 +394,14 @@ class _Compiler(Compiler):
         match node.op:
             case "like":
                 operand = self.value(node.args[0])
-                if operand.type.name != "string":
-                    raise self._refusal(f"{node.text}: {operand.type} is no text")
+                if operand.type.name != "string" or isinstance(operand, Constant):
+                    raise self._refusal(f"{node.text}: LIKE is of a column or another text that is not constant")
                 return Like(operand, node.args[1])
             case "in" if any(item.op != "literal" for item in node.args[1:]):
                 operand, *items = node.args
                 return Some(tuple(self.truth(Syntax("=", (operand, item), node.text)) for item in items))
             case "isnull" if node.args[0].op in ("classifier", "call"):
                 return IsNull(self.value(node.args[0]))
-            case "<=>" | "=" if all(part.op in ("classifier", "literal") for part in node.args):
-                pass
         return super().truth(node)
 
     def _called(self, node: Syntax) -> Value:
@@ -572,6 +569,9 @@ class _Compiler(Compiler):
             if name != "count" and kind.name not in _WHOLE:
                 raise self._refusal(f"{node.text}: {name.upper()} of {kind} with symbols or numbers of matches")
             kind = Type("double" if name == "avg" else "bigint")
+        for argument in arguments:
+            if argument.type.name not in ARROW:
+                raise self._refusal(f"{node.text}: {name.upper()} of {argument.type}; cast it to double")
         aggregate = MatchAggregate(name, mask, tuple(arguments), kind, final, node.text, separator)
         if aggregate not in self.aggregates:
             self.aggregates.append(aggregate)

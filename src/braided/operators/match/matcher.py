@@ -27,9 +27,15 @@ from braided.time.clocks import MIN_TIME, clamp
 Int64s = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
-MOST_STEPS = 1_000_000
+# Most steps of one search, and how many more for each row of its key. A million take 20 ms, or 400 ms where places are
+# remembered.
+MOST_STEPS = 4_000_000
+STEPS_A_ROW = 10_000
 # In keys with so many rows searches look ahead.
 MANY_ROWS = 64
+# Searches of more steps remember where they failed.
+PATIENCE = 2000
+_MOST_LOOKED_AT = 1_000_000
 _PIECE_ROWS = 1 << 17
 _PIECE_BYTES = 8 << 20
 
@@ -206,7 +212,9 @@ class Matcher:
             horizon,
             -1 if self.within is None else self.within,
             MOST_STEPS,
+            STEPS_A_ROW,
             MANY_ROWS,
+            PATIENCE,
             search_kernel.Keeping(
                 self.context,
                 self.forgotten(horizon),
@@ -224,7 +232,7 @@ class Matcher:
             )
             raise BraidedError(
                 f"pattern: the search took more than {MOST_STEPS:,} steps from one row, or "
-                f"{search_kernel.STEPS_A_ROW:,} for every row (key {key}); shorten within=, let conditions exclude "
+                f"{STEPS_A_ROW:,} for every row (key {key}); shorten within=, let conditions exclude "
                 "each other, or refer to fewer earlier symbols"
             )
         found, is_match = self._shown(matches), matches.length != search_kernel.UNMATCHED
@@ -249,8 +257,9 @@ class Matcher:
     @cached_property
     def _sees(self) -> Int64s:
         """The registers that conditions behind each state may read, as bits; none where they see symbols, too."""
-        reads = self.conditions.registers_read()
-        if reads is None:
+        reads = self.conditions.registers_read() if self.conditions.code else None
+        # Looked for state by state, in this many steps at most.
+        if reads is None or len(self._states) * sum(map(len, self.automaton.after)) > _MOST_LOOKED_AT:
             return np.empty(0, np.int64)
         behind = [{self.automaton.symbol[then] for then in self.automaton.behind(state)} for state in self._states]
         negated = {self.negated} if self.negated >= 0 else set()

@@ -31,19 +31,37 @@ Bytes = npt.NDArray[np.uint8]
 # What a search comes to; beyond the first three it stops everything.
 _FAILED, _FOUND, _WAITS, _NO_ROOM, STEPS, OVERFLOW = 0, 1, 2, 3, 4, 5
 FINE = 0
-# So many steps are a key's, beside those that one search may take.
-STEPS_A_ROW = 10_000
 # Where the search is: at which key and start, from where rows of the key are kept, what has been found.
-(_GROUP, _START, _KEEP, _MATCHES, _FILLED, _STAMP, _LENGTH, _LOOKS, _LOW, _SPENT, _HELD, _CRAMPED, _NUMBERS) = range(13)
+(
+    _GROUP,
+    _START,
+    _KEEP,
+    _MATCHES,
+    _FILLED,
+    _STAMP,
+    _LENGTH,
+    _LOOKS,
+    _LOW,
+    _SPENT,
+    _HELD,
+    _CRAMPED,
+    _PATIENCE,
+    _A_ROW,
+    _PLACES,
+    _ROUND,
+    _HOLDS,
+    _NUMBERS,
+) = range(18)
 # What is known of a row as a start: that it is decided, and that a match before has it.
 DECIDED, COVERED = 1, 2
 # The length of what is no match: a row that none has.
 UNMATCHED = -1
 # Anchors on the way to a state: it is taken at the first row of a key alone, or behind the last.
 AT_BEGIN, AT_END = 1, 2
-# A search that takes more steps remembers at most so many places.
-_REMEMBERS_AFTER = 2000
-_MOST_REMEMBERED = 1 << 19
+# Whether what failed for one start fails for the next.
+_IF_CLOSED, _ALWAYS = 1, 2
+# What one search remembers takes at most so many bytes.
+_REMEMBERED_BYTES = 64 << 20
 # What is known of the rows ahead takes at most so many numbers.
 _MOST_AHEAD = 1 << 24
 _FOREVER = np.int64(np.iinfo(np.int64).max)
@@ -105,7 +123,7 @@ class _Space(NamedTuple):
     ahead: Int64s
     """For each row and state of a key with many rows, how soon a match through there may end."""
     places: Int64s
-    """Places that failed, by a hash: a number of the search, the place, registers."""
+    """Places that failed, by a hash: a number of the round, the place, registers."""
     sums: npt.NDArray[np.float64]
 
 
@@ -142,26 +160,24 @@ def next_of(bounds: Int64s, bits: npt.NDArray[np.uint64], symbol: np.int64) -> I
 
 
 @in_place
-def _failed_before(space, live, place, depth, stamp):  # type: ignore[no-untyped-def]
+def _failed_before(space, live, place, depth):  # type: ignore[no-untyped-def]
     """Whether a search was at this place with the same registers as now at a depth; if not, remember it."""
+    stamp = space.numbers[_ROUND]
     places, sums, whole, real = space.places, space.sums, space.whole, space.real
     registers, size = whole.shape[1], len(places)
     mixed = np.uint64(place) * np.uint64(0x9E3779B97F4A7C15)
     for register in range(registers):
         if (live >> register) & 1:
-            mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9) + np.uint64(
-                whole[depth, register]
-            )
-            mixed += np.uint64(np.int64(real[depth, register] * 1024.0))
+            mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
+            mixed += np.uint64(whole[depth, register]) + np.uint64(np.int64(real[depth, register] * 1024.0))
     mixed = (mixed ^ (mixed >> np.uint64(32))) * np.uint64(0x94D049BB133111EB)
     at = np.int64((mixed ^ (mixed >> np.uint64(31))) % np.uint64(size))
     while places[at, 0] == stamp:
         same = places[at, 1] == place
         for register in range(registers):
             if same and (live >> register) & 1:
-                same = (
-                    places[at, 2 + register] == whole[depth, register] and sums[at, register] == real[depth, register]
-                )
+                same = places[at, 2 + register] == whole[depth, register]
+                same = same and sums[at, register] == real[depth, register]
         if same:
             return True
         at = at + 1 if at + 1 < size else 0
@@ -233,8 +249,14 @@ def _search(rows, automaton, machine, slots, following, space, start, high, dead
     stamp, looks, low = space.numbers[_STAMP], space.numbers[_LOOKS], space.numbers[_LOW]
     depth, most, begun = 0, space.numbers[_SPENT] + limit, space.numbers[_SPENT]
     guards, sees = automaton.guards, automaton.sees
-    anchored, remembers = len(guards) > 0, len(sees) > 0
-    space.numbers[_HELD] = 0
+    anchored = len(guards) > 0
+    # What failed for the start before fails again, unless its time was too short, or it is not certain by now.
+    if not (space.numbers[_HOLDS] == _ALWAYS or (space.numbers[_HOLDS] == _IF_CLOSED and closed)):
+        space.numbers[_HELD] = 0
+        space.numbers[_ROUND] += 1
+    remembers_from = begun if space.numbers[_HELD] else begun + space.numbers[_PATIENCE]
+    if len(sees) == 0:
+        remembers_from = _FOREVER
     pointer[0], stop = starts[states], starts[states + 1]
     while True:
         if pointer[depth] == stop:
@@ -297,11 +319,11 @@ def _search(rows, automaton, machine, slots, following, space, start, high, dead
                     return OVERFLOW
                 if truth != TRUE:
                     continue
-            if remembers and space.numbers[_SPENT] - begun > _REMEMBERS_AFTER:
-                if 2 * space.numbers[_HELD] >= len(space.places) and len(space.places) < _MOST_REMEMBERED:
+            if space.numbers[_SPENT] > remembers_from:
+                if 2 * space.numbers[_HELD] >= len(space.places) and len(space.places) < space.numbers[_PLACES]:
                     space.numbers[_CRAMPED] = 1
                     return _NO_ROOM
-                if _failed_before(space, sees[state], row * states + state, depth + 1, stamp):
+                if _failed_before(space, sees[state], row * states + state, depth + 1):
                     continue
         path[depth] = state
         depth += 1
@@ -329,11 +351,12 @@ def _scan(rows, automaton, machine, slots, following, space, matches, keeping, h
     for group in range(numbers[_GROUP], len(bounds) - 1):
         high = bounds[group + 1]
         start, keep = numbers[_START], numbers[_KEEP]
+        ended = horizon == _FOREVER or times[high - 1] < keeping.forgotten
         if start < 0:
             start, keep = bounds[group], high
             while start < high and done[start] & DECIDED:
                 start += 1
-            runs_out = horizon == _FOREVER or (start < high and deadline_of(times[start], keeping.longest) < horizon)
+            runs_out = ended or (start < high and deadline_of(times[start], keeping.longest) < horizon)
             if not fresh[high - 1] and start < high and not runs_out:
                 # Nothing new, and nothing has run out.
                 for row in range(max(bounds[group], start - keeping.context), high):
@@ -341,11 +364,10 @@ def _scan(rows, automaton, machine, slots, following, space, matches, keeping, h
                 for row in range(start, high):
                     opens[row] = row == start or (skip == NEXT_ROW and not keeping.ordered and not done[row] & DECIDED)
                 continue
-            numbers[_LOOKS], numbers[_LOW], numbers[_SPENT] = 0, bounds[group], 0
+            numbers[_LOOKS], numbers[_LOW], numbers[_SPENT], numbers[_HOLDS] = 0, bounds[group], 0, 0
             if high - start >= many and (high - bounds[group]) * len(symbol) <= len(space.ahead):
                 _look_ahead(rows, automaton, space.ahead, bounds[group], high, horizon)
                 numbers[_LOOKS] = 1
-        ended = horizon == _FOREVER or times[high - 1] < keeping.forgotten
         while start < high:
             if done[start] & DECIDED:
                 start += 1
@@ -358,7 +380,10 @@ def _scan(rows, automaton, machine, slots, following, space, matches, keeping, h
                     limit,
                 )  # fmt: skip
                 depth = numbers[_LENGTH]
-                if numbers[_SPENT] > limit + STEPS_A_ROW * (high - numbers[_LOW]):
+                numbers[_HOLDS] = 0
+                if result == _FAILED and deadline >= times[high - 1]:
+                    numbers[_HOLDS] = _IF_CLOSED if deadline < horizon else _ALWAYS
+                if numbers[_SPENT] > limit + numbers[_A_ROW] * (high - numbers[_LOW]):
                     result = STEPS
             reported = result == _FAILED and keeping.unmatched and not done[start] & COVERED
             if (result == _FOUND or reported) and (
@@ -414,22 +439,27 @@ def find_matches(
     horizon: int,
     within: int,
     limit: int,
+    a_row: int,
     many: int,
+    patience: int,
     keeping: Keeping,
 ) -> tuple[MatchArrays, int, int]:
     """Return the matches that are decided with what is kept, how it ended, and the row where it did.
 
     `following` is `next_of` the negated symbol, empty if there is none. Starts that are decided are marked as `done`.
     Where a key has `many` rows it is first found out from where a match can end in time, so that searches that lead
-    nowhere are short. The kernels allocate nothing: they stop where there is no room, and go on with more.
+    nowhere are short. One search takes at most `limit` steps, and those of a key `a_row` for each row more. A search
+    of more steps than `patience` remembers where it failed. The kernels allocate nothing: they stop where there is no
+    room, and go on with more.
     """
     count, states = len(rows.times), len(automaton.symbol)
     plain = machine.code_starts[-1] == 0
     numbers = np.zeros(_NUMBERS, np.int64)
-    numbers[_START] = -1
+    numbers[_START], numbers[_PATIENCE], numbers[_A_ROW] = -1, patience, a_row
     depth, matches, filled = 32, 1024, 4096
     sizes = np.diff(rows.bounds) * states
     remembered = 0
+    numbers[_PLACES] = _REMEMBERED_BYTES // (16 * (1 + len(machine.kinds)))
     ahead = np.empty(sizes[(sizes >= many * states) & (sizes <= _MOST_AHEAD) & plain].max(initial=0), np.int64)
     stays, opens = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
     first, length, flat = np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int32)
@@ -456,8 +486,9 @@ def find_matches(
             count, states = int(numbers[_MATCHES]), int(numbers[_FILLED])
             arrays = MatchArrays(first[:count], length[:count], flat[:states], stays, opens)
             return arrays, int(status), int(numbers[_START])
+        numbers[_HELD] = 0
         if numbers[_CRAMPED]:
-            numbers[_CRAMPED], remembered = 0, max(1 << 12, 8 * remembered)
+            numbers[_CRAMPED], remembered = 0, min(max(1 << 12, 8 * remembered), int(numbers[_PLACES]))
             continue
         depth, matches, filled = 2 * depth, 2 * matches, max(2 * filled, 4 * depth)
 
