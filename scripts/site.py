@@ -24,8 +24,8 @@ ROOT = Path(__file__).resolve().parents[1]
 PARTS = {
     "Begin": ["tutorial", "howto", "move_over", "guarantees"],
     "Do": [
-        "pick_a_budget", "theta", "restart", "tune", "dashboard", "metrics", "cluster", "kafka", "jobs", "peers", "production", "security",
-        "runbook", "versions",
+        "pick_a_budget", "theta", "restart", "tune", "dashboard", "metrics", "cluster", "kafka", "jobs", "peers",
+        "production", "security", "runbook", "versions",
     ],
     "Use": [
         "api", "sql", "queries", "files", "tables", "sources", "adaptive", "time", "bounded", "multijoin", "outer",
