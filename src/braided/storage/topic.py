@@ -80,7 +80,7 @@ class Topic:
             raise TopicError(f"path={location!r}: is no topic; braided.write_files makes one")
         try:
             about = json.loads(content)
-            version = about["format"]
+            version, schema = about["format"], about["schema"]
         except (ValueError, KeyError, TypeError) as error:
             raise TopicError(f"{self.location}/{_TOPIC}: is damaged; restore it from a copy") from error
         if version != FORMAT:
@@ -88,7 +88,7 @@ class Topic:
                 f"{self.location}/{_TOPIC}: the topic has format {version!r}, this version reads {FORMAT}; "
                 "upgrade braided"
             )
-        self.schema: str = str(about["schema"])
+        self.schema: str = str(schema)
         """The schema of its rows, as Spark writes it in JSON."""
 
     @property
@@ -108,7 +108,7 @@ class Topic:
         content = self._files.read(name)
         try:
             return 0 if content is None else int(json.loads(content)["slot"])
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, OverflowError) as error:
             raise TopicError(f"{self.location}/{name}: is damaged; {advice}") from error
 
     def _missing(self, name: str) -> TopicError:
