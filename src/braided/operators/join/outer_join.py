@@ -242,7 +242,10 @@ class OuterState(JoinState):
 
     def levels(self) -> dict[str, int]:
         levels = super().levels()
-        for rows in (*self.keyless, *([] if self.held is None else [self.held])):
+        waiting: list[KeylessRows | HeldPairs] = [*self.keyless]
+        if self.held is not None:
+            waiting.append(self.held)
+        for rows in waiting:
             levels |= {name: levels[name] + count for name, count in rows.levels().items()}
         return levels
 
