@@ -32,7 +32,7 @@ PARTS = {
         "rows", "asof", "match", "detect", "where",
     ],
     "Understand": ["ideas", "how_it_works", "walk", "faults", "conformance", "decisions", "glossary"],
-    "Measured": ["benchmarks", "order_benchmarks", "gdj", "gdj_tables", "papers_ssp"],
+    "Measured": ["benchmarks", "order_benchmarks", "gdj", "gdj_tables", "papers_ssp", "papers_ebs", "papers_synergy"],
     "Reference": ["reference", "changelog"],
 }  # fmt: skip
 CONF = """\

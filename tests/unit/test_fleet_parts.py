@@ -230,11 +230,12 @@ def test_old_checkpoints_go_also_where_batches_leave_by_a_sink_of_sparks_own(tmp
         checkpoints.open(epoch)
     setting = JobEnvironment(None, cores=1, modules=(), environment={})  # type: ignore[arg-type]
     component: Any = Component(setting, Job("rows", "sql", checkpoint=str(tmp_path)), 3)
-    last = SimpleNamespace(batchId=19, durationMs={"triggerExecution": 500})
-    component._query = SimpleNamespace(lastProgress=last)
+    written = {"braided.written": {"rows": 30}}
+    last = SimpleNamespace(batchId=19, durationMs={"triggerExecution": 500}, sources=[], observedMetrics=written)
+    component._query = SimpleNamespace(lastProgress=last, status={"isTriggerActive": True})
     component._job = SimpleNamespace(trigger=None, sources={})
     component._tasks = SimpleNamespace(since_last=lambda: 0.25)
-    assert component.progress() == Progress(19, 0.5, None, 0, 0.25)
+    assert component.progress() == Progress(19, 0.5, None, 0, 0.25, rows=30)
     assert checkpoints.epochs() == [0, 1, 2, 3]
     last.batchId = 20
     component.progress()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,6 +18,7 @@ from braided.fleet.event_log import EventLog, EventReader
 from braided.fleet.fleet_peer import Settings
 from braided.fleet.hosting.driver_log import lines_of
 from braided.fleet.hosting.pace import Pace, offsets_between
+from braided.fleet.hosting.warning_events import warnings_noted
 from braided.fleet.job_states import STATES, state_of
 from braided.fleet.leases import FAILURES, Beat, Lease, Position
 from braided.fleet.messages import LIMIT, Done, Envelope, Request, encode
@@ -283,6 +285,22 @@ def test_the_log_of_a_job_is_what_its_query_has_logged(tmp_path: Path) -> None:
     reply = Log("n" * 100, lines_of(log, "one"))
     assert reply.text.splitlines()[-1].startswith(f"{ours}999 ")
     assert len(encode(Envelope(contact("a"), 2**40, True, reply))) <= LIMIT
+
+
+def test_warnings_of_a_driver_become_events() -> None:
+    noted: list[tuple[str, str]] = []
+
+    async def play() -> None:
+        with warnings_noted(lambda job, what: noted.append((job, what))):
+            log = logging.getLogger("braided.spark")
+            await asyncio.to_thread(log.warning, "%d rows came late", 3, extra={"query": "hits"})
+            log.info("nothing to say")
+            await asyncio.sleep(0)
+        logging.getLogger("braided").warning("after its end")
+        await asyncio.sleep(0)
+
+    asyncio.run(play())
+    assert noted == [("hits", "warning: 3 rows came late")]
 
 
 def test_metrics_know_all_states() -> None:

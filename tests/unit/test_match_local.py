@@ -438,6 +438,17 @@ def test_a_search_tries_no_place_twice(condition: str) -> None:
     assert find(data, **{**options, "define": {"X": "v = last(A.v) + 1 and v = 59"}}) == [{"k": "a", "n": 60}]
 
 
+def test_a_place_is_tried_again_with_other_rows_of_earlier_symbols() -> None:
+    data = table([("a", time / 10, time) for time in range(30)])
+    condition = "v = 29 and last(A.v) = 28 and last(B.v) = 3 and count(A.*) = 27"
+    options = {
+        "pattern": "(A | B)* X",
+        "define": {"X": condition},
+        "measures": {"b": "array_agg(B.v)", "n": "count(*)"},
+    }
+    assert find(data, **options) == [{"k": "a", "b": [2, 3], "n": 30}]
+
+
 def test_what_failed_for_one_start_is_not_tried_for_the_next() -> None:
     """400 starts of 400 rows, and as many rows in registers."""
     data = table([("a", time / 100, time) for time in range(400)])

@@ -116,6 +116,25 @@ def _add_peer(commands: Any) -> None:
     )
     peer.add_argument("--lease", default="30 seconds", metavar="T", help="after which a dead peer is replaced")
     peer.add_argument("--period", default="5 seconds", metavar="T", help="between two measurements of the load")
+    peer.add_argument(
+        "--overload",
+        type=float,
+        metavar="H",
+        help="load above which a peer is hot; 1 is all its cores (1.2 x the mean)",
+    )
+    peer.add_argument(
+        "--imbalance", type=float, metavar="L", help="least difference of loads for a move (a fifth of the mean)"
+    )
+    peer.add_argument(
+        "--lasting",
+        type=int,
+        default=5,
+        metavar="T",
+        help="periods over which a load must last: 1, 5 or 15 (%(default)s)",
+    )
+    peer.add_argument(
+        "--levels", metavar="N[,O[,TOP]]", help="equal load levels, their overlap, and the top (six that grow by half)"
+    )
     peer.add_argument("--beyond-loopback", action="store_true", help="listen where other machines can reach it")
     peer.add_argument(
         "--metrics", type=_port, metavar="PORT", help="figures of its jobs for Prometheus, on this machine only"

@@ -22,6 +22,7 @@ from braided.errors import BraidedError, PeerError
 from braided.fleet.fleet_peer import Settings
 from braided.fleet.identity import Token, new_token
 from braided.fleet.messages import Contact
+from braided.fleet.thresholds import Thresholds, read_levels
 
 _SECOND = 1_000_000
 
@@ -37,6 +38,12 @@ def start_peer(arguments: argparse.Namespace) -> int:
         settings = Settings(
             span=parse_duration(arguments.lease, "lease") / _SECOND,
             period=parse_duration(arguments.period, "period") / _SECOND,
+            thresholds=Thresholds(
+                overload=arguments.overload,
+                imbalance=arguments.imbalance,
+                lasting=arguments.lasting,
+                levels=read_levels(arguments.levels),
+            ),
         )
         token = _token(arguments)
         with quiet_output(log) as screen:

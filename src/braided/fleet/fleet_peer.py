@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from braided.errors import PeerError
 from braided.fleet.agent import Agent
@@ -16,7 +16,7 @@ from braided.fleet.launch import Launcher
 from braided.fleet.lease_holder import LeaseHolder
 from braided.fleet.leases import SPAN, Leases
 from braided.fleet.load_watch import Move, Watch
-from braided.fleet.master import INTERVAL, Master
+from braided.fleet.master import HEADROOM, INTERVAL, Master
 from braided.fleet.messages import Contact
 from braided.fleet.migration import REHEARSAL, START, Migrator
 from braided.fleet.operator_names import check_pattern
@@ -24,6 +24,7 @@ from braided.fleet.peer_loads import PERIOD, LoadReporter
 from braided.fleet.peer_names import PeerNames
 from braided.fleet.service import Service
 from braided.fleet.survey import Survey
+from braided.fleet.thresholds import Thresholds
 from braided.storage.files import STORAGE, files_at
 
 
@@ -38,6 +39,7 @@ class Settings:
     start : that it may take to start, while nobody runs the component.
     placement : between two searches for a better placement.
     evaluations : after which a search ends, instead of after half a second: the same on every machine.
+    thresholds : what makes a hot spot, and when loads are reported.
     """
 
     period: float = PERIOD
@@ -47,6 +49,7 @@ class Settings:
     start: float = START
     placement: float = INTERVAL
     evaluations: int | None = None
+    thresholds: Thresholds = field(default_factory=Thresholds)
 
     def __post_init__(self) -> None:
         for name in ("period", "ttl", "span", "rehearsal", "start", "placement"):
@@ -79,15 +82,17 @@ class Peer:
             self.agent, host, Leases(files), Jobs(files), span=settings.span, log=self.events.add
         )
         self.migrator = Migrator(self.agent, self.holding, rehearsal=settings.rehearsal, start=settings.start)
-        self.watch = Watch(self.discovery, self.migrator.order, period=settings.period)
+        thresholds, period = settings.thresholds, settings.period
+        self.watch = Watch(self.discovery, self.migrator.order, period=period, thresholds=thresholds)
         self.watch.note = self.holding.note
         measure = lambda: self.holding.watched(host.measure())  # noqa: E731
-        self.reporter = LoadReporter(self.discovery, measure, period=settings.period)
+        self.reporter = LoadReporter(self.discovery, measure, period=period, thresholds=thresholds)
         self.survey = Survey(self.agent, self.discovery, host, self.holding)
         self.guardian = Guardian(self.agent, self.discovery, self.watch, self.holding, self.survey)
         self.launcher = Launcher(self.agent, self.holding, self.survey, storage, patience=settings.start)
         self.service = Service(self, storage, settings.start, files)
-        self.master = Master(self, interval=settings.placement, evaluations=settings.evaluations)
+        headroom = min(HEADROOM, thresholds.busy)
+        self.master = Master(self, interval=settings.placement, evaluations=settings.evaluations, headroom=headroom)
 
     async def start(self, others: Iterable[Contact] = ()) -> None:
         """Join the fleet by peers that are there, and take part in everything from now on.

@@ -14,8 +14,8 @@ from braided.fleet.leases import Lease, Observer
 from braided.fleet.load_watch import Watch
 from braided.fleet.messages import Contact, Done, Message
 from braided.fleet.operator_names import covers, patterns_of
-from braided.fleet.peer_loads import LEVELS
 from braided.fleet.survey import Survey, group_reasons
+from braided.fleet.thresholds import LEVELS
 
 _LOOKS = 4  # at the leases, in a span
 _RELEASED = 1 / 3

@@ -15,7 +15,8 @@ from braided.fleet.contact_buckets import key_of
 from braided.fleet.discovery import Discovery
 from braided.fleet.messages import Contact, Done, Message
 from braided.fleet.operator_names import covers
-from braided.fleet.peer_loads import FLOOR, PERIOD, SILENCE, LoadUpdate, ReportedLoads
+from braided.fleet.peer_loads import PERIOD, SILENCE, LoadUpdate, ReportedLoads
+from braided.fleet.thresholds import Thresholds
 
 MAX_COMPONENTS = 4096
 _SPARE_NUMBERS = 100
@@ -45,7 +46,7 @@ class Watch:
         carry_out: Callable[[Move], Awaitable[bool]],
         *,
         period: float = PERIOD,
-        rule: Callable[[], HotSpotRule] = lambda: HotSpotRule(floor=FLOOR, period="periods"),
+        thresholds: Thresholds | None = None,
     ) -> None:
         self.loads = ReportedLoads()
         self.note: Callable[[str, str], None] = lambda component, what: None
@@ -53,7 +54,7 @@ class Watch:
         self._discovery = discovery
         self._carry_out = carry_out
         self._period = period
-        self._rule = rule
+        self._rule = (thresholds or Thresholds()).rule
         self._rules: dict[str, HotSpotRule] = {}
         self._hosts: dict[str, int] = {}
         self._components: dict[str, int] = {}

@@ -409,6 +409,17 @@ def observes(session: SparkSession, query_id: str, prefix: str) -> bool:
     return plan is not None and f"CollectMetrics {prefix}" in str(plan.toString())
 
 
+def observed_texts(session: SparkSession, query_id: str, name: str) -> list[str]:
+    """Return the texts that a metric of a running query has collected in its last batch, also before that has ended.
+
+    `StreamExecution.lastExecution` is the plan of the batch. Its metrics are complete once its rows have been taken.
+    """
+    query = session.streams.get(query_id)
+    last = None if query is None else query._jsq.streamingQuery().lastExecution()
+    metric = None if last is None else last.observedMetrics().get(name)
+    return [] if metric is None or metric.isEmpty() else [str(text) for text in _items(metric.get().getSeq(0))]
+
+
 def set_for_query(session: SparkSession, query_id: str, name: str, value: str) -> None:
     """Set an option of a running query alone; its tasks have it as a local property, from the next batch on.
 

@@ -33,7 +33,7 @@ from braided.errors import BraidedError, OptionError
 from braided.expressions.compile import Predicate, compile_filter
 from braided.expressions.tree import Column, Compare, Constant, Every, Truth, Value
 from braided.spark.arrow_types import arrow_of
-from braided.spark.catalyst import PlanNode, plan_of
+from braided.spark.catalyst import PlanNode, StreamSource, plan_of
 from braided.spark.delta_source import NAME as TABLE
 from braided.spark.delta_source import partition_names
 from braided.spark.names import quoted
@@ -235,10 +235,15 @@ def _marked(plan: PlanNode) -> Mapping[str, str] | None:
         (
             source.options
             for source in sources
-            if source is not None and (MARK in source.options or (source.format == TOPIC and "path" in source.options))
+            if source is not None and (MARK in source.options or _is_given_topic(source))
         ),
         None,
     )
+
+
+def _is_given_topic(source: StreamSource) -> bool:
+    """Whether a topic is read by `format("braided")`. Of a table in Spark's catalog nobody can ask for names."""
+    return source.format == TOPIC and "path" in source.options and is_topic(source.options["path"])
 
 
 def _walk(plan: PlanNode, session: SparkSession, ansi: bool) -> _Found:

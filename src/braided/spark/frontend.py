@@ -17,7 +17,7 @@ from braided.operators.asof.asof_join import AsofJoin
 from braided.operators.join.outer_join import OuterJoin
 from braided.operators.join.spec import JoinSpec
 from braided.operators.order.spec import OrderSpec
-from braided.operators.physical import EngineFeatures, InputColumn, Plan
+from braided.operators.physical import Column, EngineFeatures, InputColumn, Plan
 from braided.operators.registry import build
 from braided.operators.shared_options import DefaultDuration, WithLateRows
 from braided.operators.spec import Spec
@@ -130,7 +130,9 @@ def run(
     if makes_ticks(plan):
         assert plan.operator.idle is not None
         ticks, watched.ticks = make_ticks(session, plan.operator.idle, home)
-    dataflow = Dataflow(plan.operator, inputs, fields, metric, routing, plan.propagated_delay, home, ticks)
+    dataflow = Dataflow(
+        plan.operator, inputs, fields, metric, routing, plan.propagated_delay, home, _time_columns(operator), ticks
+    )
     results = stateful(dataflow)
     if plan.residual is None:
         watched.dataflow = dataflow
@@ -138,6 +140,11 @@ def run(
         results = _filtered(plan, results, frames, marks)
     # Dropped for the user; an operator after this one finds it again below the projection.
     return results.drop(COLUMN) if plan.propagated_delay is not None else results
+
+
+def _time_columns(columns: Sequence[Column]) -> dict[str, int]:
+    """Return of a result's columns those that are times of a stream's rows, each with the stream."""
+    return {c.name: c.stream for c in columns if isinstance(c, InputColumn) and c.marks is not None}
 
 
 def _awaited(plan: Plan) -> dict[int, bool]:

@@ -14,6 +14,8 @@ from braided.errors import OptionError
 NAME = "braided"
 # What a braided operator gets that reads files itself: a file, or the part of it between two bytes.
 NAMES_DDL = "path string, start long, stop long"
+# Where a part starts here, its path is no path: it says how far a topic has come, as text.
+PROGRESS = -1
 NAMES = pa.schema([("path", pa.string()), ("start", pa.int64()), ("stop", pa.int64())])
 
 

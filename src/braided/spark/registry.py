@@ -172,6 +172,7 @@ class Watched:
                 "%s: %d rows of the %s stream came later than its lateness, %s, which was learned since none was "
                 "given; %s of them may have lost pairs. Give lateness=, or the input a withWatermark.",
                 self.name, first["late"], first["name"], show_duration(first["lateness"]), first.get("lost", "all"),
+                extra={"query": str(progress.name or "")},
             )  # fmt: skip
 
 

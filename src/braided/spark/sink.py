@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,8 +24,8 @@ from braided.durations import Duration, parse_duration
 from braided.errors import OptionError
 from braided.runtime.router import conform
 from braided.spark.arrow_types import arrow_of
-from braided.spark.catalyst import PlanNode, plan_of, read_text
-from braided.spark.dataflow import METRIC, stateful
+from braided.spark.catalyst import PlanNode, observed_texts, plan_of, read_text
+from braided.spark.dataflow import METRIC, Dataflow, stateful
 from braided.spark.place import NAME
 from braided.spark.registry import registry_of
 from braided.spark.sessions import is_connect
@@ -41,6 +42,7 @@ from braided.spark.tasks import (
 )
 from braided.spark.topic_schema import create_topic_of
 from braided.storage.files import is_remote, local_path
+from braided.storage.progress import Progress, combine, from_text, read_progress
 from braided.storage.topic import Topic, TopicWriter, is_topic, plan_digest
 from braided.storage.upkeep import Upkeep
 from braided.storage.writing import CODECS, DataFile, FileTarget, Target, batch_folder
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 NOW = "available now"
+_QUERY = "sql.streaming.queryId"
 
 
 def write_files(
@@ -81,7 +84,8 @@ def write_files(
         return start_query(writer, checkpoint, trigger, name)
     new = not is_topic(os.fspath(path))
     topic = make_topic(frame, os.fspath(path))
-    commit = Commit(frame.sparkSession, topic, checkpoint, Upkeep(topic, compact=compact, keep=keep))
+    upkeep = Upkeep(topic, compact=compact, keep=keep)
+    commit = Commit(frame.sparkSession, topic, checkpoint, upkeep, ObservedProgress.of(frame))
     try:
         return start_files(frame, topic.data, commit, checkpoint=checkpoint, trigger=trigger, name=name)
     except Exception:
@@ -174,6 +178,45 @@ class WriteTask:
         settle()
 
 
+@dataclass(frozen=True)
+class ObservedProgress:
+    """How far the operator has come whose result Spark takes on: its workers say so in their reports of the batch.
+
+    metric : the operator's. times : the names of time columns as they are written, with the stream that each is of.
+    """
+
+    session: SparkSession
+    metric: str
+    times: tuple[tuple[str, int], ...]
+
+    @classmethod
+    def of(cls, frame: DataFrame) -> ObservedProgress | None:
+        """Return it for a stream of an operator's results, filtered and projected; None for any other."""
+        found = _result(plan_of(frame))
+        watched = None if found is None else registry_of(frame.sparkSession).find(found.metric)
+        if found is None or watched is None or watched.dataflow is None:
+            return None
+        return cls(frame.sparkSession, found.metric, _times(watched.dataflow, found.columns, frame.columns))
+
+    def read(self, query: str) -> dict[str, Progress]:
+        """Return how far the columns have come with the batch that has just been run."""
+        texts = observed_texts(self.session, query, f"{METRIC}{self.metric}:work")
+        reports = [json.loads(text).get("progress") for text in texts]
+        return combine({} if of is None else {name: read_progress(of[at]) for name, at in self.times} for of in reports)
+
+
+def run_topic_files(
+    files: DataFrame, observed: ObservedProgress | None = None
+) -> tuple[list[DataFile], dict[str, Progress]]:
+    """Run a batch of a query that writes a topic; return its files, and how far their time columns have come."""
+    rows = files.collect()
+    progress = combine(from_text(row["progress"]) for row in rows if row["progress"] is not None)
+    running = files.sparkSession.sparkContext.getLocalProperty(_QUERY)
+    if not progress and observed is not None and running is not None:
+        progress = observed.read(running)
+    return files_of(rows), progress
+
+
 def run_files(files: DataFrame) -> list[DataFile]:
     """Run a batch of a query that writes files, and return them."""
     return files_of(files.collect())
@@ -182,17 +225,26 @@ def run_files(files: DataFrame) -> list[DataFile]:
 class Commit:
     """What the driver does with a batch: run it, and commit the files that its tasks named."""
 
-    def __init__(self, session: SparkSession, topic: Topic, checkpoint: str, upkeep: Upkeep) -> None:
+    def __init__(
+        self,
+        session: SparkSession,
+        topic: Topic,
+        checkpoint: str,
+        upkeep: Upkeep,
+        observed: ObservedProgress | None = None,
+    ) -> None:
         self._session = session
         self._topic = topic
         self._checkpoint = checkpoint
         self._upkeep = upkeep
+        self._observed = observed
         self._writer: TopicWriter | None = None
 
     def __call__(self, files: DataFrame, batch: int) -> None:
         if self._writer is None:
             self._writer = self._topic.claim(query_id(self._session, self._checkpoint), batch)
-        self._writer.commit(batch, batch_plan(self._session, self._checkpoint, batch), run_files(files))
+        plan = batch_plan(self._session, self._checkpoint, batch)
+        self._writer.commit(batch, plan, *run_topic_files(files, self._observed))
         self._upkeep.after_batch()
 
 
@@ -216,29 +268,44 @@ def _read(session: SparkSession, checkpoint: str, name: str) -> str:
 def _by_the_workers(frame: DataFrame, target: Target, schema: pa.Schema) -> DataFrame | None:
     """Return the operator that a DataFrame comes straight from, with workers that write; None if it does not."""
     found = _result(plan_of(frame))
-    if found is None:
+    if found is None or found.is_filtered:
         return None
-    metric, columns = found
-    watched = registry_of(frame.sparkSession).find(metric)
-    if watched is None or watched.dataflow is None:
+    columns = tuple(at for at in found.columns if at is not None)
+    watched = registry_of(frame.sparkSession).find(found.metric)
+    if watched is None or watched.dataflow is None or len(columns) < len(found.columns):
         return None
-    return stateful(watched.dataflow, WrittenResult(target, schema, tuple(columns)))
+    times = _times(watched.dataflow, columns, schema.names)
+    return stateful(watched.dataflow, WrittenResult(target, schema, columns, times))
 
 
-def _result(plan: PlanNode) -> tuple[str, list[int]] | None:
-    """Return an operator's metric and which of its result's columns a plan has, if it is but a choice of columns."""
+def _times(dataflow: Dataflow, columns: Sequence[int | None], names: Sequence[str]) -> tuple[tuple[str, int], ...]:
+    """Return of chosen columns of a result those that are times of a stream: what they are called, and the stream."""
+    of = [None if at is None else dataflow.times.get(dataflow.output.fields[at].name) for at in columns]
+    return tuple((name, stream) for name, stream in zip(names, of, strict=True) if stream is not None)
+
+
+@dataclass(frozen=True)
+class _Result:
+    """An operator's metric, and which of its result's columns a plan has, None for a computed one."""
+
+    metric: str
+    columns: tuple[int | None, ...]
+    is_filtered: bool = False
+
+
+def _result(plan: PlanNode) -> _Result | None:
+    """Return what a plan makes of an operator's result, if it only filters rows and projects columns."""
     metric = _metric_of(plan)
     if metric is not None:
-        return metric, list(range(len(plan.output)))
-    if plan.kind == "SubqueryAlias":
-        return _result(plan.child)
-    below = _result(plan.child) if plan.kind == "Project" else None
-    if below is None:
-        return None
-    metric, known = below
-    at = {column.id: known[number] for number, column in enumerate(plan.child.output)}
-    sources = [column.source for column in plan.projected]
-    return None if None in sources else (metric, [at[source] for source in sources if source is not None])
+        return _Result(metric, tuple(range(len(plan.output))))
+    below = _result(plan.child) if plan.kind in ("SubqueryAlias", "Project", "Filter") else None
+    if below is None or plan.kind == "SubqueryAlias":
+        return below
+    if plan.kind == "Filter":
+        return replace(below, is_filtered=True)
+    at = {column.id: below.columns[number] for number, column in enumerate(plan.child.output)}
+    chosen = (None if column.source is None else at[column.source] for column in plan.projected)
+    return replace(below, columns=tuple(chosen))
 
 
 def _metric_of(plan: PlanNode) -> str | None:

@@ -89,8 +89,8 @@ class BraidedSource(DataSource):  # type: ignore[misc]
         kind = next((kind for kind in PLACES if kind.is_at(path)), new)
         if kind is None:
             raise OptionError(
-                f"path={path!r}: is none of: {', '.join(kind.what for kind in PLACES)}; other Parquet files are read by "
-                'format("parquet"), or by braided.files'
+                f"path={path!r}: is none of: {', '.join(kind.what for kind in PLACES)}; other Parquet files are read "
+                'by format("parquet"), or by braided.files'
             )
         return kind(path, self.options)
 

@@ -21,8 +21,9 @@ from pyspark.sql.types import StructField, StructType
 
 from braided.errors import OptionError
 from braided.spark.arrow_types import arrow_of
-from braided.spark.place import NAMES, Place
+from braided.spark.place import NAMES, PROGRESS, Place
 from braided.storage.file_reader import FileReader, Part
+from braided.storage.progress import to_text
 from braided.storage.topic import Topic, check_reader, is_topic
 from braided.storage.writing import DataFile
 
@@ -137,17 +138,25 @@ class TopicReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type:
         return {"slot": slot}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        """See `DataSourceStreamReader`."""
-        return _deal(self._topic, start["slot"], end["slot"], self._parallel)
+        """See `DataSourceStreamReader`. Where names are asked for, the first task also tells how far the topic is."""
+        tasks = _deal(self._topic, start["slot"], end["slot"], self._parallel)
+        progress = self._topic.progress(start["slot"], end["slot"]) if self._schema is None else {}
+        if not progress:
+            return tasks
+        first, *others = tasks or [InputPartition([])]
+        return [InputPartition([*first.value, to_text(progress)]), *others]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """See `DataSourceStreamReader`."""
-        paths = [f"{self._topic.data}/{name}" for name in partition.value]
         if self._schema is None:
-            columns = [pa.array(paths), pa.array([0] * len(paths), pa.int64()), pa.nulls(len(paths), pa.int64())]
+            # No file's name begins with a brace, as the text of a progress does.
+            starts = [PROGRESS if name.startswith("{") else 0 for name in partition.value]
+            named = zip(starts, partition.value, strict=True)
+            paths = [name if start == PROGRESS else f"{self._topic.data}/{name}" for start, name in named]
+            columns = [pa.array(paths), pa.array(starts, pa.int64()), pa.nulls(len(paths), pa.int64())]
             yield pa.RecordBatch.from_arrays(columns, schema=NAMES)
             return
-        yield from _rows(paths, self._schema)
+        yield from _rows([f"{self._topic.data}/{name}" for name in partition.value], self._schema)
 
     def commit(self, end: dict[str, int]) -> None:
         """See `DataSourceStreamReader`: what lies before may be deleted, as far as this reader is concerned."""

@@ -19,13 +19,14 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from braided.errors import TopicError
 from braided.storage.files import Files, check_folder, files_at, is_remote, local_path
 from braided.storage.manifest import FORMAT, Manifest, from_bytes, to_bytes
 from braided.storage.merging import merge_files
+from braided.storage.progress import Progress
 from braided.storage.writing import DataFile, batch_folder
 
 # Spark runs only its last batches again; older entries may have been compacted.
@@ -79,7 +80,7 @@ class Topic:
             raise TopicError(f"path={location!r}: is no topic; braided.write_files makes one")
         try:
             about = json.loads(content)
-            version = about["format"]
+            version, schema = about["format"], about["schema"]
         except (ValueError, KeyError, TypeError) as error:
             raise TopicError(f"{self.location}/{_TOPIC}: is damaged; restore it from a copy") from error
         if version != FORMAT:
@@ -87,7 +88,7 @@ class Topic:
                 f"{self.location}/{_TOPIC}: the topic has format {version!r}, this version reads {FORMAT}; "
                 "upgrade braided"
             )
-        self.schema: str = str(about["schema"])
+        self.schema: str = str(schema)
         """The schema of its rows, as Spark writes it in JSON."""
 
     @property
@@ -107,7 +108,7 @@ class Topic:
         content = self._files.read(name)
         try:
             return 0 if content is None else int(json.loads(content)["slot"])
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, OverflowError) as error:
             raise TopicError(f"{self.location}/{name}: is damaged; {advice}") from error
 
     def _missing(self, name: str) -> TopicError:
@@ -190,6 +191,11 @@ class Topic:
         ``spark.read.parquet(*topic.files())`` read them.
         """
         return [f"{self.data}/{file.name}" for entry in self.manifests(start, stop) for file in entry.files]
+
+    def progress(self, start: int, stop: int) -> Mapping[str, Progress]:
+        """Return how far the time columns have come with the last batch from `start` up to before `stop`."""
+        batches = [entry for entry in self.manifests(start, stop) if entry.kind != "claim"]
+        return batches[-1].progress if batches else {}
 
     def discard(self) -> None:
         """Delete a topic that was created and has no batch."""
@@ -382,8 +388,9 @@ class Topic:
         first, last = run[0], run[-1]
         files = merge_files(self.data, [file for entry in run for file in entry.files], f"c{first.slot:012d}")
         entry = Manifest(
-            first.slot, "compact", last.epoch, last.owner, last.batch, last.offsets, tuple(files), last.next - 1
-        )
+            first.slot, "compact", last.epoch, last.owner, last.batch, last.offsets, tuple(files), last.next - 1,
+            next((entry.progress for entry in reversed(run) if entry.kind != "claim"), {}),
+        )  # fmt: skip
         if not self._files.create(_range_name(first.slot, last.next - 1), to_bytes(entry)):
             for file in files:  # another compaction was first
                 self._files.delete(f"{_DATA}/{file.name}")
@@ -415,20 +422,23 @@ class TopicWriter:
         self._next = claim.slot + 1
         self._last = last
 
-    def commit(self, batch: int, offsets: str, files: Sequence[DataFile]) -> bool:
+    def commit(
+        self, batch: int, offsets: str, files: Sequence[DataFile], progress: Mapping[str, Progress] | None = None
+    ) -> bool:
         """Add a batch to the log; False, and its files are deleted, if it is there already.
 
-        `offsets` is a digest of the input that the batch covers: a batch that is run again must cover the same.
+        `offsets` is a digest of the input that the batch covers: a batch that is run again must cover the same. A
+        batch without files is added where the time columns have made progress, so that readers need not wait for rows.
         """
         if self._last is not None and batch <= self._last.batch:
             self._check_again(batch, offsets)
             for file in files:
                 self._files.delete(f"{_DATA}/{file.name}")
             return False
-        if not files:
-            return False
         before = self._last
-        self._add(batch, offsets, files)
+        if not files and (not progress or (before is not None and before.progress == progress)):
+            return False
+        self._add(batch, offsets, files, progress or {})
         self.topic.sweep(batch, files)
         if before is not None:  # an attempt that lost (speculation) may have gone on writing after its batch was done
             self.topic.sweep(before.batch, before.files)
@@ -454,8 +464,13 @@ class TopicWriter:
         else:
             self._add(batch, offsets, ())
 
-    def _add(self, batch: int, offsets: str, files: Sequence[DataFile]) -> None:
-        entry = Manifest(self._next, "batch", self._claim.epoch, self._claim.owner, batch, offsets, tuple(files))
+    def _add(
+        self, batch: int, offsets: str, files: Sequence[DataFile], progress: Mapping[str, Progress] | None = None
+    ) -> None:
+        entry = Manifest(
+            self._next, "batch", self._claim.epoch, self._claim.owner, batch, offsets, tuple(files),
+            progress=progress or {},
+        )  # fmt: skip
         if not self._files.create(_name(self._next), to_bytes(entry)):
             other = self.topic.manifest(self._next)
             if other != entry:

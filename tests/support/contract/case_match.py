@@ -22,7 +22,7 @@ IS_B = ("s = 'bb'", lambda seen: seen.row["s"] == "bb")
 NOT_A = ("s <> 'a'", lambda seen: seen.row["s"] not in ("a", None))
 NULL = ("s is null or id > 10", lambda seen: seen.row["s"] is None or seen.row["id"] > 10)
 OTHER = ("s <> last(A.s)", lambda seen: None not in texts(seen) and len(set(texts(seen))) == 2)
-RISES = ("id > prev(id)", lambda seen: seen.row["id"] > seen.before()["id"])
+RISES = ("id > prev(id)", lambda seen: seen.before()["id"] is not None and seen.row["id"] > seen.before()["id"])
 FEW = ("count(*) < 4 and id > A.id", lambda seen: len(seen.path) < 4 and seen.row["id"] > seen.of("A")[-1]["id"])
 
 

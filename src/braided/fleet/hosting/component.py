@@ -31,7 +31,7 @@ from braided.jobs.job_file import KAFKA, TOPIC
 from braided.spark.catalyst import StageTimes
 from braided.spark.jobs import build_job, named, write_sink
 from braided.spark.kafka import WriteRecords, sequenced
-from braided.spark.sink import make_topic, run_files, start_files, start_query
+from braided.spark.sink import ObservedProgress, make_topic, run_topic_files, start_files, start_query
 from braided.storage.files import python_url
 from braided.storage.topic import Topic, TopicWriter, create_topic, is_topic, plan_digest
 
@@ -87,6 +87,7 @@ class Component:
         self._writer: TopicWriter | None = None
         """What was claimed for this epoch: its topic, or the fence of a sink that has none."""
         self._cleaned = 0
+        self._observed: ObservedProgress | None = None
         self._pace = Pace()
 
     def start(self, expected: Position | None) -> None:
@@ -129,6 +130,7 @@ class Component:
         checkpoint, trigger, name = self._folder.location, self._job.trigger, self.component.name
         if self.component.outputs:
             data = self._claimed().topic.data
+            self._observed = ObservedProgress.of(frame)
             return start_files(frame, data, self._commit, checkpoint=checkpoint, trigger=trigger, name=name)
         if self._writer is None:
             return write_sink(_counted(frame), self._job, trigger)
@@ -155,8 +157,8 @@ class Component:
 
     def _commit(self, files: DataFrame, batch: int) -> None:
         with self._gate.batch(batch):
-            written = run_files(files)
-            if self._claimed().commit(batch, self._plan(batch), written):
+            written, progress = run_topic_files(files, self._observed)
+            if self._claimed().commit(batch, self._plan(batch), written, progress):
                 self.rows += sum(file.rows for file in written)
         if batch % _CLEANED_EVERY == 0:
             self._checkpoints.clean(self.epoch)

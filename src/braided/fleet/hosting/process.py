@@ -14,6 +14,7 @@ from braided.fleet.agent import Agent
 from braided.fleet.agent_machine import RealMachine
 from braided.fleet.fleet_peer import Peer, Settings
 from braided.fleet.hosting.spark_host import SparkHost
+from braided.fleet.hosting.warning_events import warnings_noted
 from braided.fleet.identity import Identity, Token
 from braided.fleet.messages import Contact
 from braided.fleet.peer_names import PeerNames
@@ -99,7 +100,8 @@ async def run_peer(spark: SparkSession, options: PeerOptions, ready: Callable[[C
             await peer.start(others)
             ready(contact, storage)
             host.warm_up()
-            why = await end
+            with warnings_noted(peer.holding.note):
+                why = await end
             if why is None:
                 await leave(peer)
             else:

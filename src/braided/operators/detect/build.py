@@ -118,10 +118,15 @@ def _keys(spec: DetectSpec, streams: Sequence[Stream]) -> Keys:
                     f"key={name!r}: has type {kind} in {stream.called} and {wanted_kind} in {first.called}; cast one"
                 )
         for name in stream.schema.names:
-            if name.lower() in RESERVED:
+            if name.lower() in RESERVED and not _is_trigger(name, stream.schema, time):
                 raise OptionError(f"{stream.label}: column {name!r}: events have one of that name; rename it")
     check_zones(streams, [time] * len(streams))
     return Keys(key, time, first.hasher(key))
+
+
+def _is_trigger(name: str, schema: pa.Schema, time: str) -> bool:
+    """Whether a column says when events were triggered: then a detector has published them, maybe in another job."""
+    return bool(name == AT and schema.field(name).type == schema.field(time).type)
 
 
 def _rules(spec: DetectSpec, streams: Sequence[Stream], time: str) -> tuple[int | Lateness, ...]:

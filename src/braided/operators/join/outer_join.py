@@ -164,6 +164,7 @@ class OuterJoin(WindowJoin):
             load={} if tally is None else tally.to_json(),
             levels={**kept.levels(), **kept.releasable()},
             streams=kept.reports(),
+            progress=kept.progress(),
         )
 
     def late_before(self, state: Json | None) -> list[int]:
@@ -270,6 +271,11 @@ class OuterState(JoinState):
         window = self._join.window
         assert hasattr(window, "reach")
         return MIN_TIME if other is None else clamp(other - window.reach(side)[0] + 1)
+
+    @property
+    def known_safe(self) -> list[int]:
+        """See `JoinState`: here they never go back."""
+        return self.safe
 
     def reports(self) -> list[Json]:
         """Return what is reported of the streams: the controller needs to know what is late."""

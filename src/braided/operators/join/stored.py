@@ -29,6 +29,7 @@ from braided.operators.join.runs import (
 from braided.routing.routes import split_tags, tagged_schema
 from braided.runtime.blocks import Blocks
 from braided.runtime.contract import Json, Work, stream_labels
+from braided.storage.progress import Progress
 from braided.time.clocks import MAX_TIME, MIN_TIME, clamp
 from braided.time.lateness import Lateness
 from braided.time.quarantine import Quarantine, StreamProgress
@@ -73,6 +74,9 @@ class StoredWindow(Protocol):
 
     def horizon(self, side: int, clocks: tuple[int | None, ...]) -> int:
         """Return the oldest time at which a stored row of this side can still match."""
+
+    def watermark_reach(self, side: int) -> int:
+        """Return how much older than a newly arrived row of this side another row of a result may be."""
 
 
 class StoredStreams(Protocol):
@@ -167,6 +171,27 @@ class JoinState:
         """Move the clocks, after the batch has probed."""
         update_all(self.streams, work.streams, work.moment)
         self._quarantine = Quarantine(self.streams)
+
+    @property
+    def known_safe(self) -> list[int]:
+        """The time, per stream, before which no row comes any more that is not late."""
+        known = zip(self.clocks, self.streams, strict=True)
+        return [MIN_TIME if clock is None else clamp(clock - stream.lateness) for clock, stream in known]
+
+    def progress(self) -> list[Progress]:
+        """Return what is promised of the times that results take from each stream.
+
+        A result has at least one row that is still to come. The others are at most so much older as the window allows.
+        """
+        window, safe = self.window, self.known_safe
+        spread = max(stream.spread for stream in self.streams)
+        reach = [window.watermark_reach(side) for side in range(len(safe))]
+        out = []
+        for side, own in enumerate(safe):
+            older = [clamp(safe[other] - reach[other]) for other in range(len(safe)) if other != side]
+            most = max(reach[other] for other in range(len(safe)) if other != side)
+            out.append(Progress(min([own, *older]), spread, most))
+        return out
 
     def levels(self) -> dict[str, int]:
         """Return how much is stored."""

@@ -122,4 +122,5 @@ class WindowJoin(KeyedInputs):
             load={} if tally is None else tally.to_json(),
             levels=kept.levels(),
             streams=[stream.report() for stream in kept.streams],
+            progress=kept.progress(),
         )

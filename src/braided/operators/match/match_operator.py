@@ -32,7 +32,8 @@ from braided.runtime.blocks import Blocks
 from braided.runtime.contract import Admitted, Json, Outcome, Work
 from braided.runtime.ordering_stage import OrderingStage
 from braided.runtime.rows import Rows, in_order
-from braided.time.clocks import MAX_TIME
+from braided.storage.progress import Progress
+from braided.time.clocks import MAX_TIME, clamp
 from braided.time.lateness import Lateness
 from braided.time.stream_clock import lateness_options
 
@@ -127,7 +128,16 @@ class MatchOperator:
                 **stage.levels(_LABELS),
             },
             streams=[{"name": name, **told} for name, told in zip(_LABELS, stage.report(), strict=True)],
+            progress=self._progress(stage),
         )
+
+    def _progress(self, stage: OrderingStage) -> list[Progress] | None:
+        """Return what is promised of matches: one is certain before the horizon passes its first row and `within`."""
+        longest = getattr(self.matcher, "longest", None)
+        if longest is None:
+            return None
+        told = stage.progress()
+        return [Progress(clamp(told.until - longest), told.lateness, longest)]
 
     def find(
         self, open_rows: OpenRows, rows: pa.RecordBatch, horizon: int

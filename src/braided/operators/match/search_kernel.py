@@ -249,12 +249,14 @@ def _search(rows, automaton, machine, slots, following, space, start, high, dead
     stamp, looks, low = space.numbers[_STAMP], space.numbers[_LOOKS], space.numbers[_LOW]
     depth, most, begun = 0, space.numbers[_SPENT] + limit, space.numbers[_SPENT]
     guards, sees = automaton.guards, automaton.sees
-    anchored, remembers = len(guards) > 0, len(sees) > 0
+    anchored = len(guards) > 0
     # What failed for the start before fails again, unless its time was too short, or it is not certain by now.
     if not (space.numbers[_HOLDS] == _ALWAYS or (space.numbers[_HOLDS] == _IF_CLOSED and closed)):
         space.numbers[_HELD] = 0
         space.numbers[_ROUND] += 1
-    begun -= 0 if space.numbers[_HELD] == 0 else space.numbers[_PATIENCE]
+    remembers_from = begun if space.numbers[_HELD] else begun + space.numbers[_PATIENCE]
+    if len(sees) == 0:
+        remembers_from = _FOREVER
     pointer[0], stop = starts[states], starts[states + 1]
     while True:
         if pointer[depth] == stop:
@@ -317,7 +319,7 @@ def _search(rows, automaton, machine, slots, following, space, start, high, dead
                     return OVERFLOW
                 if truth != TRUE:
                     continue
-            if remembers and space.numbers[_SPENT] - begun > space.numbers[_PATIENCE]:
+            if space.numbers[_SPENT] > remembers_from:
                 if 2 * space.numbers[_HELD] >= len(space.places) and len(space.places) < space.numbers[_PLACES]:
                     space.numbers[_CRAMPED] = 1
                     return _NO_ROOM

@@ -126,4 +126,5 @@ class MultiJoin(KeyedInputs):
             counts={"results": emitter.results, **join_state.counts(late, lost)},
             levels=join_state.levels(),
             streams=[stream.report() for stream in join_state.streams],
+            progress=join_state.progress(),
         )
