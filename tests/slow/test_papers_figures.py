@@ -11,11 +11,12 @@ import pytest
 
 from braided.cli import main
 
-PAPERS = ("ssp", "streamcloud", "gdj")
+PAPERS = ("ssp", "streamcloud", "gdj", "ablations")
 FIGURES = {
     "ssp": 4,
     "streamcloud": 9,
     "gdj": 13,
+    "ablations": 1,
 }
 
 
@@ -127,3 +128,11 @@ def test_short_bursts_show_in_stack_distances_and_buffers(figures: dict[str, dic
             )
     sampled = figures["gdj_9_sampling"]["panels"][0]["series"]
     assert sampled["GDJ"][0] > sampled["GDJ"][-1]
+
+
+def test_no_mechanism_is_for_nothing(figures: dict[str, dict[str, Any]]) -> None:
+    data = figures["ablations"]
+    left = dict(zip(data["parameters"]["mechanisms"], series(data)["without it"], strict=True))
+    assert max(left.values()) <= 1.02
+    for name in ("grids (SSP instead)", "subqueries (operators)", "processors by cost", "credits (FIFO)"):
+        assert left[name] < 0.9, name

@@ -71,7 +71,7 @@ def test_the_simulator_agrees_with_the_local_runtime(scheme: str) -> None:
     controller = Controller(first_table(scheme, workers, keyed=True, version=1), window, measure="work", slots=workers)
     runtime = LocalRuntime(join_operator((SCHEMA, SCHEMA), window, on="k"), workers, controller=controller)
     cluster = Cluster(np.full(workers, 1e12), np.full(workers, 50_000), 1, Costs(1.0, 1.0, 2.0, False))
-    join = SimulatedJoin(0, np.arange(workers), scheme, 2.0, 1, results=0.01)
+    join = SimulatedJoin(0, np.arange(workers), scheme, 2.0, 1, results=0.01, measure="work")
     keys = np.random.default_rng(4)
     work, copies = np.zeros(workers), 0
     for batch in range(batches):

@@ -185,7 +185,7 @@ def make_parser() -> argparse.ArgumentParser:
         help="make figures of the papers anew, with this package's policies in a simulated cluster",
         description="Make figures of the papers as SVG, with their data as JSON. See docs/papers.md.",
     )
-    papers.add_argument("--only", choices=("ssp", "streamcloud", "gdj"), help="one paper only")
+    papers.add_argument("--only", choices=("ssp", "streamcloud", "gdj", "ablations"), help="one paper only")
     papers.add_argument("--quick", action="store_true", help="shorter runs, minutes in all; rough curves")
     papers.add_argument("--out", type=Path, default=Path("papers"), metavar="DIR", help="where to (%(default)s)")
     papers.add_argument("--data", type=Path, metavar="DIR", help="real streams for gdj's figures; default: synthetic")

@@ -35,6 +35,7 @@ Maker = Callable[[bool, Tell], list[Reproduction]]
 
 def papers(data: Path | None = None) -> dict[str, list[Maker]]:
     """Return the makers of each paper's figures; `data` is a folder with real streams, for those that want some."""
+    from braided.sim.ablations import ablations
     from braided.sim.gdj_figures import gdj_makers
     from braided.sim.ssp_figures import by_servers, changing_rates, ten_nodes
     from braided.sim.streamcloud_figures import instances, operators, strategies
@@ -43,4 +44,5 @@ def papers(data: Path | None = None) -> dict[str, list[Maker]]:
         "ssp": [by_servers, ten_nodes, changing_rates],
         "streamcloud": [operators, strategies, instances],
         "gdj": gdj_makers(data),
+        "ablations": [ablations],
     }
