@@ -2,11 +2,12 @@
 
     python benchmarks/aggregates.py            20 results a row, 10 million pairs a batch
     python benchmarks/aggregates.py --rows 1000000    four times as many a batch
+    python benchmarks/aggregates.py --rows 50000 --keys 10000 watermarks native    1 million pairs of 100,000 rows
     python benchmarks/aggregates.py --quick    tries everything in a few minutes; its times mean nothing
 
 The same files for all, each engine in a JVM of its own, one file a side a batch. `merged` is `braided.sql`; `direct`
-the same over `braided.files`; `unmerged` the same over inputs with watermarks, for which the aggregate stays Spark's,
-and so does the reading; `native` is `spark.sql`. Closed windows are compared with DuckDB's. One JSON line goes to
+the same over `braided.files`; `watermarks` the same over inputs with watermarks, the text and the inputs of `native`,
+which is `spark.sql`. Closed windows are compared with DuckDB's. One JSON line goes to
 stdout.
 """
 
@@ -34,10 +35,11 @@ if TYPE_CHECKING:
 SETTINGS = {
     "merged": ENGINES["braided"],
     "direct": ENGINES["braided"],
-    "unmerged": ENGINES["braided"],
+    "watermarks": ENGINES["braided"],
     "native": ENGINES["native_hdfs"],
 }
-BARS = {"unmerged": 3.0, "native": 10.0}
+# Of native batch times, by rows a side: 1 million pairs of 50,000, 10 million of 250,000.
+BARS = {50_000: 3.0, 250_000: 10.0}
 WORKLOAD = replace(WORKLOADS["files_20x"], rows=250_000, warm=5, measured=7)
 
 
@@ -49,7 +51,7 @@ def _text(workload: Workload) -> str:
 
 def main() -> int:
     options = _options()
-    workload = WORKLOAD.quick() if options.quick else replace(WORKLOAD, rows=options.rows)
+    workload = WORKLOAD.quick() if options.quick else replace(WORKLOAD, rows=options.rows, keys=options.keys)
     if options.one:
         print(json.dumps(_run(options.one, workload, options.data, options.scratch)))
         return 0
@@ -61,10 +63,10 @@ def main() -> int:
     finally:
         shutil.rmtree(root, ignore_errors=True)
     summary: dict[str, Any] = {"benchmark": "aggregates", "quick": options.quick, "engines": found}
-    for rival, bar in BARS.items():
-        for ours in {"merged", "direct"} & set(found) if rival in found else ():
-            ratio = found[rival]["median_s"] / found[ours]["median_s"]
-            summary[f"{ours}_over_{rival}"] = {"ratio": round(ratio, 2), "bar": bar, "met": ratio >= bar}
+    bar = BARS.get(workload.rows, 0.0)
+    for ours in sorted(set(found) - {"native"}) if "native" in found else ():
+        ratio = found["native"]["median_s"] / found[ours]["median_s"]
+        summary[f"{ours}_over_native"] = {"ratio": round(ratio, 2), "bar": bar, "met": ratio >= bar}
     print(json.dumps(summary))
     return 0 if all(engine["equal"] for engine in found.values()) else 1
 
@@ -93,7 +95,7 @@ def open_session(engine: str, scratch: Path) -> SparkSession:
 def _measure(engine: str, options: argparse.Namespace, root: Path, truth: dict[int, list[int]]) -> dict[str, Any]:
     scratch = Path(tempfile.mkdtemp(prefix=f"{engine}-", dir=root))
     words = ["--one", engine, "--data", str(root / "data"), "--scratch", str(scratch), *["--quick"] * options.quick]
-    words += ["--rows", str(options.rows)]
+    words += ["--rows", str(options.rows), "--keys", str(options.keys)]
     outcome = run_apart(__file__, words)
     windows = outcome.pop("windows")
     outcome["closed"] = len(windows)
@@ -119,7 +121,7 @@ def _run(engine: str, workload: Workload, data: Path, scratch: Path) -> dict[str
         sides = {name: frame.withWatermark("ts", lateness) for name, frame in sides.items()}
         for name, frame in sides.items():
             frame.createOrReplaceTempView(name)
-        result = braided.sql(spark, _text(workload), sides) if engine == "unmerged" else spark.sql(_text(workload))
+        result = braided.sql(spark, _text(workload), sides) if engine == "watermarks" else spark.sql(_text(workload))
     query = (
         result.writeStream.format("parquet")
         .option("checkpointLocation", str(scratch / "checkpoint"))
@@ -155,6 +157,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("engines", nargs="*", default=list(SETTINGS), help=", ".join(SETTINGS))
     parser.add_argument("--rows", type=int, default=WORKLOAD.rows, help="of a side in a batch (%(default)s)")
+    parser.add_argument("--keys", type=int, default=WORKLOAD.keys, help="fewer keys make more pairs (%(default)s)")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument("--data", type=Path, help=argparse.SUPPRESS)

@@ -2,6 +2,7 @@
 
     python benchmarks/nexmark.py                           every query and engine, uniform and skewed
     python benchmarks/nexmark.py --queries q3 q20 --loads default --engines braided spark
+    python benchmarks/nexmark.py --events 4000000 --batch 1000000 --files 2    fewer, larger batches
     python benchmarks/nexmark.py --quick                   tries everything in a few minutes; its times mean nothing
     python benchmarks/nexmark.py --table runs.jsonl        the table of runs that were made one by one
 
@@ -50,7 +51,7 @@ def main() -> int:
     if options.one:
         from nexmark_spark import run
 
-        print(json.dumps(run(options.one, options.queries, options.data, options.cutoff)))
+        print(json.dumps(run(options.one, options.queries, options.data, options.cutoff, options.files)))
         return 0
     found: dict[str, Any] = {}
     versions = {"braided": importlib.metadata.version("pyspark"), "spark": importlib.metadata.version("pyspark")}
@@ -85,6 +86,7 @@ def main() -> int:
         "events": load.events,
         "rate": load.rate,
         "batch": load.batch,
+        "files": load.files,
         "loads": found,
     }
     print(json.dumps(summary))
@@ -95,14 +97,26 @@ def main() -> int:
 
 def _sized(load: Load, options: argparse.Namespace) -> Load:
     load = load.quick() if options.quick else load
-    return replace(load, events=options.events) if options.events else load
+    sizes = {"events": options.events, "batch": options.batch, "files": options.files}
+    return replace(load, **{name: size for name, size in sizes.items() if size})
 
 
 def _measure(engine: str, options: argparse.Namespace, root: Path, load: Load) -> tuple[dict[str, Any], str]:
     """Return what an engine took for each query, in a process of its own, and its version."""
     log = root / f"{engine}.log"
     if engine in ON_SPARK:
-        words = ["--one", engine, "--data", root, "--cutoff", load.cutoff_ms, "--queries", *options.queries]
+        words = [
+            "--one",
+            engine,
+            "--data",
+            root,
+            "--cutoff",
+            load.cutoff_ms,
+            "--files",
+            load.files,
+            "--queries",
+            *options.queries,
+        ]
         around = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
         return _apart(sys.executable, __file__, words, log, around), importlib.metadata.version("pyspark")
     if engine == "flink":
@@ -180,6 +194,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--loads", nargs="+", choices=LOADS, default=["uniform", "skewed"])
     parser.add_argument("--engines", nargs="+", choices=(*ON_SPARK, *OTHERS), default=list(DEFAULT))
     parser.add_argument("--events", type=int, help="how many; default: 2 million")
+    parser.add_argument("--batch", type=int, help="events of a batch; default: 200,000")
+    parser.add_argument("--files", type=int, help="files of a stream in a batch, and tasks that read them; default: 1")
     parser.add_argument("--quick", action="store_true", help="small; the times mean nothing")
     parser.add_argument("--uncapped", action="store_true", help="ask DuckDB whether the cap on joins loses anything")
     parser.add_argument("--table", type=Path, nargs="+", help="print the table of earlier runs' lines instead")

@@ -25,7 +25,7 @@ from support.generators.nexmark import nexmark_events
 from braided.workloads.calls import ORIGIN
 
 STREAMS = ("person", "auction", "bid")
-WARM = 3
+WARM, WARM_EVENTS = 3, 600_000
 """Batches that an engine sees before it is measured."""
 UNJUDGED_MS, UNJUDGED_BATCHES = 60_000, 3
 """Windows that begin so long before the end may not have been closed by an engine that works in batches."""
@@ -38,6 +38,8 @@ class Load:
     events: int = 2_000_000
     rate: int = 10_000
     batch: int = 200_000
+    files: int = 1
+    """So many files for each stream of a batch, read by as many tasks; rows are dealt out."""
     hot: int | None = None
     """Of so many bids all but one are hot, and of so many auctions; None: the public defaults."""
 
@@ -61,6 +63,7 @@ def generate(load: Load, root: Path) -> int:
     hot = {} if load.hot is None else dict.fromkeys(("hot_auctions", "hot_sellers", "hot_bidders"), load.hot)
     arranged: dict[str, list[pa.Table]] = {stream: [] for stream in STREAMS}
     size = 0
+    warm = max(1, min(WARM, WARM_EVENTS // load.batch))
     for folder in ("data", "warm/data"):
         for stream in STREAMS:
             (root / folder / stream).mkdir(parents=True)
@@ -68,12 +71,14 @@ def generate(load: Load, root: Path) -> int:
         for stream, table in zip(STREAMS, events, strict=True):
             size += table.nbytes
             arranged[stream].append(table)
-            for folder in ("data", *(("warm/data",) if number < WARM else ())):
-                path = root / folder / stream / f"{number:05}.parquet"
-                pq.write_table(table, path)
-                os.utime(path, (1_700_000_000 + number,) * 2)  # the order in which Spark reads them
+            for folder in ("data", *(("warm/data",) if number < warm else ())):
+                for part in range(load.files):
+                    path = root / folder / stream / f"{number * load.files + part:05}.parquet"
+                    rows = table if load.files == 1 else _dealt(table, part, load.files)
+                    pq.write_table(rows, path)
+                    os.utime(path, (1_700_000_000 + number,) * 2)  # the order in which Spark reads them
     for stream, tables in arranged.items():
-        _for_two_readers(tables[:WARM], root / "warm" / "flink" / stream)
+        _for_two_readers(tables[:warm], root / "warm" / "flink" / stream)
         _for_two_readers(tables, root / "flink" / stream)
     return size
 
@@ -91,8 +96,11 @@ def _for_two_readers(tables: list[pa.Table], folder: Path) -> None:
             columns[field.name] = whole[field.name]
     whole = pa.table(columns)
     for reader in range(2):
-        rows = pa.array(range(reader, whole.num_rows, 2), pa.int64())
-        pq.write_table(whole.take(rows), folder / f"{reader}.parquet")
+        pq.write_table(_dealt(whole, reader, 2), folder / f"{reader}.parquet")
+
+
+def _dealt(rows: pa.Table, part: int, parts: int) -> pa.Table:
+    return rows.take(pa.array(range(part, rows.num_rows, parts), pa.int64()))
 
 
 def truth(query: str, load: Load, root: Path, *, capped: bool = True) -> dict[str, int]:

@@ -24,7 +24,7 @@ SETTINGS: dict[str, dict[str, str]] = {
 }
 
 
-def run(engine: str, queries: list[str], root: Path, cutoff_ms: int) -> dict[str, Any]:
+def run(engine: str, queries: list[str], root: Path, cutoff_ms: int, files: int = 1) -> dict[str, Any]:
     """Run queries one after the other in one session, each on the first batches before it is measured."""
     scratch = root / f"scratch-{engine}"
     spark = _session(engine, scratch)
@@ -32,8 +32,8 @@ def run(engine: str, queries: list[str], root: Path, cutoff_ms: int) -> dict[str
     for name in queries:
         try:
             # Directories of their own: Spark may still write into those of a query that has ended.
-            job(spark, engine, name, root / "warm" / "data", scratch / f"{name}-warm", cutoff_ms)
-            outcomes[name] = job(spark, engine, name, root / "data", scratch / name, cutoff_ms)
+            job(spark, engine, name, root / "warm" / "data", scratch / f"{name}-warm", cutoff_ms, files)
+            outcomes[name] = job(spark, engine, name, root / "data", scratch / name, cutoff_ms, files)
         except Exception as error:
             outcomes[name] = {"error": str(error).splitlines()[0][:300]}
         for query in spark.streams.active:
@@ -52,12 +52,14 @@ def _session(engine: str, scratch: Path) -> SparkSession:
     return spark
 
 
-def job(spark: SparkSession, engine: str, name: str, data: Path, scratch: Path, cutoff_ms: int) -> dict[str, Any]:
+def job(
+    spark: SparkSession, engine: str, name: str, data: Path, scratch: Path, cutoff_ms: int, files: int = 1
+) -> dict[str, Any]:
     """Run a query to its end and return what it took, with count and checksum of its result."""
     from pyspark.sql import functions as F
 
     asked = QUERIES[name]
-    result = _braided(spark, asked, data) if engine == "braided" else _native(spark, asked, data)
+    result = (_braided if engine == "braided" else _native)(spark, asked, data, files)
     count, total = (F.expr(text) for text in asked.totals("spark", cutoff_ms))
     sink = result.observe("benchmark", count.alias("count"), total.alias("checksum")).writeStream.format("noop")
     started, before = time.perf_counter(), cpu_seconds()
@@ -79,24 +81,24 @@ def job(spark: SparkSession, engine: str, name: str, data: Path, scratch: Path, 
     }
 
 
-def _braided(spark: SparkSession, asked: Query, data: Path) -> DataFrame:
+def _braided(spark: SparkSession, asked: Query, data: Path, files: int) -> DataFrame:
     import braided
 
-    streams = {stream: braided.files(spark, str(data / stream), max_files=1) for stream in asked.streams}
-    streams |= {f"{stream}_marked": frame for stream, frame in _marked(spark, asked, data).items()}
+    streams = {stream: braided.files(spark, str(data / stream), max_files=files) for stream in asked.streams}
+    streams |= {f"{stream}_marked": frame for stream, frame in _marked(spark, asked, data, files).items()}
     return braided.sql(spark, asked.text("braided"), streams, lateness=LATENESS)
 
 
-def _native(spark: SparkSession, asked: Query, data: Path) -> DataFrame:
-    for stream, frame in _marked(spark, asked, data).items():
+def _native(spark: SparkSession, asked: Query, data: Path, files: int) -> DataFrame:
+    for stream, frame in _marked(spark, asked, data, files).items():
         frame.createOrReplaceTempView(stream)
     return spark.sql(asked.text("spark"))
 
 
-def _marked(spark: SparkSession, asked: Query, data: Path) -> dict[str, DataFrame]:
+def _marked(spark: SparkSession, asked: Query, data: Path, files: int) -> dict[str, DataFrame]:
     return {
         stream: spark.readStream.schema(spark.read.parquet(str(data / stream)).schema)
-        .option("maxFilesPerTrigger", 1)
+        .option("maxFilesPerTrigger", files)
         .parquet(str(data / stream))
         .withWatermark("dateTime", LATENESS)
         for stream in asked.streams

@@ -35,12 +35,12 @@ import order_join
 import order_plots
 import pyarrow as pa
 from order_sets import ADAPTIVE, Times, all_sets
-from support.reference.slack import SlackRun, slack_rows
 
 from braided.local.runtime import LocalRuntime
 from braided.operators.order.spec import OrderSpec
 from braided.operators.registry import build
 from braided.operators.stream import Stream
+from braided.sim.slack import SlackRun, slack_rows
 from braided.time.lateness import Lateness
 
 TARGETS = (0.99, 0.999)

@@ -15,9 +15,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import numpy as np
 import pyarrow.parquet as pq
-from support.reference.slack import slack_rows
 
 from braided.compiled import compiled
+from braided.sim.slack import slack_rows
 from braided.time.lateness import Lateness
 
 LO, HI = 0, 30_000_000

@@ -10,9 +10,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import numpy as np
 from order_sets import Times
-from support.reference.slack import slack_rows
 
 from braided.charts import Frame, short_number, tick_step
+from braided.sim.slack import slack_rows
 from braided.time.lateness import Lateness
 from braided.time.learning.rules import PRIME_ROWS
 

@@ -53,6 +53,8 @@ class Workload:
     """The share of the left and of the right rows that have one and the same key."""
     subject: str = "braided"
     """The engine whose speed-up is measured."""
+    how: str = "inner"
+    """The kind of the join; with "left", `braided_inner` is a rival by the inner one."""
     rivals: tuple[tuple[str, float], ...] = ()
     """Further engines of ours to compare with, each with its bar."""
 

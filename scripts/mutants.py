@@ -32,6 +32,7 @@ _ASOF = ("tests/unit/test_asof.py", _CONTRACT, "-k", "not test_contract or (asof
 _HOMES = ("tests/unit/test_outer_routing.py",)
 _ROWS = ("tests/unit/test_rows_join.py", _CONTRACT, "-k", "not test_contract or (last and (cuts or far))")
 _KINDS = ("tests/unit/test_sql_kinds.py",)
+_TOPICS = ("tests/unit/test_topic_progress.py",)
 _DETECT = ("tests/unit/test_detect.py", _CONTRACT, "-k", "not test_contract or (detect and (cuts or far))")
 
 # Where random faults are put, and the tests that ought to notice them.
@@ -229,15 +230,15 @@ MUTATIONS = (
     Mutation(
         "a match ends a moment before its time has run out",
         "operators/match/search_kernel.py",
-        "deadline < horizon, limit",
-        "deadline <= horizon, limit",
+        "deadline < horizon, ended",
+        "deadline <= horizon, ended",
         _MATCH,
     ),
     Mutation(
         "an open match whose key has nothing new is never decided",
         "operators/match/search_kernel.py",
-        "and deadline_of(times[start], keeping.longest) >= horizon:",
-        "and within < horizon:",
+        "deadline_of(times[start], keeping.longest) < horizon)",
+        "within > horizon)",
         _MATCH,
     ),
     Mutation(
@@ -313,9 +314,30 @@ MUTATIONS = (
     Mutation(
         "reluctant quantifiers are greedy",
         "operators/match/automaton.py",
-        "if greedy else [_DONE, *begin]",
-        "if greedy else [*begin, _DONE]",
+        "if greedy else [_END, *begin]",
+        "if greedy else [*begin, _END]",
         _MATCH,
+    ),
+    Mutation(
+        "what a match has gone past may begin another",
+        "operators/match/search_kernel.py",
+        "                done[start] |= DECIDED\n                start += 1",
+        "                start += 1",
+        _MATCH,
+    ),
+    Mutation(
+        "a place that failed with other rows of earlier symbols fails again",
+        "operators/match/search_kernel.py",
+        "_failed_before(space, sees[state], row",
+        "_failed_before(space, 0, row",
+        _MATCH,
+    ),
+    Mutation(
+        "a row that a match before has is unmatched",
+        "operators/match/search_kernel.py",
+        "keeping.unmatched and not done[start] & COVERED",
+        "keeping.unmatched",
+        ("tests/unit/test_match_search.py",),
     ),
     Mutation(
         "the row before is the row itself",
@@ -407,6 +429,34 @@ MUTATIONS = (
         '        self.trust = Trust.from_json(state["trust"])\n',
         "",
         _APART,
+    ),
+    Mutation(
+        "what a topic promises is lost in a restart",
+        "time/stream_clock.py",
+        'promise = state.get("promise")',
+        "promise = None",
+        _TOPICS,
+    ),
+    Mutation(
+        "a detector promises its input's horizon, whatever its delay",
+        "operators/detect/detect_operator.py",
+        "until = min(hierarchy.least[type_] for type_ in self.chosen)",
+        "until = horizon",
+        _TOPICS,
+    ),
+    Mutation(
+        "a batch without rows makes no progress in its topic",
+        "storage/topic.py",
+        "if not files and (not progress or (before is not None and before.progress == progress)):",
+        "if not files:",
+        _TOPICS,
+    ),
+    Mutation(
+        "the furthest worker speaks for all",
+        "storage/progress.py",
+        "min(part[name].until for part in parts)",
+        "max(part[name].until for part in parts)",
+        ("src/braided/storage/progress.py",),
     ),
     Mutation(
         "no stream is ever idle",
@@ -601,13 +651,26 @@ MUTATIONS = (
     Mutation(
         "homes: rows leave before the batch has probed",
         "operators/join/outer_join.py",
-        "        emitter = OuterEmitter(self, tally)\n",
-        "        emitter = OuterEmitter(self, tally)\n"
-        "        kept.advance(work)\n"
+        "        emitter = OuterEmitter(self, tally, kept.held)\n",
+        "        emitter = OuterEmitter(self, tally, kept.held)\n"
         "        for side in self.untimed:\n"
         "            for run, at in kept.leaving(side, (), final=work.final):\n"
         "                yield from emitter.alone(side, run.rows.take(pa.array(at)))\n",
         _HOMES,
+    ),
+    Mutation(
+        "outer: a pair hours ahead does not wait for the rows that do",
+        "operators/join/held_pairs.py",
+        "            if run.span[1] <= self._limits[side]:\n",
+        "            if True:\n",
+        ("tests/unit/test_outer_chain.py",),
+    ),
+    Mutation(
+        "outer: a row that is in no window is in a partial result",
+        "operators/aggregate/partial.py",
+        "if piece.column(self.time).null_count:  # of a row without a match; no window has it\n",
+        "if False:\n",
+        ("tests/unit/test_partial_aggregate.py",),
     ),
     Mutation(
         "homes: a late row comes out alone",
@@ -792,5 +855,19 @@ MUTATIONS = (
         "np.flatnonzero((late & has_key)[: block.rows.num_rows - block.copies])",
         "np.flatnonzero(late & has_key)",
         ("tests/unit/test_late_rows.py", "-k", "inner_join"),
+    ),
+    Mutation(
+        "combinations of a table's partitions share a number",
+        "storage/table_writing.py",
+        "codes * len(encoded.dictionary) + encoded",
+        "codes + encoded",
+        ("tests/unit/test_tables.py", "-k", "every_combination"),
+    ),
+    Mutation(
+        "a batch of a table's stream ends one file too far",
+        "storage/delta_log.py",
+        "at.index + left",
+        "at.index + left + 1",
+        ("tests/unit/test_tables.py", "-k", "however"),
     ),
 )

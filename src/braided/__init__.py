@@ -20,14 +20,17 @@ from braided.api import (
     metrics,
     multijoin,
     order,
+    register,
     report,
     row_windows,
     scale,
     sql,
     state,
     stream,
+    table,
     topic,
     write_files,
+    write_table,
 )
 from braided.errors import (
     BraidedError,
@@ -38,6 +41,7 @@ from braided.errors import (
     OptionError,
     PeerError,
     StateError,
+    TableError,
     TopicError,
 )
 from braided.operators.bounded.group_spec import Join
@@ -84,6 +88,7 @@ __all__ = [
     "Pattern",
     "PeerError",
     "StateError",
+    "TableError",
     "TopicError",
     "__version__",
     "dashboard",
@@ -102,15 +107,18 @@ __all__ = [
     "metrics",
     "multijoin",
     "order",
+    "register",
     "report",
     "row_windows",
     "scale",
     "sql",
     "state",
     "stream",
+    "table",
     "testing",
     "topic",
     "write_files",
+    "write_table",
 ]
 
 # Loaded when first asked for: they need numpy or more.

@@ -72,6 +72,7 @@ def join(
     condition: Column | Sequence[Column],
     how: str = "inner",
     *,
+    cap: Duration | None = None,
     lateness: Latenesses = None,
     late: Literal["join", "drop"] = "join",
     idle: Duration | None = None,
@@ -154,6 +155,7 @@ def join(
     rows: LastRows | None = None,
     forget: Duration | None = None,
     where: str | None = None,
+    cap: Duration | None = None,
     lateness: Latenesses = None,
     late: LateRowsOption = "join",
     idle: Duration | None = None,
@@ -209,6 +211,8 @@ def join(
         return run_condition_join(left, right, on if condition is None else condition, how, options)
     if time is None:
         raise OptionError(TIME_OR_CONDITION)
+    if cap is not None:
+        raise OptionError(f"cap={cap!r}: is for a condition with a bound on one side only; write within= or between=")
     spec = spec_of(JoinSpec, given)
     if late == "side":
         from braided.spark.run_plan import run_join
@@ -573,11 +577,12 @@ def match(
     key: Keys = None,
     pattern: str,
     define: Mapping[str, str] | None = None,
-    measures: Mapping[str, str],
+    measures: Mapping[str, str] | None = None,
     subsets: Mapping[str, Sequence[str]] | None = None,
     within: Duration | None = None,
     after: str = "skip past last row",
     rows: RowsPerMatch = "one",
+    ties: Sequence[str] = (),
     forget: Duration | None = None,
     lateness: Latenesses = None,
     idle: Duration | None = None,
@@ -599,7 +604,7 @@ def match(
 
     Cost: one shuffle; a sort of each batch by time and key. State: the rows that wait, and of every key those from the
     first match that is open. Keys stay on their workers: use more workers than cores for level load. Batch DataFrames
-    are searched key by key. Not supported: anchors, empty matches, unmatched rows.
+    are searched key by key. ``$`` needs `forget` on a stream.
 
     Examples
     --------
@@ -721,9 +726,9 @@ def sql(
     streams : the streaming DataFrames by the names that the text uses. None: the temporary views of the session that
         are streams.
     args : values for parameter markers, as for ``spark.sql``: by name for ``:name``, a list for ``?``.
-    options : of every join: lateness, late, idle, partition, memory, evict, share, shed, name, control, redact; of
-        patterns lateness and name. A hint sets those of one join, by the alias of its input: ``/*+ BRAIDED('a',
-        'lateness=30 seconds', 'memory=256 MB') */``.
+    options : of every join: lateness, late, idle, partition, memory, evict, share, shed, name, control, redact; cap,
+        how far apart two times are at most that comparisons bound on one side only; of patterns lateness and name. A
+        hint sets those of one join, by the alias of its input: ``/*+ BRAIDED('a', 'lateness=1 hour') */``.
 
     Not supported: ``NOT IN`` over a stream, bounds in months, bounds that are columns without a hint.
 
@@ -884,6 +889,22 @@ def write_files(
     return write(df, path, checkpoint=checkpoint, trigger=trigger, name=name, compact=compact, keep=keep)
 
 
+def register(spark: SparkSession) -> None:
+    """Register ``format("braided")`` in a session, where Spark does not find it by itself.
+
+    Spark finds it where the Python that it starts on the driver's machine (``PYSPARK_DRIVER_PYTHON``,
+    ``PYSPARK_PYTHON`` or ``python3``) has this package; its workers need the package anyway. See docs/sources.md.
+
+    >>> braided.register(spark)
+    >>> spark.range(3).write.format("braided").mode("append").save(topic_dir)
+    >>> spark.read.format("braided").load(topic_dir).count()
+    3
+    """
+    from braided.spark.source import register as register_in
+
+    register_in(spark)
+
+
 def topic(path: str | PathLike[str]) -> Topic:
     """Return a topic that `braided.write_files` made: its committed files, retention and compaction.
 
@@ -900,6 +921,91 @@ def topic(path: str | PathLike[str]) -> Topic:
     from braided.storage.topic import Topic
 
     return Topic(os.fspath(path))
+
+
+def table(
+    spark: SparkSession,
+    table: str,
+    *,
+    max_files: int | None = None,
+    add_columns: bool = False,
+    options: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """Return a Delta table as a streaming DataFrame that braided operators read without the JVM.
+
+    The stream begins with all rows that the table has, and goes on with the new files of each version. Where an
+    operator of Braided takes it, also after ``select`` and ``drop`` of columns and a ``where`` that compiles
+    (docs/where.md), only names of files are handed out, and the operator's own tasks read them. Compaction
+    (``OPTIMIZE``) adds no row and is passed over. A version that deletes or changes rows stops the query, and so do
+    deletion vectors and columns that are mapped to other names.
+
+    Parameters
+    ----------
+    table : ``"delta:<path or URL>"``.
+    max_files : at most so many files in a batch; by default all there are.
+    add_columns : True to go on without columns that are added to the table while the query runs; they are read after a
+        restart. By default the query stops, and says which it is.
+    options : storage options of ``deltalake``. Tasks read by fsspec, whose credentials come from their environment.
+
+    Needs ``braided[delta]``; see docs/tables.md.
+    """
+    from braided.spark.delta_source import read_table
+
+    return read_table(spark, table, max_files=max_files, add_columns=add_columns, options=options)
+
+
+def write_table(
+    df: DataFrame,
+    table: str,
+    *,
+    checkpoint: str | PathLike[str],
+    trigger: Duration | Literal["available now"] | None = None,
+    name: str | None = None,
+    partition_by: str | Sequence[str] | None = None,
+    file_size: str | int = "128 MB",
+    add_columns: bool = False,
+    optimize: bool = False,
+    options: Mapping[str, str] | None = None,
+) -> StreamingQuery:
+    """Start a query that appends a streaming DataFrame to a Delta or Iceberg table, exactly once.
+
+    Where `df` comes straight from a braided operator (columns may be chosen and renamed), its workers write the files
+    and no row passes through the JVM; else a task after `df` writes them. The driver commits their names, once a batch,
+    together with the number of the batch: one that runs again, after a crash or by a second driver on the same
+    checkpoint, adds nothing. Other programs may write to the table meanwhile.
+
+    Parameters
+    ----------
+    table : ``"delta:<path or URL>"`` or ``"iceberg:<catalog>.<namespace>.<table>"``; it is made if there is none.
+    checkpoint : the query's checkpoint.
+    trigger : a duration between batches; ``"available now"`` to process what is there and stop; by default a batch
+        follows the other.
+    name : the query's name.
+    partition_by : columns by whose values a new table is partitioned; for Iceberg also ``"day(ts)"``, and ``year``,
+        ``month`` and ``hour``. A table that is there keeps its own; every partition is a file in every batch.
+    file_size : about how large a file is; what is too small for that in one batch stays small.
+    add_columns : True to add columns to the table that only `df` has, and to let those be null that only the table has.
+        By default both stop the query, as other types always do, with the column's name.
+    optimize : True to rewrite small files as larger ones every 50 batches, beside them (Delta only).
+    options : storage options of ``deltalake``, or properties of the catalog, for the driver. Tasks write by fsspec,
+        whose credentials come from their environment.
+
+    Needs ``braided[delta]`` or ``braided[iceberg]``; see docs/tables.md.
+    """
+    from braided.spark.table_sink import write_table as write
+
+    return write(
+        df,
+        table,
+        checkpoint=checkpoint,
+        trigger=trigger,
+        name=name,
+        partition_by=partition_by,
+        file_size=file_size,
+        add_columns=add_columns,
+        optimize=optimize,
+        options=options,
+    )
 
 
 def explain(df: DataFrame, *, svg: str | PathLike[str] | None = None) -> None:

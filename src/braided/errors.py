@@ -21,6 +21,10 @@ class TopicError(BraidedError):
     """A topic that cannot be read or written: damaged, of another query or version, taken over by another writer."""
 
 
+class TableError(BraidedError):
+    """A Delta or Iceberg table that cannot be read or written: another schema, a feature that is not known here."""
+
+
 class PeerError(BraidedError):
     """A fleet of peers: a message, a lease, a component or a placement that cannot be accepted."""
 

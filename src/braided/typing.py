@@ -102,7 +102,7 @@ Late: TypeAlias = Literal["flag", "drop", "side"]
 LateRowsOption: TypeAlias = Literal["join", "drop", "side"]
 """What becomes of rows that come too late for a join: joined with what is there, dropped, or apart."""
 
-RowsPerMatch: TypeAlias = Literal["one", "all"]
+RowsPerMatch: TypeAlias = Literal["one", "all", "all omit empty", "all with unmatched"]
 """What a match becomes: one row, or all of its rows."""
 
 How: TypeAlias = Literal["inner", "left", "right", "full", "left_semi", "left_anti"]

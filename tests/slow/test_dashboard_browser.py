@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.dashboards import HOT, join_calls, run_events, write_calls
+from support.dashboards import HOT, batch_event, join_calls, run_events, write_calls
 
 import braided
 from braided.ui.dashboard_page import whole_page
@@ -116,6 +116,8 @@ def fleet_event(load: float, *, peer: str = "north", name: str = "fraud") -> dic
         "busy": 1.4,
         "backlog": 98_000,
         "rate": 52_000.0,
+        "state": "behind",
+        "since": 1_763_300_000_000,
     }
     peers = [
         {
@@ -136,6 +138,34 @@ def fleet_event(load: float, *, peer: str = "north", name: str = "fraud") -> dic
     return {"event": "fleet", "peers": peers, "components": [job], "happened": [moved], "more": 0}  # fmt: skip
 
 
+def test_a_long_first_batch_is_cut_long_keys_are_short_and_wide_tables_scroll(browser: Any, tmp_path: Path) -> None:
+    events = [event for event in run_events(1) if event["event"] in ("started", "graph", "table")]
+    for number in range(6):
+        batch = batch_event(number, millis=9000 if number == 0 else 500)
+        batch["sources"] = [{"name": "Kafka", "rows": 9, "lag": {"maxOffsetsBehindLatest": "1234"}}]
+        batch["operators"][0]["keys"] = [{"key": "ab" * 8, "label": "k" * 200, "counts": [5, 1, 9]}]
+        events.append(batch)
+    events.append({"event": "ended", "query": "r", "time": 9000.0, "error": "ZeroDivisionError: the seventh call"})
+    failing = fleet_event(0.5)
+    failing["components"][0] |= {"state": "failing", "failures": 2, "problem": "no such file"}
+    (tmp_path / "page.html").write_text(whole_page([*events, failing], ""), encoding="utf-8")
+    page, wrong = open_page(browser, (tmp_path / "page.html").as_uri(), viewport={"width": 375, "height": 800})
+    assert page.locator("#times .cut").text_content().endswith("9 s")
+    assert page.locator("#lag").is_visible()
+    assert "It ended by an error: ZeroDivisionError" in page.locator("#facts").inner_text()
+    key = page.locator("#keys tbody th span")
+    assert len(key.inner_text()) == 40
+    assert key.get_attribute("title") == "k" * 200
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    table = page.locator("#fleet .scroll")
+    assert table.evaluate("(place) => place.scrollWidth > place.clientWidth")
+    assert "failing (2 times), since 2025-11-16 13:33:20 UTC" in table.inner_text()
+    assert "fraud failed: no such file" in page.locator("#fleet").inner_text()
+    assert page.locator("#state").get_attribute("class") == "bad"
+    assert wrong == []
+    page.close()
+
+
 def test_a_fleet_alone_is_shown_and_a_move_is_seen(browser: Any) -> None:
     history = History()
     server = Server(history)
@@ -144,7 +174,7 @@ def test_a_fleet_alone_is_shown_and_a_move_is_seen(browser: Any) -> None:
         page, wrong = open_page(browser, server.url)
         page.wait_for_selector("text=A fleet of 2 peers")
         north, south = page.locator(".peer").all()
-        assert "fraud, 52K rows/s, falls behind" in north.inner_text()
+        assert "fraud, 52K rows/s, behind" in north.inner_text()
         assert "hosts nothing" in south.inner_text()
         assert "82% of 2 cores" in north.inner_text()
         assert "Load of north: 0.82" in (north.locator("svg[role=img]").get_attribute("aria-label") or "")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.crashes import expected, run_with_kills, write_streams
@@ -41,3 +43,19 @@ def test_drivers_of_deployed_stages_killed_ten_times_lose_and_double_nothing(tmp
     write_streams(tmp_path, files=40, rows=300, seed=9)
     (tmp_path / "deployed").mkdir()
     assert run_with_kills(tmp_path, kills=10, seed=10) == expected(tmp_path)
+
+
+def test_fifty_kills_of_a_left_join_lose_and_double_nothing(tmp_path: Path) -> None:
+    """Of the last rows that match nothing some wait at the end: those are left out of both."""
+    files, rows = 150, 40
+    write_streams(tmp_path, files=files, rows=rows, seed=11)
+    settings = {"spark.sql.shuffle.partitions": "4"}
+    (tmp_path / "options.json").write_text(json.dumps({"join": {"how": "left", "control": True}, "spark": settings}))
+
+    def decided(found: Counter[Any]) -> Counter[Any]:
+        # A file has 4 seconds; a row waits for the window, the lateness and the disorder.
+        return Counter({pair: n for pair, n in found.items() if pair[1] is not None or pair[0] < (files - 8) * rows})
+
+    wanted = decided(expected(tmp_path, "left"))
+    assert sum(right is None for _, right in wanted) > 500
+    assert decided(run_with_kills(tmp_path, kills=50, seed=12)) == wanted

@@ -135,11 +135,11 @@ def test_faults_fire_alerts_that_clear_again(
     for batch in range(5, 25):  # late by more than the lateness
         write_batch(tmp_path / "a", batch, rows([5] * 50))
         query.processAllAvailable()
-        if "BraidedLateRows" in server.firing():
+        if "BraidedRowsLost" in server.firing():
             break
         time.sleep(1)
-    server.until(lambda: "BraidedLateRows" in server.firing(), "late rows")
-    server.until(lambda: "BraidedLateRows" not in server.firing(), "no more late rows")
+    server.until(lambda: "BraidedRowsLost" in server.firing(), "late rows")
+    server.until(lambda: "BraidedRowsLost" not in server.firing(), "no more late rows")
 
     assert "BraidedQueryStalled" not in server.firing()  # a query without rows is not stalled
     hangs.set()

@@ -6,6 +6,7 @@ Needs the packages of the group `s3`; Spark's own part of it (`s3a://`), for the
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import re
 import socket
@@ -42,6 +43,7 @@ S3A = (
     Package("software.amazon.s3.analyticsaccelerator", "analyticsaccelerator-s3", "1.3.1", alone=True),
     *(Package("software.amazon.awssdk", name, "2.35.4") for name in ("s3", "s3-transfer-manager", "sts")),
 )
+SERVER = Path(__file__).parents[1] / "support" / "s3_server.py"
 RACES = 150
 BATCHES = 6
 
@@ -58,7 +60,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         port = free.getsockname()[1]
     with (tmp_path_factory.mktemp("store") / "log").open("w") as log:
         server = subprocess.Popen(
-            [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)], stdout=log, stderr=log
+            [sys.executable, str(SERVER), "-H", "127.0.0.1", "-p", str(port)], stdout=log, stderr=log
         )
     settings = {
         "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
@@ -90,7 +92,7 @@ def bucket(store: Any) -> str:
 @pytest.fixture
 def streams(tmp_path: Path) -> Path:
     """Files of two streams, for as many batches."""
-    write_streams(tmp_path, files=BATCHES, rows=200, seed=47)
+    write_streams(tmp_path, files=BATCHES, rows=600, seed=47)  # blocks of more than `INLINE` bytes
     return tmp_path
 
 
@@ -223,3 +225,18 @@ def test_a_checkpoint_in_a_bucket_survives_a_kill(streams: Path, bucket: str) ->
     assert not (streams / "check").exists()
     written = files_at(f"{bucket}/check/braided")
     assert written.names("state"), "state is in objects"
+
+
+def test_a_job_of_a_fleet_moves_with_its_checkpoint_in_a_bucket(streams: Path, bucket: str) -> None:
+    checkpoint = bucket.replace("s3:", "s3a:") + "/jobs/pairs"
+    script = Path(__file__).parents[1] / "support" / "s3_fleet.py"
+    words = [sys.executable, str(script), str(streams), checkpoint, json.dumps(_s3a(streams / "jars"))]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=400)
+    assert done.returncode == 0, done.stderr[-3000:]
+    said = json.loads((streams / "committed.json").read_text())
+    assert Counter((left, right) for left, right in said["pairs"]) == expected(streams)
+    assert said["epochs"][-1] == 2
+    root = files_at(f"{bucket}/jobs/pairs")
+    assert not [name for name in root.names("") if name.startswith(".")], "a rehearsal is left"
+    assert root.names("000000000002/braided/state"), "state is in objects"
+    assert root.names("000000000002/braided/control"), "routing tables too"

@@ -141,7 +141,7 @@ def test_on_a_store_that_python_reaches_state_and_routing_are_objects(
     session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The store is fsspec's for this machine: Spark's own part of the checkpoint, and ours by a URL."""
-    write_streams(tmp_path, files=5, rows=4000, seed=37)
+    write_streams(tmp_path, files=5, rows=1200, seed=37)
     hide(tmp_path, first=3)
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint_folder, "is_on_a_path", lambda _: False)

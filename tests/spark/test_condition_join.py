@@ -31,6 +31,7 @@ def streams(spark: SparkSession, tmp_path: Path) -> Streams:
         (f"c.phone = a.phone AND {NEAR}", "inner", ["joins on phone = key0"]),
         (f"upper(c.Cell) = a.phone AND {NEAR} AND c.n < a.n", "inner", ["joins on key0 = phone", "l.n < r.n"]),
         (f"c.n = a.n AND {NEAR} AND c.n > 1 AND a.n > 2", "left", ["joins on key0 = key0", "l.n > 1"]),
+        (f"struct(c.n, c.ts) = struct(a.n, a.ts) AND {NEAR}", "inner", ["joins on key0 = key0"]),
     ],
 )
 def test_keys_bounds_and_the_rest_are_found_in_a_condition(
@@ -43,6 +44,20 @@ def test_keys_bounds_and_the_rest_are_found_in_a_condition(
     native = streams[0].join(streams[1], F.expr(condition), how)
     assert joined.schema.simpleString() == native.schema.simpleString()
     assert joined.columns == native.columns
+
+
+def test_a_cap_bounds_what_the_condition_bounds_on_one_side_only(
+    streams: Streams, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for how in ("inner", "left"):
+        braided.explain(braided.join(*streams, F.expr("c.n = a.n AND a.ts > c.ts"), how, cap="1 hour"))
+        assert "1 microsecond <= r.t - l.t <= 1 hour" in capsys.readouterr().out
+    braided.sql(
+        streams[0].sparkSession,
+        "SELECT c.n FROM c JOIN a ON c.n = a.n AND a.ts >= c.ts",
+        dict(zip("ca", streams, strict=True)),
+        cap="1 hour",
+    )
 
 
 def test_columns_are_found_by_the_dataframes_they_come_from_and_by_aliases(streams: Streams) -> None:
@@ -69,6 +84,10 @@ def test_columns_are_found_by_the_dataframes_they_come_from_and_by_aliases(strea
         (lambda c, a: braided.join(c, a, F.expr(NEAR), suffixes=("_l", "_r")), r"^suffixes=: .*leave it out"),
         (lambda c, a: braided.join(c, a, F.expr(NEAR), "sideways"), r"^how='sideways': unknown"),
         (lambda c, a: braided.join(c, a, F.expr("c.n = a.n AND a.ts > c.ts")), r"r\.ts > l\.ts is on one side only.*add a cap"),
+        (lambda c, a: braided.join(c, a, F.expr("c.n = a.n AND a.ts > c.ts")), r"or cap='1 hour'"),
+        (lambda c, a: braided.join(c, a, F.expr(f"c.n = a.n AND {NEAR}"), cap="1 hour"), r"^cap=: the condition has bounds on both sides; leave it out"),
+        (lambda c, a: braided.join(c, a, F.expr("c.n = a.n AND a.ts > c.ts"), cap="-1 hour"), r"^cap='-1 hour': "),
+        (lambda c, a: braided.join(c, a, on="n", time="ts", within="1 hour", cap="1 hour"), r"^cap='1 hour': is for a condition"),
         (lambda c, a: braided.join(c, a, F.expr("c.n = a.n")), r"^condition=: no bounds on both sides"),
         (lambda c, a: braided.join(c, a, F.expr(NEAR), "left"), r"^on=None: how='left' needs a key"),
         (

@@ -75,7 +75,7 @@ class OnePeer:
     def status(self) -> Status:
         return Status((PeerRow(Contact("ab" * 20, "127.0.0.1:7401", "north"), 0.5, 2.0),), ())
 
-    def events(self) -> list[Any]:
+    def events(self, *, newest: int) -> list[Any]:
         return []
 
 

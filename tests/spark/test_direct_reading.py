@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from braided.errors import BraidedError
-from braided.spark.inputs import arrow_of
+from braided.spark.arrow_types import arrow_of
 from braided.storage.file_reader import Bound, FileReader, Part
 from braided.storage.files import local_path
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
+# What pages need that not every check installs.
+NEEDED = {"tables": ("deltalake", "pyiceberg")}
 # What pages write for a directory that driver and executors share.
 SHARED = "/shared/"
 STREAMS = {
@@ -65,6 +67,8 @@ def test_the_python_of_a_page_runs(
     code = blocks(page, "python")
     if not code:
         return
+    for package in NEEDED.get(page.stem, ()):
+        pytest.importorskip(package)
     names = names_of_page(spark, tmp_path)
     for number, block in enumerate(code):
         text = block.replace(SHARED, f"{tmp_path}/shared/")

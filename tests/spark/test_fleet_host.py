@@ -97,11 +97,9 @@ def test_a_component_stops_between_batches_goes_on_elsewhere_and_its_former_owne
         with pytest.raises(PeerError, match=r"its checkpoint is at .*, not at Position\(batch=5"):
             await south.start(job, 1, Position(5, "x"))
         await south.rehearse(job)
-        [link] = [path for path in (tmp_path / "c").iterdir() if path.is_symlink()]
         built.clear()
         await south.start(job, 2, position)
         assert built == []  # the rehearsal has
-        assert link.readlink().name == "000000000002"
         _write(tmp_path, 1)
         await _until(_has(tmp_path, 20))
         part = south.measure().components
@@ -169,7 +167,7 @@ def test_a_component_that_is_lost_while_it_starts_does_not_run_and_what_was_buil
         host._threads.shutdown()
 
     asyncio.run(work())
-    assert not [path for path in (tmp_path / "c").iterdir() if path.is_symlink()]
+    assert not [path for path in (tmp_path / "c").iterdir() if path.name.startswith(".")]
 
 
 def test_a_new_component_whose_sink_cannot_work_is_refused_and_leaves_nothing(

@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -74,10 +75,11 @@ def main(root: Path) -> None:
         answers["append"] = "accepted"
     except Exception as error:
         answers["append"] = str(error)
+    answers |= through_topics(spark, root, left, right, options)
     answers["refused"] = []
     attempts: list[Callable[[], Any]] = [
         lambda: braided.sql(spark, "SELECT 1", {"left": left}),
-        lambda: braided.write_files(left, root / "topic", checkpoint=root / "check-topic"),
+        lambda: braided.write_files(left, root / "topic", checkpoint=root / "check-topic", keep=10),
     ]
     for refused in attempts:
         try:
@@ -87,6 +89,34 @@ def main(root: Path) -> None:
     answers["said"] = said.getvalue()
     (root / "answers.json").write_text(json.dumps(answers))
     spark.stop()
+
+
+def through_topics(spark: Any, root: Path, left: Any, right: Any, options: dict[str, Any]) -> dict[str, Any]:
+    """Write a join into a topic, twice the same; copy it by a stream; watch that on a page."""
+    answers: dict[str, Any] = {}
+    for _ in range(2):
+        joined = braided.stream(left, time="ts").join(braided.stream(right, time="ts"), on="k", **_steps(options)).df
+        braided.write_files(
+            joined, root / "topic", checkpoint=root / "check-topic", trigger="available now"
+        ).awaitTermination()
+    with braided.dashboard(spark) as page:
+        copied = braided.order(braided.files(spark, root / "topic"), time="ts", key="k", lateness="5 seconds")
+        writer = copied.writeStream.format("braided").option("checkpointLocation", str(root / "check-copy"))
+        query = writer.queryName("copy").trigger(availableNow=True).start(str(root / "copy"))
+        query.awaitTermination()
+        deadline = time.monotonic() + 20
+        while not answers.get("page") and time.monotonic() < deadline:
+            page.save(root / "page.html")
+            answers["page"] = "copy" in (root / "page.html").read_text()
+            time.sleep(0.1)
+    for name in ("topic", "copy"):
+        rows = spark.read.format("braided").load(str(root / name)).select("id", "id_right").collect()
+        answers[name] = [tuple(row) for row in rows]
+    return answers
+
+
+def _steps(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if name not in ("on", "time")}
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """A driver to be killed: joins two folders into a Parquet sink until everything is processed.
 
 Run as a process of its own; `slow/test_many_kills.py` kills it at random moments, and the tests in `slow/chaos` do
-worse. There `options.json` has settings of Spark, options of the join, and topic and checkpoint where they are elsewhere.
+worse. There `options.json` has settings of Spark, options of the join, and topic and checkpoint where they are elsewhere;
+or a table of Delta or Iceberg, and the variable `DIE` where the process is to end, as in `files 7`: see `_Dying`.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -26,7 +29,9 @@ from pyspark.sql.streaming.listener import (
 )
 
 import braided
-from braided.spark import dataflow
+from braided.spark import dataflow, table_sink
+from braided.storage.tables import TableSink, open_sink
+from braided.storage.writing import DataFile
 
 DDL = "k long, ts timestamp, id long"
 
@@ -103,7 +108,16 @@ def main(root: Path) -> None:
     options = {"lateness": "5 seconds", "control": control, **given.get("join", {})}
     joined = braided.join(*sides, on="k", time="ts", within="10 seconds", name="crashed", **options)
     checkpoint = given.get("checkpoint", str(root / "check"))
-    if direct:
+    if given.get("table"):
+        if os.environ.get("DIE"):
+            moment, batch = os.environ["DIE"].split()
+            table_sink.open_sink = lambda *words: _Dying(open_sink(*words), moment, int(batch))  # type: ignore[assignment]
+        query = braided.write_table(
+            joined, given["table"], checkpoint=checkpoint, trigger="available now", options=given.get("table_options")
+        )
+        query.awaitTermination()
+        written = []  # whoever started this reads the table
+    elif direct:
         topic = given.get("topic", str(root / "out"))
         query = braided.write_files(joined, topic, checkpoint=checkpoint, trigger="available now")
         query.awaitTermination()
@@ -124,6 +138,28 @@ def main(root: Path) -> None:
         report = braided.report(query, "crashed").to_dict()
     (root / "report.json").write_text(json.dumps(report))
     _save(root, written)
+
+
+class _Dying:
+    """A sink in whose batch the process ends at once: when its files are written, or when they are committed."""
+
+    def __init__(self, sink: TableSink, moment: str, batch: int) -> None:
+        self._sink = sink
+        self._moment = moment
+        self._batch = batch
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sink, name)
+
+    def commit(self, query: str, batch: int, plan: str, files: Sequence[DataFile]) -> bool:
+        self._die("files", batch)
+        done = self._sink.commit(query, batch, plan, files)
+        self._die("table", batch)
+        return done
+
+    def _die(self, moment: str, batch: int) -> None:
+        if (moment, batch) == (self._moment, self._batch):
+            os.killpg(0, signal.SIGKILL)
 
 
 def _set_ahead(how_far: str) -> None:

@@ -75,6 +75,45 @@ def run_with_kills(root: Path, kills: int, seed: int) -> Counter[Any]:
     return Counter((left, right) for left, right in json.loads((root / "committed.json").read_text()))
 
 
+def run_to_a_table(root: Path, table: str, options: dict[str, str], kills: int, seed: int) -> None:
+    """Run the query into a table, killed so many times: with files and no commit, with a commit, or at any moment."""
+    rng = random.Random(seed)
+    files = len(list((root / "left").iterdir()))
+    (root / "cache").mkdir(exist_ok=True)
+    (root / "direct").mkdir(exist_ok=True)
+    (root / "options.json").write_text(json.dumps({"table": table, "table_options": options}))
+    for kill in range(kills + 1):
+        # Each run is killed in its own part of the input, so that every one is at work when it is.
+        batch = rng.randint(files * kill // (kills + 1) + 1, files * (kill + 1) // (kills + 1) - 1)
+        moment = rng.choice(("files", "table", "any"))
+        die = {"DIE": f"{moment} {batch}"} if moment != "any" and kill < kills else {}
+        child = subprocess.Popen(
+            [sys.executable, str(Path(__file__).parent / "crash_query.py"), str(root)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            start_new_session=True,
+            env={**os.environ, "SPARK_SUBMIT_OPTS": JAVA_OPTIONS, "BRAIDED_CACHE_DIR": str(root / "cache"), **die},
+        )
+        try:
+            assert child.stdout is not None
+            lines = iter(child.stdout.readline, "")
+            if kill == kills:
+                assert any(line.startswith("finished") for line in lines), "the query failed"
+            elif moment == "any":
+                assert any(_batch(line) >= batch for line in lines), f"the query never did batch {batch}"
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    child.wait(timeout=rng.uniform(0, 0.7))
+                    raise AssertionError("the query ended before it was killed")
+            else:
+                assert not any(_batch(line) >= batch for line in lines), f"batch {batch} was reported as done"
+                assert child.wait(60) == -signal.SIGKILL, "the query ended before it was killed"
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+
+
 def _batch(line: str) -> int:
     word, _, number = line.partition(" ")
     return int(number) if word == "batch" else -1
@@ -86,12 +125,12 @@ def committed(spark: SparkSession, root: Path) -> Counter[Any]:
     return Counter((row[0], row[1]) for row in rows)
 
 
-def expected(root: Path) -> Counter[Any]:
+def expected(root: Path, how: str = "inner") -> Counter[Any]:
     """Return DuckDB's answer over the same files."""
     with duckdb.connect() as db:
         return Counter(
             db.execute(
-                f"""select l.id, r.id from '{root}/left/*.parquet' l join '{root}/right/*.parquet' r on l.k = r.k
+                f"""select l.id, r.id from '{root}/left/*.parquet' l {how} join '{root}/right/*.parquet' r on l.k = r.k
                 and abs(epoch_us(l.ts) - epoch_us(r.ts)) <= 10000000"""
             ).fetchall()
         )

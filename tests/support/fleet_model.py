@@ -112,7 +112,7 @@ class _Component:
         blocking = self.host.machine.blocking
         self._writer = await blocking(lambda: self._topic.claim(self.job.name, epoch=self.epoch))
         folder = await blocking(lambda: Checkpoints(self.job.checkpoint).open(self.epoch))
-        self._files = LocalFiles(folder)
+        self._files = LocalFiles(Path(folder.location))
         names = await blocking(lambda: self._files.names("commits"))
         self._batch = len(names)
         if names:
@@ -173,8 +173,18 @@ class _Component:
 class ModelFleet:
     """Peers with model components on one virtual network and one storage directory."""
 
-    def __init__(self, root: Path, *, seed: int, loss: float = 0.0, settings: Settings = SETTINGS) -> None:
-        self.network = VirtualNetwork(seed=seed, loss=loss, delay=(0.001, 0.05))
+    def __init__(
+        self,
+        root: Path,
+        *,
+        seed: int,
+        loss: float = 0.0,
+        settings: Settings = SETTINGS,
+        network: type[VirtualNetwork] = VirtualNetwork,
+        machine: type[VirtualMachine] = VirtualMachine,
+    ) -> None:
+        self.network = network(seed=seed, loss=loss, delay=(0.001, 0.05))
+        self._machine = machine
         self.root = root
         self.settings = settings
         self.peers: dict[str, Peer] = {}
@@ -191,9 +201,9 @@ class ModelFleet:
     async def start(self, name: str, *, offers: tuple[str, ...] = ("sum.*",)) -> Peer:
         """Start a peer, or start it anew after its death."""
         random = self.network.random
-        machine = VirtualMachine(self.network, contact(name), rate=random.uniform(0.9, 1.1), storage=(0.0, 0.02))
+        machine = self._machine(self.network, contact(name), rate=random.uniform(0.9, 1.1), storage=(0.0, 0.02))
         # The engine (a JVM) may be stopped, or run on, apart from the agent.
-        engine = VirtualMachine(self.network, contact(f"{name}engine"), storage=(0.0, 0.02))
+        engine = self._machine(self.network, contact(f"{name}engine"), storage=(0.0, 0.02))
         host = ModelHost(engine, self.until)
         host.offered = offers
         peer = Peer(machine.contact, machine, host, str(self.root), self.settings)

@@ -126,6 +126,7 @@ class SparkPeers:
         *,
         lease: str = "12 seconds",
         period: str = "2 seconds",
+        more: tuple[str, ...] = (),
         command: tuple[str, ...] = ("-m", "braided", "peer"),
     ) -> None:
         self.root = root
@@ -134,7 +135,7 @@ class SparkPeers:
         self.processes: dict[str, subprocess.Popen[str]] = {}
         self.addresses: dict[str, str] = {}
         self._cores: dict[str, int] = {}
-        self._times = ["--lease", lease, "--period", period]
+        self._times = ["--lease", lease, "--period", period, *more]
 
     def start(self, name: str, command: tuple[str, ...] | None = None) -> None:
         """Start a peer, which joins by one that is there."""

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-
 from braided.fleet.agent import Agent
-from braided.fleet.messages import Contact
 from braided.fleet.virtual_network import VirtualMachine, VirtualNetwork
+from braided.sim.fleet import contact
 
-
-def contact(name: str) -> Contact:
-    """A peer's contact: its id is the hash of its name, as over TLS it is that of its key."""
-    digest = hashlib.sha1(name.encode()).digest()
-    return Contact(digest.hex(), f"10.{digest[0]}.{digest[1]}.{digest[2]}:{7000 + digest[3]}", name)
+__all__ = ["agent", "contact"]
 
 
 def agent(

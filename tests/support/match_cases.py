@@ -120,7 +120,7 @@ EARLIER = [
 def trees(depth: int = 3, *, exclude: bool = True) -> st.SearchStrategy[Any]:
     symbol = st.tuples(st.just("symbol"), st.sampled_from("ABC"))
     if not depth:
-        return symbol
+        return st.one_of(symbol, symbol, symbol, st.sampled_from([("empty",), ("anchor", "^"), ("anchor", "$")]))
     inner = trees(depth - 1, exclude=exclude)
     several = st.lists(inner, min_size=2, max_size=3)
     bounds = st.sampled_from([(0, 1), (0, None), (1, None), (2, 2), (1, 2), (0, 3), (2, None)])
@@ -151,7 +151,8 @@ AFTER = ("skip past last row", "skip to next row", "skip to first A", "skip to l
 @st.composite
 def cases(draw: st.DrawFn, conditions: Any) -> tuple[Query, MatchSpec, list[Any]]:
     """Return a query for the reference, the same as a spec, and rows."""
-    tree, negated = draw(trees()), draw(st.none() | st.sampled_from("ABC"))
+    rows = draw(st.sampled_from(["one", "all with unmatched"]))
+    tree, negated = draw(trees(exclude=rows == "one")), draw(st.none() | st.none() | st.sampled_from("ABC"))
     text = text_of(tree) + ("" if negated is None else f" !{negated}")
     names = [name for name in "ABC" if name in text.replace("PERMUTE", "")]
     known = [pair for pair in conditions if all(name in names for name in re.findall(r"([ABC])\.", pair[0]))]
@@ -162,12 +163,26 @@ def cases(draw: st.DrawFn, conditions: Any) -> tuple[Query, MatchSpec, list[Any]
     try:
         spec = MatchSpec(
             time="t", pattern=text, define={name: sql for name, (sql, _) in define.items()}, measures={"n": "count(*)"},
-            subsets=subsets, within=f"{within} us", after=after,
+            subsets=subsets, within=f"{within} us", after=after, rows=rows,
         )  # fmt: skip
     except OptionError as error:
-        assume(any(word in str(error) for word in ("empty sequence", "no symbol", "may have no", "may be the first")))
+        assume(
+            any(
+                word in str(error)
+                for word in (
+                    "may match no rows",
+                    "expected a symbol",
+                    "no symbol",
+                    "may have no",
+                    "may be the first",
+                    "no column",
+                )
+            )
+        )
         assume(False)
-    query = Query(tree, {name: meaning for name, (_, meaning) in define.items()}, within, after, subsets, negated)
+    query = Query(
+        tree, {name: meaning for name, (_, meaning) in define.items()}, within, after, subsets, negated, rows != "one"
+    )
     rows, time = [], 0
     for row in draw(st.lists(ROW, max_size=9)):
         time += row.pop("gap")

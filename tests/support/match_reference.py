@@ -61,6 +61,8 @@ class Query:
     after: str = "skip past last row"
     subsets: dict[str, tuple[str, ...]] = field(default_factory=dict)
     negated: str | None = None
+    unmatched: bool = False
+    """Whether rows that no match has are wanted, too."""
 
 
 def text_of(tree: Any) -> str:
@@ -78,19 +80,33 @@ def text_of(tree: Any) -> str:
             return "{- " + text_of(part) + " -}"
         case ("repeat", part, low, high, greedy):
             return f"({text_of(part)}){{{low},{'' if high is None else high}}}" + ("" if greedy else "?")
+        case ("empty",):
+            return "()"
+        case ("anchor", mark):
+            return str(mark)
     raise AssertionError(tree)
 
 
 def matches(query: Query, rows: Sequence[Row]) -> list[Path]:
-    """Return the matches among the rows of one key, which are in order."""
-    found, start = [], 0
+    """Return the matches among the rows of one key, which are in order.
+
+    A match without rows is shown as the row where it is, of symbol ``-``; a row that no match has is of symbol ``?``.
+    """
+    found: list[Path] = []
+    covered: set[int] = set()
+    start = 0
     while start < len(rows):
         best = next(_ways(query, rows, start), None)
-        if best is None:
-            start += 1
+        if best:
+            found.append(best)
+            covered |= {at for at, _, _ in best}
+            start = _next_start(query, best)
             continue
-        found.append(best)
-        start = _next_start(query, best)
+        if best is not None:
+            found.append(((start, "-", False),))
+        elif query.unmatched and start not in covered:
+            found.append(((start, "?", False),))
+        start += 1
     return found
 
 
@@ -111,8 +127,11 @@ def _ways(query: Query, rows: Sequence[Row], start: int) -> Iterator[Path]:
                 longer = test(path, name, at, excluded)
                 if longer is not None:
                     yield at + 1, longer
-            case ("sequence",):
+            case ("sequence",) | ("empty",):
                 yield at, path
+            case ("anchor", mark):
+                if at == (0 if mark == "^" else len(rows)):
+                    yield at, path
             case ("sequence", part, *parts):
                 for then, longer in walk(part, at, path, excluded):
                     yield from walk(("sequence", *parts), then, longer, excluded)

@@ -290,7 +290,7 @@ def _(api: Api, s: Streams) -> DataFrame:
     return api.join(ads, clicks, F.expr(CLICKED.replace("clickAdId = adId", "paid = price")))
 
 
-@job("keys that are structs", refused=r"on='k'.*join on its fields or cast it")
+@job("keys that are structs, with nulls in them")
 def _(api: Api, s: Streams) -> DataFrame:
     ads = s.marked.ads.withColumn("k", F.struct(F.col("adId").alias("id"), F.lit(1).alias("one")))
     clicks = s.marked.clicks.withColumn("j", F.struct(F.col("clickAdId").alias("id"), F.lit(1).alias("one")))
@@ -303,6 +303,27 @@ def _(api: Api, s: Streams) -> DataFrame:
 def _(api: Api, s: Streams) -> DataFrame:
     near = CLICKED.replace("clickAdId = adId", "clickAdId = adId AND upper(campaign) = upper(user)")
     return api.join(s.marked.ads, s.marked.clicks.withColumn("user", F.lower("site")), F.expr(near))
+
+
+@job("keys that are lists")
+def _(api: Api, s: Streams) -> DataFrame:
+    s = s.marked
+    ads = s.ads.withColumn("tags", F.array("campaign", F.col("adId").cast("string")))
+    clicks = s.clicks.withColumn("labels", F.array("site", F.col("clickAdId").cast("string")))
+    return api.join(ads, clicks, F.expr(f"tags = labels AND {CLICKED.partition(' AND ')[2]}"))
+
+
+@job("windows counted after a left join", in_workers=True)
+def _(api: Api, s: Streams) -> DataFrame:
+    joined = api.join(s.marked.ads, s.marked.clicks, F.expr(CLICKED), "left")
+    counts = F.count("*").alias("n"), F.count("user").alias("clicked"), F.max("amount").alias("most")
+    return joined.groupBy(F.window("adTime", "10 seconds"), "campaign").agg(*counts)
+
+
+@job("windows counted after a full join, of the time that some rows lack", in_workers=True)
+def _(api: Api, s: Streams) -> DataFrame:
+    joined = api.join(s.marked.ads, s.marked.clicks, F.expr(f"clickAdId IS NOT NULL AND {CLICKED}"), "full")
+    return joined.groupBy(F.window("clickTime", "10 seconds")).agg(F.count("*").alias("n"), F.sum("cost").alias("cost"))
 
 
 @job("a bound on one side only", refused=r"no bounds on both sides.*cap")

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from support.detect_reference import PAIRS, ManyThirds, Nexts, Texts, Thirds, micros
+from support.profiles import size
 
 import braided
 from braided.testing import check_detector
@@ -36,16 +37,17 @@ def said(detector: Any, rows: Any = None, **options: Any) -> str:
 
 @pytest.mark.long
 def test_our_own_detectors_pass() -> None:
-    check_detector(Thirds(), events(), time="t", key="k", tries=5)
-    check_detector(Thirds(), events(), time="t", tries=5)
-    check_detector(ManyThirds(), events(), time="t", key=["k", "s"], tries=5)
+    tries = size(quick=2, slow=5)
+    check_detector(Thirds(), events(), time="t", key="k", tries=tries)
+    check_detector(Thirds(), events(), time="t", tries=tries)
+    check_detector(ManyThirds(), events(), time="t", key=["k", "s"], tries=tries)
     texts = Texts()
     texts.subscribes = "a"
-    check_detector(texts, events().to_pandas(), time="t", key="k", tries=5)
+    check_detector(texts, events().to_pandas(), time="t", key="k", tries=tries)
     third = pa.table({name: events(1)[name] for name in ("k", "t")}).append_column("row", events(1)["id"])
-    check_detector(Nexts(), {"third": third, "b": events(2), "text": events(3)}, time="t", key="k", tries=5)
+    check_detector(Nexts(), {"third": third, "b": events(2), "text": events(3)}, time="t", key="k", tries=tries)
     several = {"next": events(2, 60), "third": events(3, 60)}
-    check_detector(PAIRS, several, time="t", key="k", tries=5)
+    check_detector(PAIRS, several, time="t", key="k", tries=tries)
 
 
 class OfBatch(braided.Detector):

@@ -27,7 +27,8 @@ from braided.cli.arguments import make_parser
 from braided.cli.completion import write_script
 from braided.cli.spinner import waiting
 from braided.errors import HistoryError, OptionError, PeerError
-from braided.fleet.client import FleetEvent, Status
+from braided.fleet.client import Status
+from braided.fleet.event_log import Event
 from braided.fleet.following import FleetFollower
 from braided.fleet.messages import Contact
 from braided.fleet.peer_loads import ComponentLoad
@@ -357,7 +358,7 @@ class QuietFleet:
             (ComponentRow("hits", "join.window", "/out", 3, "north", False, ComponentLoad("hits", "join.window", 0.4, 0.2, 7, 9.0)),
              ComponentRow("new", "sql", "/out2")),
         )  # fmt: skip
-        self.happened = [FleetEvent(60.0, "north", "hits", "moved to south: it said secret")]
+        self.happened = [Event(60.0, "north", "hits", "moved to south: it said secret")]
         self.wrong: Exception | None = None
         self.asked = 0
 
@@ -367,7 +368,7 @@ class QuietFleet:
             raise self.wrong
         return self.status_now
 
-    def events(self) -> list[FleetEvent]:
+    def events(self, *, newest: int) -> list[Event]:
         return self.happened
 
 
@@ -377,7 +378,14 @@ def test_a_fleet_is_told_again_when_it_changes() -> None:
     try:
         first = check_event(told.get(timeout=20), "x")
         assert first["peers"] == [
-            {"name": "north", "address": "127.0.0.1:7401", "load": 0.51, "cores": 2.0, "loads": [0.51]}
+            {
+                "name": "north",
+                "address": "127.0.0.1:7401",
+                "load": 0.51,
+                "cores": 2.0,
+                "drains": False,
+                "loads": [0.51],
+            }
         ]
         hits = {
             "name": "hits",
@@ -385,13 +393,17 @@ def test_a_fleet_is_told_again_when_it_changes() -> None:
             "peer": "north",
             "epoch": 3,
             "output": "/out",
-            "failed": False,
+            "state": "",
+            "since": 0,
+            "failures": 0,
+            "problem": "",
             "load": 0.4,
             "busy": 0.2,
             "rate": 9.0,
             "backlog": 7,
         }
-        new = {"name": "new", "operator": "sql", "peer": "", "epoch": -1, "output": "/out2", "failed": False}
+        new = {"name": "new", "operator": "sql", "peer": "", "epoch": -1, "output": "/out2", "state": "", "since": 0}
+        new |= {"failures": 0, "problem": ""}
         assert first["components"] == [hits, new]
         asked = fleet.asked
         while fleet.asked < asked + 3:

@@ -75,6 +75,8 @@ def test_what_a_peer_cannot_do_is_noticed_before_spark_starts(
         (["--listen", "127.0.0.1:0", "--join", "127.0.0.1:1"], "address='127.0.0.1:1': no peer of this fleet answers"),
         (["--listen", "127.0.0.1"], "address='127.0.0.1': write host:port"),
         (["--cores", "0"], "cores=0: write 1 or more"),
+        (["--master", "mesos://x"], "master='mesos://x': write local[n], spark://HOST:PORT, yarn or k8s://ADDRESS"),
+        (["--master", "local[2]", "--cores", "3"], "master='local[2]', cores=3: say the cores once, as local[2]"),
     ):
         assert main([*line, *words]) == 2
         assert f"braided peer: {message}" in capsys.readouterr().err

@@ -19,7 +19,7 @@ from support.fleet_model import ModelHost
 from braided.cli.peer_command import read_setting
 from braided.errors import JobError, PeerError
 from braided.fleet.agent_machine import RealMachine
-from braided.fleet.checkpoints import Checkpoints, go_back, position_of
+from braided.fleet.checkpoints import CheckpointFolder, Checkpoints
 from braided.fleet.component_host import Job
 from braided.fleet.definition import component_of, job_of, modules_of
 from braided.fleet.hosting import meter, process
@@ -27,6 +27,7 @@ from braided.fleet.hosting.component import Component, Progress
 from braided.fleet.hosting.cpu import tree_seconds
 from braided.fleet.hosting.gate import Gate
 from braided.fleet.hosting.job_environment import JobEnvironment
+from braided.fleet.hosting.master import read_master
 from braided.fleet.hosting.process import PeerOptions, run_peer
 from braided.fleet.identity import new_token
 from braided.fleet.json_records import MAX_TEXT
@@ -137,13 +138,13 @@ def test_a_job_file_becomes_a_component_without_its_secrets(tmp_path: Path) -> N
     assert component.inputs == ("/data/calls",)
     assert component.outputs == ("/data/hits",)
     assert "${LOGIN}" in component.definition
-    job = job_of(component, tmp_path, {"LOGIN": "secret"})
+    job = job_of(component, str(tmp_path), {"LOGIN": "secret"})
     assert job.checkpoint == str(tmp_path)
-    assert job.steps[0].options == {"control": str(tmp_path / "control" / "hits"), "lateness": "5 seconds"}
+    assert job.steps[0].options == {"control": True, "lateness": "5 seconds"}
     assert job.sources["other"].options == {"login": "secret"}
     assert job.hide("a SECRET word") == "a *** word"
     with pytest.raises(JobError, match="LOGIN"):
-        job_of(component, tmp_path, {})
+        job_of(component, str(tmp_path), {})
 
 
 def test_the_operator_is_what_the_file_says_or_what_it_needs() -> None:
@@ -152,7 +153,7 @@ def test_the_operator_is_what_the_file_says_or_what_it_needs() -> None:
     python = python.replace("options = { control", "# options = { control")
     component = component_of(python, "x")
     assert component.operator == "python.fraud.scores"
-    assert modules_of(job_of(component, Path("/c"), {"LOGIN": ""})) == ["fraud.scores"]
+    assert modules_of(job_of(component, "/c", {"LOGIN": ""})) == ["fraud.scores"]
 
 
 @pytest.mark.parametrize(
@@ -182,39 +183,44 @@ def _spark_batch(folder: Path, batch: int, *, committed: bool = True) -> None:
             (folder / log).mkdir(exist_ok=True)
             (folder / log / str(batch)).write_text(text)
             (folder / log / f".{batch}.crc").write_text("")
-    pins = folder / "control" / "hits" / "pins"
+    pins = folder / "braided" / "control" / "hits" / "pins"
     pins.mkdir(parents=True, exist_ok=True)
     (pins / f"{batch}.json").write_text("{}")
 
 
 def test_a_position_is_the_last_committed_batch_and_its_input(tmp_path: Path) -> None:
-    assert position_of(tmp_path) == Position()
+    folder = CheckpointFolder(str(tmp_path))
+    assert folder.position() == Position()
     _spark_batch(tmp_path, 3)
-    here = position_of(tmp_path)
+    here = folder.position()
     _spark_batch(tmp_path, 4, committed=False)
-    assert position_of(tmp_path) == here
+    assert folder.position() == here
     assert here.batch == 3
+    assert not folder.is_committed(4)
     _spark_batch(tmp_path, 4)
-    assert position_of(tmp_path) not in (here, Position(4, here.offsets))
+    assert folder.is_committed(4)
+    assert folder.position() not in (here, Position(4, here.offsets))
 
 
 def test_a_rehearsal_goes_back_by_a_batch_and_forgets_what_came_after(tmp_path: Path) -> None:
     checkpoints = Checkpoints(str(tmp_path))
     with checkpoints.rehearsal() as empty:
-        assert go_back(empty) is None
-    owner = checkpoints.open(0)
+        assert empty.go_back() is None
+    first = checkpoints.open(0)
+    owner, decisions = Path(first.location), "braided/control/hits/decisions.jsonl"
     for batch in (8, 9, 10):
         _spark_batch(owner, batch, committed=batch < 10)
-    (owner / "control" / "hits" / "decisions.jsonl").write_text("{}\n")
-    with checkpoints.rehearsal() as clone:
-        assert go_back(clone) == 9
+    (owner / decisions).write_text("{}\n")
+    with checkpoints.rehearsal() as rehearsal:
+        clone = Path(rehearsal.location)
+        assert rehearsal.go_back() == 9
         assert sorted(path.name for path in (clone / "commits").iterdir()) == [".8.crc", "8"]
         assert sorted(path.name for path in (clone / "offsets").iterdir()) == [".8.crc", ".9.crc", "8", "9"]
-        assert sorted(path.name for path in (clone / "control/hits/pins").iterdir()) == ["8.json", "9.json"]
-        with (owner / "control" / "hits" / "decisions.jsonl").open("a") as log:
+        assert sorted(path.name for path in (clone / "braided/control/hits/pins").iterdir()) == ["8.json", "9.json"]
+        with (owner / decisions).open("a") as log:
             log.write("{}\n")
-        assert (clone / "control/hits/decisions.jsonl").read_text() == "{}\n"
-    assert position_of(owner).batch == 9
+        assert (clone / decisions).read_text() == "{}\n"
+    assert first.position().batch == 9
     assert (owner / "offsets" / "10").exists()
 
 
@@ -224,11 +230,12 @@ def test_old_checkpoints_go_also_where_batches_leave_by_a_sink_of_sparks_own(tmp
         checkpoints.open(epoch)
     setting = JobEnvironment(None, cores=1, modules=(), environment={})  # type: ignore[arg-type]
     component: Any = Component(setting, Job("rows", "sql", checkpoint=str(tmp_path)), 3)
-    last = SimpleNamespace(batchId=19, durationMs={"triggerExecution": 500})
-    component._query = SimpleNamespace(lastProgress=last)
+    written = {"braided.written": {"rows": 30}}
+    last = SimpleNamespace(batchId=19, durationMs={"triggerExecution": 500}, sources=[], observedMetrics=written)
+    component._query = SimpleNamespace(lastProgress=last, status={"isTriggerActive": True})
     component._job = SimpleNamespace(trigger=None, sources={})
     component._tasks = SimpleNamespace(since_last=lambda: 0.25)
-    assert component.progress() == Progress(19, 0.5, None, 0, 0.25)
+    assert component.progress() == Progress(19, 0.5, None, 0, 0.25, rows=30)
     assert checkpoints.epochs() == [0, 1, 2, 3]
     last.batchId = 20
     component.progress()
@@ -276,12 +283,39 @@ class _Query:
     """A component as the meter sees it."""
 
     def __init__(self, name: str) -> None:
-        self.component = Job(name, "sql")
+        self.component = Job(name, "sql", outputs=(f"/{name}",))
         self.rows = 0
         self.last: Progress | None = None
 
     def progress(self) -> Progress | None:
         return self.last
+
+
+def test_a_driver_is_where_its_executors_reach_it() -> None:
+    here = {"spark.driver.host": "localhost", "spark.driver.bindAddress": "127.0.0.1"}
+    assert read_master("local[2]", 2).settings("10.1.2.3") == here
+    there = {"spark.driver.host": "10.1.2.3", "spark.driver.bindAddress": "10.1.2.3"}
+    assert read_master("spark://a:7077", 4).settings("10.1.2.3") == {"spark.cores.max": "4", **there}
+    assert read_master("yarn", None).settings("10.1.2.3") == there
+    assert read_master("k8s://https://a:443", None).settings("0.0.0.0") == {}
+    assert [read_master(url, None).cores for url in ("local", "local[3]", "local[3, 2]", "yarn")] == [1, 3, 3, 1]
+
+
+def test_the_load_of_executors_elsewhere_is_the_time_of_their_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(meter.time, "monotonic", lambda: now)
+    monkeypatch.setattr(meter, "tree_seconds", lambda pid: 10.0)
+    measuring = meter.Meter(1.0, 5.0, is_local=False)
+    job: Any = _Query("job")
+    measuring.look([job])
+    measuring.cores = 4.0
+    job.last = Progress(0, 4.0, 2.0, 7, 15.0)
+    now = 105.0
+    measuring.look([job])
+    now = 110.0
+    measured = measuring.measured()
+    assert measured.load == 15.0 / 10 / 4
+    assert [part.load for part in measured.components] == [measured.load]
 
 
 def test_components_share_the_cpu_by_the_time_that_their_tasks_took(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from support.operators import join_operator, ordering_operator
+from support.profiles import size
 
 from braided.local.runtime import LocalRuntime
 from braided.runtime.cache import FileCache
@@ -262,11 +263,12 @@ def test_damage_changes_no_result(damage: str, cache: FileCache, files: Callable
 def test_flipped_bits_change_no_result(cache: FileCache, files: Callable[[], Iterator[Path]]) -> None:
     """At every place of every file, in turn."""
     whole, in_order = results(MemoryCache()), ordered(MemoryCache())
-    for part in range(24):
+    parts = size(quick=8, slow=24)
+    for part in range(parts):
 
         def spoil(part: int = part) -> None:
             for path in files():
-                flip(path, path.stat().st_size * part // 24, part % 8)
+                flip(path, path.stat().st_size * part // parts, part % 8)
 
         assert results(cache, between=spoil) == whole
         assert ordered(cache, between=spoil) == in_order

@@ -72,7 +72,7 @@ def wanted(how: str, case: dict[str, Any], arrived: list[list[tuple[int, dict[st
 
 
 @pytest.mark.parametrize("how", KINDS)
-@settings(max_examples=examples(300), deadline=None)
+@settings(max_examples=examples(300, quick=12), deadline=None)
 @given(case=histories(), data=st.data())
 def test_rows_that_met_nothing_leave_when_all_streams_are_silent(how: str, case: dict[str, Any], data: Any) -> None:
     window = case["window"]

@@ -135,7 +135,7 @@ def late_of(table: pa.Table) -> Counter[Any]:
 
 
 @pytest.mark.parametrize(("partition", "moves"), [("auto", False), ("auto", True), ("grid", False), ("ssp", True)])
-@settings(max_examples=examples(300), deadline=None)
+@settings(max_examples=examples(300, quick=12), deadline=None)
 @given(case=late_histories())
 def test_an_inner_join_never_sees_a_late_row(partition: Any, moves: bool, case: dict[str, Any]) -> None:
     on_time, late = sorted_out(case)
@@ -154,8 +154,51 @@ def test_an_inner_join_never_sees_a_late_row(partition: Any, moves: bool, case: 
     assert dropped == counts
 
 
+def _runtime(case: dict[str, Any]) -> tuple[LocalRuntime, pa.Table]:
+    """Run the batches of a case through a join that drops no late row, by hash."""
+    plan = build(spec_of(case, partition="hash"), [Stream(label, SCHEMA) for label in ("left", "right")])
+    runtime = LocalRuntime(plan.operator, case["workers"])
+    pieces = []
+    for batch in case["batches"]:
+        pieces += runtime.run_batch([(side, [rows_of(rows)]) for side, rows in enumerate(batch)])
+        if case["restart"]:
+            runtime.stores = pickle.loads(pickle.dumps(runtime.stores))
+    return runtime, pa.Table.from_batches(pieces, plan.operator.output)
+
+
+@settings(max_examples=examples(600), deadline=None)
+@given(case=late_histories())
+def test_rows_that_lost_pairs_are_among_those_that_are_counted(case: dict[str, Any]) -> None:
+    runtime, table = _runtime(case)
+    rows = [[row for batch in case["batches"] for row in batch[side]] for side in (0, 1)]
+    arrived = [{row["id"]: n for n, batch in enumerate(case["batches"]) for row in batch[side]} for side in (0, 1)]
+    missing = nested_loop(rows, ["k"], *case["bounds"]) - Counter(
+        zip(*(table[n].to_pylist() for n in ("id", "id_right")), strict=True)
+    )
+    losers: list[set[int]] = [set(), set()]
+    for pair in missing:
+        side = 0 if arrived[0][pair[0]] > arrived[1][pair[1]] else 1
+        losers[side].add(pair[side])
+    streams = runtime.report().streams
+    for side, stream in enumerate(streams):
+        assert len(losers[side]) <= stream["lost"] <= sum(row["t"] is not None for row in rows[side])
+    # In one batch rows are late, and none of them has lost anything.
+    runtime, table = _runtime({**case, "batches": [[rows[0], rows[1]]]})
+    assert [stream["lost"] for stream in runtime.report().streams] == [0, 0]
+
+
+def test_rows_that_lost_nothing_are_not_counted_as_lost() -> None:
+    first = [time for time in (0, 10, 20, 30, 39) for _ in range(10)]
+    batches = [[[{"k": n % 7, "t": t, "id": n} for n, t in enumerate(times)]] * 2 for times in (first, [35, 0, 36])]
+    case = {"batches": batches, "bounds": (-2, 2), "lateness": (3, 3), "workers": 1, "restart": False}
+    runtime, _ = _runtime(case)
+    for stream in runtime.report().streams:
+        assert (stream["late"], stream["lost"]) == (2, 1)  # what 35 could have met was never there
+    assert "lost pairs" in str(runtime.report())
+
+
 @pytest.mark.parametrize("how", ["left", "right", "full", "left_semi", "left_anti"])
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=examples(200, quick=10), deadline=None)
 @given(case=late_histories())
 def test_other_joins_are_those_of_the_rows_on_time(how: Any, case: dict[str, Any]) -> None:
     on_time, late = sorted_out(case)

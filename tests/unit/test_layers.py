@@ -8,6 +8,7 @@ import inspect
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import braided
@@ -45,6 +46,7 @@ def _is_type_checking(node: ast.AST) -> bool:
     return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
 
 
+@cache
 def _imports(path: Path) -> set[str]:
     """Return the modules that a file imports at run time, anywhere in it."""
     found: set[str] = set()

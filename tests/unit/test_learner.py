@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.profiles import examples
-from support.reference.slack import slack_rows
 
 from braided.errors import BraidedError
+from braided.sim.slack import slack_rows
 from braided.time.lateness import Lateness
 from braided.time.learning.delays import Delays
 from braided.time.learning.learner import Learner, read_summary

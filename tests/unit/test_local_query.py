@@ -94,7 +94,7 @@ def _found(table: pa.Table) -> list[Any]:
     return _normal(rows)
 
 
-@settings(max_examples=examples(90, quick=24), deadline=None)
+@settings(max_examples=examples(90, quick=12), deadline=None)
 @given(
     seed=st.integers(0, 1000),
     by=st.sampled_from([("k", "l.k"), ("g", "l.g"), ("g_right", "r.g")]),

@@ -136,16 +136,33 @@ def test_a_fleet_shows_its_peers_and_the_states_of_its_jobs() -> None:
     metrics = Metrics()
     contact = Contact("0" * 40, "127.0.0.1:7401", "north")
     rows = (
-        ComponentRow("calm", "join", "out", 3, "north", measured=ComponentLoad("calm", "join", 0.5, 0.8, 12, 3.0)),
-        ComponentRow("broken", "join", "out", 1, "north", is_failed=True),
+        ComponentRow(
+            "calm",
+            "join",
+            "out",
+            3,
+            "north",
+            measured=ComponentLoad("calm", "join", 0.5, 0.8, 12, 3.0),
+            state="running",
+            since=100.0,
+        ),
+        ComponentRow("broken", "join", "out", 1, "north", is_failed=True, failures=6, state="failed", since=50.0),
     )
     status = Status((PeerRow(contact, 0.75, 2.0),), rows)
-    metrics.add(describe_fleet(status, (), {"north": deque([0.7])}, now=1.0, redact=True))
+    metrics.add(describe_fleet(status, (), {"north": deque([0.7])}, redact=True))
     assert value(metrics, "braided_fleet_peers") == 1
     assert value(metrics, "braided_peer_load_ratio", peer="north") == 0.75
     assert value(metrics, "braided_job_state", job="calm", state="running") == 1
     assert value(metrics, "braided_job_state", job="broken", state="failed") == 1
+    assert value(metrics, "braided_job_state_since_timestamp_seconds", job="broken") == 50
+    assert value(metrics, "braided_job_failures", job="broken") == 6
+    assert value(metrics, "braided_peer_draining", peer="north") == 0
     assert value(metrics, "braided_job_backlog_rows", job="calm") == 12
+    assert value(metrics, "braided_job_rows_per_second", job="calm") == 3
+    # What nobody has counted is absent, not 0.
+    assert not [
+        key for key in read(metrics.text()) if key[0] == "braided_job_backlog_rows" and ("job", "broken") in key[1]
+    ]
     metrics.add({"event": "fleet", "peers": [], "components": [], "happened": [], "error": "no answer"})
     assert value(metrics, "braided_fleet_up") == 0
 

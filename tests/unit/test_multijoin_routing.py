@@ -61,7 +61,7 @@ def run_rerouted(case: dict[str, Any], **budget: Any) -> tuple[Counter[tuple[int
     return found, runtime
 
 
-@settings(max_examples=examples(250, quick=25), deadline=None)
+@settings(max_examples=examples(250, quick=15), deadline=None)
 @given(rerouted())
 def test_every_change_of_routing_is_exact(case: dict[str, Any]) -> None:
     found, _ = run_rerouted(case)

@@ -99,7 +99,7 @@ def run(how: str, case: dict[str, Any], *, final: bool = True, files: bool = Fal
 
 
 @pytest.mark.parametrize("how", KINDS)
-@settings(max_examples=examples(600), deadline=None)
+@settings(max_examples=examples(600, quick=25), deadline=None)
 @given(case=histories(), files=st.booleans())
 def test_equals_a_nested_loop_over_the_finished_streams(how: str, case: dict[str, Any], files: bool) -> None:
     assert run(how, case, files=files) == wanted(how, case)

@@ -53,12 +53,14 @@ def histories(draw: st.DrawFn) -> dict[str, Any]:
         "budget": draw(st.booleans()),
         "alone": draw(st.booleans()),
         "ordered": draw(st.booleans()),
+        "how": draw(st.sampled_from(["inner", "left", "right", "full"])),
     }
 
 
 def _operator(case: dict[str, Any]) -> PartialAggregate:
-    join = join_operator(SCHEMA, case["window"])
-    budget = case.get("budget", False)
+    how = case.get("how", "inner")
+    join = join_operator(SCHEMA, case["window"], how=how)
+    budget = case.get("budget", False) and how == "inner"
     inner = limit(join, 1000, "prob", "unified", None) if budget else join
     window, side = case["window"], case["side"]
     measures = (
@@ -78,15 +80,27 @@ def _operator(case: dict[str, Any]) -> PartialAggregate:
 def _wanted(case: dict[str, Any]) -> dict[Any, list[Any]]:
     groups: dict[Any, list[Any]] = {}
     rows = list(zip(case["sides"], case["rows"], strict=True))
-    for _, left in (row for row in rows if row[0] == 0):
-        for _, right in (row for row in rows if row[0] == 1):
-            apart = right["t"] - left["t"]
-            if left["k"] == right["k"] and case["window"].lo <= apart <= case["window"].hi:
-                time = (left if case["side"] == 0 else right)["t"]
-                key = ((time - 2) // case["width"] * case["width"] + 2, left["g"])
-                timed = [{"time": time, "value": value} for value in (left["n"], right["g"])]
-                new = [1, int(right["n"] is not None), right["n"], left["n"], *timed]
-                _merge(groups, key, new if case["ordered"] else new[:4])
+    lefts, rights = ([row for at, row in rows if at == side] for side in (0, 1))
+    window = case["window"]
+    pairs = [
+        (left, right)
+        for left in lefts
+        for right in rights
+        if left["k"] == right["k"] and window.lo <= right["t"] - left["t"] <= window.hi
+    ]
+    nothing = dict.fromkeys(SCHEMA.names)
+    if case["how"] in ("left", "full"):
+        pairs += [(left, nothing) for left in lefts if not any(left is met for met, _ in pairs)]
+    if case["how"] in ("right", "full"):
+        pairs += [(nothing, right) for right in rights if not any(right is met for _, met in pairs)]
+    for left, right in pairs:
+        time = (left if case["side"] == 0 else right)["t"]
+        if time is None:
+            continue  # in no window
+        key = ((time - 2) // case["width"] * case["width"] + 2, left["g"])
+        timed = [{"time": time, "value": value} for value in (left["n"], right["g"])]
+        new = [1, int(right["n"] is not None), right["n"], left["n"], *timed]
+        _merge(groups, key, new if case["ordered"] else new[:4])
     return groups
 
 

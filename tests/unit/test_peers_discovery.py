@@ -53,7 +53,7 @@ def test_hops_grow_with_the_logarithm_of_the_fleet() -> None:
         return sum(hop for hop, _ in found) / len(found), max(asked for _, asked in found)
 
     few, _ = run(hops(64))
-    many, asked = run(hops(size(quick=1000, slow=4000)))
+    many, asked = run(hops(size(quick=500, slow=4000)))
     assert many <= math.log2(1000) / 2
     assert many - few <= 2
     assert asked <= 40

@@ -12,6 +12,7 @@ import pytest
 from support.fleet_model import ModelFleet, covered
 from support.fleets import contact
 
+from braided.fleet.event_log import Event
 from braided.fleet.fleet_peer import Settings
 from braided.fleet.leases import FAILURES, Beat, Lease
 from braided.fleet.messages import LIMIT, Contact, Done, Envelope, Message, encode
@@ -20,7 +21,6 @@ from braided.fleet.requests import (
     PAGE,
     ComponentRow,
     Components,
-    EventRow,
     Events,
     ListComponents,
     Retry,
@@ -182,8 +182,10 @@ def test_the_longest_rows_fit_into_a_page(letter: str) -> None:
     assert text.endswith("...")
     assert shortened("x" * 300) == "x" * 300
     sender = Contact("a" * 40, "a" * 250 + ":12345", "n" * 100)
-    part = ComponentLoad("n" * 100, "o" * 100, 1 / 3, 1 / 3, 2**52, 1e6 / 3)
-    row = ComponentRow("n" * 100, "o" * 100, text, 10**9, "p" * 100, False, part, FAILURES, text, True)
+    part = ComponentLoad("n" * 100, "o" * 100, 1 / 3, 1 / 3, 2**52, 1e6 / 3, True)
+    row = ComponentRow(
+        "n" * 100, "o" * 100, text, 10**9, "p" * 100, False, part, FAILURES, text, True, "starting", 1e10 / 3
+    )
     assert len(encode(Envelope(sender, 2**40, True, Components((row,) * PAGE)))) <= LIMIT
-    event = EventRow(1e6 / 3, "n" * 100, text)
-    assert len(encode(Envelope(sender, 2**40, True, Events((event,) * PAGE)))) <= LIMIT
+    event = Event(1e10 / 3, "p" * 100, "n" * 100, text)
+    assert len(encode(Envelope(sender, 2**40, True, Events((event,) * PAGE, 2**52, True)))) <= LIMIT

@@ -171,7 +171,7 @@ def _wanted(case: dict[str, Any]) -> dict[Any, list[Any]]:
     return groups
 
 
-@settings(max_examples=examples(400, quick=60), deadline=None)
+@settings(max_examples=examples(400, quick=30), deadline=None)
 @given(histories())
 def test_totals_over_ranges_are_those_of_the_pairs(case: dict[str, Any]) -> None:
     with pytest.MonkeyPatch.context() as patch:

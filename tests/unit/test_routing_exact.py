@@ -83,7 +83,7 @@ def run_rerouted(
     return found
 
 
-@settings(max_examples=examples(1200, quick=100), deadline=None)
+@settings(max_examples=examples(1200, quick=50), deadline=None)
 @given(rerouted())
 def test_every_change_of_routing_is_exact(case: dict[str, Any]) -> None:
     assert run_rerouted(case) == expected(case)

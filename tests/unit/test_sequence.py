@@ -63,7 +63,7 @@ def logs(draw: st.DrawFn) -> tuple[list[Record], set[Record]]:
     return [next(each[turn]) for turn in turns], wanted
 
 
-@settings(max_examples=examples(1000), deadline=None)
+@settings(max_examples=examples(1000, quick=50), deadline=None)
 @given(logs(), st.data())
 def test_every_record_is_kept_once(case: tuple[list[Record], set[Record]], data: Any) -> None:
     log, wanted = case

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.order_reference import LargestDelay, order
 from support.profiles import examples
-from support.reference.slack import slack_rows
 
+from braided.sim.slack import slack_rows
 from braided.time.lateness import Lateness
 from braided.time.learning import rules
 from braided.time.learning.delays import Delays

@@ -15,11 +15,11 @@ KINDS = {"k": "string", "ts": "timestamp", "expires": "timestamp", "n": "int"}
 HOUR = 3_600_000_000
 
 
-def read(hints: str, condition: str, marked: frozenset[str] = frozenset()) -> Cut:
-    text = f"SELECT /*+ {hints} */ a.n FROM s AS a JOIN s AS b ON a.k = b.k AND {condition}"
+def read(hints: str, condition: str, marked: frozenset[str] = frozenset(), cap: int | None = None) -> Cut:
+    text = f"SELECT {hints and f'/*+ {hints} */'} a.n FROM s AS a JOIN s AS b ON a.k = b.k AND {condition}"
     select = sqlglot.parse_one(text, dialect=Braided)
     assert isinstance(select, exp.Select)
-    found = cut_select(select, {alias: Source(alias, select, KINDS, True, marked) for alias in "ab"})
+    found = cut_select(select, {alias: Source(alias, select, KINDS, True, marked) for alias in "ab"}, cap=cap)
     assert found is not None
     return found
 
@@ -49,6 +49,17 @@ def test_one_comparison_needs_no_name() -> None:
     assert [(each.op, each.assumed) for each in step.bounds] == [(exp.GTE, False), (exp.LTE, True)]
     [step] = read("BRAIDED('a', 'CAP = 1 hour')", "b.ts < a.ts").steps
     assert [(each.op, each.constants and each.constants[0][0]) for each in step.bounds] == [(exp.LT, ()), (exp.GTE, -1)]
+
+
+def test_a_cap_for_all_joins_is_for_those_that_need_one_and_have_no_hint() -> None:
+    found = read("", "b.ts >= a.ts", cap=2 * HOUR)
+    assert [each.constants and each.constants[0][1].this.name for each in found.steps[0].bounds] == [(), str(2 * HOUR)]
+    assert found.capped == ["by its cap=, b.ts and a.ts are at most 2 hours apart"]
+    assert read(CAP, "b.ts >= a.ts", cap=2 * HOUR).capped == ["by its hint, b.ts and a.ts are at most 1 hour apart"]
+    assert read("", "b.ts BETWEEN a.ts AND a.ts + INTERVAL 1 SECOND", cap=HOUR).capped == []
+    with pytest.raises(OptionError, match=r"the cap may be on a\.ts or on a\.expires; .* or by a watermark on it"):
+        read("", EXPIRES[0], cap=HOUR)
+    assert read("", EXPIRES[0], frozenset({"ts"}), cap=HOUR).capped
 
 
 @pytest.mark.parametrize(

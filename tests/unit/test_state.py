@@ -156,7 +156,7 @@ def test_times_at_the_edge_of_int64_neither_wrap_nor_crash(edge: int) -> None:
 
 @pytest.mark.long
 def test_tens_of_millions_of_pairs_pass_in_bounded_memory(tmp_path: Path) -> None:
-    rows = size(quick=6_000, slow=10_000)
+    rows = size(quick=4_000, slow=10_000)
     script = tmp_path / "pairs.py"
     script.write_text(
         f"""

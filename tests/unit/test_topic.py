@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from support.profiles import size
 
 from braided.errors import TopicError
 from braided.storage.manifest import FORMAT, Manifest, from_bytes, to_bytes
@@ -137,8 +138,8 @@ def test_a_writer_that_was_stopped_after_its_claim_deletes_nothing_of_the_next(
         _commit(writer, 1, [2])
 
 
-def test_a_hundred_races_of_two_writers_lose_and_double_nothing(tmp_path: Path) -> None:
-    for race in range(100):
+def test_races_of_two_writers_lose_and_double_nothing(tmp_path: Path) -> None:
+    for race in range(size(quick=30, slow=100)):
         topic = create_topic(str(tmp_path / str(race)), "schema")
         first = topic.claim("q")
         _commit(first, 0, [0])

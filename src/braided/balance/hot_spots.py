@@ -58,6 +58,9 @@ class HotSpotRule:
 
     floor : 0.05. Below 5% of its share a worker has nothing to gain, and noise is large beside its load.
     period : what a report is of, for the text of the reason.
+    overload, imbalance : the paper's thresholds h and l, as loads: they replace what follows from the mean, and the
+        floor.
+    horizon : the paper's t, in reports. persistence : reports in a row.
 
     >>> from braided.balance.load_averages import LoadAverages
     >>> rule, averages = HotSpotRule(), LoadAverages(3)
@@ -68,8 +71,19 @@ class HotSpotRule:
     'worker 0: load 0.900 and 0.900 over 5 batches, above 0.520 and 0.520; spread 0.800 to worker 2; 3 reports'
     """
 
-    def __init__(self, *, floor: float = 0.05, period: str = "batches") -> None:
+    def __init__(
+        self,
+        *,
+        floor: float = 0.05,
+        period: str = "batches",
+        overload: float | None = None,
+        imbalance: float | None = None,
+        horizon: int = HORIZON,
+        persistence: int = PERSISTENCE,
+    ) -> None:
         self.floor, self.period = floor, period
+        self._overload, self._imbalance = overload, imbalance
+        self._horizon, self._persistence = horizon, persistence
         self._streaks: dict[int, int] = {}
 
     def judge(
@@ -86,21 +100,22 @@ class HotSpotRule:
             return None
         if workers[0] < 0 or workers[-1] >= averages.workers:
             raise BraidedError(f"{in_use=}: workers are numbered 0 to {averages.workers - 1}")
-        now, longer = averages.over(1)[workers], averages.over(HORIZON)[workers]
+        now, longer = averages.over(1)[workers], averages.over(self._horizon)[workers]
         limit_now, limit_longer = self._limit(float(now.mean())), self._limit(float(longer.mean()))
         spread = float(now.max() - now.min())
-        overloaded = (now > limit_now) & (spread > SPREAD * float(now.mean()))
-        self._streaks = {int(w): min(self._streaks.get(int(w), 0) + 1, PERSISTENCE) for w in workers[overloaded]}
-        lasting = (longer > limit_longer) & np.array([self._streaks.get(int(w), 0) >= PERSISTENCE for w in workers])
+        least = SPREAD * float(now.mean()) if self._imbalance is None else self._imbalance
+        overloaded, enough = (now > limit_now) & (spread > least), self._persistence
+        self._streaks = {int(w): min(self._streaks.get(int(w), 0) + 1, enough) for w in workers[overloaded]}
+        lasting = (longer > limit_longer) & np.array([self._streaks.get(int(w), 0) >= enough for w in workers])
         if not lasting.any():
             return None
         hot, cold = int(np.where(lasting, now, -1.0).argmax()), int(now.argmin())
         reason = (
-            f"{name(int(workers[hot]))}: load {now[hot]:.3f} and {longer[hot]:.3f} over {HORIZON} {self.period}, "
+            f"{name(int(workers[hot]))}: load {now[hot]:.3f} and {longer[hot]:.3f} over {self._horizon} {self.period}, "
             f"above {limit_now:.3f} and {limit_longer:.3f}; spread {spread:.3f} to {name(int(workers[cold]))}; "
-            f"{PERSISTENCE} reports"
+            f"{enough} reports"
         )
         return HotSpot(int(workers[hot]), reason)
 
     def _limit(self, mean: float) -> float:
-        return max(self.floor, min(HIGH, RELATIVE * mean))
+        return max(self.floor, min(HIGH, RELATIVE * mean)) if self._overload is None else self._overload

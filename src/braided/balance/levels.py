@@ -11,10 +11,19 @@ level it has::
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 from braided.errors import BraidedError
+
+
+class Levels(Protocol):
+    """Levels of load by number, from 0."""
+
+    def level(self, load: float, previous: int | None = None) -> int:
+        """Return the level of a load, which is the previous one while the load is within that one's strips."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,12 +69,50 @@ class OverlappingLevels:
 
     def level(self, load: float, previous: int | None = None) -> int:
         """Return the level of a load, 0 to ``len(bounds)``: the previous one while the load is within its strips."""
-        if not 0 <= load < float("inf"):
-            raise BraidedError(f"{load=}: a load is finite and not below 0")
-        if previous is None:
-            return bisect_right(self.bounds, load)
-        if not 0 <= previous <= len(self.bounds):
-            raise BraidedError(f"{previous=}: not one of the levels 0 to {len(self.bounds)}")
-        lower = self.bounds[previous - 1] * (1 - self.overlap / 2) if previous else 0.0
-        upper = self.bounds[previous] * (1 + self.overlap / 2) if previous < len(self.bounds) else float("inf")
-        return previous if lower <= load < upper else bisect_right(self.bounds, load)
+        return _level(self.bounds, [bound * self.overlap / 2 for bound in self.bounds], load, previous)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EqualLevels:
+    """Synergy's own: loads up to ``top`` in equal levels, and one for all above; neighbours share ``overlap`` of load.
+
+    The defaults are the paper's, whose loads count processes that run or wait.
+
+    >>> levels = EqualLevels()
+    >>> levels.bounds, levels.level(2.55), levels.level(2.55, previous=0)
+    ((2.5, 5.0, 7.5, 10.0), 1, 0)
+    """
+
+    count: int = 5
+    overlap: float = 0.2
+    top: float = 10.0
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.count <= 1000 or not 0 < self.top < float("inf"):
+            raise BraidedError(f"count={self.count}, top={self.top}: write 2 to 1,000 levels and a top above 0")
+        if not 0 <= self.overlap <= self.top / (self.count - 1):
+            raise BraidedError(
+                f"overlap={self.overlap}: write a load of 0 to {self.top / (self.count - 1):.3g}, a level"
+            )
+
+    @cached_property
+    def bounds(self) -> tuple[float, ...]:
+        """The load at which each level but the first begins."""
+        return tuple(self.top * number / (self.count - 1) for number in range(1, self.count))
+
+    def level(self, load: float, previous: int | None = None) -> int:
+        """Return the level of a load, 0 to ``count - 1``: the previous one while the load is within its strips."""
+        return _level(self.bounds, [self.overlap / 2] * len(self.bounds), load, previous)
+
+
+def _level(bounds: Sequence[float], strips: Sequence[float], load: float, previous: int | None) -> int:
+    """Return the level of a load; the strip of a bound reaches so far on either side of it."""
+    if not 0 <= load < float("inf"):
+        raise BraidedError(f"{load=}: a load is finite and not below 0")
+    if previous is None:
+        return bisect_right(bounds, load)
+    if not 0 <= previous <= len(bounds):
+        raise BraidedError(f"{previous=}: not one of the levels 0 to {len(bounds)}")
+    lower = bounds[previous - 1] - strips[previous - 1] if previous else 0.0
+    upper = bounds[previous] + strips[previous] if previous < len(bounds) else float("inf")
+    return previous if lower <= load < upper else bisect_right(bounds, load)

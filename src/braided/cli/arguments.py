@@ -7,13 +7,13 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import NoReturn, TypeAlias
 
-from braided.cli.exits import FAILED, STOPPED
+from braided.cli.exits import CANNOT_START, FAILED, STOPPED, refuse
 from braided.cli.fleet_arguments import add_fleet_commands, add_token_file
 from braided.version import __version__
 
-Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+Commands: TypeAlias = "argparse._SubParsersAction[_Parser]"
 
 _DEMO = """\
 Generates two streams, call records and suspicious numbers, and joins them live on a local Spark. Each of --skew,
@@ -25,7 +25,8 @@ Needs Java 17 or later and the 'demo' extra: pip install 'braided[demo]'.
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code: 0 fine, 1 failed, 2 cannot start, 130 stopped by Ctrl-C."""
+    """Run one command and return its exit code: see `cli/exits.py`."""
+    _Parser.as_json = "--json" in (sys.argv if argv is None else argv)
     arguments = make_parser().parse_args(argv)
     answer: Callable[[argparse.Namespace], int] = arguments.answer
     try:
@@ -120,10 +121,19 @@ def _answer_papers(arguments: argparse.Namespace) -> int:
     return make_papers(arguments.only, arguments.out, quick=arguments.quick, data=arguments.data)
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says in the one form of errors what is wrong with the words of a command."""
+
+    as_json = False
+
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        command = self.prog.removeprefix("braided").strip() or "help"
+        sys.exit(refuse(command, message, CANNOT_START, as_json=self.as_json))
+
+
 def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="braided", description="Exact, fast stream joins for PySpark Structured Streaming."
-    )
+    parser = _Parser(prog="braided", description="Exact, fast stream joins for PySpark Structured Streaming.")
     parser.add_argument("--version", action="version", version=f"braided {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     demo = commands.add_parser(
@@ -185,7 +195,8 @@ def make_parser() -> argparse.ArgumentParser:
         help="make figures of the papers anew, with this package's policies in a simulated cluster",
         description="Make figures of the papers as SVG, with their data as JSON. See docs/papers.md.",
     )
-    papers.add_argument("--only", choices=("ssp", "streamcloud", "gdj", "ablations"), help="one paper only")
+    every = ("ssp", "streamcloud", "gdj", "ebs", "synergy", "ablations")
+    papers.add_argument("--only", choices=every, help="one paper only; ablations are of all")
     papers.add_argument("--quick", action="store_true", help="shorter runs, minutes in all; rough curves")
     papers.add_argument("--out", type=Path, default=Path("papers"), metavar="DIR", help="where to (%(default)s)")
     papers.add_argument("--data", type=Path, metavar="DIR", help="real streams for gdj's figures; default: synthetic")

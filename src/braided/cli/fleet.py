@@ -1,31 +1,33 @@
-"""`braided fleet`: jobs handed to a fleet, where they run, moves, drains and events."""
+"""`braided fleet`: jobs handed to a fleet, their states, moves, drains, events and logs."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import Any
 
-from braided.cli.exits import FAILED, STOPPED, first_line
+from braided.cli.exits import CANNOT_START, FAILED, STOPPED, first_line, refuse
 from braided.cli.spinner import waiting
 from braided.errors import BraidedError, PeerError
 from braided.fleet.applications import is_application
 from braided.fleet.client import Fleet, Status
+from braided.fleet.event_log import Event
 from braided.fleet.requests import ComponentRow
 from braided.jobs.toml_file import read_text
 
 
 def ask_fleet(arguments: argparse.Namespace) -> int:
+    begun = False
     try:
         with Fleet(arguments.peer, token_file=arguments.token_file) as fleet:
+            begun = True
             _ANSWERS[arguments.command](fleet, arguments)
     except (BraidedError, OSError) as error:
-        print(f"braided fleet: {first_line(error)}", file=sys.stderr, flush=True)
-        return FAILED
+        return refuse("fleet", first_line(error), FAILED if begun else CANNOT_START, as_json=arguments.json)
     except KeyboardInterrupt:
         return STOPPED
     return 0
@@ -65,10 +67,11 @@ def _watch(fleet: Fleet, arguments: argparse.Namespace) -> None:
 def _move(fleet: Fleet, arguments: argparse.Namespace) -> None:
     begun = time.monotonic()
     with waiting(f"{arguments.to} rehearses it, then takes it"):
-        fleet.move(arguments.component, arguments.to)
+        moved = fleet.move(arguments.component, arguments.to)
     seconds = time.monotonic() - begun
-    said = {"component": arguments.component, "peer": arguments.to, "seconds": round(seconds, 3)}
-    _print(arguments, said, f"{arguments.component}: runs at {arguments.to}, after {seconds:.1f} s with its rehearsal")
+    said = {"component": arguments.component, "peer": arguments.to, "moved": moved, "seconds": round(seconds, 3)}
+    how = f"after {seconds:.1f} s with its rehearsal" if moved else "and did so already"
+    _print(arguments, said, f"{arguments.component}: runs at {arguments.to}, {how}")
 
 
 def _drain(fleet: Fleet, arguments: argparse.Namespace) -> None:
@@ -90,10 +93,59 @@ def _retry(fleet: Fleet, arguments: argparse.Namespace) -> None:
     _print(arguments, asdict(placed), f"{placed.component}: runs at {placed.peer} again")
 
 
+def _pause(fleet: Fleet, arguments: argparse.Namespace) -> None:
+    fleet.pause(arguments.component)
+    said = {"paused": arguments.component}
+    _print(arguments, said, f"{arguments.component}: paused; its peer stops it after the batch that runs")
+
+
+def _resume(fleet: Fleet, arguments: argparse.Namespace) -> None:
+    with waiting("a peer starts it"):
+        placed = fleet.resume(arguments.component)
+    _print(arguments, asdict(placed), f"{placed.component}: runs at {placed.peer}; {placed.reason}")
+
+
+def _restart(fleet: Fleet, arguments: argparse.Namespace) -> None:
+    with waiting("its peer stops it after a batch, and starts it again"):
+        placed = fleet.restart(arguments.component)
+    _print(arguments, asdict(placed), f"{placed.component}: runs at {placed.peer}; {placed.reason}")
+
+
+def _undrain(fleet: Fleet, arguments: argparse.Namespace) -> None:
+    fleet.undrain(arguments.to)
+    _print(arguments, {"peer": arguments.to}, f"{arguments.to}: takes jobs")
+
+
+def _logs(fleet: Fleet, arguments: argparse.Namespace) -> None:
+    log = fleet.log(arguments.component)
+    text = log.text or f"{arguments.component}: its driver at {log.peer} has logged nothing about it"
+    _print(arguments, asdict(log), text)
+
+
 def _events(fleet: Fleet, arguments: argparse.Namespace) -> None:
-    events = fleet.events()
-    rows = [(f"{event.ago:.0f} s ago", event.peer, event.component, event.what) for event in events]
-    _print(arguments, [asdict(event) for event in events], table(("when", "peer", "job", "what"), rows))
+    since = 0.0 if arguments.since is None else time.time() - arguments.since
+    if arguments.follow:
+        for event in fleet.follow(since=since or time.time() - _LATELY, component=arguments.job):
+            _print(arguments, asdict(event), "  ".join(_event_row(event)))
+        return
+    events = fleet.events(since=since, component=arguments.job)
+    if arguments.since is None:
+        events = events[-_NEWEST:]
+    rows = [_event_row(event) for event in events]
+    _print(arguments, [asdict(event) for event in events], table(("when (UTC)", "peer", "job", "what"), rows))
+
+
+def _event_row(event: Event) -> tuple[str, ...]:
+    return moment(event.at), event.peer, event.component, event.what
+
+
+def moment(at: float) -> str:
+    """Return a point of time for people.
+
+    >>> moment(1718000000.4)
+    '2024-06-10 06:13:20'
+    """
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 _ANSWERS: dict[str, Callable[[Fleet, argparse.Namespace], None]] = {
@@ -103,25 +155,50 @@ _ANSWERS: dict[str, Callable[[Fleet, argparse.Namespace], None]] = {
     "move": _move,
     "remove": _remove,
     "retry": _retry,
+    "pause": _pause,
+    "resume": _resume,
+    "restart": _restart,
     "drain": _drain,
+    "undrain": _undrain,
     "events": _events,
+    "logs": _logs,
 }
+_NEWEST = 100
+"""Events that are listed where nobody says since when."""
+_LATELY = 60.0
+"""Seconds before now from which on events are followed where nobody says since when."""
 
 
 def describe(status: Status) -> str:
     """Return a fleet as two tables, and a line for every job that fails."""
-    peers = [(row.contact.name, row.contact.address, f"{row.load:.2f}", f"{row.cores:g}") for row in status.peers]
+    peers = [
+        (
+            row.contact.name,
+            "draining" if row.drains else "running",
+            row.contact.address,
+            f"{row.load:.2f}",
+            f"{row.cores:g}",
+        )
+        for row in status.peers
+    ]
     jobs = []
     for row in status.components:
-        peer = "failed" if row.is_failed else row.peer if row.peer and not row.is_released else "nobody yet"
         part = row.measured
-        figures = (
-            (f"{part.load:.2f}", f"{part.busy:.2f}", f"{part.backlog:,}", f"{part.rate:,.0f}") if part else ("",) * 4
-        )
-        jobs.append((row.name, row.operator, peer, str(row.epoch) if row.epoch >= 0 else "", *figures, row.output))
-    headers = ("job", "operator", "peer", "epoch", "load", "busy", "backlog", "rows/s", "output")
+        figures = [
+            f"{part.load:.2f}" if part else "",
+            f"{part.busy:.2f}" if part else "",
+            f"{part.backlog:,}" if part and part.backlog is not None else "",
+            f"{part.rate:,.0f}" if part and part.rate is not None else "",
+        ]
+        since = moment(row.since) if row.since else ""
+        peer = "" if row.is_released else row.peer
+        epoch = str(row.epoch) if row.epoch >= 0 else ""
+        jobs.append((row.name, row.state, since, peer, epoch, *figures, row.operator, row.output))
+    headers = (
+        "job", "state", "since (UTC)", "peer", "epoch", "load", "busy", "backlog", "rows/s", "operator", "output"
+    )  # fmt: skip
     problems = "".join(f"\n\n{_problem(row)}" for row in status.components if row.failures)
-    return f"{table(('peer', 'address', 'load', 'cores'), peers)}\n\n{table(headers, jobs)}{problems}"
+    return f"{table(('peer', 'state', 'address', 'load', 'cores'), peers)}\n\n{table(headers, jobs)}{problems}"
 
 
 def _problem(row: ComponentRow) -> str:

@@ -7,6 +7,9 @@ import os
 from pathlib import Path
 from typing import Any
 
+from braided.durations import parse_duration
+from braided.errors import BraidedError
+
 ADDRESS, TOKEN = "127.0.0.1:7401", "fleet.token"
 SHORTEST = 0.5
 _PEER = """\
@@ -37,9 +40,21 @@ def add_fleet_commands(commands: Any) -> None:
     remove.add_argument("component", metavar="JOB", help="the job's name")
     retry = _command(asked, "retry", "start a job again that has failed, once its cause is fixed")
     retry.add_argument("component", metavar="JOB", help="the job's name")
+    for name, words in (
+        ("pause", "stop a job after its batch until it is resumed; its results and its state stay"),
+        ("resume", "let a job run again that was paused"),
+        ("restart", "stop a job after its batch and start it again, where it is"),
+        ("logs", "print what the driver of a job has logged about it, the last lines"),
+    ):
+        _command(asked, name, words).add_argument("component", metavar="JOB", help="the job's name")
     drain = _command(asked, "drain", "let a peer give its jobs to others and take no more")
     drain.add_argument("to", metavar="PEER", help="the peer's name")
-    _command(asked, "events", "list what happened to jobs")
+    undrain = _command(asked, "undrain", "let a peer take jobs again that was drained")
+    undrain.add_argument("to", metavar="PEER", help="the peer's name")
+    events = _command(asked, "events", "list what happened in the fleet: the last hundred events")
+    events.add_argument("--follow", action="store_true", help="go on with what happens, until Ctrl-C; a line for each")
+    events.add_argument("--since", type=_span, metavar="T", help="all since so long ago, as '2 hours'")
+    events.add_argument("--job", default="", metavar="JOB", help="only what happened to this job")
     metrics = _command(asked, "metrics", "serve the figures of the fleet for Prometheus, until Ctrl-C")
     metrics.add_argument("--host", default="127.0.0.1", help="where to listen (%(default)s); elsewhere with a token")
     metrics.add_argument("--port", type=_port, default=9465, metavar="N", help="0 takes a free one (%(default)s)")
@@ -55,6 +70,17 @@ def _pause(text: str) -> float:
         seconds = 0.0
     if not SHORTEST <= seconds < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r}: write seconds, {SHORTEST} at least")
+    return seconds
+
+
+def _span(text: str) -> float:
+    """Return the seconds of a duration."""
+    try:
+        seconds = parse_duration(text, "since") / 1_000_000
+    except BraidedError:
+        seconds = 0.0
+    if seconds <= 0:
+        raise argparse.ArgumentTypeError(f"{text!r}: write a duration, as '2 hours'")
     return seconds
 
 
@@ -74,7 +100,12 @@ def _add_peer(commands: Any) -> None:
     peer.add_argument("--name", required=True, help="of this peer, unique in the fleet")
     peer.add_argument("--listen", default=ADDRESS, metavar="HOST:PORT", help="where others reach it (%(default)s)")
     peer.add_argument("--storage", metavar="DIR", help="the fleet's directory, on storage that all peers reach")
-    peer.add_argument("--cores", type=int, default=1, metavar="N", help="that it may use (%(default)s)")
+    peer.add_argument(
+        "--master",
+        metavar="URL",
+        help="where its executors are: local[n] (the default), spark://HOST:PORT, yarn, k8s://...",
+    )
+    peer.add_argument("--cores", type=int, metavar="N", help="that it may use, or asks a cluster for (1)")
     peer.add_argument("--memory", default="1g", metavar="SIZE", help="of Spark's driver (%(default)s)")
     peer.add_argument("--join", action="append", default=[], metavar="HOST:PORT", help="a peer that is there")
     add_token_file(peer)
@@ -85,6 +116,25 @@ def _add_peer(commands: Any) -> None:
     )
     peer.add_argument("--lease", default="30 seconds", metavar="T", help="after which a dead peer is replaced")
     peer.add_argument("--period", default="5 seconds", metavar="T", help="between two measurements of the load")
+    peer.add_argument(
+        "--overload",
+        type=float,
+        metavar="H",
+        help="load above which a peer is hot; 1 is all its cores (1.2 x the mean)",
+    )
+    peer.add_argument(
+        "--imbalance", type=float, metavar="L", help="least difference of loads for a move (a fifth of the mean)"
+    )
+    peer.add_argument(
+        "--lasting",
+        type=int,
+        default=5,
+        metavar="T",
+        help="periods over which a load must last: 1, 5 or 15 (%(default)s)",
+    )
+    peer.add_argument(
+        "--levels", metavar="N[,O[,TOP]]", help="equal load levels, their overlap, and the top (six that grow by half)"
+    )
     peer.add_argument("--beyond-loopback", action="store_true", help="listen where other machines can reach it")
     peer.add_argument(
         "--metrics", type=_port, metavar="PORT", help="figures of its jobs for Prometheus, on this machine only"

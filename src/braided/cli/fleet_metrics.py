@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import sys
 
-from braided.cli.exits import CANNOT_START, STOPPED, first_line
+from braided.cli.exits import CANNOT_START, STOPPED, first_line, refuse
 from braided.cli.history_commands import FleetPlace
 from braided.cli.local_spark import note_interrupts
 from braided.errors import BraidedError
@@ -21,8 +20,7 @@ def serve_fleet_metrics(arguments: argparse.Namespace) -> int:
             opened.enter_context(FleetPlace(arguments.peer, arguments.token_file).follow(metrics.add))
             server = MetricsServer(metrics, host=arguments.host, port=arguments.port, token=arguments.token)
         except (BraidedError, OSError) as error:
-            print(f"braided fleet metrics: {first_line(error)}", file=sys.stderr, flush=True)
-            return CANNOT_START
+            return refuse("fleet metrics", first_line(error), CANNOT_START, as_json=arguments.json)
         opened.callback(server.close)
         interrupted = opened.enter_context(note_interrupts())
         bearer = "" if server.token is None else f" with the bearer {server.token}"

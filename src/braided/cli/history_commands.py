@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from braided.cli.exits import CANNOT_START, FAILED, STOPPED, first_line
+from braided.cli.exits import CANNOT_START, FAILED, STOPPED, first_line, refuse
 from braided.cli.local_spark import note_interrupts
 from braided.cli.spinner import waiting
 from braided.errors import BraidedError
@@ -51,7 +50,7 @@ class FleetPlace:
 def serve_page(path: Path | None, fleet: FleetPlace | None, *, host: str, port: int, token: str | None) -> int:
     """Serve the page of a history, which may still grow, of a fleet, or of both, until Ctrl-C."""
     if path is None and fleet is None:
-        return _tell("dash", "name a directory with a history, or a fleet with --fleet HOST:PORT", CANNOT_START)
+        return refuse("dash", "name a directory with a history, or a fleet with --fleet HOST:PORT", CANNOT_START)
     history = History()
     with contextlib.ExitStack() as undo:
         try:
@@ -63,7 +62,7 @@ def serve_page(path: Path | None, fleet: FleetPlace | None, *, host: str, port: 
                 undo.enter_context(fleet.follow(history.add))
             server = Server(history, host=host, port=port, token=token)
         except (BraidedError, OSError) as error:
-            return _tell("dash", first_line(error), CANNOT_START)
+            return refuse("dash", first_line(error), CANNOT_START)
         undo.callback(server.close)
         interrupted = undo.enter_context(note_interrupts())
         print(f"dashboard: {server.url}; Ctrl-C ends it", flush=True)
@@ -76,7 +75,7 @@ def _follow(read: Callable[[], list[Json]], history: History, interrupted: threa
             for event in read():
                 history.add(event)
         except BraidedError as error:
-            return _tell("dash", first_line(error), FAILED)
+            return refuse("dash", first_line(error), FAILED)
     return STOPPED
 
 
@@ -90,9 +89,9 @@ def report_history(path: Path, *, as_json: bool, html: Path | None) -> int:
         with waiting("reading the history"):
             events = _reader(path)()
     except BraidedError as error:
-        return _tell("report", first_line(error), CANNOT_START)
+        return refuse("report", first_line(error), CANNOT_START, as_json=as_json)
     if not events:
-        return _tell("report", f"{path}: no query has written anything yet", CANNOT_START)
+        return refuse("report", f"{path}: no query has written anything yet", CANNOT_START, as_json=as_json)
     runs = summarize(events)
     text = write_text(runs)
     if html is not None:
@@ -102,8 +101,9 @@ def report_history(path: Path, *, as_json: bool, html: Path | None) -> int:
         try:
             html.write_text(whole_page(kept.events(), text), encoding="utf-8")
         except OSError as error:
-            print(f"braided report: --html {html}: {error.strerror}; name another file", file=sys.stderr)
-            return CANNOT_START
+            return refuse(
+                "report", f"--html {html}: {error.strerror}; name another file", CANNOT_START, as_json=as_json
+            )
     if as_json:
         print(json.dumps(runs, indent=1))
     elif html is None:
@@ -124,8 +124,3 @@ def _reader(path: Path) -> Callable[[], list[Json]]:
         return read_control
     reader = HistoryReader(path)
     return lambda: list(reader.read())
-
-
-def _tell(command: str, what: str, code: int) -> int:
-    print(f"braided {command}: {what}", file=sys.stderr)
-    return code

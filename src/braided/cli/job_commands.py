@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from braided.cli.exits import CANNOT_START, FAILED, STOPPED, first_line
+from braided.cli.exits import CANNOT_START, FAILED, STOPPED, first_line, refuse
 from braided.cli.local_spark import find_java_problem, note_interrupts, quiet_output
 from braided.cli.spinner import waiting
 from braided.errors import BraidedError
@@ -56,7 +56,7 @@ class Watching:
 
 def run_job(path: Path, *, once: bool, as_json: bool, watching: Watching) -> int:
     """Run a job until it ends, fails or is stopped by Ctrl-C; a second Ctrl-C ends the process at once."""
-    job = _read(path, "run")
+    job = _read(path, "run", as_json=as_json)
     if job is None:
         return CANNOT_START
     folder = Path(tempfile.mkdtemp(prefix="braided-run-"))
@@ -66,11 +66,11 @@ def run_job(path: Path, *, once: bool, as_json: bool, watching: Watching) -> int
             show = partial(_show, as_json=as_json, screen=screen)
             code = _follow(job, once, show, interrupted, words, watching)
     except Exception as error:
-        _say(f"braided run: {job.hide(first_line(error))}")
-        if not isinstance(error, BraidedError):
+        code = CANNOT_START if isinstance(error, BraidedError) else FAILED
+        refuse("run", job.hide(first_line(error)), code, as_json=as_json)
+        if code == FAILED:
             _say(f"braided run: Spark's log is {log}")
             return FAILED
-        code = CANNOT_START
     shutil.rmtree(folder, ignore_errors=True)
     return code
 
@@ -113,11 +113,7 @@ def check_job(path: Path, *, as_json: bool) -> int:
             return _check_application(path, as_json=as_json)
         job = read_job(path)
     except BraidedError as error:
-        if as_json:
-            print(json.dumps({"file": str(path), "accepted": False, "error": str(error)}))
-        else:
-            _say(f"braided check: {error}")
-        return FAILED
+        return refuse("check", str(error), FAILED, as_json=as_json, file=str(path), accepted=False)
     if as_json:
         names = {"sources": list(job.sources), "steps": [step.name for step in job.steps]}
         sink = {"input": job.sink.input, "format": job.sink.format}
@@ -141,7 +137,7 @@ def _check_application(path: Path, *, as_json: bool) -> int:
 
 def explain_job(path: Path, *, as_json: bool, svg: Path | None) -> int:
     """Build a job's query on a local Spark and print how it would run; nothing starts."""
-    job = _read(path, "explain")
+    job = _read(path, "explain", as_json=as_json)
     if job is None:
         return CANNOT_START
     from braided.spark.jobs import build_job
@@ -164,23 +160,22 @@ def explain_job(path: Path, *, as_json: bool, svg: Path | None) -> int:
             else:
                 explained = explain_frame(frame)
     except Exception as error:
-        _say(f"braided explain: {job.hide(first_line(error))}")
-        return CANNOT_START
+        return refuse("explain", job.hide(first_line(error)), CANNOT_START, as_json=as_json)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     print(explained)
     return 0
 
 
-def _read(path: Path, command: str) -> Job | None:
+def _read(path: Path, command: str, *, as_json: bool) -> Job | None:
     try:
         job = read_job(path)
     except BraidedError as error:
-        _say(f"braided {command}: {error}")
+        refuse(command, str(error), CANNOT_START, as_json=as_json)
         return None
     problem = find_java_problem()
     if problem is not None:
-        _say(f"braided {command}: {problem}")
+        refuse(command, problem, CANNOT_START, as_json=as_json)
         return None
     return job
 

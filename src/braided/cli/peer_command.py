@@ -10,10 +10,11 @@ import shlex
 import shutil
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
-from braided.cli.exits import CANNOT_START, FAILED, first_line
+from braided.cli.exits import CANNOT_START, FAILED, first_line, refuse
 from braided.cli.local_spark import find_java_problem, quiet_output
 from braided.cli.spinner import waiting
 from braided.durations import parse_duration
@@ -21,6 +22,7 @@ from braided.errors import BraidedError, PeerError
 from braided.fleet.fleet_peer import Settings
 from braided.fleet.identity import Token, new_token
 from braided.fleet.messages import Contact
+from braided.fleet.thresholds import Thresholds, read_levels
 
 _SECOND = 1_000_000
 
@@ -36,10 +38,16 @@ def start_peer(arguments: argparse.Namespace) -> int:
         settings = Settings(
             span=parse_duration(arguments.lease, "lease") / _SECOND,
             period=parse_duration(arguments.period, "period") / _SECOND,
+            thresholds=Thresholds(
+                overload=arguments.overload,
+                imbalance=arguments.imbalance,
+                lasting=arguments.lasting,
+                levels=read_levels(arguments.levels),
+            ),
         )
         token = _token(arguments)
         with quiet_output(log) as screen:
-            why = _live(arguments, token, settings, folder, screen)
+            why = _live(arguments, token, settings, log, screen)
     except Exception as error:
         code = _refuse(first_line(error))
         if not isinstance(error, BraidedError):
@@ -54,22 +62,29 @@ def start_peer(arguments: argparse.Namespace) -> int:
     return code
 
 
-def _live(arguments: argparse.Namespace, token: Token, settings: Settings, folder: Path, screen: TextIO) -> str | None:
+def _live(arguments: argparse.Namespace, token: Token, settings: Settings, log: Path, screen: TextIO) -> str | None:
+    from braided.fleet.hosting.driver_log import lines_of
+    from braided.fleet.hosting.master import read_master
     from braided.fleet.hosting.process import PeerOptions, check_peer, run_peer
     from braided.fleet.hosting.spark_session import peer_session
+    from braided.fleet.transport import split
 
     # Queries that end because they move are no news; what happened is in the fleet's events.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    settings_of_spark = dict(map(read_setting, arguments.conf))
+    master = read_master(arguments.master or settings_of_spark.pop("spark.master", None), arguments.cores)
     options = PeerOptions(
         name=arguments.name,
         listen=arguments.listen,
         token=token,
-        cores=arguments.cores,
+        cores=master.cores,
+        is_local=master.is_local,
         storage=None if arguments.storage is None else str(Path(arguments.storage).absolute()),
         join=arguments.join,
         modules=arguments.allow,
         offers=arguments.offers or ("*",),
         beyond_loopback=arguments.beyond_loopback,
+        log=partial(lines_of, log),
         settings=settings,
     )
 
@@ -80,16 +95,14 @@ def _live(arguments: argparse.Namespace, token: Token, settings: Settings, folde
         print(f"{contact.name}: join with {shlex.join(line)}", file=screen)
         print(f"{contact.name}: Ctrl-C gives its jobs to others and stops it", file=screen, flush=True)
 
-    if arguments.cores < 1:
-        raise PeerError(f"cores={arguments.cores}: write 1 or more")
-    settings_of_spark = dict(map(read_setting, arguments.conf))
     asyncio.run(check_peer(options))
     with waiting("starting Spark", screen):
         spark = peer_session(
             arguments.name,
-            cores=arguments.cores,
+            master=master,
+            listen=split(arguments.listen)[0],
             memory=arguments.memory,
-            scratch=folder / "scratch",
+            scratch=log.parent / "scratch",
             settings=settings_of_spark,
         )
     try:
@@ -125,5 +138,4 @@ def _token(arguments: argparse.Namespace) -> Token:
 
 
 def _refuse(why: str) -> int:
-    print(f"braided peer: {why}", file=sys.stderr, flush=True)
-    return CANNOT_START
+    return refuse("peer", why, CANNOT_START)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from braided.cli.exits import CANNOT_START, first_line
+from braided.cli.exits import CANNOT_START, first_line, refuse
 from braided.cli.local_spark import find_java_problem, local_session, quiet_output
 from braided.errors import BraidedError
 from braided.inspection.query_state import QueryState, text_table
@@ -33,7 +32,7 @@ def show_state(
             state = replace(state, operators=[state[operator]])
         return _as_json(state, rows, keys) if as_json else _as_text(state, rows, keys)
 
-    return _with_spark("state", checkpoint, show)
+    return _with_spark("state", checkpoint, show, as_json=as_json)
 
 
 def rescale_checkpoint(checkpoint: str, workers: int) -> int:
@@ -47,23 +46,23 @@ def rescale_checkpoint(checkpoint: str, workers: int) -> int:
     return _with_spark("rescale", checkpoint, change)
 
 
-def _with_spark(command: str, checkpoint: str, answer: Callable[[SparkSession], str]) -> int:
+def _with_spark(command: str, checkpoint: str, answer: Callable[[SparkSession], str], *, as_json: bool = False) -> int:
     """Print what a function of a local session returns."""
     try:
         from braided.spark.state_reader import check_place
 
         check_place(checkpoint)
     except BraidedError as error:
-        return _tell(command, first_line(error))
+        return refuse(command, first_line(error), CANNOT_START, as_json=as_json)
     problem = find_java_problem()
     if problem is not None:
-        return _tell(command, problem)
+        return refuse(command, problem, CANNOT_START, as_json=as_json)
     with tempfile.TemporaryDirectory(prefix="braided-state-") as folder:
         try:
             with quiet_output(Path(folder) / "log") as screen, local_session(Path(folder), 1) as session:
                 print(answer(session), file=screen)
         except BraidedError as error:
-            return _tell(command, first_line(error))
+            return refuse(command, first_line(error), CANNOT_START, as_json=as_json)
     return 0
 
 
@@ -81,8 +80,3 @@ def _as_text(state: QueryState, rows: int | None, keys: int) -> str:
         for name in operator.inputs:
             lines += [f"rows of {name} in {operator.name}", *text_table(operator.rows(name, rows))]
     return "\n".join(lines)
-
-
-def _tell(command: str, what: str) -> int:
-    print(f"braided {command}: {what}", file=sys.stderr)
-    return CANNOT_START

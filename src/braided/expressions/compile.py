@@ -118,6 +118,7 @@ class Compiler:
 
     # Whether Spark evaluates the text too, and may reorder or skip arithmetic.
     shared_with_spark = True
+    page = Parser.page
 
     def __init__(self, text: str, schemas: dict[str, pa.Schema], option: str = "where", *, bare: bool = False) -> None:
         self._text = text
@@ -135,7 +136,7 @@ class Compiler:
         return Predicate(left, right, self._text, root)
 
     def _refusal(self, why: str) -> Uncompilable:
-        return Uncompilable(f"{self._option}={self._text!r}: {why}; docs/where.md lists what compiles")
+        return Uncompilable(f"{self._option}={self._text!r}: {why}; {self.page} lists what compiles")
 
     def _resolve(self, side: str, name: str) -> str:
         names = self._schemas[side].names

@@ -107,7 +107,7 @@ class Block:
             hit = hit | bad if possibly else hit & ~bad
         return np.asarray(hit)
 
-    def _leaf(self, node: tree.Holds | tree.Compare | tree.IsIn) -> Vector:
+    def _leaf(self, node: tree.Holds | tree.Compare | tree.IsIn | tree.Like) -> Vector:
         if isinstance(node, tree.Compare):
             left, right = self.value(node.left), self.value(node.right)
             hit = _compare(node.op, left.values, right.values, node.left.type)
@@ -121,6 +121,9 @@ class Block:
         operand = self.value(node.operand)
         if isinstance(node, tree.Holds):
             return operand
+        if isinstance(node, tree.Like):
+            hit = pc.match_like(operand.values, node.pattern).fill_null(False)
+            return operand._replace(values=_bits(hit.buffers()[1], hit.offset, len(hit)))
         return operand._replace(values=_is_in(operand.values, node.members, node.operand.type))
 
     def value(self, node: tree.Value) -> Vector:
@@ -133,7 +136,10 @@ class Block:
         """Return a value as a column of one of the types in `ARROW`; what overflowed holds anything."""
         vector = self.value(node)
         values = vector.values
+        if isinstance(values, pa.Scalar):
+            values = pa.repeat(values, self.rows)
         if not isinstance(values, pa.Array):
+            values = np.broadcast_to(values, (self.rows,))
             mask = None if vector.valid is None else ~vector.valid
             plain = pa.array(np.ascontiguousarray(values), mask=mask)
             values = plain.cast(pa.int32()) if node.type.name == "date" else plain
@@ -160,6 +166,9 @@ class Block:
                 else:
                     values, bad = _checked(op, kind.name, *(part.values for part in parts))
                 return self._combine(parts, values, bad, node.text)
+            case tree.Call(name, operands):
+                parts = [self.value(operand) for operand in operands]
+                return self._coalesced(parts) if name == "coalesce" else self._called(name, parts)
         raise AssertionError(node)
 
     def _combine(self, parts: list[Vector], values: Any, bad: Mask | None, text: str) -> Vector:
@@ -169,6 +178,33 @@ class Block:
         if bad is not None and bad.any():
             self.overflowed.append(text)
         return Vector(values, valid, _known(reduce(_either, (part.bad for part in parts), bad), valid))
+
+    def _called(self, name: str, parts: list[Vector]) -> Vector:
+        texts = [part.values for part in parts]
+        if name == "concat":
+            values = pc.binary_join_element_wise(*texts, "")
+        elif name == "string":
+            numbers = np.broadcast_to(np.asarray(texts[0]), (self.rows,))
+            values = pa.array(numbers).cast(pa.string())
+        else:
+            values = (pc.utf8_lower if name == "lower" else pc.utf8_upper)(texts[0])
+        if isinstance(values, pa.Scalar):
+            values = pa.repeat(values, self.rows)
+        return Vector(values, reduce(_both, (part.valid for part in parts)), reduce(_either, (p.bad for p in parts)))
+
+    def _coalesced(self, parts: list[Vector]) -> Vector:
+        values, valid, bad = parts[-1]
+        for part in reversed(parts[:-1]):
+            if part.valid is None:
+                values, valid, bad = part
+            elif isinstance(values, pa.Array | pa.Scalar):
+                values = pc.if_else(pa.array(part.valid), part.values, values)
+            else:
+                values = np.where(part.valid, part.values, values)
+            if part.valid is not None:
+                bad = _either(part.bad, None if bad is None else bad & ~part.valid)
+                valid = None if valid is None else valid | part.valid
+        return Vector(values, valid, bad)
 
     def _widen(self, vector: Vector, source: tree.Type, node: tree.Widen) -> Vector:
         values, target = vector.values, node.type

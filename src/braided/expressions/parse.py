@@ -83,6 +83,9 @@ class Parser:
     """
 
     not_columns = _NOT_COLUMNS
+    tokens = _TOKEN
+    page = "docs/where.md"
+    """What lists what compiles."""
 
     def __init__(
         self, text: str, column: Callable[[str, str], str], option: str = "where", *, bare: bool = False
@@ -98,7 +101,7 @@ class Parser:
         self._tokens: list[Token] = []
         while not self._tokens or self._tokens[-1].kind != "end":
             start = self._tokens[-1].end if self._tokens else 0
-            match = _TOKEN.match(text, start)
+            match = self.tokens.match(text, start)
             if not match:
                 self._refuse(f"{text[start:].strip()[:20]!r} is not in the compiled subset")
             kind = str(match.lastgroup)
@@ -142,7 +145,7 @@ class Parser:
         return Syntax(op, args, self.text[self._tokens[start].start : self._tokens[self._at - 1].end])
 
     def _refuse(self, why: str) -> NoReturn:
-        raise Uncompilable(f"{self._option}={self.text!r}: {why}; docs/where.md lists what compiles")
+        raise Uncompilable(f"{self._option}={self.text!r}: {why}; {self.page} lists what compiles")
 
     def _unexpected(self) -> NoReturn:
         token = self._next

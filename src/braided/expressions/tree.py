@@ -55,7 +55,16 @@ class Arithmetic:
     text: str
 
 
-Value = Column | Constant | Widen | Arithmetic
+@dataclass(frozen=True)
+class Call:
+    """``lower upper concat string coalesce`` of operands; all but ``string`` take and give one type."""
+
+    name: str
+    operands: tuple[Value, ...]
+    type: Type
+
+
+Value = Column | Constant | Widen | Arithmetic | Call
 
 
 # Truths.
@@ -97,6 +106,14 @@ class IsIn:
 
 
 @dataclass(frozen=True)
+class Like:
+    """A text matches a pattern of ``%`` and ``_``; a backslash takes the next letter as it is."""
+
+    operand: Value
+    pattern: str
+
+
+@dataclass(frozen=True)
 class Not:
     operand: Truth
 
@@ -115,4 +132,4 @@ class Some:
     parts: tuple[Truth, ...]
 
 
-Truth = Always | Holds | Compare | IsNull | IsIn | Not | Every | Some
+Truth = Always | Holds | Compare | IsNull | IsIn | Like | Not | Every | Some

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, TypeVar, TypeVarTuple
 
@@ -26,6 +27,9 @@ class Machine(Protocol):
 
     def now(self) -> float:
         """Return the seconds of this machine's monotonic clock."""
+
+    def time(self) -> float:
+        """Return the seconds since 1970 by this machine's calendar, which may be wrong: only for people to read."""
 
     async def sleep(self, seconds: float) -> None:
         """Wait by this machine's clock."""
@@ -53,6 +57,9 @@ class RealMachine:
 
     def now(self) -> float:
         return asyncio.get_running_loop().time()
+
+    def time(self) -> float:
+        return time.time()
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

@@ -1,16 +1,18 @@
-"""Checkpoints of a component: one for each epoch, begun as a clone of the last by hard links.
+"""Checkpoints of a component: one for each epoch, begun as a clone of the last.
 
 ```
- ROOT/000000000003/             the checkpoint of epoch 3; its name appears when it is whole
- ROOT/000000000003/control/     control directories of its joins, which go along
+ ROOT/000000000003/             the checkpoint of epoch 3
+ ROOT/000000000003.whole        an object store has this too, once the clone is whole; elsewhere the folder appears then
  ROOT/.000000000004-1f3a.../    a clone that is being made, or was left by a death
  ROOT/.rehearsal-77c0.../       a clone to try a batch on
- ROOT/.staged-09d2... -> 000000000003    how a query finds its checkpoint that was built before it had one
 ```
 
-Precondition: files are replaced by renaming, never rewritten, as Spark and Braided do on every file system. Then a
-link keeps what it was made of. Logs that lines are added to are copied. A clone for an epoch must be made after the
-epoch has claimed the component's topics.
+Where files have links, a clone has the files of the last epoch under names of its own: no byte is copied, whatever its
+former owner deletes is still there, and what a rehearsal writes or deletes is its own. Files are replaced by renaming,
+never rewritten, as Spark and Braided do on every file system. Logs that lines are added to are copied. On an object
+store (`s3a://`, by fsspec) the store copies the objects itself: nothing of them passes through a peer.
+
+A clone for an epoch must be made after the epoch has claimed the component's topics.
 """
 
 from __future__ import annotations
@@ -22,127 +24,277 @@ import secrets
 import shutil
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
-from braided.errors import PeerError
+from braided.errors import BraidedError, PeerError
 from braided.fleet.leases import Position
+from braided.storage.files import CHECKPOINT, Files, RemoteFiles, files_at, is_remote, python_url
 from braided.storage.topic import plan_digest
 
 _EPOCH = re.compile(r"[0-9]{12}")
+_WHOLE = ".whole"
+_REHEARSAL = re.compile(r"\.rehearsal-([0-9]+)-[0-9a-f]+")
 # Written last in a batch, so taken first: whatever is noted as committed has its state and its plan in the clone.
 _FIRST = "commits"
 # Written first in a batch, so taken last.
 _LAST = "offsets"
-CONTROL = "control"
+_CONTROL = "braided/control"
 _ADDED_TO = ".jsonl"
 _ABANDONED = 24 * 3600
-_STAGED = ".staged-"
+
+
+@dataclass(frozen=True)
+class CheckpointFolder:
+    """A checkpoint of a query: where it is, as Spark names it, and what it says about the query's batches."""
+
+    location: str
+
+    @property
+    def name(self) -> str:
+        """The last part of its name."""
+        return self.location.rpartition("/")[2]
+
+    @property
+    def _files(self) -> Files:
+        return files_at(python_url(self.location), CHECKPOINT)
+
+    def plan(self, batch: int) -> str:
+        """Return which input a batch covers."""
+        plan = self._files.read(f"{_LAST}/{batch}")
+        if plan is None:
+            raise PeerError(f"checkpoint={self.location!r}: has no plan of batch {batch}; restore it from a copy")
+        return plan.decode()
+
+    def is_committed(self, batch: int) -> bool:
+        """Whether a batch is noted as committed."""
+        return self._files.read(f"{_FIRST}/{batch}") is not None
+
+    def position(self) -> Position:
+        """Return how far a query has come, by what its checkpoint notes as committed."""
+        last = self._last()
+        return Position() if last is None else Position(last, plan_digest(self.plan(last)))
+
+    def go_back(self) -> int | None:
+        """Let a clone forget that its last batch was committed, so that it runs again; return which one, None if none.
+
+        Whatever was planned or pinned after it goes too: the query that the clone was made of runs on meanwhile.
+        """
+        last = self._last()
+        if last is None:
+            return None
+        pins = [f"{_CONTROL}/{operator}/pins" for operator in self._files.names(_CONTROL)]
+        for log in (_FIRST, _LAST, *pins):
+            for name in self._files.names(log):
+                stem = name.removesuffix(".json")
+                if stem.isdigit() and int(stem) >= last + (log != _FIRST):
+                    self._files.delete(f"{log}/{name}")
+                    self._files.delete(f"{log}/.{name}.crc")
+        return last
+
+    def _last(self) -> int | None:
+        return max((int(name) for name in self._files.names(_FIRST) if name.isdigit()), default=None)
 
 
 class Checkpoints:
-    """The folder of one component's checkpoints, on a file system with hard links that all peers reach."""
+    """The folder of one component's checkpoints: a path on a file system with hard links that all peers reach, or a URL
+    of an object store.
+    """
 
     def __init__(self, root: str) -> None:
-        if "://" in root:
-            raise PeerError(f"checkpoint={root!r}: write a path; clones need a file system with hard links")
-        self._root = Path(root)
-        if (self._root / "metadata").exists():
+        self._root = root.rstrip("/")
+        self._clones: _Clones = _Copies(self._root) if is_remote(root) else _Links(self._root)
+        if self._clones.has_query():
             raise PeerError(f"checkpoint={root!r}: is that of a query that ran outside of a fleet; give a new one")
 
-    def open(self, epoch: int) -> Path:
+    def open(self, epoch: int) -> CheckpointFolder:
         """Return the checkpoint of a new epoch: a clone of the newest one before it, empty for the first."""
-        target = self._root / f"{epoch:012d}"
-        if target.exists():
-            raise PeerError(f"checkpoint={str(target)!r}: this epoch has begun before; take a new one")
-        clone = self._root / f".{epoch:012d}-{secrets.token_hex(8)}"
-        before = [known for known in self.epochs() if known < epoch]
-        self._clone(self._path(before[-1]) if before else None, clone, target.name)
-        try:
-            clone.rename(target)
-        except OSError as error:
-            raise PeerError(f"checkpoint={str(target)!r}: {error.strerror}") from error
-        return target
+        name = _name(epoch)
+        known = self.epochs()
+        if epoch in known or not self._clones.make(max((one for one in known if one < epoch), default=None), epoch):
+            raise PeerError(f"checkpoint={f'{self._root}/{name}'!r}: this epoch has begun before; take a new one")
+        return CheckpointFolder(f"{self._root}/{name}")
 
     @contextlib.contextmanager
-    def rehearsal(self) -> Iterator[Path]:
+    def rehearsal(self) -> Iterator[CheckpointFolder]:
         """Give a clone of the newest checkpoint, and delete it afterwards, with the folders above that it needed."""
-        clone = self._root / f".rehearsal-{secrets.token_hex(8)}"
-        missing = [folder for folder in clone.parents if not folder.exists()]
-        epochs = self.epochs()
-        self._clone(self._path(epochs[-1]) if epochs else None, clone, clone.name)
-        try:
-            yield clone
-        finally:
-            shutil.rmtree(clone, ignore_errors=True)
-            with contextlib.suppress(OSError):  # something else is in one by now
-                for folder in missing:
-                    folder.rmdir()
-
-    def stage(self, folder: Path) -> Path:
-        """Return a link to a checkpoint or clone, by which a query can be built before its own is there."""
-        link = self._root / f"{_STAGED}{secrets.token_hex(8)}"
-        link.symlink_to(folder.name)
-        return link
+        name = f".rehearsal-{int(time.time())}-{secrets.token_hex(8)}"
+        with self._clones.rehearse(max(self.epochs(), default=None), name):
+            yield CheckpointFolder(f"{self._root}/{name}")
 
     def epochs(self) -> list[int]:
         """Return the epochs that have a checkpoint."""
+        return self._clones.epochs()
+
+    def clean(self, epoch: int, keep: int = 2) -> None:
+        """Delete all but the newest checkpoints, for the holder of an epoch once it has committed; of later ones none.
+
+        A former owner that still writes to its own finds it gone, and fails, as its commit would. What deaths left of
+        clones goes after a day.
+        """
+        self._clones.delete([known for known in self.epochs() if known <= epoch][: -max(1, keep)])
+
+
+class _Clones(Protocol):
+    """How clones are made below one folder."""
+
+    def has_query(self) -> bool:
+        """Whether the folder itself is the checkpoint of a query."""
+
+    def epochs(self) -> list[int]:
+        """Return the epochs whose clones are whole, the oldest first."""
+
+    def make(self, source: int | None, epoch: int) -> bool:
+        """Let an epoch begin as a clone of another, or empty; False if it is there."""
+
+    def rehearse(self, source: int | None, name: str) -> contextlib.AbstractContextManager[None]:
+        """Have a clone of an epoch for as long as it is needed."""
+
+    def delete(self, epochs: list[int]) -> None:
+        """Delete the checkpoints of epochs, and what deaths have left of others."""
+
+
+class _Links(_Clones):
+    """Clones by hard links."""
+
+    def __init__(self, root: str) -> None:
+        self._root = Path(root)
+
+    def has_query(self) -> bool:
+        return (self._root / "metadata").exists()
+
+    def epochs(self) -> list[int]:
         try:
             names = os.listdir(self._root)
         except (FileNotFoundError, NotADirectoryError):
             return []
         return sorted(int(name) for name in names if _EPOCH.fullmatch(name))
 
-    def clean(self, epoch: int, keep: int = 2) -> None:
-        """Delete all but the newest checkpoints, for the holder of an epoch once it has committed; of later ones none.
+    def make(self, source: int | None, epoch: int) -> bool:
+        target = self._root / _name(epoch)
+        clone = self._root / f".{target.name}-{secrets.token_hex(8)}"
+        self._clone(source, clone, target.name)
+        try:
+            clone.rename(target)
+        except OSError as error:
+            raise PeerError(f"checkpoint={str(target)!r}: {error.strerror}") from error
+        return True
 
-        A former owner that still writes to its own finds it gone, and fails, as its commit would. Links go with what
-        they lead to; what deaths left of clones and links goes after a day.
-        """
-        for old in [known for known in self.epochs() if known <= epoch][: -max(1, keep)]:
-            shutil.rmtree(self._path(old), ignore_errors=True)
-        for name in os.listdir(self._root):
-            path = self._root / name
+    @contextlib.contextmanager
+    def rehearse(self, source: int | None, name: str) -> Iterator[None]:
+        clone = self._root / name
+        missing = [folder for folder in clone.parents if not folder.exists()]
+        self._clone(source, clone, name)
+        try:
+            yield
+        finally:
+            shutil.rmtree(clone, ignore_errors=True)
+            with contextlib.suppress(OSError):  # something else is in one by now
+                for folder in missing:
+                    folder.rmdir()
+
+    def delete(self, epochs: list[int]) -> None:
+        for old in epochs:
+            shutil.rmtree(self._root / _name(old), ignore_errors=True)
+        for path in self._root.iterdir():
             with contextlib.suppress(FileNotFoundError):
-                if not name.startswith("."):
-                    continue
-                is_old = time.time() - path.lstat().st_mtime > _ABANDONED
-                if path.is_symlink():
-                    leads_to = os.readlink(path)
-                    is_over = _EPOCH.fullmatch(leads_to) and not path.exists()
-                    if (is_old or is_over) and leads_to < self._path(epoch).name:  # not what may run
-                        path.unlink()
-                elif is_old:
+                if path.name.startswith(".") and time.time() - path.lstat().st_mtime > _ABANDONED:
                     shutil.rmtree(path, ignore_errors=True)
 
-    def _path(self, epoch: int) -> Path:
-        return self._root / f"{epoch:012d}"
-
-    def _clone(self, source: Path | None, target: Path, name: str) -> None:
+    def _clone(self, source: int | None, target: Path, name: str) -> None:
         try:
             target.mkdir(parents=True)
         except OSError as error:
             raise PeerError(f"checkpoint={str(self._root)!r}: {error.strerror}; give another") from error
         if source is None:
             return
-        for part in sorted(os.listdir(source), key=lambda part: (part == _LAST, part != _FIRST, part)):
-            _link(source / part, target / part)
-        self._relocate(target, name)
-
-    def _relocate(self, clone: Path, name: str) -> None:
-        """Let a clone's metadata of its state name its own files; Spark writes whole paths there.
-
-        The files of schemas are in the clone too. Those that the paths lead to go with the epoch that wrote them.
-        """
-        place = re.compile(rf"(?<=/{re.escape(self._root.name)}/)[^/\"]+(?=/state/)")
-        for file in clone.glob("state/*/_metadata/**/*"):
+        folder = self._root / _name(source)
+        for part in sorted(os.listdir(folder), key=_turn):
+            _link(folder / part, target / part)
+        for file in target.glob("state/*/_metadata/**/*"):
             if file.is_file() and not file.name.startswith("."):
                 content = file.read_text()
-                moved = place.sub(name, content)
+                moved = _relocate(content, self._root.name, name)
                 if moved != content:
                     new = file.with_name(f".{file.name}.new")
                     new.write_text(moved)
                     new.rename(file)  # the link of the other epoch keeps what it has
                     file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+
+
+class _Copies(_Clones):
+    """Clones by copies that an object store makes itself."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        files = files_at(python_url(root), CHECKPOINT)
+        assert isinstance(files, RemoteFiles)
+        self._files = files
+
+    def has_query(self) -> bool:
+        return self._files.read("metadata") is not None
+
+    def epochs(self) -> list[int]:
+        names = [name.removesuffix(_WHOLE) for name in self._files.names("") if name.endswith(_WHOLE)]
+        return sorted(int(name) for name in names if _EPOCH.fullmatch(name))
+
+    def make(self, source: int | None, epoch: int) -> bool:
+        try:
+            self._files.check()
+        except BraidedError as error:
+            raise PeerError(str(error)) from error
+        self._clone(source, _name(epoch))
+        return self._files.create(f"{_name(epoch)}{_WHOLE}", b"")
+
+    @contextlib.contextmanager
+    def rehearse(self, source: int | None, name: str) -> Iterator[None]:
+        self._clone(source, name)
+        try:
+            yield
+        finally:
+            self._files.clear(name)
+
+    def delete(self, epochs: list[int]) -> None:
+        for old in epochs:
+            self._files.delete(f"{_name(old)}{_WHOLE}")
+        whole = self.epochs()
+        for name in self._files.names(""):
+            rehearsal = _REHEARSAL.fullmatch(name)
+            # What was begun before the oldest epoch that is kept, or is still written to by an owner of one before.
+            if (rehearsal is not None and int(rehearsal[1]) < time.time() - _ABANDONED) or (
+                _EPOCH.fullmatch(name) and whole and int(name) < whole[0]
+            ):
+                self._files.clear(name)
+
+    def _clone(self, source: int | None, name: str) -> None:
+        if source is None:
+            return
+        folder = _name(source)
+        for part in sorted({path.split("/")[1] for path in self._files.below(folder)}, key=_turn):
+            self._files.copy(f"{folder}/{part}", f"{name}/{part}")
+        for file in self._files.below(f"{name}/state"):
+            content = self._files.read(file) if "/_metadata/" in file else None
+            if content is not None:
+                moved = _relocate(content.decode(), self._root.rpartition("/")[2], name).encode()
+                if moved != content:
+                    self._files.replace(file, moved)
+
+
+def _name(epoch: int) -> str:
+    return f"{epoch:012d}"
+
+
+def _turn(part: str) -> tuple[bool, bool, str]:
+    return part == _LAST, part != _FIRST, part
+
+
+def _relocate(metadata: str, root: str, name: str) -> str:
+    """Let a clone's metadata of its state name its own files; Spark writes whole paths there.
+
+    The files of schemas are in the clone too. Those that the paths lead to go with the epoch that wrote them.
+    """
+    return re.sub(rf"(?<=/{re.escape(root)}/)[^/\"]+(?=/state/)", name, metadata)
 
 
 def _link(source: Path, target: Path) -> None:
@@ -158,42 +310,3 @@ def _link(source: Path, target: Path) -> None:
             shutil.copy2(source, target)
         else:
             os.link(source, target)
-
-
-def lead(link: Path, folder: Path) -> None:
-    """Let a link of `Checkpoints.stage` lead to another checkpoint, from one moment to the next."""
-    new = link.with_name(f"{link.name}.new")
-    new.symlink_to(folder.name)
-    new.rename(link)
-
-
-def position_of(checkpoint: Path) -> Position:
-    """Return how far a query has come, by what its checkpoint notes as committed."""
-    done = _numbers(checkpoint / _FIRST)
-    if not done:
-        return Position()
-    return Position(done[-1], plan_digest((checkpoint / _LAST / str(done[-1])).read_text()))
-
-
-def go_back(checkpoint: Path) -> int | None:
-    """Make a clone forget that its last batch was committed, so that it runs again; return which one, None if none.
-
-    Whatever was planned or pinned after it goes too: the query that the clone was made of runs on meanwhile.
-    """
-    done = _numbers(checkpoint / _FIRST)
-    if not done:
-        return None
-    logs = [checkpoint / _FIRST, checkpoint / _LAST, *checkpoint.glob(f"{CONTROL}/**/pins")]
-    for log in logs:
-        for name in os.listdir(log):
-            stem = name.removeprefix(".").removesuffix(".crc").removesuffix(".json")
-            if stem.isdigit() and int(stem) >= done[-1] + (log.name != _FIRST):
-                (log / name).unlink()
-    return done[-1]
-
-
-def _numbers(log: Path) -> list[int]:
-    try:
-        return sorted(int(name) for name in os.listdir(log) if name.isdigit())
-    except FileNotFoundError:
-        return []

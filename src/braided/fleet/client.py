@@ -6,8 +6,10 @@ import asyncio
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,6 +19,7 @@ from braided.fleet.agent import Agent
 from braided.fleet.agent_machine import RealMachine
 from braided.fleet.applications import read_application
 from braided.fleet.definition import component_of
+from braided.fleet.event_log import MOST, Event
 from braided.fleet.identity import Identity, Token
 from braided.fleet.messages import Contact, Done, Message, Request
 from braided.fleet.migration import REHEARSAL, START
@@ -25,6 +28,7 @@ from braided.fleet.transport import Transport
 from braided.jobs.toml_file import read_text
 
 _SOON = 20.0
+_TOLD = MOST
 _LONG = REHEARSAL + 6 * START
 T = TypeVar("T")
 M = TypeVar("M", bound=Message)
@@ -36,16 +40,6 @@ class Status:
 
     peers: tuple[requests.PeerRow, ...]
     components: tuple[requests.ComponentRow, ...]
-
-
-@dataclass(frozen=True)
-class FleetEvent:
-    """What happened to a component at a peer, so many seconds ago."""
-
-    ago: float
-    peer: str
-    component: str
-    what: str
 
 
 class Fleet:
@@ -102,9 +96,9 @@ class Fleet:
         """
         return self._run(self._status())
 
-    def move(self, component: str, peer: str) -> None:
-        """Move a component to a peer, by name; returns when it runs there."""
-        self._run(self._asked(self._peer, requests.MoveTo(component, peer), Done, _LONG))
+    def move(self, component: str, peer: str) -> bool:
+        """Move a component to a peer, by name; returns when it runs there: False if it did so already."""
+        return not self._run(self._asked(self._peer, requests.MoveTo(component, peer), Done, _LONG)).reason
 
     def remove(self, component: str) -> None:
         """Take a component out of the fleet for good; its peer stops it after the batch that runs."""
@@ -114,13 +108,53 @@ class Fleet:
         """Start a component again that has failed, with no failures counted; return where it runs."""
         return self._run(self._asked(self._peer, requests.Retry(component), requests.Submitted, _LONG))
 
+    def pause(self, component: str) -> None:
+        """Let a component not run until it is resumed; its peer stops it after the batch that runs."""
+        self._run(self._asked(self._peer, requests.Pause(component), Done))
+
+    def resume(self, component: str) -> requests.Submitted:
+        """Let a component run again that was paused; return where. One that was not paused runs on."""
+        return self._run(self._asked(self._peer, requests.Resume(component), requests.Submitted, _LONG))
+
+    def restart(self, component: str) -> requests.Submitted:
+        """Stop a component after the batch that runs and start it again, where it was; return where it runs."""
+        return self._run(self._asked(self._peer, requests.Restart(component), requests.Submitted, _LONG))
+
+    def undrain(self, peer: str) -> None:
+        """Let a peer take components again that was drained."""
+        self._run(self._undrain(peer))
+
     def drain(self, peer: str) -> list[str]:
         """Let a peer give its components to others and take no more; return those that stay."""
         return self._run(self._drain(peer))
 
-    def events(self) -> list[FleetEvent]:
-        """Return what happened to components, at all peers that answer, oldest first."""
-        return self._run(self._events())
+    def events(self, *, since: float = 0.0, component: str = "", newest: int | None = None) -> list[Event]:
+        """Return what happened in the fleet, oldest first, as its storage has it: the last ten thousand events.
+
+        since : seconds since 1970. component : only what happened to this one. newest : only so many, 40 at most.
+        """
+        request = requests.ListEvents(0, since, component, newest or 0)
+        return sorted(self._run(self._events(request))[0], key=lambda event: event.at)
+
+    def follow(self, *, since: float = 0.0, component: str = "", every: float = 1.0) -> Iterator[Event]:
+        """Yield what happened, oldest first, and then what happens, for ever. If a peer dies, another is asked."""
+        last, told = 0, deque[Event](maxlen=_TOLD)
+        while True:
+            try:
+                events, last = self._run(self._events(requests.ListEvents(last, since, component)))
+            except PeerError:
+                self._run(self._turn())
+                last = 0  # every peer has numbers of its own
+                continue
+            for event in sorted(events, key=lambda event: event.at):
+                if event not in told:
+                    told.append(event)
+                    yield event
+            time.sleep(every)
+
+    def log(self, component: str) -> requests.Log:
+        """Return the last lines that the driver of a component has logged about it."""
+        return self._run(self._asked(self._peer, requests.ReadLog(component), requests.Log))
 
     def close(self) -> None:
         """Close all connections."""
@@ -198,14 +232,15 @@ class Fleet:
         peer = find_peer(name, [row.contact for row in await self._peers()])
         return list((await self._asked(peer, requests.Drain(), requests.Drained, _LONG)).stay)
 
-    async def _events(self) -> list[FleetEvent]:
-        peers = [row.contact for row in await self._peers()]
-        asked = (self._asked(peer, requests.ListEvents(), requests.Events) for peer in peers)
-        answers = zip(peers, await asyncio.gather(*asked, return_exceptions=True), strict=True)
-        rows = [
-            FleetEvent(row.ago, peer.name, row.component, row.what)
-            for peer, answer in answers
-            if isinstance(answer, requests.Events)
-            for row in answer.rows
-        ]
-        return sorted(rows, key=lambda row: -row.ago)
+    async def _undrain(self, name: str) -> None:
+        peer = find_peer(name, [row.contact for row in await self._peers()])
+        await self._asked(peer, requests.Undrain(), Done)
+
+    async def _events(self, request: requests.ListEvents) -> tuple[list[Event], int]:
+        events: list[Event] = []
+        while True:
+            page = await self._asked(self._peer, request, requests.Events)
+            events += page.rows
+            if not page.more:
+                return events, page.last
+            request = replace(request, after=page.last)

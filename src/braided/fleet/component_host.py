@@ -14,7 +14,7 @@ from braided.fleet.peer_loads import Measured
 from braided.storage.files import Files
 
 _FOLDER = "components"
-_REMOVED = ".removed"
+_REMOVED, _PAUSED = ".removed", ".paused"
 
 
 class Job(Record):
@@ -41,6 +41,12 @@ class Job(Record):
         check_operator(self.operator)
         if self.cores < 0:
             raise PeerError(f"cores={self.cores}: write how many it needs, not below 0")
+
+
+class Pause(Record):
+    """That a component is not to run: since when, by the calendar of the peer that was asked for it."""
+
+    at: float
 
 
 class HostError(PeerError):
@@ -113,9 +119,30 @@ class Jobs:
 
     def names(self) -> list[str]:
         """Return the names of all components that were not removed."""
+        return self.listed()[0]
+
+    def listed(self) -> tuple[list[str], set[str]]:
+        """Return the names of all components that were not removed, and of those among them that are paused."""
         files = set(self._files.names(_FOLDER))
         names = (name.removesuffix(".json") for name in files if name.endswith(".json"))
-        return sorted(name for name in names if name + _REMOVED not in files)
+        there = sorted(name for name in names if name + _REMOVED not in files)
+        return there, {name for name in there if name + _PAUSED in files}
+
+    def pause(self, name: str, at: float) -> None:
+        """Let a component not run until it is resumed; who holds it sees that. Paused again, it stays so since then."""
+        self.read(name)
+        self._files.create(f"{_FOLDER}/{name}{_PAUSED}", Pause(at).to_bytes())
+
+    def resume(self, name: str) -> None:
+        """Let a component run again; no error if it was not paused."""
+        self.read(name)
+        self._files.delete(f"{_FOLDER}/{name}{_PAUSED}")
+
+    def pause_of(self, name: str) -> Pause | None:
+        """Return since when a component is paused, None if it is not."""
+        file = f"{_FOLDER}/{name}{_PAUSED}"
+        content = self._files.read(file)
+        return None if content is None else Pause.from_bytes(content, file, "resume the component, or delete the file")
 
     def remove(self, name: str) -> None:
         """Take a component out of the fleet, for ever; who holds it sees that. Its name cannot be given again."""

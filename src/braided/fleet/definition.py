@@ -6,10 +6,8 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
 from braided.errors import PeerError
-from braided.fleet.checkpoints import CONTROL
 from braided.fleet.component_host import Job
 from braided.fleet.json_records import MAX_TEXT
 from braided.jobs import job_file
@@ -56,11 +54,11 @@ def component_of(text: str, file: str) -> Job:
     )
 
 
-def job_of(component: Job, checkpoint: Path, environment: Mapping[str, str] = os.environ) -> job_file.Job:
-    """Return the job that a peer runs with a checkpoint of its own; control directories are inside, and cloned too."""
+def job_of(component: Job, checkpoint: str, environment: Mapping[str, str] = os.environ) -> job_file.Job:
+    """Return the job that a peer runs with a checkpoint of its own; routing tables are in it, and cloned too."""
     job = parse_job(component.definition, component.name, environment)
     steps = [
-        replace(step, options={**step.options, "control": str(checkpoint / CONTROL / step.name)})
+        replace(step, options={**step.options, "control": True})
         if isinstance(step.options.get("control"), str)
         else step
         for step in job.steps
@@ -68,7 +66,7 @@ def job_of(component: Job, checkpoint: Path, environment: Mapping[str, str] = os
     return replace(
         job,
         name=component.name,
-        checkpoint=str(checkpoint),
+        checkpoint=checkpoint,
         sources=_at(job.sources, component.inputs),
         sink=replace(job.sink, path=component.outputs[0]) if component.outputs else job.sink,
         steps=tuple(steps),

@@ -114,7 +114,7 @@ class Discovery:
             return False
         for contact in reversed(nearer):
             if contact.node not in answers:
-                answers[contact.node] = await self._answers(contact)
+                answers[contact.node] = await self.answers(contact)
             if answers[contact.node]:
                 return False
         return True
@@ -167,11 +167,11 @@ class Discovery:
 
     async def _probe(self, contact: Contact) -> None:
         try:
-            await self._answers(contact)
+            await self.answers(contact)
         finally:
             self._probing.discard(contact.node)
 
-    async def _answers(self, contact: Contact) -> bool:
+    async def answers(self, contact: Contact) -> bool:
         """Whether a node is there. It is asked twice, since a message may be lost: `missed` counts them."""
         return await self.agent.ask(contact, Ping()) is not None or await self.agent.ask(contact, Ping()) is not None
 

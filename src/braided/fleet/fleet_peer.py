@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 
 from braided.errors import PeerError
 from braided.fleet.agent import Agent
 from braided.fleet.agent_machine import Machine
 from braided.fleet.component_host import Host, Job, Jobs
 from braided.fleet.discovery import Discovery
+from braided.fleet.event_log import EventLog
 from braided.fleet.guardian import Guardian
 from braided.fleet.launch import Launcher
 from braided.fleet.lease_holder import LeaseHolder
 from braided.fleet.leases import SPAN, Leases
 from braided.fleet.load_watch import Move, Watch
-from braided.fleet.master import INTERVAL, Master
+from braided.fleet.master import HEADROOM, INTERVAL, Master
 from braided.fleet.messages import Contact
 from braided.fleet.migration import REHEARSAL, START, Migrator
 from braided.fleet.operator_names import check_pattern
@@ -23,6 +24,7 @@ from braided.fleet.peer_loads import PERIOD, LoadReporter
 from braided.fleet.peer_names import PeerNames
 from braided.fleet.service import Service
 from braided.fleet.survey import Survey
+from braided.fleet.thresholds import Thresholds
 from braided.storage.files import STORAGE, files_at
 
 
@@ -37,6 +39,7 @@ class Settings:
     start : that it may take to start, while nobody runs the component.
     placement : between two searches for a better placement.
     evaluations : after which a search ends, instead of after half a second: the same on every machine.
+    thresholds : what makes a hot spot, and when loads are reported.
     """
 
     period: float = PERIOD
@@ -46,6 +49,7 @@ class Settings:
     start: float = START
     placement: float = INTERVAL
     evaluations: int | None = None
+    thresholds: Thresholds = field(default_factory=Thresholds)
 
     def __post_init__(self) -> None:
         for name in ("period", "ttl", "span", "rehearsal", "start", "placement"):
@@ -66,20 +70,29 @@ class Peer:
         self, contact: Contact, machine: Machine, host: Host, storage: str, settings: Settings | None = None
     ) -> None:
         files = files_at(storage, STORAGE)
+        self.log: Callable[[str], str] = lambda component: ""
+        """Returns the last lines that the driver has logged about a component."""
         settings = settings or Settings()
         self.host = host
         self.agent = Agent(contact, machine)
         self.names = PeerNames(self.agent, files)
         self.discovery = Discovery(self.agent, ttl=settings.ttl)
-        self.holding = LeaseHolder(self.agent, host, Leases(files), Jobs(files), span=settings.span)
+        self.events = EventLog(self.agent, files)
+        self.holding = LeaseHolder(
+            self.agent, host, Leases(files), Jobs(files), span=settings.span, log=self.events.add
+        )
         self.migrator = Migrator(self.agent, self.holding, rehearsal=settings.rehearsal, start=settings.start)
-        self.watch = Watch(self.discovery, self.migrator.order, period=settings.period)
-        self.reporter = LoadReporter(self.discovery, host.measure, period=settings.period)
-        self.survey = Survey(self.agent, self.discovery, host)
+        thresholds, period = settings.thresholds, settings.period
+        self.watch = Watch(self.discovery, self.migrator.order, period=period, thresholds=thresholds)
+        self.watch.note = self.holding.note
+        measure = lambda: self.holding.watched(host.measure())  # noqa: E731
+        self.reporter = LoadReporter(self.discovery, measure, period=period, thresholds=thresholds)
+        self.survey = Survey(self.agent, self.discovery, host, self.holding)
         self.guardian = Guardian(self.agent, self.discovery, self.watch, self.holding, self.survey)
         self.launcher = Launcher(self.agent, self.holding, self.survey, storage, patience=settings.start)
-        self.service = Service(self, storage, settings.start)
-        self.master = Master(self, interval=settings.placement, evaluations=settings.evaluations)
+        self.service = Service(self, storage, settings.start, files)
+        headroom = min(HEADROOM, thresholds.busy)
+        self.master = Master(self, interval=settings.placement, evaluations=settings.evaluations, headroom=headroom)
 
     async def start(self, others: Iterable[Contact] = ()) -> None:
         """Join the fleet by peers that are there, and take part in everything from now on.
@@ -88,8 +101,8 @@ class Peer:
         """
         await self.names.claim()
         await self.discovery.join(others)
-        for pattern in self.host.offers():
-            await self.discovery.register(check_pattern(pattern))
+        await self.register()
+        self.holding.note("", f"peer {self.agent.contact.name} has joined at {self.agent.contact.address}")
         for part in (self.discovery, self.reporter, self.watch, self.guardian, self.master):
             self.agent.machine.spawn(part.keep())
 
@@ -106,7 +119,8 @@ class Peer:
 
     async def drain(self) -> list[str]:
         """Take no more components and give those that are here to others, the least loaded first; return what stays."""
-        self.holding.is_closing = True
+        await self.holding.close()
+        self.holding.note("", f"peer {self.agent.contact.name} drains: it gives its jobs to others and takes no more")
         for pattern in self.discovery.registered:
             await self.discovery.unregister(pattern)
         for name in self.holding.names:
@@ -119,3 +133,20 @@ class Peer:
                 if target.node != self.agent.contact.node and await self.migrator.order(move):
                     break
         return self.holding.names
+
+    async def undrain(self) -> None:
+        """Take components again, after `drain`; no error if this peer takes them already."""
+        if self.holding.is_closing:
+            await self.holding.reopen()
+            await self.register()
+            self.holding.note("", f"peer {self.agent.contact.name} takes jobs again")
+
+    async def register(self) -> None:
+        """Say to the peers responsible what this one can host."""
+        for pattern in self.host.offers():
+            await self.discovery.register(check_pattern(pattern))
+
+    async def leave(self) -> None:
+        """Write the last events, before the process ends."""
+        self.holding.note("", f"peer {self.agent.contact.name} has left")
+        await self.events.flush()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
 from braided.errors import BraidedError
-from braided.fleet.client import Fleet, FleetEvent, Status
+from braided.fleet.client import Fleet, Status
+from braided.fleet.event_log import Event
 from braided.fleet.peer_loads import ComponentLoad
 from braided.runtime.contract import Json
 
@@ -17,7 +17,7 @@ EVERY = 2.0
 KEPT_LOADS = 60
 _PATIENCE = 2.0
 # An event is one message to every open page: the rest of a large fleet is only counted.
-_MOST_PEERS, _MOST_COMPONENTS, _MOST_HAPPENED = 200, 500, 50
+_MOST_PEERS, _MOST_COMPONENTS, _MOST_HAPPENED = 200, 500, 40
 
 
 class FleetFollower:
@@ -52,19 +52,17 @@ class FleetFollower:
     def _ask(self) -> Json:
         """Return what the fleet answers; if it does not, what it answered last, with the reason."""
         try:
-            status, happened = self._fleet.status(), self._fleet.events()
+            status, happened = self._fleet.status(), self._fleet.events(newest=_MOST_HAPPENED)
         except (BraidedError, OSError, RuntimeError) as error:  # a closed client has no running loop
             return {**self._last_event, "error": "no answer" if self._redact else str(error) or type(error).__name__}
         for row in status.peers:
             self._loads.setdefault(row.contact.name, deque(maxlen=KEPT_LOADS)).append(round(row.load, 2))
         self._loads = {row.contact.name: self._loads[row.contact.name] for row in status.peers}
-        return describe_fleet(status, happened, self._loads, now=time.time(), redact=self._redact)
+        return describe_fleet(status, happened, self._loads, redact=self._redact)
 
 
-def describe_fleet(
-    status: Status, happened: Sequence[FleetEvent], loads: dict[str, deque[float]], *, now: float, redact: bool
-) -> Json:
-    """Return the event of a fleet at a moment, in seconds since 1970; `loads` are the last ones of each peer."""
+def describe_fleet(status: Status, happened: Sequence[Event], loads: dict[str, deque[float]], *, redact: bool) -> Json:
+    """Return the event of a fleet at a moment; `loads` are the last ones of each peer."""
     return {
         "event": "fleet",
         "peers": [
@@ -73,6 +71,7 @@ def describe_fleet(
                 "address": row.contact.address,
                 "load": round(row.load, 2),
                 "cores": row.cores,
+                "drains": row.drains,
                 "loads": list(loads.get(row.contact.name, ())),
             }
             for row in status.peers[:_MOST_PEERS]
@@ -84,14 +83,17 @@ def describe_fleet(
                 "peer": "" if row.is_released else row.peer,
                 "epoch": row.epoch,
                 "output": row.output,
-                "failed": row.is_failed,
+                "state": row.state,
+                "since": round(1000 * row.since),
+                "failures": row.failures,
+                "problem": "" if redact else row.problem,
                 **_measured(row.measured),
             }
             for row in status.components[:_MOST_COMPONENTS]
         ],
         "happened": [
             {
-                "time": round(1000 * (now - event.ago)),
+                "time": round(1000 * event.at),
                 "peer": event.peer,
                 "component": event.component,
                 # What follows may be the text of an error.
@@ -106,11 +108,10 @@ def describe_fleet(
 def _measured(part: ComponentLoad | None) -> Json:
     if part is None:
         return {}
-    figures = {name: round(getattr(part, name), 2) for name in ("load", "busy", "rate")}
-    return {**figures, "backlog": part.backlog}
+    figures = {name: getattr(part, name) for name in ("load", "busy", "rate", "backlog")}
+    return {name: round(figure, 2) for name, figure in figures.items() if figure is not None}
 
 
 def _without_times(event: Json) -> Json:
     """Return an event without what changes while nothing happens."""
-    peers = [{**one, "loads": []} for one in event["peers"]]
-    return {**event, "peers": peers, "happened": [{**one, "time": 0} for one in event["happened"]]}
+    return {**event, "peers": [{**one, "loads": []} for one in event["peers"]]}

@@ -14,8 +14,8 @@ from braided.fleet.leases import Lease, Observer
 from braided.fleet.load_watch import Watch
 from braided.fleet.messages import Contact, Done, Message
 from braided.fleet.operator_names import covers, patterns_of
-from braided.fleet.peer_loads import LEVELS
 from braided.fleet.survey import Survey, group_reasons
+from braided.fleet.thresholds import LEVELS
 
 _LOOKS = 4  # at the leases, in a span
 _RELEASED = 1 / 3
@@ -60,6 +60,8 @@ class Guardian:
         self._problems: dict[str, str] = {}
         """Why a component does not run, as in the last event about it."""
         self._moved: dict[str, int] = {}
+        self._expired: dict[str, int] = {}
+        """The epoch of each component's last lease that was seen to expire."""
         agent.on(Revive, self._revive)
 
     async def keep(self) -> None:
@@ -74,10 +76,8 @@ class Guardian:
     async def step(self) -> None:
         """Read the leases of all components that this peer guards or watches, once."""
         machine, leases = self._agent.machine, self._holding.leases
-        jobs = [
-            await machine.blocking(self._holding.jobs.read, name)
-            for name in await machine.blocking(self._holding.jobs.names)
-        ]
+        names, paused = await machine.blocking(self._holding.jobs.listed)
+        jobs = [await machine.blocking(self._holding.jobs.read, name) for name in names]
         guarded = await self._discovery.nearest_of({job.operator for job in jobs})
         for job in jobs:
             if job.operator not in guarded and not self._is_watched(job):
@@ -85,7 +85,7 @@ class Guardian:
             lease = await machine.blocking(leases.newest, job.name)
             if lease is not None:
                 await self._note_move(lease)
-            if job.operator in guarded and job.name not in self._reviving:
+            if job.operator in guarded and job.name not in self._reviving and job.name not in paused:
                 await self._look(job, lease)
 
     async def _look(self, job: Job, lease: Lease | None) -> None:
@@ -96,6 +96,9 @@ class Guardian:
             if beat.is_failed or not self._observer.expired(job.name, lease.epoch, beat.counter, machine.now(), part):
                 self._problems.pop(job.name, None)
                 return
+            if beat.released is None and self._expired.get(job.name) != lease.epoch:
+                self._expired[job.name] = lease.epoch
+                self._holding.note(job.name, f"peer {lease.holder.name} has died or is cut off: its lease has expired")
         self._reviving.add(job.name)
         machine.spawn(self._give(job, lease))
 
@@ -125,13 +128,16 @@ class Guardian:
             self._holding.note(job.name, f"no peer takes it over: {attempt.problem}")
         self._problems[job.name] = attempt.problem
 
-    async def retry(self, job: Job, patience: float) -> Contact:
-        """Start a component again that has failed, at once and with no failures counted; return who runs it."""
+    async def retry(self, job: Job, patience: float, *, forgives: bool = True) -> Contact:
+        """Start a component at once that nobody runs; return who runs it.
+
+        forgives : whether its failures so far no longer count.
+        """
         machine, leases, name = self._agent.machine, self._holding.leases, job.name
         lease = await machine.blocking(leases.newest, name)
         if lease is not None and (await machine.blocking(leases.beat_of, lease)).released is None:
             raise PeerError(f"component={name!r}: is not failed; it runs at {lease.holder.name}, or did until just now")
-        attempt = await self._find_host(job, Revive(name, _epoch(lease), forgives=True), lease, patience)
+        attempt = await self._find_host(job, Revive(name, _epoch(lease), forgives=forgives), lease, patience)
         if attempt.host is None:
             raise PeerError(f"component={name!r}: no peer takes it over: {attempt.problem}")
         if attempt.problem:
@@ -180,6 +186,8 @@ class Guardian:
         job = await self._agent.machine.blocking(jobs.read, wanted.component)
         if await self._agent.machine.blocking(jobs.is_removed, wanted.component):
             raise PeerError(f"component={wanted.component!r}: was removed")
+        if await self._agent.machine.blocking(jobs.pause_of, wanted.component) is not None:
+            raise PeerError(f"component={wanted.component!r}: is paused")
         if not any(covers(pattern, job.operator) for pattern in self._holding.host.offers()):
             raise PeerError(f"operator={job.operator!r}: cannot run here")
         self._holding.host.check(job)

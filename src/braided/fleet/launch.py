@@ -98,7 +98,8 @@ class Launcher:
     async def _running(self) -> tuple[list[Running], list[Contact]]:
         machine, holding = self._agent.machine, self._holding
         running, holders = [], []
-        for name in await machine.blocking(holding.jobs.names):
+        names, paused = await machine.blocking(holding.jobs.listed)
+        for name in set(names) - paused:
             job = await machine.blocking(holding.jobs.read, name)
             lease = await machine.blocking(holding.leases.newest, name)
             if lease is None or (await machine.blocking(holding.leases.beat_of, lease)).is_failed:

@@ -6,12 +6,16 @@ import asyncio
 import contextlib
 import secrets
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from braided.errors import BraidedError, PeerError
 from braided.fleet.agent import Agent
 from braided.fleet.component_host import Host, HostError, Job, Jobs
+from braided.fleet.event_log import Event
+from braided.fleet.job_states import JobState
 from braided.fleet.leases import FAILURES, SPAN, Beat, Lease, Leases, Position
+from braided.fleet.peer_loads import Measured
 
 _BEATS = 6  # in a span
 _EVENTS = 1000
@@ -20,20 +24,11 @@ _STEADY = 10
 _LONGEST = 1000  # characters of a cause
 
 
-@dataclass(frozen=True)
-class Event:
-    """What happened to a component here, and when by this machine's clock."""
-
-    at: float
-    component: str
-    what: str
-
-
 @dataclass
 class Held:
     """A lease of this peer. `renewed`: when the last beat that reached storage was begun; `started`: when it ran.
 
-    failures, problem : see `Beat`.
+    failures, problem, state, since : see `Beat`.
     """
 
     job: Job
@@ -42,7 +37,10 @@ class Held:
     counter: int = 0
     failures: int = 0
     problem: str = ""
+    state: JobState = "starting"
+    since: float = 0.0
     started: float = 0.0
+    is_behind: bool = False
     is_running: bool = False
     is_leaving: bool = False
     is_released: bool = False
@@ -52,7 +50,16 @@ class Held:
 class LeaseHolder:
     """Everything that this peer owns. Storage alone decides."""
 
-    def __init__(self, agent: Agent, host: Host, leases: Leases, jobs: Jobs, *, span: float = SPAN) -> None:
+    def __init__(
+        self,
+        agent: Agent,
+        host: Host,
+        leases: Leases,
+        jobs: Jobs,
+        *,
+        span: float = SPAN,
+        log: Callable[[str, str], Event] | None = None,
+    ) -> None:
         self.host = host
         self.jobs = jobs
         self.leases = leases
@@ -62,6 +69,7 @@ class LeaseHolder:
         self.events: deque[Event] = deque(maxlen=_EVENTS)
         """What happened to components here, the last thousand."""
         self._agent = agent
+        self._log = log
         self._held: dict[str, Held] = {}
         host.ended = self._ended
         host.lost = self._lost
@@ -85,7 +93,7 @@ class LeaseHolder:
         if job.name in self._held:
             raise PeerError(f"component={job.name!r}: this peer has it already")
         lease = Lease(job.name, epoch, self._agent.contact, secrets.token_hex(8))
-        held = self._held[job.name] = Held(job, lease, machine.now())
+        held = self._held[job.name] = Held(job, lease, machine.now(), since=machine.time())
         try:
             try:
                 taken = await machine.blocking(self.leases.take, lease)
@@ -114,16 +122,20 @@ class LeaseHolder:
             raise PeerError(f"component={job.name!r}: epoch {epoch} was lost while it started")
         held.is_running, held.started = True, machine.now()
         self.note(job.name, f"started with epoch {epoch}")
+        machine.spawn(self._announce(held))
 
     async def _recall(self, held: Held) -> None:
         """Take over the count of failures from the epoch before; begin with none where storage does not say."""
         with contextlib.suppress(BraidedError, OSError):
             beat = await self._agent.machine.blocking(self.leases.beat_at, held.job.name, held.lease.epoch - 1)
             held.failures, held.problem = beat.failures, beat.problem
+            if beat.failures:
+                held.state, held.since = "failing", beat.since
 
     def _fail(self, held: Held, what: str, why: str) -> None:
         """Count a failure of a component; the count comes before the cause, whose text may be cut off."""
         held.failures, held.problem = held.failures + 1, why[:_LONGEST]
+        self._set_state(held, "failed" if held.failures >= FAILURES else "failing")
         name = held.job.name
         last = f", not started again until `braided fleet retry {name}`" if held.failures >= FAILURES else ""
         self.note(name, f"{what}, failure {held.failures} of {FAILURES}{last}: {why}")
@@ -133,8 +145,11 @@ class LeaseHolder:
         if self.is_closing:
             raise PeerError(f"peer {self._agent.contact.name} is about to leave")
 
-    async def give(self, name: str) -> Position:
-        """Stop a component between two batches and release its lease; return how far it has come."""
+    async def give(self, name: str, *, state: JobState = "orphaned") -> Position:
+        """Stop a component between two batches and release its lease; return how far it has come.
+
+        state : its state from then on, until another peer has it.
+        """
         held = self.held(name)
         if held is None or held.is_leaving:
             raise PeerError(f"component={name!r}: does not run here")
@@ -144,15 +159,26 @@ class LeaseHolder:
         except (BraidedError, OSError) as error:
             held.is_leaving = False
             raise PeerError(f"component={name!r}: did not stop: {error}") from error
+        if not held.failures:
+            self._set_state(held, state)
         await self._release(held, position)
         self._drop(held)
         self.note(name, f"stopped after batch {position.batch}")
         return position
 
-    async def _leave(self, name: str) -> None:
-        """Stop a component that was removed; what fails is tried again with the next beat."""
+    async def restart(self, name: str) -> None:
+        """Stop a component between two batches and go on from there with the next epoch, unless another peer does."""
+        held = self.held(name)
+        if held is None:
+            raise PeerError(f"component={name!r}: does not run here")
+        position = await self.give(name, state="starting")
+        await self.take_back(held.job, held.lease.epoch, position)
+
+    async def _leave(self, name: str, why: str) -> None:
+        """Stop a component that was removed or paused; what fails is tried again with the next beat."""
         with contextlib.suppress(PeerError):
             await self.give(name)
+            self.note(name, why)
 
     async def take_back(self, job: Job, epoch: int, position: Position | None) -> bool:
         """Own a component again that was released at an epoch, unless another peer has taken it."""
@@ -169,9 +195,11 @@ class LeaseHolder:
     async def _release(self, held: Held, position: Position | None) -> None:
         """Note in storage that this epoch has ended; other peers need not wait until it expires."""
         held.is_released = True
+        if position is None and not held.failures:
+            self._set_state(held, "orphaned")
         async with held.writing:
             held.counter += 1
-            beat = Beat(held.counter, position or Position(), held.failures, held.problem)
+            beat = self._beat(held, position or Position())
             try:
                 await self._agent.machine.blocking(self.leases.beat, held.lease, beat)
             except (OSError, BraidedError) as error:
@@ -189,18 +217,70 @@ class LeaseHolder:
                     self._lose(held, f"lost: another peer has epoch {newest.epoch if newest else None}")
                     return
                 if held.is_running and await machine.blocking(self.jobs.is_removed, name):
-                    machine.spawn(self._leave(name))
-                async with held.writing:
-                    if held.is_released:
-                        return
-                    if held.is_running and begun - held.started >= _STEADY * self.span:
-                        held.failures, held.problem = 0, ""
-                    beat = Beat(held.counter + 1, None, held.failures, held.problem)
-                    await machine.blocking(self.leases.beat, held.lease, beat)
-                    held.counter, held.renewed = beat.counter, begun
+                    machine.spawn(self._leave(name, "stopped, since it was removed"))
+                elif held.is_running and await machine.blocking(self.jobs.pause_of, name) is not None:
+                    machine.spawn(self._leave(name, "paused"))
+                if held.is_running and begun - held.started >= _STEADY * self.span:
+                    held.failures, held.problem = 0, ""
+                if not await self._raise(held, begun):
+                    return
             except (OSError, BraidedError) as error:
                 self.note(name, f"its lease was not renewed: {error}")
             await machine.sleep(self.span / _BEATS)
+
+    async def _raise(self, held: Held, begun: float) -> bool:
+        """Write the next beat of a lease; False if it was released."""
+        async with held.writing:
+            if held.is_released:
+                return False
+            if held.is_running:
+                self._set_state(held, self._state_of(held))
+            held.counter += 1
+            await self._agent.machine.blocking(self.leases.beat, held.lease, self._beat(held))
+            held.renewed = begun
+        return True
+
+    def _state_of(self, held: Held) -> JobState:
+        """Return the state of a component that runs here."""
+        if held.failures:
+            return "failing"
+        if self.is_closing:
+            return "draining"
+        return "behind" if held.is_behind else "running"
+
+    async def _announce(self, held: Held) -> None:
+        """Write the state of a component as soon as it has changed; if that fails, the next beat does."""
+        with contextlib.suppress(BraidedError, OSError):
+            await self._raise(held, self._agent.machine.now())
+
+    def _beat(self, held: Held, released: Position | None = None) -> Beat:
+        now = self._agent.machine.time()
+        return Beat(held.counter, released, held.failures, held.problem, held.state, held.since, now)
+
+    def _set_state(self, held: Held, state: JobState) -> None:
+        if state != held.state:
+            held.state, held.since = state, self._agent.machine.time()
+
+    def watched(self, measured: Measured) -> Measured:
+        """Take note of which components do not keep up with their input; return what was measured."""
+        for part in measured.components:
+            held = self._held.get(part.name)
+            if held is not None and held.is_behind != part.is_behind:
+                held.is_behind = part.is_behind
+                self.note(part.name, "falls behind" if part.is_behind else "has caught up")
+        return measured
+
+    async def close(self) -> None:
+        """Take no more components; those that are here are drained."""
+        self.is_closing = True
+        for held in list(self._held.values()):
+            await self._announce(held)
+
+    async def reopen(self) -> None:
+        """Take components again."""
+        self.is_closing = False
+        for held in list(self._held.values()):
+            await self._announce(held)
 
     def _guard(self, held: Held) -> None:
         """Stop the component if its lease has not been renewed for half a span, also while storage does not answer."""
@@ -246,5 +326,8 @@ class LeaseHolder:
             self._agent.machine.spawn(self._release(held, None))
 
     def note(self, component: str, what: str) -> None:
-        """Keep an event."""
-        self.events.append(Event(self._agent.machine.now(), component, what))
+        """Keep an event, also in storage where there is a log."""
+        contact, now = self._agent.contact, self._agent.machine.time()
+        self.events.append(
+            Event(now, contact.name, component, what) if self._log is None else self._log(component, what)
+        )

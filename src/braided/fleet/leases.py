@@ -49,12 +49,17 @@ class Beat(Record):
 
     failures : how often the component has failed in a row, at this holder and those before it.
     problem : the cause of the last failure, in one line.
+    state : what the holder knows of the component, a `JobState`; the empty string before it has begun.
+    since : when that began, and `at` when this was written: seconds since 1970, by the holder's calendar.
     """
 
     counter: int
     released: Position | None = None
     failures: int = 0
     problem: str = ""
+    state: str = ""
+    since: float = 0.0
+    at: float = 0.0
 
     @property
     def is_failed(self) -> bool:

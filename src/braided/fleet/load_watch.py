@@ -15,7 +15,8 @@ from braided.fleet.contact_buckets import key_of
 from braided.fleet.discovery import Discovery
 from braided.fleet.messages import Contact, Done, Message
 from braided.fleet.operator_names import covers
-from braided.fleet.peer_loads import FLOOR, PERIOD, LoadUpdate, ReportedLoads
+from braided.fleet.peer_loads import PERIOD, SILENCE, LoadUpdate, ReportedLoads
+from braided.fleet.thresholds import Thresholds
 
 MAX_COMPONENTS = 4096
 _SPARE_NUMBERS = 100
@@ -45,13 +46,15 @@ class Watch:
         carry_out: Callable[[Move], Awaitable[bool]],
         *,
         period: float = PERIOD,
-        rule: Callable[[], HotSpotRule] = lambda: HotSpotRule(floor=FLOOR, period="periods"),
+        thresholds: Thresholds | None = None,
     ) -> None:
         self.loads = ReportedLoads()
+        self.note: Callable[[str, str], None] = lambda component, what: None
+        """Called with what it decides, and with peers that it no longer hears of."""
         self._discovery = discovery
         self._carry_out = carry_out
         self._period = period
-        self._rule = rule
+        self._rule = (thresholds or Thresholds()).rule
         self._rules: dict[str, HotSpotRule] = {}
         self._hosts: dict[str, int] = {}
         self._components: dict[str, int] = {}
@@ -77,6 +80,7 @@ class Watch:
         """Judge the hosts of every operator that this peer acts for; begin what is decided, and return it."""
         for contact in self.loads.period():
             self._discovery.index.remove(contact.node)
+            self._discovery.agent.machine.spawn(self._note_silence(contact))
         reports = self.loads.reports()
         self._renumber(len(reports))
         for node in reports:
@@ -90,6 +94,11 @@ class Watch:
                 if move is not None:
                     decided.append(move)
         return decided
+
+    async def _note_silence(self, contact: Contact) -> None:
+        """Report a peer that is not heard of, if it has not just found peers nearer than this one to report to."""
+        if not await self._discovery.answers(contact):
+            self.note("", f"peer {contact.name} has reported nothing for {SILENCE} periods and does not answer")
 
     def _judge(self, pattern: str, nodes: list[str]) -> Move | None:
         rule = self._rules.setdefault(pattern, self._rule())
@@ -105,6 +114,7 @@ class Watch:
             return None
         component, target = chosen
         move = Move(component, reports[names[hot.worker]][0], reports[names[target]][0], hot.reason)
+        self.note(component, f"decided to move it from {move.source.name} to {move.target.name}: {move.reason}")
         self._version += 1
         self._migrations.begin(self._version, [(self._components[component], hot.worker, target)])
         # What is measured until the move shows in the loads is no reason to move more.

@@ -13,11 +13,11 @@ from braided.fleet.contact_buckets import key_of
 from braided.fleet.load_watch import Move
 from braided.fleet.messages import Contact
 from braided.fleet.operator_names import covers
-from braided.fleet.peer_loads import FLOOR
 from braided.fleet.placement.cuckoo import SECONDS, search
 from braided.fleet.placement.problem import Allocation, Problem
 from braided.fleet.placement.worthwhile import worthwhile
 from braided.fleet.survey import Description
+from braided.fleet.thresholds import FLOOR
 
 if TYPE_CHECKING:
     from braided.fleet.fleet_peer import Peer
@@ -47,12 +47,14 @@ class Master:
         seconds: float = SECONDS,
         evaluations: int | None = None,
         cost: float = COST,
+        headroom: float = HEADROOM,
     ) -> None:
         self._peer = peer
         self._interval = interval
         self._seconds = seconds
         self._evaluations = evaluations
         self._cost = cost
+        self._headroom = headroom
         self._epochs: dict[str, tuple[int, float]] = {}
         """The newest epoch of each component, and since when it has been seen."""
 
@@ -84,7 +86,7 @@ class Master:
         if not jobs or len(hosts) < 2:
             return []
         now = np.array([list(described).index(node) for node in homes], dtype=np.int64)
-        problem = make_problem(jobs, hosts, now, resting)
+        problem = make_problem(jobs, hosts, now, resting, self._headroom)
         seed = machine.random.getrandbits(32)
         best = await machine.blocking(
             lambda: search(problem, now, seed=seed, seconds=self._seconds, evaluations=self._evaluations)
@@ -109,7 +111,11 @@ class Master:
 
 
 def make_problem(
-    jobs: list[Job], hosts: list[tuple[Contact, Description]], now: Allocation, resting: Collection[str] = ()
+    jobs: list[Job],
+    hosts: list[tuple[Contact, Description]],
+    now: Allocation,
+    resting: Collection[str] = (),
+    headroom: float = HEADROOM,
 ) -> Problem:
     """Return the placement problem of components on peers, by what they have measured; some stay where they are."""
     measured = {part.name: (part, report) for _, report in hosts for part in report.components}
@@ -119,7 +125,7 @@ def make_problem(
     for place, job in enumerate(jobs):
         if job.name in measured:
             part, report = measured[job.name]
-            cpu[place], rate[place] = max(job.cores, part.load * report.cores), part.rate
+            cpu[place], rate[place] = max(job.cores, part.load * report.cores), part.rate or 0.0
         else:
             cpu[place] = job.cores
     traffic = np.array([
@@ -130,7 +136,7 @@ def make_problem(
     latency = np.zeros((len(hosts), len(hosts)))
     for place, (_, report) in enumerate(hosts):
         own = sum(part.load for part in report.components)
-        limits[place] = report.cores * (HEADROOM - max(0.0, report.load - own))
+        limits[place] = report.cores * (headroom - max(0.0, report.load - own))
         # What runs there now may stay: to relieve hot peers is the watch's work.
         limits[place] = max(0.0, limits[place], float(cpu[now == place].sum()))
         for far, (contact, _) in enumerate(hosts):

@@ -192,7 +192,7 @@ class Migrator:
         ready = await self._request(target, MigrationRequest(job.name, epoch))
         if ready is None or not ready.ok:
             return f"not moved to {target.name}: {ready.reason if ready else 'no reply to the request'}"
-        position = await self._holding.give(job.name)
+        position = await self._holding.give(job.name, state="starting")
         update = MigrationUpdate(job.name, epoch, position)
         for _ in range(_ATTEMPTS):
             answer = expect(await self._agent.ask(target, update, self._start / 2), MigrationUpdateReply)

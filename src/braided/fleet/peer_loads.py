@@ -9,25 +9,22 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from braided.balance.levels import OverlappingLevels
 from braided.balance.load_averages import HORIZONS, LoadAverages
 from braided.errors import PeerError
 from braided.fleet.discovery import Discovery
 from braided.fleet.json_records import Record
 from braided.fleet.messages import Contact, Done, Message
 from braided.fleet.operator_names import check_pattern
+from braided.fleet.thresholds import Thresholds
 
 PERIOD = 5.0
 """Seconds between two measurements."""
-LEVELS = OverlappingLevels(floor=0.2, growth=1.5, overlap=0.3, top=1.0)
-"""Six, about the paper's five. Steps of half, strips of 15% on either side: a peer's CPU wobbles by a tenth."""
 MAX_TOLD = 100
 """Components in one message: with the longest names they fit."""
-FLOOR = 0.5
-"""A peer that uses less than half of its cores is not hot, whatever the others do: a move costs a gap."""
 ALIVE = 12
 """Periods after which a peer reports although nothing has changed: a minute."""
-_SILENCE = int(2.5 * ALIVE)
+SILENCE = int(2.5 * ALIVE)
+"""Periods after which a peer that reports nothing is forgotten."""
 
 
 class ComponentLoad(Record):
@@ -35,15 +32,17 @@ class ComponentLoad(Record):
 
     load : its CPU over the peer's cores.
     busy : the time of a batch over the trigger's interval; above 1 it falls behind.
-    backlog : rows that wait. rate : rows that it writes, a second.
+    backlog : rows that wait; None where a source does not tell. rate : rows that it writes, a second; None if unknown.
+    is_behind : whether it does not keep up with its input.
     """
 
     name: str
     operator: str
     load: float
     busy: float = 0.0
-    backlog: int = 0
-    rate: float = 0.0
+    backlog: int | None = None
+    rate: float | None = None
+    is_behind: bool = False
 
 
 class LoadUpdate(Message):
@@ -82,12 +81,20 @@ class LoadReporter:
     `measure` must be quick; what takes time is done by a thread of the host's own, so that a busy peer reports too.
     """
 
-    def __init__(self, discovery: Discovery, measure: Callable[[], Measured], *, period: float = PERIOD) -> None:
+    def __init__(
+        self,
+        discovery: Discovery,
+        measure: Callable[[], Measured],
+        *,
+        period: float = PERIOD,
+        thresholds: Thresholds | None = None,
+    ) -> None:
         if not 0 < period < float("inf"):
             raise PeerError(f"{period=}: write seconds above 0")
         self.period = period
         self.sent = 0
         """Messages so far."""
+        self._thresholds = thresholds or Thresholds()
         self._discovery = discovery
         self._measure = measure
         self._averages = LoadAverages(1)
@@ -105,11 +112,12 @@ class LoadReporter:
         """Measure once, and report if there is something to say."""
         measured = self._measure()
         self._averages.add(np.array([measured.load]))
-        level = LEVELS.level(measured.load, self._level)
+        levels = self._thresholds.levels
+        level = levels.level(measured.load, self._level)
         # Which component of a busy peer is the one to move may change while the peer's own load does not.
-        is_busy = measured.load >= FLOOR
+        is_busy = measured.load >= self._thresholds.busy
         components = {
-            part.name: LEVELS.level(part.load, self._components.get(part.name)) if is_busy else None
+            part.name: levels.level(part.load, self._components.get(part.name)) if is_busy else None
             for part in measured.components
         }
         if (level, components) != (self._level, self._components):
@@ -156,7 +164,7 @@ class ReportedLoads:
         for node in sorted(self._last):
             contact, update = self._last[node]
             self._quiet[node] += 1
-            if self._quiet[node] > _SILENCE:
+            if self._quiet[node] > SILENCE:
                 silent.append(contact)
                 self.forget(node)
             else:

@@ -6,6 +6,7 @@ import json
 
 from braided.fleet.applications import StepFile
 from braided.fleet.component_host import Job
+from braided.fleet.event_log import Event
 from braided.fleet.json_records import Record
 from braided.fleet.messages import Contact, Message, Request
 from braided.fleet.peer_loads import ComponentLoad
@@ -94,6 +95,7 @@ class PeerRow(Record):
     contact: Contact
     load: float
     cores: float
+    drains: bool = False
 
 
 class Peers(Message):
@@ -111,6 +113,7 @@ class ListComponents(Request):
 class ComponentRow(Record):
     """A component, who holds it by the leases in storage, and what that peer has measured of it, if it answers.
 
+    state : a `JobState`, and since when, in seconds since 1970 by the calendar of the peer that noted it; 0 if unknown.
     failures, problem : how often it has failed in a row, and why the last time.
     is_failed : whether that was so often that it is not started again by itself.
     """
@@ -125,6 +128,8 @@ class ComponentRow(Record):
     failures: int = 0
     problem: str = ""
     is_failed: bool = False
+    state: str = ""
+    since: float = 0.0
 
 
 class Components(Message):
@@ -152,8 +157,36 @@ class Retry(Request):
     component: str
 
 
+class Pause(Request):
+    """Let a component not run until it is resumed."""
+
+    component: str
+
+
+class Resume(Request):
+    """Let a component run again that was paused; the answer is `Submitted`."""
+
+    component: str
+
+
+class Restart(Request):
+    """Stop a component between two batches and start it again; the answer is `Submitted`."""
+
+    component: str
+
+
+class RestartHere(Message):
+    """Peer to peer: do that with a component that you run."""
+
+    component: str
+
+
 class Drain(Request):
     """Give your components to others and take no more."""
+
+
+class Undrain(Request):
+    """Take components again."""
 
 
 class Drained(Message):
@@ -163,21 +196,45 @@ class Drained(Message):
 
 
 class ListEvents(Request):
-    """What happened at your place lately?"""
+    """What happened in the fleet?
 
+    after : the number of the last event that you told; numbers are those of the peer that is asked.
+    since : seconds since 1970.
+    component : only what happened to this one.
+    newest : only so many, the newest; a page has room for `PAGE`.
+    """
 
-class EventRow(Record):
-    """What happened to a component, so many seconds ago."""
-
-    ago: float
-    component: str
-    what: str
+    after: int = 0
+    since: float = 0.0
+    component: str = ""
+    newest: int = 0
 
 
 class Events(Message):
-    """The last of them, oldest first."""
+    """A page of them, as they were read from storage; the number of the last, and whether there are more."""
 
-    rows: tuple[EventRow, ...]
+    rows: tuple[Event, ...]
+    last: int
+    more: bool = False
+
+
+class ReadLog(Request):
+    """What has the driver of a component logged about it? The answer is `Log`, the last lines."""
+
+    component: str
+
+
+class LogHere(Message):
+    """Peer to peer: what has your driver logged about a component?"""
+
+    component: str
+
+
+class Log(Message):
+    """The last lines that a driver has logged about a component."""
+
+    peer: str
+    text: str
 
 
 def shortened(text: str) -> str:

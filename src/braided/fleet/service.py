@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,11 +12,14 @@ from braided.fleet import requests
 from braided.fleet.applications import ApplicationFile
 from braided.fleet.component_host import Job
 from braided.fleet.definition import component_of
-from braided.fleet.leases import Lease
+from braided.fleet.event_log import EventReader
+from braided.fleet.job_states import state_of
+from braided.fleet.leases import Beat, Lease
 from braided.fleet.load_watch import Move
 from braided.fleet.messages import Contact, Done, Message, Ping, expect
 from braided.fleet.peer_names import find_peer
 from braided.fleet.survey import Description, group_reasons
+from braided.storage.files import Files
 
 if TYPE_CHECKING:
     from braided.fleet.fleet_peer import Peer
@@ -32,8 +37,10 @@ class Service:
     patience : seconds that a peer may take to build a new component, and to start it.
     """
 
-    def __init__(self, peer: Peer, storage: str, patience: float) -> None:
+    def __init__(self, peer: Peer, storage: str, patience: float, files: Files) -> None:
         self._peer = peer
+        self._reader = EventReader(files)
+        self._reading = asyncio.Lock()
         self._agent, self._holding, self._survey = peer.agent, peer.holding, peer.survey
         self._patience = patience
         agent = peer.agent
@@ -47,8 +54,15 @@ class Service:
         agent.on(requests.MoveTo, self._move)
         agent.on(requests.Remove, self._remove)
         agent.on(requests.Retry, lambda sender, wanted: self._retry(wanted.component))
+        agent.on(requests.Pause, self._pause)
+        agent.on(requests.Resume, lambda sender, wanted: self._resume(wanted.component))
+        agent.on(requests.Restart, lambda sender, wanted: self._restart(wanted.component))
+        agent.on(requests.RestartHere, self._restart_here)
         agent.on(requests.Drain, self._drain)
-        agent.on(requests.ListEvents, lambda sender, asked: self._events())
+        agent.on(requests.Undrain, self._undrain)
+        agent.on(requests.ListEvents, self._events)
+        agent.on(requests.ReadLog, lambda sender, asked: self._log(asked.component))
+        agent.on(requests.LogHere, self._log_here)
 
     # Jobs.
 
@@ -108,12 +122,54 @@ class Service:
         return beat.released is None and await self._agent.ask(lease.holder, Ping()) is not None
 
     async def _retry(self, name: str) -> Message:
+        host = await self._peer.guardian.retry(await self._job(name), self._patience)
+        return requests.Submitted(name, host.name, "tried again")
+
+    async def _job(self, name: str, *, may_be_paused: bool = False) -> Job:
+        """Return a component that is to run; `PeerError` if it was removed or paused."""
         machine, jobs = self._agent.machine, self._holding.jobs
         job = await machine.blocking(jobs.read, name)
         if await machine.blocking(jobs.is_removed, name):
             raise PeerError(f"component={name!r}: was removed")
-        host = await self._peer.guardian.retry(job, self._patience)
-        return requests.Submitted(name, host.name, "tried again")
+        if not may_be_paused and await machine.blocking(jobs.pause_of, name) is not None:
+            raise PeerError(f"component={name!r}: is paused; type braided fleet resume {name} first")
+        return job
+
+    async def _pause(self, sender: Contact, wanted: requests.Pause) -> Message:
+        await self._job(wanted.component, may_be_paused=True)
+        await self._agent.machine.blocking(self._holding.jobs.pause, wanted.component, self._agent.machine.time())
+        return Done()
+
+    async def _resume(self, name: str) -> Message:
+        machine, holding = self._agent.machine, self._holding
+        job = await self._job(name, may_be_paused=True)
+        await machine.blocking(holding.jobs.resume, name)
+        lease = await machine.blocking(holding.leases.newest, name)
+        if lease is not None and (await machine.blocking(holding.leases.beat_of, lease)).released is None:
+            return requests.Submitted(name, lease.holder.name, "it had not stopped yet")
+        host = await self._peer.guardian.retry(job, self._patience, forgives=False)
+        return requests.Submitted(name, host.name, "resumed")
+
+    async def _restart(self, name: str) -> Message:
+        machine, leases = self._agent.machine, self._holding.leases
+        job = await self._job(name)
+        lease = await machine.blocking(leases.newest, name)
+        if lease is None or (await machine.blocking(leases.beat_of, lease)).released is not None:
+            host = await self._peer.guardian.retry(job, self._patience)
+            return requests.Submitted(name, host.name, "nobody ran it")
+        reply = expect(await self._agent.ask(lease.holder, requests.RestartHere(name), 2 * self._patience), Done)
+        if reply is None:
+            raise PeerError(
+                f"component={name!r}: peer {lease.holder.name} does not answer; if it has died, another takes the "
+                "component over when the lease has expired"
+            )
+        if not reply.ok:
+            raise PeerError(reply.reason)
+        return requests.Submitted(name, lease.holder.name, "restarted")
+
+    async def _restart_here(self, sender: Contact, wanted: requests.RestartHere) -> Message:
+        await self._holding.restart(wanted.component)
+        return Done()
 
     def _is_failed(self, job: Job) -> bool:
         """Whether the fleet has this very component, and it has failed: to submit it again is to retry it."""
@@ -163,29 +219,35 @@ class Service:
 
     async def _peers(self, sender: Contact, request: requests.ListPeers) -> Message:
         peers = [peer for node, peer in sorted((await self._everybody()).items()) if node > request.after]
-        rows = [requests.PeerRow(contact, report.load, report.cores) for contact, report in peers[: requests.PAGE]]
+        rows = [
+            requests.PeerRow(contact, report.load, report.cores, report.drains)
+            for contact, report in peers[: requests.PAGE]
+        ]
         return requests.Peers(tuple(rows))
 
     async def _components(self, sender: Contact, request: requests.ListComponents) -> Message:
         everything = await self._agent.machine.blocking(self._holding.jobs.names)
         names = [name for name in everything if name > request.after][: requests.PAGE]
         rows = await self._agent.machine.blocking(lambda: [self._row(name) for name in names])
-        holders = {contact.node: contact for _, contact in rows if contact is not None}
+        holders = {contact.node: contact for _, contact, _ in rows if contact is not None}
         described = await self._survey.describe(holders.values())
         measured = {(node, part.name): part for node, (_, report) in described.items() for part in report.components}
-        return requests.Components(
-            tuple(
-                row if contact is None else replace(row, measured=measured.get((contact.node, row.name)))
-                for row, contact in rows
-            )
-        )
+        answered: list[requests.ComponentRow] = []
+        for row, contact, state in rows:
+            node = "" if contact is None else contact.node
+            name, since = state(node in described)
+            answered.append(replace(row, state=name, since=since, measured=measured.get((node, row.name))))
+        return requests.Components(tuple(answered))
 
-    def _row(self, name: str) -> tuple[requests.ComponentRow, Contact | None]:
+    def _row(self, name: str) -> tuple[requests.ComponentRow, Contact | None, Callable[[bool], tuple[str, float]]]:
+        """Return what storage knows of a component, its holder, and its state once it is known whether that answers."""
+        pause = self._holding.jobs.pause_of(name)
         job = self._holding.jobs.read(name)
         output = requests.shortened(job.outputs[0]) if job.outputs else ""
         lease = self._holding.leases.newest(name)
         if lease is None:
-            return requests.ComponentRow(name, job.operator, output), None
+            row = requests.ComponentRow(name, job.operator, output)
+            return row, None, lambda answers: state_of(None, Beat(0), pause, answers=answers)
         beat = self._holding.leases.beat_of(lease)
         row = requests.ComponentRow(
             name,
@@ -198,15 +260,39 @@ class Service:
             problem=requests.shortened(beat.problem),
             is_failed=beat.is_failed,
         )
-        return row, lease.holder
+        return row, lease.holder, lambda answers: state_of(lease, beat, pause, answers=answers)
 
-    def _events(self) -> Message:
-        now = self._agent.machine.now()
-        rows = [
-            requests.EventRow(now - event.at, event.component, requests.shortened(event.what))
-            for event in list(self._holding.events)[-requests.PAGE :]
+    async def _events(self, sender: Contact, asked: requests.ListEvents) -> Message:
+        await self._peer.events.flush()
+        async with self._reading:
+            read = await self._agent.machine.blocking(self._reader.read)
+        wanted = [
+            one
+            for one in read
+            if one.number > asked.after and one.event.at >= asked.since and asked.component in ("", one.event.component)
         ]
-        return requests.Events(tuple(rows))
+        if asked.newest:
+            wanted = sorted(wanted, key=lambda one: one.event.at)[-min(asked.newest, requests.PAGE) :]
+        page = wanted[: requests.PAGE]
+        more = len(page) < len(wanted)
+        rows = tuple(replace(one.event, what=requests.shortened(one.event.what)) for one in page)
+        last = page[-1].number if more else max([asked.after, *(one.number for one in read[-1:])])
+        return requests.Events(rows, last, more)
+
+    async def _log(self, name: str) -> Message:
+        machine = self._agent.machine
+        await machine.blocking(self._holding.jobs.read, name)
+        lease = await machine.blocking(self._holding.leases.newest, name)
+        if lease is None:
+            raise PeerError(f"component={name!r}: has not run yet; braided fleet events --job {name} says why")
+        reply = await self._agent.ask(lease.holder, requests.LogHere(name))
+        if reply is None:
+            raise PeerError(f"component={name!r}: peer {lease.holder.name}, which ran it last, does not answer")
+        return reply
+
+    async def _log_here(self, sender: Contact, asked: requests.LogHere) -> Message:
+        lines = await self._agent.machine.blocking(self._peer.log, asked.component)
+        return requests.Log(self._agent.contact.name, lines)
 
     async def _everybody(self) -> dict[str, Described]:
         """Return all peers that answer: those that host something, and those that this one has met."""
@@ -222,11 +308,14 @@ class Service:
 
     async def _move(self, sender: Contact, wanted: requests.MoveTo) -> Message:
         leases = self._holding.leases
-        await self._agent.machine.blocking(self._holding.jobs.read, wanted.component)
+        await self._job(wanted.component)
         lease = await self._agent.machine.blocking(leases.newest, wanted.component)
         if lease is None:
             raise PeerError(f"component={wanted.component!r}: does not run yet")
         target = find_peer(wanted.peer, [contact for contact, _ in (await self._everybody()).values()])
+        beat = await self._agent.machine.blocking(leases.beat_of, lease)
+        if lease.holder.node == target.node and beat.released is None:
+            return Done(True, "runs there already")
         end = await self._peer.migrator.carry_out(Move(wanted.component, lease.holder, target, "ordered by a user"))
         return Done(end.ok, end.reason)
 
@@ -236,6 +325,10 @@ class Service:
 
     async def _drain(self, sender: Contact, wanted: requests.Drain) -> Message:
         return requests.Drained(tuple(await self._peer.drain()))
+
+    async def _undrain(self, sender: Contact, wanted: requests.Undrain) -> Message:
+        await self._peer.undrain()
+        return Done()
 
 
 def _why(ranked: list[Described]) -> str:

@@ -9,6 +9,7 @@ from braided.errors import PeerError
 from braided.fleet.agent import Agent
 from braided.fleet.component_host import Host
 from braided.fleet.discovery import Discovery
+from braided.fleet.lease_holder import LeaseHolder
 from braided.fleet.messages import Contact, Message, expect
 from braided.fleet.operator_names import check_pattern, patterns_of
 from braided.fleet.peer_loads import ComponentLoad, largest
@@ -28,6 +29,7 @@ class Description(Message):
     offers: tuple[str, ...]
     components: tuple[ComponentLoad, ...]
     latency: dict[str, float]
+    drains: bool = False
 
     def __post_init__(self) -> None:
         if self.load < 0 or self.cores <= 0 or any(seconds < 0 for seconds in self.latency.values()):
@@ -39,8 +41,9 @@ class Description(Message):
 class Survey:
     """Part of every peer: answers for itself, and asks others."""
 
-    def __init__(self, agent: Agent, discovery: Discovery, host: Host) -> None:
+    def __init__(self, agent: Agent, discovery: Discovery, host: Host, holding: LeaseHolder) -> None:
         self._agent = agent
+        self._holding = holding
         self._discovery = discovery
         self._host = host
         agent.on(Describe, lambda sender, asked: self._describe())
@@ -63,7 +66,9 @@ class Survey:
         measured = self._host.measure()
         nearest = sorted(self._agent.latency.items(), key=lambda seen: seen[1])[:MAX_LATENCIES]
         components = largest(measured.components)
-        return Description(measured.load, self._host.cores, self._host.offers(), components, dict(nearest))
+        return Description(
+            measured.load, self._host.cores, self._host.offers(), components, dict(nearest), self._holding.is_closing
+        )
 
 
 def group_reasons(refusals: Mapping[str, Sequence[str]]) -> str:

@@ -17,6 +17,7 @@ from braided.fleet.messages import Contact
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
+_YEAR_2024 = 1_704_067_200.0
 
 
 class _Jump(selectors.SelectSelector):
@@ -125,6 +126,8 @@ class VirtualMachine:
         self.receive: Callable[[str, bytes], None] = lambda node, frame: None
         self.is_dead = False
         self.storage_is_cut = False
+        self.calendar_error = 0.0
+        """Seconds by which its calendar is ahead."""
         self._network = network
         self._rate = rate
         self._start = self.random.uniform(0, 1e6)
@@ -136,6 +139,9 @@ class VirtualMachine:
 
     def now(self) -> float:
         return self._start + asyncio.get_running_loop().time() * self._rate
+
+    def time(self) -> float:
+        return _YEAR_2024 + asyncio.get_running_loop().time() * self._rate + self.calendar_error
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds / self._rate)

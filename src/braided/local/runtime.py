@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 
 import pyarrow as pa
 
@@ -17,6 +18,7 @@ from braided.runtime.router import Packet, RouterReport, Watch, route_task
 from braided.runtime.shuffle_files import ShuffleFolder
 from braided.runtime.store import MemoryStore
 from braided.runtime.worker import WorkerTask, fingerprint, run_worker
+from braided.storage.progress import Progress
 
 
 class LocalRuntime:
@@ -52,11 +54,13 @@ class LocalRuntime:
         *,
         final: bool = False,
         moment: int | None = None,
+        promises: Mapping[int, Progress] | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the results of one batch under `table`; the state is committed when the last one has been taken.
 
         In a final batch operators let everything go that waits for earlier rows. `moment` is when the batch runs, in
-        microseconds, for operators that notice idle streams.
+        microseconds, for operators that notice idle streams. `promises` says how far inputs have come that are read
+        from topics; an input that has one has a task.
         """
         workers, shuffle = len(self.stores), self.shuffle
         watch = None if self.controller is None else Watch()
@@ -65,8 +69,9 @@ class LocalRuntime:
         inbox: list[list[Packet]] = [[] for _ in range(workers)]
         for number, (side, batches) in enumerate(tasks):
             least = None if shuffle is None else shuffle.least
+            told = partial((promises or {}).get, side)
             for sent in route_task(
-                self.operator, self._fingerprint, self.table, side, number, workers, batches, watch, least
+                self.operator, self._fingerprint, self.table, side, number, workers, batches, watch, least, told
             ):
                 if isinstance(sent, list):
                     for packet in sent:

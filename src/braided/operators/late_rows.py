@@ -137,6 +137,8 @@ class WithoutLateRows:
             yield self._with_nulls(piece) if self.aside else piece
         for label, count in zip(stream_labels(len(self.inputs)), counts, strict=True):
             outcome.counts[f"late:{label}"] += count
+            if not self.aside and f"lost:{label}" in outcome.counts:
+                outcome.counts[f"lost:{label}"] += count
         return outcome
 
     def _late(self, block: Block, before: int) -> npt.NDArray[np.bool_] | None:

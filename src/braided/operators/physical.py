@@ -22,11 +22,13 @@ class EngineFeatures:
     adaptive : the routing may change while it runs.
     filters : it can evaluate a predicate on whole pairs after the join.
     ansi : it evaluates predicates by ANSI rules, as the compiled ones do.
+    ends : its rows come to an end, as those of a table do.
     """
 
     adaptive: bool = False
     filters: bool = False
     ansi: bool = True
+    ends: bool = True
 
 
 @dataclass(frozen=True)

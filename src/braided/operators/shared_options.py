@@ -104,6 +104,8 @@ class WithBudget(Spec):
 RUNTIME = {
     "condition": "The join's condition as `DataFrame.join` takes it, instead of `on`, `time`, `within`, `between` and "
     "`where`: keys, bounds on times and the rest are found in it. The result then has all columns of both streams.",
+    "cap": "How far apart two times are at most that the condition bounds on one side only, such as `clickTime >= "
+    "adTime`. You vouch for it: rows are kept for so long, and pairs that are further apart are not found.",
     "name": "What reports call this operator.",
     "control": "Where the routing tables are, with which the routing adapts while the query runs; results are the same "
     "either way. By default they are in the checkpoint, or below what the setting ``spark.braided.control`` names, a "

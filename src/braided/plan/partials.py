@@ -218,7 +218,8 @@ def with_partials(plan: Plan, partials: Partials) -> Plan:
     known = {column.name: column for column in plan.columns if isinstance(column, InputColumn)}
     side = known[time].stream
     reach = join.window.hi if side == 0 else -join.window.lo
-    panes = Panes(partials.width, partials.offset, side, reach, plan.waits)
+    # Rows of an outer join wait to come out, not to be joined.
+    panes = Panes(partials.width, partials.offset, side, reach, plan.waits and not join.preserved)
     rows = plan.operator.output
     measures, read = [], {time, *keys}
     computed: dict[str, Formula] = {}

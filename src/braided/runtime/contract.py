@@ -18,6 +18,7 @@ import pyarrow as pa
 from braided.routing.routes import Routes
 from braided.routing.table import RoutingTable
 from braided.runtime.blocks import Blocks
+from braided.storage.progress import Progress
 from braided.time.lateness import Lateness
 from braided.time.stream_clock import StreamTime
 
@@ -126,6 +127,8 @@ class Outcome:
     streams: list[Json] = field(default_factory=list)
     recall: list[list[float]] | None = None
     """The sums from which recall is estimated, in total and recently, for operators that lose results."""
+    progress: Sequence[Progress] | None = None
+    """Of the times that results take from each input, how far they have come; None where nothing can be promised."""
     detectors: list[Json] | None = None
     """What a hierarchy of detectors says of each of them."""
 

@@ -40,6 +40,7 @@ from braided.runtime.blocks import Blocks
 from braided.runtime.contract import Json, TimedStreams, Work
 from braided.runtime.rows import Index, Rows, Times, in_order, together
 from braided.runtime.waiting_runs import Waiting
+from braided.storage.progress import Progress
 from braided.time.clocks import MAX_TIME, MIN_TIME
 from braided.time.quarantine import Quarantine, StreamProgress
 from braided.time.stream_clock import StreamClock, all_idle, all_safe, safe_of, update_all
@@ -217,6 +218,10 @@ class OrderingStage:
         """Whether rows wait that leave when all streams are idle: those that a clock which counts has reached."""
         reached = max((clock.counted for clock in self.clocks if clock.counted is not None), default=MIN_TIME)
         return any(run.waiting and run.first <= reached for waiting in self._waiting for run in waiting.runs)
+
+    def progress(self) -> Progress:
+        """Return what rows that leave promise: those to come are not before `until`, except late ones."""
+        return Progress(self.until, max(clock.spread for clock in self.clocks))
 
     def stored(self) -> dict[str, int]:
         """Return how much waits, under the names that reports have for what a worker stores."""

@@ -82,13 +82,16 @@ class Report:
     def text(self, *, full: bool = False) -> str:
         """Return the report as text: with the busiest workers only, or in full."""
         lines = [f"{self.query['name']}: {self.query['results']:,} results in {self.query['batches']} batches"]
+        # Of late rows most are joined with all that they match; which may not have been is known of some joins.
+        lost = ("lost pairs",) if any(stream["late"] and "lost" in stream for stream in self.streams) else ()
         lines += _table(
-            ("stream", "rows", "late", "null time", "null key", "quarantined", "given up", "clock", "lateness"),
+            ("stream", "rows", "late", *lost, "null time", "null key", "quarantined", "given up", "clock", "lateness"),
             [
                 (
                     stream["name"],
                     f"{stream.get('rows', 0):,}",
                     f"{stream['late']:,}",
+                    *(f"{stream.get('lost', 0):,}" for _ in lost),
                     f"{stream.get('null_times', 0):,}",
                     f"{stream.get('null_keys', 0):,}",
                     f"{stream.get('quarantined', 0):,}",
@@ -153,7 +156,7 @@ def _stream(side: int, label: str, known: Json, reports: list[Json]) -> Json:
     if f"late_us:{label}" in (totals[0] if totals else {}):
         by = sum(total[f"late_us:{label}"] for total in totals)
         stream |= {"late_by_mean": by // max(1, late), "late_by_most": max(t[f"most_late:{label}"] for t in totals)}
-    for name in ("waiting", "quarantined", "given_up"):
+    for name in ("lost", "waiting", "quarantined", "given_up"):
         if totals and f"{name}:{label}" in totals[0]:
             stream[name] = sum(total[f"{name}:{label}"] for total in totals)
     return stream

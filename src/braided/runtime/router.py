@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from braided.routing.sorting import build_directory, directory_shift, sort_order
 from braided.routing.table import RoutingTable
 from braided.runtime.contract import Admitted, Json, Operator, keeps_untimed, stores_by_hash
 from braided.runtime.input_parts import Parts
+from braided.storage.progress import Progress
 from braided.time.clocks import MIN_TIME, late_in_task
 from braided.time.learning.delays import Delays
 from braided.time.learning.learner import new_summary
@@ -35,7 +36,7 @@ from braided.time.stream_clock import jump_of
 from braided.time.trust import Cluster, clusters_of, in_largest, largest, merge_clusters
 from braided.version import __version__
 
-FORMAT = 8
+FORMAT = 9
 PIECE_BYTES = 8 << 20
 PIECE_ROWS = 1 << 18
 # Where rows may have more copies than this, pieces are smaller in proportion: the copies of a piece are in memory.
@@ -100,11 +101,13 @@ def route_task(
     batches: Iterable[pa.RecordBatch],
     watch: Watch | None = None,
     least: int | None = None,
+    promise: Callable[[], Progress | None] | None = None,
 ) -> Iterator[list[Packet] | RouterReport]:
     """Turn one task's rows into packets, a list per piece of input; then summaries; then the report.
 
     Blocks of `least` bytes and more cross the shuffle in files; None: none does. A worker may adopt such a file as it
     is (`braided.operators.join.arrivals`), so that where rows are stored by hash, a task with one piece sorts them so.
+    `promise` is asked, after the last row, how far the input has come where its writer says so.
     """
     started = time.process_time()
     seen = _InputSummary.of(operator, side)
@@ -143,6 +146,7 @@ def route_task(
         packets = list(_pack(admitted, late, workers, (side, task, seq), least if sorts and alone else None))
         if packets:
             yield packets
+    promised = None if promise is None else promise()
     header = {
         "format": FORMAT,
         "version": __version__,
@@ -150,6 +154,7 @@ def route_task(
         "options": fingerprint,
         "table": [table.version, table.digest],
         "handed": delay_column.delay,
+        "promise": None if promised is None else asdict(promised),
         **seen.to_json(),
     }
     note = json.dumps(header, separators=(",", ":"))

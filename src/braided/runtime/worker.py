@@ -11,7 +11,7 @@ import json
 import socket
 import time
 from collections.abc import Callable, Generator, Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import pyarrow as pa
 
@@ -23,6 +23,7 @@ from braided.runtime.contract import Block, BlockFile, Json, Operator, StreamTim
 from braided.runtime.handover import Handover, Rescaling
 from braided.runtime.router import FORMAT, PROBE, TAGGED, UNTIMED, Packet, read_header
 from braided.runtime.store import Store
+from braided.storage.progress import read_progress
 from braided.time.learning.learner import read_summary
 from braided.time.propagated_delay import PropagatedDelay, append_delay
 from braided.time.stream_clock import jump_of
@@ -92,7 +93,7 @@ def run_worker(
         book["inputs"] = write_inputs(operator)
     book["batches"] += 1
     if task.propagated_delay is not None:
-        book["lateness"] = [stream["lateness"] for stream in outcome.streams]
+        book["lateness"] = [stream.get("spread", stream["lateness"]) for stream in outcome.streams]
     book["counts"] = {name: book["counts"].get(name, 0) + count for name, count in counts.items()}
     for total, stream in zip(book["streams"], streams, strict=True):
         for name in ("rows", "null_times", "null_keys", "shed"):
@@ -110,6 +111,8 @@ def run_worker(
     }
     if outcome.recall is not None:
         report["recall"] = outcome.recall
+    if outcome.progress is not None:
+        report["progress"] = [asdict(one) for one in outcome.progress]
     if outcome.detectors is not None:
         report["detectors"] = outcome.detectors
     if task.worker == 0:
@@ -247,6 +250,10 @@ def _sum_streams(headers: list[tuple[int, Json]], operator: Operator) -> list[St
         stream.shed += header["shed"]
         if header["handed"] is not None:
             stream.propagated_delay = max(header["handed"], stream.propagated_delay or 0)
+        if header["promise"] is not None:
+            promise = read_progress(header["promise"])
+            if stream.promise is None or promise.until > stream.promise.until:
+                stream.promise = promise
         if header["top"] is not None:
             stream.top = header["top"] if stream.top is None else max(stream.top, header["top"])
         clusters[side] += [Cluster(*cluster) for cluster in header["clusters"]]

@@ -86,7 +86,8 @@ class SparkAnalysis:
             check_kinds(streaming)
             streams = [stream_of(self.frame(side), label) for side, label in zip(node.inputs, labels, strict=True)]
             place = find_control(self.session, node.spec, node.control, streaming=all(streaming.values()))
-            setting = EngineFeatures(adaptive=not isinstance(place, Fixed), filters=True, ansi=self.is_ansi)
+            adaptive, ends = not isinstance(place, Fixed), not any(streaming.values())
+            setting = EngineFeatures(adaptive=adaptive, filters=True, ansi=self.is_ansi, ends=ends)
             known = self._plans[id(node)] = node, build(node.spec, streams, setting)
         return known[1]
 

@@ -7,6 +7,8 @@ from collections.abc import Callable
 import pyarrow as pa
 from pyspark.sql import types as T
 
+from braided.errors import OptionError
+
 # By the names of their classes, since not every version has every class.
 _ARROW: dict[str, pa.DataType] = {
     "BooleanType": pa.bool_(),
@@ -97,3 +99,17 @@ def from_arrow(kind: pa.DataType) -> T.DataType:
         if is_kind(kind):
             return make()
     raise TypeError(f"{kind} has no type in Spark")
+
+
+def arrow_of(schema: T.StructType, label: str) -> pa.Schema:
+    """Return the Arrow schema of a Spark schema, or refuse a column that Arrow cannot carry."""
+    fields = []
+    for field in schema.fields:
+        try:
+            fields.append(pa.field(field.name, to_arrow(field.dataType), nullable=field.nullable))
+        except TypeError as error:
+            raise OptionError(
+                f"{label}: column {field.name!r} of type {field.dataType.simpleString()} cannot be carried in Arrow; "
+                "drop or cast it"
+            ) from error
+    return pa.schema(fields)

@@ -9,6 +9,7 @@ Precondition: a classic session. Callers ask `is_connect` first, since a client 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -408,6 +409,17 @@ def observes(session: SparkSession, query_id: str, prefix: str) -> bool:
     return plan is not None and f"CollectMetrics {prefix}" in str(plan.toString())
 
 
+def observed_texts(session: SparkSession, query_id: str, name: str) -> list[str]:
+    """Return the texts that a metric of a running query has collected in its last batch, also before that has ended.
+
+    `StreamExecution.lastExecution` is the plan of the batch. Its metrics are complete once its rows have been taken.
+    """
+    query = session.streams.get(query_id)
+    last = None if query is None else query._jsq.streamingQuery().lastExecution()
+    metric = None if last is None else last.observedMetrics().get(name)
+    return [] if metric is None or metric.isEmpty() else [str(text) for text in _items(metric.get().getSeq(0))]
+
+
 def set_for_query(session: SparkSession, query_id: str, name: str, value: str) -> None:
     """Set an option of a running query alone; its tasks have it as a local property, from the next batch on.
 
@@ -436,6 +448,26 @@ def divide_state(session: SparkSession, checkpoint: str, partitions: int) -> Non
         text = java_message(error) if isinstance(error, Py4JJavaError) else str(error)
         reason = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
         raise StateError(f"{checkpoint}: Spark cannot divide its state anew: {reason}") from error
+
+
+def fill_file_sink(session: SparkSession, query_id: str, batch: int) -> None:
+    """Add a batch without files to the log of Spark's file sink, if the query has one whose log ends just before it.
+
+    `divide_state` commits a batch that no sink sees, and the log must not lack any: its reader and its compaction stop.
+    Precondition: the query has started, and no batch of this run has.
+    """
+    query = session.streams.get(query_id)
+    assert query is not None
+    sink = re.fullmatch(r"FileSink\[(.*)\]", str(query._jsq.streamingQuery().sink().toString()), re.DOTALL)
+    if sink is None:
+        return
+    sinks = _jvm(session).org.apache.spark.sql.execution.streaming.sinks
+    place = f"{sink[1].rstrip('/')}/{sinks.FileStreamSink.metadataDir()}"
+    version, nothing = sinks.FileStreamSinkLog.VERSION(), _jvm(session).scala.Option.empty()
+    log = sinks.FileStreamSinkLog(version, session._jsparkSession, place, nothing)
+    last = log.getLatestBatchId()
+    if last.isDefined() and int(last.get()) == batch - 1:
+        log.add(batch, session.sparkContext._gateway.new_array(sinks.SinkFileStatus, 0))
 
 
 def causes_of(query: StreamingQuery, depth: int = 20) -> list[str]:
@@ -508,6 +540,13 @@ class StageTimes:
             return seconds, [task.launchTime().getTime() / 1000 for task in _items(tasks)]
         except Py4JJavaError:
             return None
+
+
+def executor_cores(session: SparkSession) -> int:
+    """Return the cores of the executors that a session has now; those of a local one are its driver's."""
+    listed = _items(session._jsc.sc().statusStore().executorList(True))
+    cores = {str(executor.id()): int(executor.totalCores()) for executor in listed}
+    return sum(count for name, count in cores.items() if name != "driver" or len(cores) == 1)
 
 
 def _jvm(session: SparkSession) -> Any:

@@ -33,8 +33,8 @@ from braided.errors import BraidedError, OptionError, StateError
 from braided.runtime.file_blocks import StateFolder
 from braided.runtime.object_blocks import ObjectFolder
 from braided.runtime.shuffle_files import ShuffleFolder
-from braided.spark.catalyst import set_for_query
-from braided.storage.files import CHECKPOINT, Files, files_at, is_remote, local_path
+from braided.spark.catalyst import fill_file_sink, set_for_query
+from braided.storage.files import CHECKPOINT, Files, files_at, is_remote, local_path, python_url
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -111,6 +111,8 @@ def open_for_run(session: SparkSession, checkpoint: str, query: str, run: str) -
         for old in (Path(location) / "blocks").glob("*"):
             shutil.rmtree(old, ignore_errors=True)
         rescaled = newest_rescaling(Path(location))
+        if rescaled is not None:
+            fill_file_sink(session, query, rescaled)
     found = RunFolder(location, run, int(str(session.conf.get(_RETAIN))), least_bytes(session), rescaled)
     found.files.replace(f"runs/{run}", nonce.encode())
     _started[query] = found
@@ -139,16 +141,6 @@ def _reached(session: SparkSession, checkpoint: str) -> str | None:
         _log.info("%s: state stays in Spark's state store (%s)", checkpoint, error)
         return None
     return location
-
-
-def python_url(checkpoint: str) -> str:
-    """Return what Python's clients call a place that Hadoop's file systems know.
-
-    >>> python_url("s3a://bucket/check/"), python_url("dbfs:/check")
-    ('s3://bucket/check', 'dbfs:///check')
-    """
-    scheme, _, rest = checkpoint.rstrip("/").partition(":")
-    return f"{'s3' if scheme in ('s3a', 's3n') else scheme}://{rest.removeprefix('//')}"
 
 
 def newest_rescaling(folder: Path) -> int | None:

@@ -31,10 +31,12 @@ from braided.spark.catalyst import PlanNode, expressions_of, plan_of
 from braided.spark.inputs import check_frames
 from braided.spark.joined_frame import joined_frame
 from braided.spark.names import numbered, quoted
+from braided.spark.nested_keys import flat_key
 from braided.spark.run_plan import optimise_plan, run_optimised
 from braided.spark.sessions import refuse_connect
 from braided.spark.sql_joins import JoinPlanner
 from braided.spark.watermark import WATERMARK
+from braided.sqltext.caps import Caps, capped, check_caps, parse_cap
 from braided.sqltext.conditions import bound, tables_of, ties, two_sided
 from braided.sqltext.joins import Cut, Source, Step
 
@@ -58,12 +60,14 @@ def run_condition_join(
     session = check_frames({"left": left, "right": right})
     refuse_connect(session, "condition=")
     kind = join_kind_of(how)
+    options = dict(options)
+    cap = parse_cap(options.pop("cap", None))
     native = left.join(right, condition, how)
     join = plan_of(native)
     if any(node.kind == "PythonUDF" for each in expressions_of(join) for node in each.walk()):
         raise OptionError("condition=: a Python function is in it; compute its columns in the streams before the join")
     inputs = {side: frame.toDF(*_names(frame)) for side, frame in zip(_SIDES, (left, right), strict=True)}
-    found = _Analysis(dict(inputs), kind, _condition(join, inputs, how))
+    found = _Analysis(dict(inputs), kind, _condition(join, inputs, how), cap)
     spelling = {name.lower(): name for name in (*left.columns, *right.columns)}
     joins = JoinPlanner(session, options, spelling).plan(found.cut, found.inputs, found.sources)
     written = {name: text.partition(".")[2] for name, text in joins.spelling.items()}
@@ -124,6 +128,7 @@ class _Analysis:
     inputs: dict[str, DataFrame]
     kind: How
     tree: exp.Expression
+    cap: int | None = None
     columns: dict[str, list[str]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -141,11 +146,16 @@ class _Analysis:
             else:
                 between.append(part)
         bounds = [(part, each) for part in between if (each := bound(part, self._is_time)) is not None]
+        caps = Caps(of_all=self.cap)
+        one_sided = [each.sql(dialect=Braided) for each, _ in bounds]
+        bounds += capped(bounds, "r", caps, lambda column: column.name in self.sources[column.table].marked)
         times = two_sided(bounds, "r")
         if times is None:
-            raise OptionError(self._unbounded([each.sql(dialect=Braided) for each, _ in bounds]))
+            raise OptionError(self._unbounded(one_sided))
         chosen = [(part, each) for part, each in bounds if ties(each) == {time.sql() for time in times}]
-        taken = {id(part) for part, _ in chosen}
+        if self.cap is not None and not any(each.assumed for _, each in chosen):
+            raise OptionError("cap=: the condition has bounds on both sides; leave it out")
+        taken = {id(part) for part, each in chosen if not each.assumed}
         keys: list[tuple[exp.Column, exp.Column]] = []
         rest: list[exp.Expression] = []
         for part in between:
@@ -157,7 +167,8 @@ class _Analysis:
             else:
                 keys.append(key)
         step = Step(("l",), "r", keys, [each for _, each in chosen], times, rest, self.kind)
-        return Cut("l", [step], filters, self.columns)
+        said = check_caps(caps, [("r", step.bounds)])
+        return Cut("l", [step], filters, self.columns, capped=said)
 
     def _is_time(self, column: exp.Column) -> bool:
         return self.sources[column.table].is_time(column.name)
@@ -176,17 +187,19 @@ class _Analysis:
 
     def _key_column(self, value: exp.Expression, side: str) -> exp.Column:
         """Return the column of a key; in joins with nulls a copy, since that of the result is no key then."""
-        if isinstance(value, exp.Column) and self.kind == "inner":
-            return value
-        return self._computed(value, side)
-
-    def _computed(self, value: exp.Expression, side: str) -> exp.Column:
-        """Return a new column of an input."""
-        text = value.copy()
-        for column in [text] if isinstance(text, exp.Column) else list(text.find_all(exp.Column)):
+        own = value.copy()
+        for column in [own] if isinstance(own, exp.Column) else list(own.find_all(exp.Column)):
             column.set("table", None)
+        text = own.sql(dialect=Braided)
+        flat = flat_key(text, self.inputs[side].select(F.expr(text)).schema[0].dataType)
+        if isinstance(value, exp.Column) and self.kind == "inner" and flat is None:
+            return value
+        return self._computed(flat or text, side)
+
+    def _computed(self, text: str, side: str) -> exp.Column:
+        """Return a new column of an input."""
         name = numbered("key", self.inputs[side].columns)
-        self.inputs[side] = self.inputs[side].withColumn(name, F.expr(text.sql(dialect=Braided)))
+        self.inputs[side] = self.inputs[side].withColumn(name, F.expr(text))
         self.sources[side] = _source(side, self.inputs[side])
         self.columns[side].append(name)
         return exp.column(exp.to_identifier(name), side)
@@ -200,7 +213,7 @@ class _Analysis:
         return (
             f"condition=: no bounds on both sides tie a time of the right stream to one of the left{said}, so rows "
             f"would be kept for ever; add a cap to the condition, such as {other} BETWEEN {one} - INTERVAL 1 HOUR AND "
-            f"{one} + INTERVAL 1 HOUR"
+            f"{one} + INTERVAL 1 HOUR" + (", or cap='1 hour'" if bounds else "")
         )
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 from braided.errors import OptionError
 from braided.runtime.contract import Json
 from braided.spark.catalyst import is_classic
+from braided.spark.sessions import is_connect
 from braided.spark.watching import Watch
 from braided.ui.dashboard_page import whole_page
 from braided.ui.history import History
@@ -47,8 +48,8 @@ class Dashboard:
         history: str | os.PathLike[str] | None,
         beside: Beside | None = None,
     ) -> None:
-        if not is_classic(spark):
-            raise OptionError(f"spark={type(spark).__name__}: give a SparkSession; Spark Connect has none here")
+        if not is_classic(spark) and not is_connect(spark):
+            raise OptionError(f"spark={type(spark).__name__}: give a SparkSession")
         self._history = History()
         self._writer = None if history is None else HistoryWriter(Path(history))
         self._server = Server(self._history, host=host, port=port, token=token)

@@ -18,8 +18,8 @@ PySpark finds columns by their names, where a dot means a field, so columns have
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -69,6 +69,8 @@ class Dataflow:
     propagated_delay: PropagatedDelay | None = None
     home: str = ""
     """What its folder in a new checkpoint is called."""
+    times: Mapping[str, int] = field(default_factory=dict)
+    """Of the result's columns that are times of a stream's rows, the stream."""
     ticks: DataFrame | None = None
     """A stream that makes batches without rows, where a silence is to release rows (`braided.spark.ticks`)."""
 

@@ -32,12 +32,14 @@ from pyspark.sql.types import StructType
 from braided.errors import BraidedError, OptionError
 from braided.expressions.compile import Predicate, compile_filter
 from braided.expressions.tree import Column, Compare, Constant, Every, Truth, Value
-from braided.spark.catalyst import PlanNode, plan_of
-from braided.spark.inputs import arrow_of
+from braided.spark.arrow_types import arrow_of
+from braided.spark.catalyst import PlanNode, StreamSource, plan_of
+from braided.spark.delta_source import NAME as TABLE
+from braided.spark.delta_source import partition_names
 from braided.spark.names import quoted
+from braided.spark.place import NAME as TOPIC
 from braided.spark.sessions import is_connect, slots_of
-from braided.spark.topic_source import NAME as TOPIC
-from braided.spark.topic_source import TopicSource
+from braided.spark.source import register
 from braided.storage.file_reader import Bound, FileReader
 from braided.storage.files import has_glob_characters, is_remote, local_path
 from braided.storage.topic import Topic, check_reader, is_topic
@@ -200,20 +202,13 @@ def _is_topic(path: str) -> bool:
 
 
 def _read_topic(session: SparkSession, path: str, max_files: int | None, reader: str | None) -> DataFrame:
-    session.dataSource.register(TopicSource)
+    register(session)
     options = {"path": Topic(path).location, "parallel": str(slots_of(session)), MARK: "topic"}
     if max_files is not None:
         options["max_files"] = str(max_files)
     if reader is not None:
         options["reader"] = reader
-    rows = session.readStream.format(TOPIC).options(**options).load()
-    marks = Topic(path).marks
-    return rows.select(
-        *(
-            F.col(quoted(name)).alias(name, metadata=marks[name]) if name in marks else F.col(quoted(name))
-            for name in rows.columns
-        )
-    )
+    return session.readStream.format(TOPIC).options(**options).load()
 
 
 def read_directly(frame: DataFrame, ansi: bool) -> DirectInput | str | None:
@@ -236,13 +231,25 @@ def read_directly(frame: DataFrame, ansi: bool) -> DirectInput | str | None:
 def _marked(plan: PlanNode) -> Mapping[str, str] | None:
     """Return the options of the source with our mark, None if there is none."""
     sources = (node.stream_source for node in plan.walk() if not node.children)
-    return next((source.options for source in sources if source is not None and MARK in source.options), None)
+    return next(
+        (
+            source.options
+            for source in sources
+            if source is not None and (MARK in source.options or _is_given_topic(source))
+        ),
+        None,
+    )
+
+
+def _is_given_topic(source: StreamSource) -> bool:
+    """Whether a topic is read by `format("braided")`. Of a table in Spark's catalog nobody can ask for names."""
+    return source.format == TOPIC and "path" in source.options and is_topic(source.options["path"])
 
 
 def _walk(plan: PlanNode, session: SparkSession, ansi: bool) -> _Found:
     source = plan.stream_source
     if source is not None:
-        if source.format not in ("parquet", TOPIC):
+        if source.format not in ("parquet", TOPIC, TABLE):
             raise _ReadBySpark(f"only Parquet is read directly, not {source.format}")
         columns = [(column.id, column.name, column.name) for column in plan.output]
         assert source.schema is not None
@@ -288,19 +295,20 @@ def _input(session: SparkSession, found: _Found, case_sensitive: bool) -> Direct
     needed = [source for _, _, source in found.columns]
     needed += [source for row_filter in found.filters for source in row_filter.columns]
     flag = {name.lower(): str(value).lower() == "true" for name, value in options.items()}
-    is_topic_ = found.leaf == TOPIC
+    committed = {TOPIC: "topic", TABLE: "table"}.get(found.leaf)
     reader = FileReader(
         pa.schema([types.field(source) for source in dict.fromkeys(needed)]),
         tuple(source for _, _, source in found.columns),
         found.filters,
         tuple(bound for row_filter in found.filters for bound in _bounds(row_filter)),
-        case_sensitive or is_topic_,
-        not is_topic_ and flag.get("ignoremissingfiles", _is_set(session, "spark.sql.files.ignoreMissingFiles")),
-        not is_topic_ and flag.get("ignorecorruptfiles", _is_set(session, "spark.sql.files.ignoreCorruptFiles")),
-        is_topic_,
+        case_sensitive or found.leaf == TOPIC,
+        committed is None and flag.get("ignoremissingfiles", _is_set(session, "spark.sql.files.ignoreMissingFiles")),
+        committed is None and flag.get("ignorecorruptfiles", _is_set(session, "spark.sql.files.ignoreCorruptFiles")),
+        committed,
     )
-    if is_topic_:
-        return DirectInput(session.readStream.format(TOPIC).options(**options, names="true").load(), reader, ())
+    if committed is not None:
+        names = session.readStream.format(found.leaf).options(**options, names="true").load()
+        return DirectInput(names, reader, partition_names(options) if found.leaf == TABLE else ())
     path = options.pop("path")
     if is_remote(path):
         raise _ReadBySpark("the files are on another file system, whose credentials Spark has")

@@ -17,7 +17,7 @@ from braided.operators.asof.asof_join import AsofJoin
 from braided.operators.join.outer_join import OuterJoin
 from braided.operators.join.spec import JoinSpec
 from braided.operators.order.spec import OrderSpec
-from braided.operators.physical import EngineFeatures, InputColumn, Plan
+from braided.operators.physical import Column, EngineFeatures, InputColumn, Plan
 from braided.operators.registry import build
 from braided.operators.shared_options import DefaultDuration, WithLateRows
 from braided.operators.spec import Spec
@@ -33,7 +33,7 @@ from braided.spark.dataflow import Dataflow, stateful
 from braided.spark.delay_column import with_delay
 from braided.spark.direct import DirectInput, read_directly
 from braided.spark.fields import result_field
-from braided.spark.inputs import check_frames, stream_of
+from braided.spark.inputs import check_changes, check_frames, stream_of
 from braided.spark.registry import register
 from braided.spark.routing import count_workers, make_routing, plain_name
 from braided.spark.sessions import check_python, check_stateful, keep_watermarks
@@ -69,13 +69,17 @@ def run(
 
     Everything is checked before anything happens: the control directory comes last.
     """
-    session = check_frames(dict(zip(spec.labels, frames, strict=True)))
+    labelled = dict(zip(spec.labels, frames, strict=True))
+    session = check_frames(labelled)
+    if len(frames) > 1 and spec.kind != "order":
+        check_changes(labelled)
     streams = [stream_of(frame, label) for frame, label in zip(frames, spec.labels, strict=True)]
     ansi = is_ansi(session)
     if isinstance(spec, WithLateRows) and not frames[0].isStreaming:
         spec = replace(spec, late="join")  # no row is late
     place = find_control(session, spec, control, streaming=frames[0].isStreaming)
-    plan = build(spec, streams, EngineFeatures(adaptive=not isinstance(place, Fixed), filters=True, ansi=ansi))
+    adaptive, ends = not isinstance(place, Fixed), not frames[0].isStreaming
+    plan = build(spec, streams, EngineFeatures(adaptive=adaptive, filters=True, ansi=ansi, ends=ends))
     if isinstance(spec, JoinSpec) and spec.where is not None:
         _check_where(session, spec.where, frames)
     if not frames[0].isStreaming:
@@ -126,7 +130,9 @@ def run(
     if makes_ticks(plan):
         assert plan.operator.idle is not None
         ticks, watched.ticks = make_ticks(session, plan.operator.idle, home)
-    dataflow = Dataflow(plan.operator, inputs, fields, metric, routing, plan.propagated_delay, home, ticks)
+    dataflow = Dataflow(
+        plan.operator, inputs, fields, metric, routing, plan.propagated_delay, home, _time_columns(operator), ticks
+    )
     results = stateful(dataflow)
     if plan.residual is None:
         watched.dataflow = dataflow
@@ -134,6 +140,11 @@ def run(
         results = _filtered(plan, results, frames, marks)
     # Dropped for the user; an operator after this one finds it again below the projection.
     return results.drop(COLUMN) if plan.propagated_delay is not None else results
+
+
+def _time_columns(columns: Sequence[Column]) -> dict[str, int]:
+    """Return of a result's columns those that are times of a stream's rows, each with the stream."""
+    return {c.name: c.stream for c in columns if isinstance(c, InputColumn) and c.marks is not None}
 
 
 def _awaited(plan: Plan) -> dict[int, bool]:

@@ -7,17 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql.types import DataType, StringType, StructType
+from pyspark.sql.types import DataType, StringType
 
 from braided.errors import OptionError
 from braided.operators.stream import Stream, TimeMarks
 from braided.runtime.input_parts import COLUMN as PART
-from braided.spark.arrow_types import to_arrow
+from braided.spark.arrow_types import arrow_of
 from braided.spark.watermark import marks_of
 from braided.time.propagated_delay import COLUMN
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+# As Delta's change feed and `readStream.changes` call it.
+CHANGE = "_change_type"
 
 
 def check_frames(frames: Mapping[str, Any]) -> SparkSession:
@@ -41,6 +45,17 @@ def check_kinds(is_streaming: Mapping[str, bool]) -> None:
             f"{streams[0]} is streaming and {tables[0]} is not; give streams or batch DataFrames, not both "
             "(Spark's own join does a stream with a table)"
         )
+
+
+def check_changes(frames: Mapping[str, DataFrame]) -> None:
+    """Refuse streams of changes as inputs of a join, which would take deleted rows for new ones."""
+    for label, frame in frames.items():
+        if frame.isStreaming and CHANGE in frame.columns:
+            raise OptionError(
+                f"{label}: column {CHANGE!r}: a stream of changes, and a join takes each row for a new one. For rows "
+                f"that were added write .where(\"{CHANGE} = 'insert'\").drop('{CHANGE}'); updates and deletes cannot "
+                "be joined"
+            )
 
 
 def stream_of(frame: DataFrame, label: str) -> Stream:
@@ -67,17 +82,3 @@ def is_collated(kind: DataType) -> bool:
 def arrow_schema(frame: DataFrame, label: str) -> pa.Schema:
     """Return the Arrow schema of a frame's rows, or refuse a column that Arrow cannot carry."""
     return arrow_of(frame.schema, label)
-
-
-def arrow_of(schema: StructType, label: str) -> pa.Schema:
-    """Return the Arrow schema of a Spark schema, or refuse a column that Arrow cannot carry."""
-    fields = []
-    for field in schema.fields:
-        try:
-            fields.append(pa.field(field.name, to_arrow(field.dataType), nullable=field.nullable))
-        except TypeError as error:
-            raise OptionError(
-                f"{label}: column {field.name!r} of type {field.dataType.simpleString()} cannot be carried in Arrow; "
-                "drop or cast it"
-            ) from error
-    return pa.schema(fields)

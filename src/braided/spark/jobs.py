@@ -16,8 +16,9 @@ from braided.jobs.job_file import KAFKA, NOW, TOPIC, Job, Source, Step
 from braided.spark.catalyst import JavaError, check_sink_format, java_message, plan_of, scheme_of
 from braided.spark.direct import one_by_one, read_files
 from braided.spark.kafka import WriteRecords, sequenced
-from braided.spark.sink import start_query, topic_schema, write_files
+from braided.spark.sink import start_query, write_files
 from braided.spark.sql import run_sql
+from braided.spark.topic_schema import topic_schema
 from braided.storage.files import check_folder
 from braided.storage.topic import check_place
 
@@ -55,7 +56,7 @@ def check_sink(frame: DataFrame, job: Job) -> None:
     sink, session = job.sink, frame.sparkSession
     with named(job, "sink"):
         if sink.format == TOPIC:
-            check_place(str(sink.path), topic_schema(frame))
+            check_place(str(sink.path), topic_schema(frame.schema))
         elif sink.path is not None and scheme_of(session, sink.path) == "file":
             check_folder(sink.path, "path")
         plan_of(frame).check_output_mode(sink.mode)

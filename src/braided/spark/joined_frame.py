@@ -61,8 +61,8 @@ def joined_frame(
     `columns` are the names in the plan of the frame's columns, in order; `names` is what users call those.
     """
     join = plan.root
-    inner = isinstance(join, Operator) and isinstance(join.spec, JoinSpec) and join.spec.is_pairwise
-    if not inner or is_connect(frame) or not frame.isStreaming:
+    is_join = isinstance(join, Operator) and isinstance(join.spec, JoinSpec) and join.spec.rows is None
+    if not is_join or is_connect(frame) or not frame.isStreaming:
         return frame
     joined = _as(JoinedFrame, frame)
     joined.braided_join = _Join(plan, tuple(columns), names)
@@ -84,7 +84,7 @@ class _Join:
 
 
 class JoinedFrame(ClassicDataFrame):  # type: ignore[misc]
-    """The rows of an inner join of streams."""
+    """The rows of a join of two streams."""
 
     braided_join: _Join
 

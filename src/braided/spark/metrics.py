@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from braided.errors import OptionError
 from braided.spark.catalyst import is_classic
 from braided.spark.dashboard import Beside
+from braided.spark.sessions import is_connect
 from braided.spark.watching import Watch
 from braided.ui.metrics import Metrics
 from braided.ui.metrics_server import MetricsServer
@@ -21,8 +22,8 @@ class MetricsEndpoint:
     def __init__(
         self, spark: SparkSession, *, host: str, port: int, token: str | None, beside: Beside | None = None
     ) -> None:
-        if not is_classic(spark):
-            raise OptionError(f"spark={type(spark).__name__}: give a SparkSession; Spark Connect has none here")
+        if not is_classic(spark) and not is_connect(spark):
+            raise OptionError(f"spark={type(spark).__name__}: give a SparkSession")
         self._metrics = Metrics()
         self._server = MetricsServer(self._metrics, host=host, port=port, token=token)
         self.url, self.token = self._server.address, self._server.token

@@ -160,17 +160,19 @@ class Watched:
             )  # fmt: skip
 
     def warn_of_late_rows(self, progress: Any, metric: str) -> None:
-        """Say once that rows came later than a lateness that nobody chose."""
+        """Say once that rows came later than a lateness that nobody chose, and, where it is known, lost pairs by it."""
         if "late" in self.warned or not self.plan.unchosen:
             return
         streams = Report.of_workers(self.name, None, reports_of(progress, metric, "work")).streams
-        late = [streams[at] for at in self.plan.unchosen if streams[at]["late"]]
+        late = [streams[at] for at in self.plan.unchosen if streams[at].get("lost", streams[at]["late"])]
         if late:
             self.warned.add("late")
+            first = late[0]
             _log.warning(
                 "%s: %d rows of the %s stream came later than its lateness, %s, which was learned since none was "
-                "given; they may have lost pairs. Give lateness=, or the input a withWatermark.",
-                self.name, late[0]["late"], late[0]["name"], show_duration(late[0]["lateness"]),
+                "given; %s of them may have lost pairs. Give lateness=, or the input a withWatermark.",
+                self.name, first["late"], first["name"], show_duration(first["lateness"]), first.get("lost", "all"),
+                extra={"query": str(progress.name or "")},
             )  # fmt: skip
 
 

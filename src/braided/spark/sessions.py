@@ -32,10 +32,10 @@ def is_connect(of_spark: Any) -> bool:
     return type(of_spark).__module__.startswith("pyspark.sql.connect")
 
 
-def refuse_connect(of_spark: Any, what: str) -> None:
+def refuse_connect(of_spark: Any, what: str, instead: str = "use a classic SparkSession for it") -> None:
     """Say what needs a classic session."""
     if is_connect(of_spark):
-        raise OptionError(f"{what}: Spark Connect shows no plan of a query; use a classic SparkSession for it")
+        raise OptionError(f"{what}: Spark Connect shows no plan of a query; {instead}")
 
 
 def check_stateful(frame: DataFrame) -> None:

@@ -12,35 +12,47 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.types import StructField, StructType
 
 from braided.durations import Duration, parse_duration
 from braided.errors import OptionError
 from braided.runtime.router import conform
-from braided.spark.catalyst import PlanNode, plan_of, read_text
-from braided.spark.dataflow import METRIC, stateful
-from braided.spark.inputs import arrow_of
+from braided.spark.arrow_types import arrow_of
+from braided.spark.catalyst import PlanNode, observed_texts, plan_of, read_text
+from braided.spark.dataflow import METRIC, Dataflow, stateful
+from braided.spark.place import NAME
 from braided.spark.registry import registry_of
-from braided.spark.sessions import refuse_connect
-from braided.spark.tasks import FILES_DDL, REPORT, Unpack, WrittenResult, batch_number, file_rows, settle, wire_names
-from braided.spark.watermark import BEHIND, DELAY
+from braided.spark.sessions import is_connect
+from braided.spark.tasks import (
+    FILES_DDL,
+    REPORT,
+    Unpack,
+    WrittenResult,
+    batch_number,
+    file_rows,
+    files_of,
+    settle,
+    wire_names,
+)
+from braided.spark.topic_schema import create_topic_of
 from braided.storage.files import is_remote, local_path
-from braided.storage.topic import Topic, TopicWriter, create_topic, is_topic, plan_digest
+from braided.storage.progress import Progress, combine, from_text, read_progress
+from braided.storage.topic import Topic, TopicWriter, is_topic, plan_digest
 from braided.storage.upkeep import Upkeep
-from braided.storage.writing import DataFile, FileTarget, batch_folder
+from braided.storage.writing import CODECS, DataFile, FileTarget, Target, batch_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 NOW = "available now"
-_CODECS = {"none", "snappy", "gzip", "brotli", "lz4", "zstd"}
+_QUERY = "sql.streaming.queryId"
 
 
 def write_files(
@@ -54,14 +66,26 @@ def write_files(
     keep: int | None = None,
 ) -> StreamingQuery:
     """See `braided.write_files`."""
-    refuse_connect(frame, "braided.write_files")
     if not frame.isStreaming:
         raise OptionError("df: is no stream; df.write.parquet writes a table")
     check_trigger(trigger)
     checkpoint = os.fspath(checkpoint)
+    if is_connect(frame):
+        if compact or keep is not None:
+            raise OptionError(
+                "compact, keep: on Spark Connect the server writes the topic; call braided.topic(path).compact() and "
+                "retain() beside the query"
+            )
+        writer = (
+            frame.writeStream.format(NAME)
+            .option("path", os.fspath(path))
+            .option("compression", codec_of(frame.sparkSession))
+        )
+        return start_query(writer, checkpoint, trigger, name)
     new = not is_topic(os.fspath(path))
     topic = make_topic(frame, os.fspath(path))
-    commit = Commit(frame.sparkSession, topic, checkpoint, Upkeep(topic, compact=compact, keep=keep))
+    upkeep = Upkeep(topic, compact=compact, keep=keep)
+    commit = Commit(frame.sparkSession, topic, checkpoint, upkeep, ObservedProgress.of(frame))
     try:
         return start_files(frame, topic.data, commit, checkpoint=checkpoint, trigger=trigger, name=name)
     except Exception:
@@ -72,24 +96,7 @@ def write_files(
 
 def make_topic(frame: DataFrame, path: str) -> Topic:
     """Return the topic of a stream's rows, which is made if there is none."""
-    topic = create_topic(path, topic_schema(frame))
-    marks = {
-        field.name: {m: field.metadata[m] for m in (DELAY, BEHIND) if m in (field.metadata or {})}
-        for field in frame.schema.fields
-    }
-    topic.mark({column: found for column, found in marks.items() if found})
-    return topic
-
-
-def topic_schema(frame: DataFrame) -> str:
-    """Return the schema that a topic of a stream's rows has; refuse rows that cannot be in one."""
-    arrow_of(frame.schema, "df")
-    if not frame.columns:
-        raise OptionError("df: has no column")
-    if len({column.lower() for column in frame.columns}) != len(frame.columns):
-        raise OptionError(f"df: two of its columns share a name: {', '.join(frame.columns)}; rename one")
-    plain = StructType([StructField(field.name, field.dataType, True) for field in frame.schema.fields])
-    return str(plain.json())
+    return create_topic_of(frame.schema, path)
 
 
 def start_files(
@@ -102,10 +109,27 @@ def start_files(
     name: str | None,
 ) -> StreamingQuery:
     """Start a query that writes rows as files below `data`; each batch of rows that name them is given to `commit`."""
-    session = frame.sparkSession
-    schema = arrow_of(frame.schema, "df")
+    target = FileTarget(data, codec_of(frame.sparkSession))
+    return start_writing(frame, target, commit, checkpoint=checkpoint, trigger=trigger, name=name)
+
+
+def codec_of(session: SparkSession) -> str:
+    """Return the session's compression of Parquet, where pyarrow knows it too."""
     codec = str(session.conf.get("spark.sql.parquet.compression.codec")).lower()
-    target = FileTarget(data, codec if codec in _CODECS else "snappy")
+    return codec if codec in CODECS else "snappy"
+
+
+def start_writing(
+    frame: DataFrame,
+    target: Target,
+    commit: Callable[[DataFrame, int], None],
+    *,
+    checkpoint: str,
+    trigger: Duration | None,
+    name: str | None,
+) -> StreamingQuery:
+    """Start a query that writes rows to a target; each batch of rows that name its files is given to `commit`."""
+    schema = arrow_of(frame.schema, "df")
     files = _by_the_workers(frame, target, schema)
     if files is None:
         wired = frame.toDF(*wire_names(len(frame.columns)))
@@ -136,7 +160,7 @@ def start_query(
 class WriteTask:
     """Rows of any DataFrame become files, and rows that name them."""
 
-    def __init__(self, target: FileTarget, schema: pa.Schema) -> None:
+    def __init__(self, target: Target, schema: pa.Schema) -> None:
         self._target = target
         self._schema = schema
 
@@ -154,64 +178,134 @@ class WriteTask:
         settle()
 
 
+@dataclass(frozen=True)
+class ObservedProgress:
+    """How far the operator has come whose result Spark takes on: its workers say so in their reports of the batch.
+
+    metric : the operator's. times : the names of time columns as they are written, with the stream that each is of.
+    """
+
+    session: SparkSession
+    metric: str
+    times: tuple[tuple[str, int], ...]
+
+    @classmethod
+    def of(cls, frame: DataFrame) -> ObservedProgress | None:
+        """Return it for a stream of an operator's results, filtered and projected; None for any other."""
+        found = _result(plan_of(frame))
+        watched = None if found is None else registry_of(frame.sparkSession).find(found.metric)
+        if found is None or watched is None or watched.dataflow is None:
+            return None
+        return cls(frame.sparkSession, found.metric, _times(watched.dataflow, found.columns, frame.columns))
+
+    def read(self, query: str) -> dict[str, Progress]:
+        """Return how far the columns have come with the batch that has just been run."""
+        texts = observed_texts(self.session, query, f"{METRIC}{self.metric}:work")
+        reports = [json.loads(text).get("progress") for text in texts]
+        return combine({} if of is None else {name: read_progress(of[at]) for name, at in self.times} for of in reports)
+
+
+def run_topic_files(
+    files: DataFrame, observed: ObservedProgress | None = None
+) -> tuple[list[DataFile], dict[str, Progress]]:
+    """Run a batch of a query that writes a topic; return its files, and how far their time columns have come."""
+    rows = files.collect()
+    progress = combine(from_text(row["progress"]) for row in rows if row["progress"] is not None)
+    running = files.sparkSession.sparkContext.getLocalProperty(_QUERY)
+    if not progress and observed is not None and running is not None:
+        progress = observed.read(running)
+    return files_of(rows), progress
+
+
 def run_files(files: DataFrame) -> list[DataFile]:
     """Run a batch of a query that writes files, and return them."""
-    rows = files.collect()
-    named = [DataFile(row["name"], row["rows"], row["bytes"]) for row in rows if row["name"] is not None]
-    return sorted(named, key=lambda file: file.name)
+    return files_of(files.collect())
 
 
 class Commit:
     """What the driver does with a batch: run it, and commit the files that its tasks named."""
 
-    def __init__(self, session: SparkSession, topic: Topic, checkpoint: str, upkeep: Upkeep) -> None:
+    def __init__(
+        self,
+        session: SparkSession,
+        topic: Topic,
+        checkpoint: str,
+        upkeep: Upkeep,
+        observed: ObservedProgress | None = None,
+    ) -> None:
         self._session = session
         self._topic = topic
         self._checkpoint = checkpoint
         self._upkeep = upkeep
+        self._observed = observed
         self._writer: TopicWriter | None = None
 
     def __call__(self, files: DataFrame, batch: int) -> None:
         if self._writer is None:
-            owner = json.loads(self._read("metadata"))["id"]
-            self._writer = self._topic.claim(owner, batch)
-        offsets = plan_digest(self._read(f"offsets/{batch}"))
-        self._writer.commit(batch, offsets, run_files(files))
+            self._writer = self._topic.claim(query_id(self._session, self._checkpoint), batch)
+        plan = batch_plan(self._session, self._checkpoint, batch)
+        self._writer.commit(batch, plan, *run_topic_files(files, self._observed))
         self._upkeep.after_batch()
 
-    def _read(self, name: str) -> str:
-        """Return a file of the checkpoint."""
-        if not is_remote(self._checkpoint):
-            return Path(local_path(self._checkpoint), name).read_text()
-        return read_text(self._session, f"{self._checkpoint}/{name}")
+
+def query_id(session: SparkSession, checkpoint: str) -> str:
+    """Return the id of the query that a checkpoint belongs to."""
+    return str(json.loads(_read(session, checkpoint, "metadata"))["id"])
 
 
-def _by_the_workers(frame: DataFrame, target: FileTarget, schema: pa.Schema) -> DataFrame | None:
+def batch_plan(session: SparkSession, checkpoint: str, batch: int) -> str:
+    """Return a digest of the input that a batch covers."""
+    return plan_digest(_read(session, checkpoint, f"offsets/{batch}"))
+
+
+def _read(session: SparkSession, checkpoint: str, name: str) -> str:
+    """Return a file of the checkpoint."""
+    if not is_remote(checkpoint):
+        return Path(local_path(checkpoint), name).read_text()
+    return read_text(session, f"{checkpoint}/{name}")
+
+
+def _by_the_workers(frame: DataFrame, target: Target, schema: pa.Schema) -> DataFrame | None:
     """Return the operator that a DataFrame comes straight from, with workers that write; None if it does not."""
     found = _result(plan_of(frame))
-    if found is None:
+    if found is None or found.is_filtered:
         return None
-    metric, columns = found
-    watched = registry_of(frame.sparkSession).find(metric)
-    if watched is None or watched.dataflow is None:
+    columns = tuple(at for at in found.columns if at is not None)
+    watched = registry_of(frame.sparkSession).find(found.metric)
+    if watched is None or watched.dataflow is None or len(columns) < len(found.columns):
         return None
-    return stateful(watched.dataflow, WrittenResult(target, schema, tuple(columns)))
+    times = _times(watched.dataflow, columns, schema.names)
+    return stateful(watched.dataflow, WrittenResult(target, schema, columns, times))
 
 
-def _result(plan: PlanNode) -> tuple[str, list[int]] | None:
-    """Return an operator's metric and which of its result's columns a plan has, if it is but a choice of columns."""
+def _times(dataflow: Dataflow, columns: Sequence[int | None], names: Sequence[str]) -> tuple[tuple[str, int], ...]:
+    """Return of chosen columns of a result those that are times of a stream: what they are called, and the stream."""
+    of = [None if at is None else dataflow.times.get(dataflow.output.fields[at].name) for at in columns]
+    return tuple((name, stream) for name, stream in zip(names, of, strict=True) if stream is not None)
+
+
+@dataclass(frozen=True)
+class _Result:
+    """An operator's metric, and which of its result's columns a plan has, None for a computed one."""
+
+    metric: str
+    columns: tuple[int | None, ...]
+    is_filtered: bool = False
+
+
+def _result(plan: PlanNode) -> _Result | None:
+    """Return what a plan makes of an operator's result, if it only filters rows and projects columns."""
     metric = _metric_of(plan)
     if metric is not None:
-        return metric, list(range(len(plan.output)))
-    if plan.kind == "SubqueryAlias":
-        return _result(plan.child)
-    below = _result(plan.child) if plan.kind == "Project" else None
-    if below is None:
-        return None
-    metric, known = below
-    at = {column.id: known[number] for number, column in enumerate(plan.child.output)}
-    sources = [column.source for column in plan.projected]
-    return None if None in sources else (metric, [at[source] for source in sources if source is not None])
+        return _Result(metric, tuple(range(len(plan.output))))
+    below = _result(plan.child) if plan.kind in ("SubqueryAlias", "Project", "Filter") else None
+    if below is None or plan.kind == "SubqueryAlias":
+        return below
+    if plan.kind == "Filter":
+        return replace(below, is_filtered=True)
+    at = {column.id: below.columns[number] for number, column in enumerate(plan.child.output)}
+    chosen = (None if column.source is None else at[column.source] for column in plan.projected)
+    return replace(below, columns=tuple(chosen))
 
 
 def _metric_of(plan: PlanNode) -> str | None:

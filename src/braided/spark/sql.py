@@ -33,6 +33,7 @@ from braided.spark.sql_match import with_matches
 from braided.spark.watermark import WATERMARK
 from braided.sqltext.aggregate import AggregateReader, aggregate_of
 from braided.sqltext.asof import AsofClause, place_matches, take_asof
+from braided.sqltext.caps import parse_cap
 from braided.sqltext.conditions import position
 from braided.sqltext.cut import cut_select, own_columns
 from braided.sqltext.fold import fold
@@ -138,7 +139,7 @@ def _refuse_unsupported(tree: exp.Query) -> None:
 
 
 def _check_text(session: SparkSession, text: Any) -> None:
-    refuse_connect(session, "braided.sql")
+    refuse_connect(session, "braided.sql", "write the join with braided.join, or use a classic SparkSession")
     if not isinstance(text, str) or not text.strip():
         raise OptionError(f"sql: {type(text).__name__} is no query; write a SELECT")
 
@@ -154,8 +155,10 @@ def _check(session: SparkSession, streams: Any, options: Mapping[str, Any]) -> N
         if not hasattr(frame, "createTempView"):
             raise OptionError(f"streams: {name!r} is a {type(frame).__name__}; give a streaming DataFrame")
     for name in options:
-        if name not in OPTIONS:
-            raise OptionError(f"{name}=: is no option of the joins of a query; those are {', '.join(OPTIONS)}")
+        if name not in (*OPTIONS, "cap"):
+            raise OptionError(
+                f"{name}=: is no option of the joins of a query; those are {', '.join((*OPTIONS, 'cap'))}"
+            )
     if str(session.conf.get("spark.sql.caseSensitive")).lower() == "true":
         raise OptionError("spark.sql.caseSensitive: braided.sql finds names as Spark does by default; set it to false")
 
@@ -279,7 +282,10 @@ class _Query:
         self.tree = tree
         self.views = views
         self.frames = dict(frames)
-        self.options = dict(options)
+        self.options = {name: value for name, value in options.items() if name != "cap"}
+        self.cap = parse_cap(options.get("cap"))
+        self.capped = False
+        """Whether a join has a bound that no condition sets."""
         self.clauses = clauses
         """The match conditions of as-of joins, which are plain joins in the tree."""
         self.matches: dict[int, exp.Expression] = {}
@@ -326,6 +332,8 @@ class _Query:
         for scope in traverse_scope(self.tree):
             if isinstance(scope.expression, exp.Select):
                 self._cut_select(scope)
+        if self.cap is not None and not self.capped:
+            raise OptionError("cap=: no join has a bound on one side only; leave it out")
         # Spark's watermark waits for every `withWatermark` of a plan, also for one that nothing reads any more.
         self.tree = eliminate_ctes(self.tree)
 
@@ -336,12 +344,13 @@ class _Query:
         inputs = {alias: self._input(node, scope.sources[alias]) for alias, node in nodes.items()}
         sources = _sources(nodes, inputs)
         try:
-            found = cut_select(select, sources, self.matches)
+            found = cut_select(select, sources, self.matches, self.cap)
         except LeftToSparkError as why:
             self.notes.append(str(why))
             return
         if found is None:
             return
+        self.capped |= bool(found.capped)
         cast_keys(found, inputs, sources)
         spelling = {name.lower(): name for frame in self.frames.values() for name in frame.columns}
         joins = JoinPlanner(self.session, self.options, spelling).plan(found, inputs, sources)

@@ -1,4 +1,4 @@
-"""Keys of different types, cast as Spark casts them where it compares them: a string with a bigint, for example."""
+"""Keys that only Spark can make comparable: of different types, which it casts, and structs and lists, as texts."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from braided.routing.key_hashes import common_key_type
 from braided.spark.catalyst import compared_types
 from braided.spark.inputs import arrow_schema
 from braided.spark.names import numbered, quoted
+from braided.spark.nested_keys import flat_key
 from braided.sqltext.joins import Cut, Source
 
 if TYPE_CHECKING:
@@ -32,14 +33,18 @@ def cast_keys(cut: Cut, inputs: dict[str, DataFrame], sources: dict[str, Source]
             )
             new = []
             for column, name, kind, own in zip(key, names, wanted, fields, strict=True):
-                if kind == own.dataType.simpleString():
+                text = quoted(name) if kind == own.dataType.simpleString() else f"CAST({quoted(name)} AS {kind})"
+                alias = column.table
+                flat = flat_key(text, inputs[alias].selectExpr(text).schema[0].dataType)
+                if text == quoted(name) and flat is None:
                     new.append(column)
                     continue
-                alias = column.table
                 cast = numbered(f"{name.lower()}__as_key", inputs[alias].columns)
-                inputs[alias] = inputs[alias].selectExpr("*", f"CAST({quoted(name)} AS {kind}) AS {quoted(cast)}")
+                inputs[alias] = inputs[alias].selectExpr("*", f"{flat or text} AS {quoted(cast)}")
                 actual[alias][cast] = cast
-                sources[alias] = replace(sources[alias], types={**sources[alias].types, cast: kind})
+                sources[alias] = replace(
+                    sources[alias], types={**sources[alias].types, cast: kind if flat is None else "string"}
+                )
                 cut.columns[alias].append(cast)
                 new.append(exp.column(exp.to_identifier(cast), alias))
             step.keys[at] = new[0], new[1]

@@ -30,10 +30,12 @@ from braided.runtime.store import BlockStore, CachedBlocks
 from braided.runtime.worker import WorkerTask, fingerprint, run_worker
 from braided.spark.checkpoint_folder import OBJECTS, folder_of_task
 from braided.spark.handover_file import WorkersBefore
+from braided.spark.place import PROGRESS
 from braided.spark.routing import Routing, workers_of_task
 from braided.storage.file_reader import FileReader, Part, read_ahead
 from braided.storage.files import has_glob_characters, local_path
-from braided.storage.writing import DataFile, FileTarget, batch_folder
+from braided.storage.progress import Progress, from_text, read_progress, to_text
+from braided.storage.writing import DataFile, TableFile, Target, batch_folder
 from braided.time.propagated_delay import COLUMN, PropagatedDelay
 from braided.version import __version__
 
@@ -68,9 +70,19 @@ _RUN = "spark.jobGroup.id"
 IN_SPARK, IN_FILES, IN_OBJECTS = "spark", "files", "objects"
 # Counts the tasks of this process.
 _ended = itertools.count(1)
-# What is handed on where results are written as files: their names and sizes.
-FILES = pa.schema([("name", pa.string()), ("rows", pa.int64()), ("bytes", pa.int64())])
-FILES_DDL = "name string, rows long, bytes long"
+# What is handed on where results are written as files: names and sizes; of a table's files partition and footer too;
+# and how far the time columns of a topic have come.
+FILES = pa.schema(
+    [
+        ("name", pa.string()),
+        ("rows", pa.int64()),
+        ("bytes", pa.int64()),
+        ("values", pa.string()),
+        ("footer", pa.binary()),
+        ("progress", pa.string()),
+    ]
+)
+FILES_DDL = "name string, rows long, bytes long, values string, footer binary, progress string"
 
 
 def settle() -> None:
@@ -102,16 +114,42 @@ def batch_number() -> int:
 
 def file_rows(files: list[DataFile]) -> pa.RecordBatch:
     """Return rows that name files."""
-    return pa.RecordBatch.from_pylist([asdict(file) for file in files], schema=FILES)
+    rows = [asdict(file) for file in files]
+    for row in rows:
+        row["values"] = json.dumps(row["values"]) if "values" in row else None
+    return pa.RecordBatch.from_pylist(rows, schema=FILES)
+
+
+def files_of(rows: Iterable[Any]) -> list[DataFile]:
+    """Return the files that rows name, in the order of their names."""
+    named: list[DataFile] = [
+        DataFile(row["name"], row["rows"], row["bytes"])
+        if row["footer"] is None
+        else TableFile(row["name"], row["rows"], row["bytes"], tuple(json.loads(row["values"])), bytes(row["footer"]))
+        for row in rows
+        if row["name"] is not None
+    ]
+    return sorted(named, key=lambda file: file.name)
 
 
 @dataclass(frozen=True)
 class WrittenResult:
-    """Results that workers write: where, and which columns of the operator's result under which names."""
+    """Results that workers write: where, and which columns of the operator's result under which names.
 
-    target: FileTarget
+    times : of each column that is a time of a stream's rows, its name and the stream.
+    """
+
+    target: Target
     schema: pa.Schema
     columns: tuple[int, ...]
+    times: tuple[tuple[str, int], ...] = ()
+
+    def progress(self, report: Json) -> str:
+        """Return what a worker promises of the time columns, as text."""
+        of_streams = report.get("progress")
+        if of_streams is None:
+            return to_text({})
+        return to_text({name: read_progress(of_streams[stream]) for name, stream in self.times})
 
     def chosen(self, piece: pa.RecordBatch) -> pa.RecordBatch:
         """Return the columns that are written."""
@@ -135,12 +173,21 @@ class FileTask:
         self._reader = reader
         self._partitions = partitions
         self._may_repeat = may_repeat
+        self._progress: dict[str, Progress] = {}
+
+    def progress(self, column: int) -> Progress | None:
+        """Return how far one of the columns has come, once the last row has been taken, where its topic says so."""
+        return self._progress.get(self._reader.outputs[column])
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         taken, number = set(), 0
+        self._progress = {}
         for batch in batches:
             for at in range(batch.num_rows):
                 path, start, stop, *values = (column[at] for column in batch.columns)
+                if start.as_py() == PROGRESS:
+                    self._progress = from_text(path.as_py())
+                    continue
                 part = Part(local_path(path.as_py()), start.as_py(), stop.as_py(), self._given(values))
                 if not self._may_repeat:
                     self._check(part)
@@ -203,13 +250,21 @@ class RouteTask:
         watch = None if self._routing.control is None else Watch(self._routing.redact)
         rows = self._named(batches)
         least = None if folder is None else folder.least
-        for sent in route_task(self._operator, options, table, self._side, task, workers, rows, watch, least):
+        for sent in route_task(
+            self._operator, options, table, self._side, task, workers, rows, watch, least, self._promise
+        ):
             if isinstance(sent, list):
                 yield _packet_rows(sent, ids, folder)
             else:
                 report = json.dumps(asdict(sent), separators=(",", ":"))
                 yield pa.RecordBatch.from_pylist([{"worker": -1, "report": report}], schema=PACKETS)
         settle()
+
+    def _promise(self) -> Progress | None:
+        """Return how far this input has come, where it is a topic whose writer says so."""
+        if self._files is None:
+            return None
+        return self._files.progress(self._operator.inputs[self._side].names.index(self._operator.times[self._side]))
 
     def _named(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Give the columns their own names again; a last one more tells parts apart, or is a delay handed on."""
@@ -373,15 +428,17 @@ class Worker:
                 try:
                     writer.write(written.chosen(next(results)))
                 except StopIteration as end:
+                    progress = written.progress(end.value)
                     files, report = writer.close(), json.dumps(end.value, separators=(",", ":"))
                     break
         except BaseException:
             writer.discard()
             raise
-        names = [*(file.name for file in files), None]
-        rows = pd.array([*(file.rows for file in files), None], dtype="Int64")
-        sizes = pd.array([*(file.bytes for file in files), None], dtype="Int64")
-        return pd.DataFrame({"name": names, "rows": rows, "bytes": sizes, REPORT: [*[None] * len(files), report]})
+        # A row for each file, one with the progress, and the report, which is dropped on its way.
+        columns = {name: [*values, None, None] for name, values in file_rows(files).to_pydict().items()}
+        columns["progress"] = [*[None] * len(files), progress, None]
+        rows = pd.DataFrame({**columns, REPORT: [*[None] * len(files), None, report]}, dtype=object)
+        return rows.astype({"rows": "Int64", "bytes": "Int64"})
 
     def _rows(self, piece: pa.RecordBatch) -> pd.DataFrame:
         """Return result rows as pandas columns that hold the Arrow arrays themselves."""

@@ -1,4 +1,4 @@
-"""Bounds on times that no condition sets: a hint says how far apart two times are at most.
+"""Bounds on times that no condition sets: a hint, or `cap=`, says how far apart two times are at most.
 
 ```
  /*+ BRAIDED('b', 'cap=1 hour'), BRAIDED('a', 'time=ts') */ ... b.ts BETWEEN a.ts AND a.expires
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from sqlglot import exp
 
@@ -27,11 +28,23 @@ class Caps:
 
     lengths: dict[str, int] = field(default_factory=dict)
     times: dict[str, str] = field(default_factory=dict)
+    of_all: int | None = None
+    """How far apart the times of joins without a hint are at most: `cap=`."""
 
 
-def take_caps(hints: dict[str, list[str]], is_time: Callable[[str, str], bool]) -> Caps:
+def parse_cap(cap: Any) -> int | None:
+    """Return `cap=` in microseconds."""
+    if cap is None:
+        return None
+    length = parse_duration(cap, "cap")
+    if length < 0:
+        raise OptionError(f"cap={cap!r}: write a duration of nothing or more")
+    return length
+
+
+def take_caps(hints: dict[str, list[str]], is_time: Callable[[str, str], bool], cap: int | None = None) -> Caps:
     """Return what hints say of times, and take it out of them. `is_time` knows the columns of an alias."""
-    found = Caps()
+    found = Caps(of_all=cap)
     for alias, given in hints.items():
         for text in list(given):
             name, _, value = (part.strip() for part in text.partition("="))
@@ -64,6 +77,8 @@ def capped(
     if not bounds or two_sided(bounds, alias) is not None:
         return []
     found = [both for both in bounds if {alias, both[1].plus.table, both[1].minus.table} & set(caps.lengths)]
+    if not found and caps.of_all is not None:
+        found = list(bounds)
     if not found:
         return []
     named = [both for both in found if all(caps.times.get(c.table) in (None, c.name) for c in _both(both[1]))]
@@ -76,9 +91,10 @@ def capped(
             one = next(c for c in _both(first) if c.table == column.table)
             raise OptionError(
                 f"sql: {position(part)}: the cap may be on {_shown(one)} or on {_shown(column)}; say which is the time "
-                f"of {column.table} in a hint: BRAIDED('{column.table}', 'time={one.name}')"
+                f"of {column.table} in a hint: BRAIDED('{column.table}', 'time={one.name}'), or by a watermark on it"
             )
-    length = next(caps.lengths[name] for name in (alias, first.plus.table, first.minus.table) if name in caps.lengths)
+    hinted = (caps.lengths.get(name) for name in (alias, first.plus.table, first.minus.table))
+    length = next((known for known in hinted if known is not None), caps.of_all)
     op = exp.GTE if first.op in (exp.LT, exp.LTE) else exp.LTE
     sign = -1 if op is exp.GTE else 1
     cap = exp.Interval(this=exp.Literal.string(str(length)), unit=exp.var("MICROSECONDS"))
@@ -99,7 +115,7 @@ def check_caps(caps: Caps, steps: Sequence[tuple[str, Sequence[Bound]]]) -> list
                 "it out"
             )
     return [
-        f"by its hint, {_shown(each.plus)} and {_shown(each.minus)} are at most "
+        f"by its {'hint' if caps.lengths else 'cap='}, {_shown(each.plus)} and {_shown(each.minus)} are at most "
         f"{format_duration(int(each.constants[0][1].this.this))} apart"
         for _, each in used
     ]

@@ -23,13 +23,17 @@ from braided.sqltext.kinds import OrderedJoins, called, is_plain, kind_of
 
 
 def cut_select(
-    select: exp.Select, sources: Mapping[str, Source], matches: Mapping[int, exp.Expression] | None = None
+    select: exp.Select,
+    sources: Mapping[str, Source],
+    matches: Mapping[int, exp.Expression] | None = None,
+    cap: int | None = None,
 ) -> Cut | None:
     """Take the joins of streams out of a SELECT, whose columns are all qualified; None if it has none.
 
     Raises `LeftToSparkError`, and leaves the SELECT as it is but for its hints, where windows are joined as a whole.
     The SELECT keeps its other joins and conditions; its columns of streams still have their old qualifiers, and its
-    first table is what it was. `matches` are the match conditions of as-of joins, by the id of the join.
+    first table is what it was. `matches` are the match conditions of as-of joins, by the id of the join. `cap`
+    is how far apart two times are at most that have a bound on one side only.
     """
     joins: list[exp.Join] = list(select.args.get("joins") or [])
     start = select.args.get("from_") or select.args.get("from")
@@ -50,7 +54,7 @@ def cut_select(
                 f"sql: the hint BRAIDED({alias!r}, ...): no stream has that alias; it is one of "
                 f"{', '.join(sorted(streams))}"
             )
-    caps = take_caps(hints, lambda alias, name: sources[alias].is_time(name))
+    caps = take_caps(hints, lambda alias, name: sources[alias].is_time(name), cap)
     own = [join for join in joins if _is_stream(join, sources)]
     filters: dict[str, list[exp.Expression]] = {alias: [] for alias in streams}
     kept: list[exp.Expression] = []

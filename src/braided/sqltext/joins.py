@@ -129,7 +129,7 @@ def no_bounds(
         f"sql: {position(sources[alias].node)}: no bounds on both sides tie the time of {alias} to that of "
         f"{' or '.join(joined)}; write for example {alias}.ts BETWEEN {joined[0]}.ts - INTERVAL 10 "
         f"SECONDS AND {joined[0]}.ts + INTERVAL 10 SECONDS, or how far apart they are at most in a hint: "
-        f"/*+ BRAIDED('{alias}', 'cap=1 hour') */"
+        f"/*+ BRAIDED('{alias}', 'cap=1 hour') */, or for all joins by cap='1 hour'"
     )
 
 

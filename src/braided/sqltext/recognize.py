@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 from sqlglot.tokens import TokenType
 
 from braided.errors import OptionError
-from braided.operators.match.pattern import parse_pattern
+from braided.operators.match.pattern import parse_pattern, unquoted
 from braided.sqltext.words import Words, place
 
 _ONE, _ALL = ("ONE", "ROW", "PER", "MATCH"), ("ALL", "ROWS", "PER", "MATCH")
@@ -88,10 +88,12 @@ class _Reader:
         if not (self._accept("ORDER BY") or self._accept("ORDER", "BY")):  # one token, or two around a comment
             self._expected("ORDER BY and the event-time column")
         options["time"] = self._time()
+        if ties := self._ties():
+            options["ties"] = ties
         start = self._at
         options["measures"] = dict(self._measures()) if self._accept("MEASURES") else {}
         options["rows"] = self._rows()
-        if not options["measures"] and options["rows"] == "one":
+        if not options["measures"] and options["rows"] == "one" and "key" not in options:
             self._at = start
             self._expected("MEASURES and at least one expression with a name: MEASURES FIRST(A.ts) AS since")
         if self._accept("AFTER"):
@@ -132,6 +134,15 @@ class _Reader:
         self._at += 1
         return name
 
+    def _symbol(self, what: str) -> str:
+        """Read a symbol, which may be in double quotes, too."""
+        if self._at < self._stop and self._words.is_(self._at, TokenType.STRING):
+            text = self._words.cut(self._at, self._at + 1)
+            if text.startswith('"'):
+                self._at += 1
+                return unquoted(text)
+        return self._name(what)
+
     def _listed(self, item: Callable[[], Any]) -> Iterator[Any]:
         yield item()
         while self._at < self._stop and self._words.is_(self._at, TokenType.COMMA):
@@ -154,12 +165,27 @@ class _Reader:
         name = self._column()
         self._clause.parts["time"] = Part(f"ORDER BY {name}", start)
         self._accept("ASC")
-        if self._words.is_(self._at, TokenType.COMMA, TokenType.DESC) or self._words.says(self._at, "NULLS"):
-            self._refuse(
-                self._at,
-                "ORDER BY takes the event time alone, ascending; rows of the same time are in order of their content",
-            )
+        if self._words.is_(self._at, TokenType.DESC):
+            self._refuse(self._at, "ORDER BY takes the event time first, ascending")
+        self._refuse_nulls()
         return name
+
+    def _refuse_nulls(self) -> None:
+        if self._words.says(self._at, "NULLS"):
+            self._refuse(self._at, "ORDER BY takes nulls as the least; leave NULLS FIRST or LAST out")
+
+    def _ties(self) -> list[str]:
+        """Read the columns that order rows of one time."""
+        ties = []
+        self._clause.parts["ties"] = Part("ORDER BY", self._words.start(self._at))
+        while self._at < self._stop and self._words.is_(self._at, TokenType.COMMA):
+            self._at += 1
+            name = self._column().replace("`", "``")
+            direction = "DESC" if self._accept("DESC") else "ASC"
+            self._accept("ASC")
+            self._refuse_nulls()
+            ties.append(f"`{name}` {direction}")
+        return ties
 
     def _value(self, what: str) -> str:
         """Return the text up to the next part, or to the next comma or AS outside of brackets."""
@@ -194,7 +220,7 @@ class _Reader:
 
     def _define(self) -> Iterator[tuple[str, str]]:
         def definition() -> tuple[str, str]:
-            name = self._name("a symbol of the pattern")
+            name = self._symbol("a symbol of the pattern")
             self._expect(("AS",), f"AS and the condition of {name}")
             self._note("define", name, self._words.start(self._at))
             return name, self._value(f"the condition of {name}")
@@ -203,10 +229,11 @@ class _Reader:
 
     def _subsets(self) -> Iterator[tuple[str, tuple[str, ...]]]:
         def subset() -> tuple[str, tuple[str, ...]]:
-            self._note("subsets", str(self._words.name(self._at)), self._words.start(self._at))
-            name = self._name("a name for several symbols: SUBSET AB = (A, B)")
+            start = self._words.start(self._at)
+            name = self._symbol("a name for several symbols: SUBSET AB = (A, B)")
             self._expect(("=", "("), f"symbols in brackets: {name} = (A, B)")
-            members = tuple(self._listed(lambda: self._name("a symbol")))
+            self._note("subsets", name, start)
+            members = tuple(self._listed(lambda: self._symbol("a symbol")))
             self._expect((")",), "',' or ')'")
             return name, members
 
@@ -225,14 +252,15 @@ class _Reader:
         self._clause.parts[f"{option}[{name!r}]"] = Part(f"{called} {name}", start)
 
     def _rows(self) -> str:
-        start = self._at
+        self._clause.parts["rows"] = Part("ROWS PER MATCH", self._words.start(self._at))
         if not self._accept(*_ALL):
             self._accept(*_ONE)
             return "one"
         if self._accept("WITH", "UNMATCHED", "ROWS"):
-            self._refuse(start, "unmatched rows are not supported; write ALL ROWS PER MATCH for those of matches")
-        if self._accept("SHOW", "EMPTY", "MATCHES") or self._accept("OMIT", "EMPTY", "MATCHES"):
-            self._refuse(start, "no match is empty; write ALL ROWS PER MATCH alone")
+            return "all with unmatched"
+        if self._accept("OMIT", "EMPTY", "MATCHES"):
+            return "all omit empty"
+        self._accept("SHOW", "EMPTY", "MATCHES")
         return "all"
 
     def _after(self) -> str:
@@ -246,7 +274,8 @@ class _Reader:
         # Without FIRST or LAST, SQL means the last.
         which = "first" if self._accept("FIRST") else "last"
         self._accept("LAST")
-        return f"skip to {which} {self._name('a symbol')}"
+        name = self._symbol("a symbol")
+        return f"skip to {which} {name}" if name.isidentifier() else f"skip to {which} `{name.replace('`', '``')}`"
 
     def _pattern(self) -> str:
         if not self._words.is_(self._at, TokenType.L_PAREN):
@@ -255,7 +284,7 @@ class _Reader:
         self._clause.parts["pattern"] = Part("PATTERN", self._words.start(opened + 1))
         self._clause.parts.setdefault("within", Part("WITHIN", self._words.start(opened + 1)))
         if opened + 2 == self._at:
-            self._refuse(opened, "PATTERN () is empty; write symbols, such as PATTERN (A B+)")
+            self._refuse(opened, "PATTERN () has no symbol; write some, such as PATTERN (A B+)")
         text = self._words.in_place(opened + 1, self._at - 1)
         self._clause.options["pattern"] = text
         try:

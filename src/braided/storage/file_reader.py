@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from braided.errors import BraidedError, TopicError
+from braided.errors import BraidedError, TableError, TopicError
 from braided.storage.files import open_input
 from braided.storage.fit import (
     Misfit,
@@ -70,7 +70,7 @@ class FileReader:
     schema : the promised columns that are read, by their names in files.
     outputs : which of them come out, and in which order; the others serve the filters.
     ignore_missing, ignore_damaged : as Spark's options `ignoreMissingFiles` and `ignoreCorruptFiles`.
-    committed : files are those of a topic, which are never ignored.
+    committed : "topic" or "table" where files are those of one, which are never ignored.
     """
 
     schema: pa.Schema
@@ -80,7 +80,7 @@ class FileReader:
     case_sensitive: bool = False
     ignore_missing: bool = False
     ignore_damaged: bool = False
-    committed: bool = False
+    committed: str | None = None
 
     def read(self, part: Part) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a file, or of some of its row groups."""
@@ -88,7 +88,9 @@ class FileReader:
             yield from self._read(part)
         except FileNotFoundError as error:
             if self.committed:
-                raise TopicError(f"{part.path}: a file of the topic is gone; restore it from a copy") from error
+                raise self._lost(
+                    f"{part.path}: a file of the {self.committed} is gone; restore it from a copy"
+                ) from error
             if not self.ignore_missing:
                 raise BraidedError(
                     f"{part.path}: the file is gone; bring it back, or set the option ignoreMissingFiles to go on "
@@ -103,13 +105,18 @@ class FileReader:
         except (pa.ArrowInvalid, OSError, EOFError) as error:
             if self.committed:
                 cause = str(error).splitlines()[0]
-                raise TopicError(f"{part.path}: a file of the topic is damaged ({cause}); restore it") from error
+                raise self._lost(
+                    f"{part.path}: a file of the {self.committed} is damaged ({cause}); restore it"
+                ) from error
             if not self.ignore_damaged:
                 raise BraidedError(
                     f"{part.path}: cannot be read as Parquet ({str(error).splitlines()[0]}); replace it, or set the "
                     "option ignoreCorruptFiles to go on without its rows"
                 ) from error
             _log.warning("%s: the rest of a damaged file is ignored: %s", part.path, error)
+
+    def _lost(self, message: str) -> BraidedError:
+        return TableError(message) if self.committed == "table" else TopicError(message)
 
     def _read(self, part: Part) -> Iterator[pa.RecordBatch]:
         with pq.ParquetFile(open_input(part.path), coerce_int96_timestamp_unit="us") as file:

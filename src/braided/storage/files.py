@@ -41,6 +41,18 @@ def local_path(location: str) -> str:
     return location
 
 
+def python_url(location: str) -> str:
+    """Return what Python's clients call a place that Hadoop's file systems know; a path is the same to both.
+
+    >>> python_url("s3a://bucket/check/"), python_url("dbfs:/check"), python_url("/check")
+    ('s3://bucket/check', 'dbfs:///check', '/check')
+    """
+    if location.startswith(("/", "file:")):
+        return location
+    scheme, _, rest = location.rstrip("/").partition(":")
+    return f"{'s3' if scheme in ('s3a', 's3n') else scheme}://{rest.removeprefix('//')}"
+
+
 def has_glob_characters(name: str) -> bool:
     """Whether Spark takes a name for a pattern. Of a batch with a file of such a name it reads others again.
 
@@ -370,5 +382,16 @@ class RemoteFiles(Files):
     def delete_folder(self, folder: str) -> None:
         """See `Files`. Object stores have no folders."""
 
-    def open_output(self, name: str) -> Any:
-        return self._system.open(self._path(name), "wb")
+    def copy(self, source: str, target: str) -> None:
+        """Copy all below a folder; the store copies, many at a time. What is deleted meanwhile is left out."""
+        names = self.below(source)
+        copies = [self._path(f"{target}{name.removeprefix(source)}") for name in names]
+        with self._reached("copy", source):
+            self._system.copy([self._path(name) for name in names], copies, on_error="ignore")
+
+    def below(self, folder: str) -> list[str]:
+        """Return the names of all files below a folder."""
+        self._system.invalidate_cache()
+        with self._reached("list", folder):
+            root = self._system._strip_protocol(self._root)
+            return [path.removeprefix(f"{root}/") for path in self._system.find(self._path(folder))]

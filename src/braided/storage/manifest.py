@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from braided.errors import TopicError
+from braided.storage.progress import Progress, read_progress
 from braided.storage.writing import DataFile
 
 FORMAT = 1
@@ -27,6 +29,7 @@ class Manifest:
     epoch : which writer made it; it never goes back along the log.
     owner : the query whose results these are.
     batch, offsets : the batch of that query, and a digest of the input that it covers.
+    progress : how far its time columns have come with this batch; a batch may bring this alone, without files.
     """
 
     slot: int
@@ -37,6 +40,7 @@ class Manifest:
     offsets: str = ""
     files: tuple[DataFile, ...] = ()
     last: int = -1
+    progress: Mapping[str, Progress] = field(default_factory=dict)
 
     @property
     def next(self) -> int:
@@ -52,6 +56,8 @@ class Manifest:
 def to_bytes(manifest: Manifest) -> bytes:
     """Return a manifest as it is stored, with a digest of itself."""
     content = {"format": FORMAT, **asdict(manifest)}
+    if not manifest.progress:  # as versions before this one wrote it
+        del content["progress"]
     return json.dumps({**content, "digest": _digest(content)}, separators=(",", ":")).encode()
 
 
@@ -65,7 +71,9 @@ def from_bytes(content: bytes, where: str) -> Manifest:
             if digest != _digest(fields):
                 raise ValueError
             del fields["format"]
-            return Manifest(**{**fields, "files": tuple(_file(entry) for entry in fields["files"])})
+            progress = {str(name): read_progress(one) for name, one in fields.pop("progress", {}).items()}
+            files = tuple(_file(entry) for entry in fields["files"])
+            return Manifest(**{**fields, "files": files, "progress": progress})
     except (ValueError, KeyError, AttributeError, TypeError) as error:
         raise TopicError(f"{where}: the manifest is damaged; {_ADVICE}") from error
     raise TopicError(f"{where}: the manifest has format {version!r}, this version reads {FORMAT}; upgrade braided")

@@ -19,17 +19,22 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from braided.errors import TopicError
 from braided.storage.files import Files, check_folder, files_at, is_remote, local_path
 from braided.storage.manifest import FORMAT, Manifest, from_bytes, to_bytes
 from braided.storage.merging import merge_files
+from braided.storage.progress import Progress
 from braided.storage.writing import DataFile, batch_folder
 
 # Spark runs only its last batches again; older entries may have been compacted.
 _LOOK_BACK = 50
+# The digest of a batch's input where the checkpoint cannot be read.
+UNKNOWN = ""
+# Who owns a topic that batch jobs write, instead of a query.
+APPENDED = "batch jobs"
 _TOPIC = "_topic.json"
 _LOG = "_manifests"
 _DATA = "_data"
@@ -75,7 +80,7 @@ class Topic:
             raise TopicError(f"path={location!r}: is no topic; braided.write_files makes one")
         try:
             about = json.loads(content)
-            version = about["format"]
+            version, schema = about["format"], about["schema"]
         except (ValueError, KeyError, TypeError) as error:
             raise TopicError(f"{self.location}/{_TOPIC}: is damaged; restore it from a copy") from error
         if version != FORMAT:
@@ -83,7 +88,7 @@ class Topic:
                 f"{self.location}/{_TOPIC}: the topic has format {version!r}, this version reads {FORMAT}; "
                 "upgrade braided"
             )
-        self.schema: str = str(about["schema"])
+        self.schema: str = str(schema)
         """The schema of its rows, as Spark writes it in JSON."""
 
     @property
@@ -103,7 +108,7 @@ class Topic:
         content = self._files.read(name)
         try:
             return 0 if content is None else int(json.loads(content)["slot"])
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, OverflowError) as error:
             raise TopicError(f"{self.location}/{name}: is damaged; {advice}") from error
 
     def _missing(self, name: str) -> TopicError:
@@ -187,6 +192,11 @@ class Topic:
         """
         return [f"{self.data}/{file.name}" for entry in self.manifests(start, stop) for file in entry.files]
 
+    def progress(self, start: int, stop: int) -> Mapping[str, Progress]:
+        """Return how far the time columns have come with the last batch from `start` up to before `stop`."""
+        batches = [entry for entry in self.manifests(start, stop) if entry.kind != "claim"]
+        return batches[-1].progress if batches else {}
+
     def discard(self) -> None:
         """Delete a topic that was created and has no batch."""
         if self.latest() < 0:
@@ -206,9 +216,10 @@ class Topic:
         """Say what the times of its columns are."""
         self._files.replace(_MARKS, json.dumps(marks).encode())
 
-    def claim(self, owner: str, batch: int = 0, epoch: int | None = None) -> TopicWriter:
-        """Become the writer, from a batch on: whoever was before can commit no more.
+    def claim(self, owner: str, batch: int = 0, epoch: int | None = None, *, written: bool = False) -> TopicWriter:
+        """Become the writer, from a batch on: whoever was before can commit no more, and what it left is deleted.
 
+        `written`: files of that batch are there already, and stay.
         `epoch` is that of a lease that nobody else can have; where one as high has claimed already, it is refused.
         """
         while True:
@@ -220,18 +231,15 @@ class Topic:
                     "the path that it wrote to, or a new checkpoint"
                 )
             before = self.manifest(latest) if latest >= 0 else None
-            if before is not None and before.owner != owner:
-                raise TopicError(
-                    f"{self.location}: belongs to the query {before.owner}, this is {owner}; give the checkpoint that "
-                    "wrote it, or another path"
-                )
+            if before is not None:
+                self._check_owner(before, owner)
             newest = -1 if before is None else before.epoch
             if epoch is not None and epoch <= newest:
                 raise TopicError(
                     f"{self.location}: a writer of epoch {newest} has taken the topic before this one of epoch {epoch}"
                 )
             last = self._last_batch(latest)
-            left = self._uncommitted(last)
+            left = [] if written else self._uncommitted(last)
             claim = Manifest(latest + 1, "claim", newest + 1 if epoch is None else epoch, owner)
             if self._files.create(_name(claim.slot), to_bytes(claim)) or (
                 # A store may have created it and lost the answer. The lease's epoch says that it is ours.
@@ -242,6 +250,45 @@ class Topic:
                 for name in left:
                     self._files.delete(f"{_DATA}/{name}")
                 return TopicWriter(self, self._files, claim, last)
+
+    def resume(self, owner: str, batch: int = 0) -> TopicWriter:
+        """Go on as the writer of an owner without a claim, for a process that lives for one batch.
+
+        Two of them keep out of each other's way by the batch's number: the second finds it in the log, or its slot
+        taken. A writer with a claim finds its slot taken by any of them.
+        """
+        latest = self.latest(self._marked(_HEAD) - 1)  # lists the log only where there is no batch yet
+        if latest < 0:
+            return self.claim(owner, batch, written=True)
+        before = self.manifest(latest)
+        self._check_owner(before, owner)
+        return TopicWriter(self, self._files, before, before if before.kind == "batch" else self._last_batch(latest))
+
+    def append(self, files: Sequence[DataFile]) -> None:
+        """Add files that no streaming query wrote, as the next entry of a log that has only such entries."""
+        while files:
+            writer = self.resume(APPENDED)
+            if writer.append(files):
+                return
+
+    def names(self, files: Sequence[DataFile]) -> bool:
+        """Whether one of the newest entries names one of these files."""
+        wanted, latest = {file.name for file in files}, self.latest()
+        newest = [slot for slot in self._slots() if slot > latest - _LOOK_BACK]
+        return any(file.name in wanted for slot in newest for file in self.manifest(slot).files)
+
+    def discard_files(self, files: Sequence[DataFile]) -> None:
+        """Delete files of a write that failed, unless the log names them: its commit may have come through."""
+        if not self.names(files):
+            for file in files:
+                self._files.delete(f"{_DATA}/{file.name}")
+
+    def _check_owner(self, before: Manifest, owner: str) -> None:
+        if before.owner != owner:
+            raise TopicError(
+                f"{self.location}: belongs to {_who(before.owner)}, this is {owner}; give the checkpoint that "
+                "wrote it, or another path"
+            )
 
     def _last_batch(self, slot: int) -> Manifest | None:
         slots = self._slots()
@@ -341,8 +388,9 @@ class Topic:
         first, last = run[0], run[-1]
         files = merge_files(self.data, [file for entry in run for file in entry.files], f"c{first.slot:012d}")
         entry = Manifest(
-            first.slot, "compact", last.epoch, last.owner, last.batch, last.offsets, tuple(files), last.next - 1
-        )
+            first.slot, "compact", last.epoch, last.owner, last.batch, last.offsets, tuple(files), last.next - 1,
+            next((entry.progress for entry in reversed(run) if entry.kind != "claim"), {}),
+        )  # fmt: skip
         if not self._files.create(_range_name(first.slot, last.next - 1), to_bytes(entry)):
             for file in files:  # another compaction was first
                 self._files.delete(f"{_DATA}/{file.name}")
@@ -374,23 +422,35 @@ class TopicWriter:
         self._next = claim.slot + 1
         self._last = last
 
-    def commit(self, batch: int, offsets: str, files: Sequence[DataFile]) -> bool:
+    def commit(
+        self, batch: int, offsets: str, files: Sequence[DataFile], progress: Mapping[str, Progress] | None = None
+    ) -> bool:
         """Add a batch to the log; False, and its files are deleted, if it is there already.
 
-        `offsets` is a digest of the input that the batch covers: a batch that is run again must cover the same.
+        `offsets` is a digest of the input that the batch covers: a batch that is run again must cover the same. A
+        batch without files is added where the time columns have made progress, so that readers need not wait for rows.
         """
         if self._last is not None and batch <= self._last.batch:
             self._check_again(batch, offsets)
             for file in files:
                 self._files.delete(f"{_DATA}/{file.name}")
             return False
-        if not files:
-            return False
         before = self._last
-        self._add(batch, offsets, files)
+        if not files and (not progress or (before is not None and before.progress == progress)):
+            return False
+        self._add(batch, offsets, files, progress or {})
         self.topic.sweep(batch, files)
         if before is not None:  # an attempt that lost (speculation) may have gone on writing after its batch was done
             self.topic.sweep(before.batch, before.files)
+        return True
+
+    def append(self, files: Sequence[DataFile]) -> bool:
+        """Add the next batch, whatever its number; False if another writer was faster."""
+        batch = 0 if self._last is None else self._last.batch + 1
+        entry = Manifest(self._next, "batch", self._claim.epoch, self._claim.owner, batch, UNKNOWN, tuple(files))
+        if not self._files.create(_name(entry.slot), to_bytes(entry)) and self.topic.manifest(entry.slot) != entry:
+            return False
+        self.topic._mark_slot(_HEAD, entry.next)
         return True
 
     def announce(self, batch: int, offsets: str) -> None:
@@ -404,8 +464,13 @@ class TopicWriter:
         else:
             self._add(batch, offsets, ())
 
-    def _add(self, batch: int, offsets: str, files: Sequence[DataFile]) -> None:
-        entry = Manifest(self._next, "batch", self._claim.epoch, self._claim.owner, batch, offsets, tuple(files))
+    def _add(
+        self, batch: int, offsets: str, files: Sequence[DataFile], progress: Mapping[str, Progress] | None = None
+    ) -> None:
+        entry = Manifest(
+            self._next, "batch", self._claim.epoch, self._claim.owner, batch, offsets, tuple(files),
+            progress=progress or {},
+        )  # fmt: skip
         if not self._files.create(_name(self._next), to_bytes(entry)):
             other = self.topic.manifest(self._next)
             if other != entry:
@@ -422,7 +487,7 @@ class TopicWriter:
         for slot in range(self._last.slot, max(-1, self._last.slot - _LOOK_BACK), -1):
             entry = self.topic.manifest(slot)
             if entry.kind == "batch" and entry.batch <= batch:
-                if entry.batch == batch and entry.offsets != offsets:
+                if entry.batch == batch and UNKNOWN not in (offsets, entry.offsets) and entry.offsets != offsets:
                     raise TopicError(
                         f"{self.topic.location}: batch {batch} was committed over other input; the checkpoint and the "
                         "topic do not belong together: restore both, or start with a new path and a new checkpoint"
@@ -473,6 +538,10 @@ def plan_digest(plan: str) -> str:
     The first two lines are a version and what the batch's clock was; those after it the offsets of the inputs.
     """
     return digest("\n".join(plan.splitlines()[2:]))
+
+
+def _who(owner: str) -> str:
+    return owner if owner == APPENDED else f"the query {owner}"
 
 
 def _level(entry: Manifest) -> int:

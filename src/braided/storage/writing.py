@@ -6,7 +6,7 @@ import contextlib
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,6 +14,8 @@ import pyarrow.parquet as pq
 from braided.errors import TopicError
 from braided.storage.files import files_at
 
+CODECS = ("none", "snappy", "gzip", "brotli", "lz4", "zstd")
+"""How files may be compressed."""
 # A row group is what a reader of these files holds at once; a file is what one reading task gets.
 _GROUP_ROWS = 1 << 20
 _GROUP_BYTES = 64 << 20
@@ -30,15 +32,50 @@ class DataFile:
 
 
 @dataclass(frozen=True)
+class TableFile(DataFile):
+    """One file of a table, below the table's data: the values of its partition, and its footer, which has statistics.
+
+    Both cross to the driver, so that it commits the file without opening it.
+    """
+
+    values: tuple[str | int | None, ...] = ()
+    footer: bytes = b""
+
+
+class Writer(Protocol):
+    """Takes the rows of one attempt of one task, and makes files of them."""
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        """Take rows."""
+
+    def close(self) -> list[DataFile]:
+        """Write what waits and return the files."""
+
+    def discard(self) -> None:
+        """Delete what was written: the attempt has failed."""
+
+
+class Target(Protocol):
+    """Where the tasks of a query write their files."""
+
+    def writer(self, folder: str, task: int, schema: pa.Schema) -> Writer:
+        """Return a writer for one attempt of one task in a batch, whose folder is given."""
+
+
+@dataclass(frozen=True)
 class FileTarget:
-    """Where the tasks of a query write their files: a folder for each batch."""
+    """Where the tasks of a query write their files: a folder for each batch.
+
+    With `file_bytes`, files end near this size as it is on disk, and have their footers with them (`TableFile`).
+    """
 
     data: str
     compression: str = "snappy"
+    file_bytes: int | None = None
 
     def writer(self, folder: str, task: int, schema: pa.Schema) -> FileWriter:
         """Return a writer for one attempt of one task."""
-        return FileWriter(self, folder, task, schema)
+        return FileWriter(self, f"{folder}/", task, schema)
 
 
 def batch_folder(batch: int) -> str:
@@ -49,13 +86,24 @@ def batch_folder(batch: int) -> str:
 class FileWriter:
     """Writes the rows of one attempt of one task; there is no file where there was no row."""
 
-    def __init__(self, target: FileTarget, folder: str, task: int, schema: pa.Schema) -> None:
+    def __init__(
+        self,
+        target: FileTarget,
+        prefix: str,
+        task: int,
+        schema: pa.Schema,
+        values: tuple[str | int | None, ...] = (),
+    ) -> None:
+        """Names of files begin with `prefix`; `values` are those of the partition that the rows belong to."""
         self._target = target
         self._files = files_at(target.data, "path")
-        self._folder = folder
+        self._prefix = prefix
+        self._values = values
         # Attempts of one task must not touch each other's files, and only the names of the one that ended well count.
         self._stem = f"{task:05d}-{secrets.token_hex(8)}"
         self._schema = schema
+        self._group_bytes = min(_GROUP_BYTES, target.file_bytes or _GROUP_BYTES)
+        self._footers: list[pq.FileMetaData] = []
         self._waiting: list[pa.RecordBatch] = []
         self._rows = self._bytes = 0
         self._open: tuple[str, Any, pq.ParquetWriter] | None = None
@@ -67,12 +115,26 @@ class FileWriter:
         self._waiting.append(rows)
         self._rows += rows.num_rows
         self._bytes += rows.nbytes
-        if self._rows >= _GROUP_ROWS or self._bytes >= _GROUP_BYTES:
-            with self._room():
-                self._write_group()
+        if self._rows >= _GROUP_ROWS or self._bytes >= self._group_bytes:
+            self.flush()
+
+    @property
+    def waiting_bytes(self) -> int:
+        """How much waits to become a row group."""
+        return self._bytes
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a file is open."""
+        return self._open is not None
+
+    def flush(self) -> None:
+        """Write what waits as a row group."""
+        with self._room():
+            self._write_group()
 
     def close(self) -> list[DataFile]:
-        """Write what waits and return the files."""
+        """Write what waits and return the files. Further rows would go into a further file."""
         with self._room():
             self._write_group()
             self._close_file()
@@ -104,19 +166,23 @@ class FileWriter:
         if not self._rows:
             return
         table = pa.Table.from_batches(self._waiting, self._schema)
-        _, _, writer = self._open or self._new_file()
+        _, sink, writer = self._open or self._new_file()
         writer.write_table(table, row_group_size=max(1, self._rows))
         self._file_rows += self._rows
         self._file_bytes += self._bytes
         self._waiting, self._rows, self._bytes = [], 0, 0
-        if self._file_bytes >= _FILE_BYTES:
+        most = self._target.file_bytes
+        if self._file_bytes >= _FILE_BYTES if most is None else sink.tell() >= most:
             self._close_file()
 
     def _new_file(self) -> tuple[str, Any, pq.ParquetWriter]:
-        self._files.make_folder(self._folder)
-        name = f"{self._folder}/{self._stem}-{len(self._done)}.parquet"
+        self._files.make_folder(self._prefix.rpartition("/")[0])
+        name = f"{self._prefix}{self._stem}-{len(self._done)}.parquet"
         sink = self._files.open_output(name)
-        self._open = name, sink, pq.ParquetWriter(sink, self._schema, compression=self._target.compression)
+        writer = pq.ParquetWriter(
+            sink, self._schema, compression=self._target.compression, metadata_collector=self._footers
+        )
+        self._open = name, sink, writer
         return self._open
 
     def _close_file(self) -> None:
@@ -127,5 +193,13 @@ class FileWriter:
         size = int(sink.tell())
         sink.close()
         self._open = None
-        self._done.append(DataFile(name, self._file_rows, size))
+        self._done.append(self._described(name, size))
         self._file_rows = self._file_bytes = 0
+
+    def _described(self, name: str, size: int) -> DataFile:
+        footer = self._footers.pop()
+        if self._target.file_bytes is None:
+            return DataFile(name, self._file_rows, size)
+        content = pa.BufferOutputStream()
+        footer.write_metadata_file(content)
+        return TableFile(name, self._file_rows, size, self._values, content.getvalue().to_pybytes())

@@ -6,9 +6,10 @@ All router tasks send all workers the same summaries, so every worker computes t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from braided.storage.progress import Progress, read_progress
 from braided.time.clocks import MIN_TIME, clamp
 from braided.time.gaps import SPARSE, Gaps
 from braided.time.lateness import Lateness
@@ -36,6 +37,8 @@ class StreamTime:
     """How late an operator before this one says its results may be."""
     top: int | None = None
     """The largest time of all rows, also of those that set no clock."""
+    promise: Progress | None = None
+    """How far the stream has come, where its writer says so: it is read from a topic."""
 
     @property
     def last(self) -> int | None:
@@ -60,6 +63,10 @@ def jump_of(lateness: int | Lateness) -> int:
 class StreamClock:
     """One stream's clock and lateness K, from batch to batch.
 
+    A topic carries how far its stream has come. Where the lateness would be learned, and no recall is asked for, that
+    promise is the clock, and K is 0: no row is doubted and no lateness learned, whatever times the rows have. It ends
+    with a batch that brings rows without a promise; then clock and K are those of the rows.
+
     lateness : K in microseconds, or how to learn it.
     reach : for a join, the span of its window: what learning under a target of recall needs to know.
     idle : after so many microseconds without rows the stream no longer holds others back.
@@ -75,21 +82,25 @@ class StreamClock:
         self.silent = 0
         self._heard: int | None = None
         self._history: list[list[int | None]] = []
+        self.promise: Progress | None = None
+        """What the stream's writer says of it, in the last batch."""
 
     @property
     def clock(self) -> int | None:
-        """The largest trustworthy time seen."""
+        """The largest trustworthy time seen, or the time that is promised."""
+        if self.promise is not None:
+            return None if self.promise.until == MIN_TIME else self.promise.until
         return self.trust.clock
 
     @property
     def settled(self) -> bool:
         """Whether the clock counts: rows expire and leave by it, and it vouches for others."""
-        return self.trust.settled
+        return self.promise is not None or self.trust.settled
 
     @property
     def counted(self) -> int | None:
         """The clock, once it counts."""
-        return self.trust.clock if self.trust.settled else None
+        return self.clock if self.settled else None
 
     @property
     def progress(self) -> StreamProgress:
@@ -101,6 +112,8 @@ class StreamClock:
         """K, as of the last batch."""
         if self._fixed is not None:
             return self._fixed
+        if self.promise is not None:
+            return 0
         assert self._learner is not None
         return self._learner.lateness
 
@@ -117,7 +130,18 @@ class StreamClock:
     @property
     def limit(self) -> int:
         """The last time that the stream vouches for."""
+        if self.promise is not None:
+            known = [self.promise.until, *([] if self.trust.top is None else [self.trust.top])]
+            return clamp(max(known) + self.jump)
         return self.trust.limit(self.jump)
+
+    @property
+    def spread(self) -> int:
+        """How far behind the largest time seen a row may be; K, unless the clock is a promise."""
+        if self.promise is None:
+            return self.lateness
+        ahead = 0 if self.trust.top is None or self.clock is None else self.trust.top - self.clock
+        return max(self.promise.spread, ahead)
 
     def update(
         self,
@@ -132,6 +156,9 @@ class StreamClock:
         `others` is the largest clock beside it that counts, `wide` how far ahead a row may be in a sparse stream, and
         `missed` how many of its rows came too late, where one worker sees all.
         """
+        takes = self._learner is not None and self._learner.spec.recall is None
+        if takes and (seen.promise is not None or seen.rows):
+            self.promise = seen.promise
         before = self.clock
         self.trust.update(seen.clusters, self.jump, others, wide)
         if seen.last is not None:
@@ -141,12 +168,14 @@ class StreamClock:
             self._learner.hint(seen.propagated_delay)
         self._learn(before, seen.delays, missed)
         if moment is not None:
-            if seen.clusters or self._heard is None:
+            if seen.clusters or seen.promise is not None or self._heard is None:
                 self._heard = moment
             self.silent = max(0, moment - self._heard)
 
     def _learn(self, before: int | None, tasks: list[Delays | NextDelays], missed: int | None) -> None:
         """Learn K from tasks whose times are near the clock, or from all while no row has set it."""
+        if self.promise is not None:
+            return
         tasks = [task for task in tasks if self.clock is None or task.largest <= self.limit]
         if self._learner is None or not tasks:
             return
@@ -159,6 +188,8 @@ class StreamClock:
         self.trust = Trust.from_json(state["trust"])
         self.gaps = Gaps(state.get("gaps", ()))
         self._heard, self.silent, self._history = state["heard"], state["silent"], state["history"]
+        promise = state.get("promise")
+        self.promise = None if promise is None else read_progress(promise)
         if self._learner is not None:
             self._learner = Learner.from_json(state["learner"], self._learner.spec, self._reach)
 
@@ -170,6 +201,7 @@ class StreamClock:
             "silent": self.silent,
             "history": self._history,
             "learner": None if self._learner is None else self._learner.to_json(),
+            **({} if self.promise is None else {"promise": asdict(self.promise)}),
         }
 
     def report(self) -> dict[str, Any]:
@@ -177,6 +209,8 @@ class StreamClock:
         report["trust"] = {"settled": self.settled, "top": self.trust.top, "limit": self.limit, "gone": self.progress}
         if self._learner is not None:
             report["lateness_history"] = self._history
+        if self.promise is not None:
+            report["spread"] = self.spread
         if self._idle_after is not None:
             report |= {"silent": self.silent, "idle": self.idle}
         return report

@@ -110,10 +110,15 @@ class GuardedHandler(BaseHTTPRequestHandler):
         """Print nothing: the terminal belongs to the query."""
 
     def do_GET(self) -> None:
-        address = urlsplit(self.path)
+        try:
+            address = urlsplit(self.path)
+            host = urlsplit(f"//{self.headers.get('Host', '')}").hostname
+        except ValueError:
+            self.answer(400, b"this is no address\n")
+            return
         if self.server.is_closed:
             self.close_connection = True
-        elif not self._host_is_meant():
+        elif self.server.hosts is not None and host not in self.server.hosts:
             self.answer(403, b"this address is not served under that name\n")
         elif self.server.token is None or self._is_bearer() or self._has_cookie():
             self.serve(address.path)
@@ -126,11 +131,6 @@ class GuardedHandler(BaseHTTPRequestHandler):
                 self.answer(401, b"open the address with its token, as braided printed it\n")
 
     do_HEAD = do_GET
-
-    def _host_is_meant(self) -> bool:
-        if self.server.hosts is None:
-            return True
-        return urlsplit(f"//{self.headers.get('Host', '')}").hostname in self.server.hosts
 
     def _is_bearer(self) -> bool:
         scheme, _, given = self.headers.get("Authorization", "").partition(" ")

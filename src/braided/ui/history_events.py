@@ -54,7 +54,7 @@ _PARTS: Mapping[tuple[str, str], Mapping[str, type | tuple[type, ...]]] = {
 
 def check_event(event: Any, where: str) -> Json:
     """Return an event that has all its fields, or raise; `where` names its place in the message."""
-    if not isinstance(event, dict) or event.get("event") not in _FIELDS:
+    if not isinstance(event, dict) or not isinstance(event.get("event"), str) or event["event"] not in _FIELDS:
         raise HistoryError(f"{where}: is no event of a history of braided; name a file that braided wrote")
     kind = event["event"]
     _check_fields(event, _FIELDS[kind], f"{where}: {kind}")

@@ -41,6 +41,10 @@ FAMILIES: Mapping[str, tuple[str, str]] = {
     ),
     "braided_rows_total": ("counter", "rows of a stream that came to an operator"),
     "braided_late_rows_total": ("counter", "rows that came later than the lateness; they may still have been joined"),
+    "braided_lost_rows_total": (
+        "counter",
+        "rows of a join that came after rows that they could have met had expired; absent where it is not known",
+    ),
     "braided_null_time_rows_total": ("counter", "rows without an event time"),
     "braided_null_key_rows_total": ("counter", "rows without a key"),
     "braided_quarantined_rows": ("gauge", "rows far ahead of their stream's clock, which move no clock yet"),
@@ -68,9 +72,16 @@ FAMILIES: Mapping[str, tuple[str, str]] = {
     "braided_fleet_peers": ("gauge", "peers that answer"),
     "braided_peer_load_ratio": ("gauge", "CPU of a peer over its cores"),
     "braided_peer_cores": ("gauge", "cores of a peer"),
-    "braided_job_state": ("gauge", "1 for the state a job of the fleet is in: running, waiting or failed"),
+    "braided_job_state": (
+        "gauge",
+        "1 for the state of a job: starting, running, behind, failing, failed, orphaned, draining or paused",
+    ),
+    "braided_job_state_since_timestamp_seconds": ("gauge", "when the state of a job began, in seconds since 1970"),
+    "braided_job_failures": ("gauge", "how often a job has failed in a row"),
+    "braided_job_rows_per_second": ("gauge", "rows that a job writes"),
+    "braided_peer_draining": ("gauge", "1 where a peer gives its jobs to others and takes no more"),
     "braided_job_moves": ("gauge", "how often a job was started or moved: the epoch of its lease"),
-    "braided_job_backlog_rows": ("gauge", "rows that wait for a job"),
+    "braided_job_backlog_rows": ("gauge", "rows that wait for a job; absent where a source does not tell"),
     "braided_job_busy_ratio": ("gauge", "time of a job's batch over its trigger's interval; above 1 it falls behind"),
 }
 """All metrics: type and help text."""
@@ -78,6 +89,7 @@ FAMILIES: Mapping[str, tuple[str, str]] = {
 _OF_STREAMS = {
     "rows": ("braided_rows_total", 1.0),
     "late": ("braided_late_rows_total", 1.0),
+    "lost": ("braided_lost_rows_total", 1.0),
     "null_times": ("braided_null_time_rows_total", 1.0),
     "null_keys": ("braided_null_key_rows_total", 1.0),
     "quarantined": ("braided_quarantined_rows", 1.0),
@@ -100,6 +112,12 @@ _OF_WORKERS = {
     ("total", "results"): ("braided_worker_results_total", 1.0),
     ("total", "cpu_ms"): ("braided_worker_cpu_seconds_total", _MILLIS),
 }
+_OF_JOBS = {
+    "backlog": "braided_job_backlog_rows",
+    "busy": "braided_job_busy_ratio",
+    "rate": "braided_job_rows_per_second",
+}
+_JOB_STATES = ("starting", "running", "behind", "failing", "failed", "orphaned", "draining", "paused")
 _OFFSETS_BEHIND = {"maxOffsetsBehindLatest": "max", "avgOffsetsBehindLatest": "mean"}
 
 
@@ -279,13 +297,16 @@ def _of_fleet(fleet: Json | None) -> Iterator[Sample]:
     for peer in fleet["peers"]:
         yield Sample("braided_peer_load_ratio", {"peer": peer["name"]}, peer["load"])
         yield Sample("braided_peer_cores", {"peer": peer["name"]}, peer["cores"])
+        yield Sample("braided_peer_draining", {"peer": peer["name"]}, float(peer.get("drains", False)))
     for job in fleet["components"]:
         own = {"job": job["name"]}
-        state = "failed" if job.get("failed") else "running" if job["peer"] else "waiting"
-        for each in ("running", "waiting", "failed"):
-            yield Sample("braided_job_state", {**own, "state": each}, float(state == each))
+        for state in _JOB_STATES:
+            yield Sample("braided_job_state", {**own, "state": state}, float(job.get("state") == state))
+        if job.get("since"):
+            yield Sample("braided_job_state_since_timestamp_seconds", own, job["since"] / _MILLIS)
+        yield Sample("braided_job_failures", own, job.get("failures", 0))
         yield Sample("braided_job_moves", own, job["epoch"])
-        for name, metric in (("backlog", "braided_job_backlog_rows"), ("busy", "braided_job_busy_ratio")):
+        for name, metric in _OF_JOBS.items():
             if name in job:
                 yield Sample(metric, own, job[name])
 

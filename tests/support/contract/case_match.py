@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from braided.operators.match.spec import MatchSpec
+from braided.operators.match.spec import ROWS, MatchSpec
 from braided.routing.content import row_hashes
 from braided.time.lateness import Lateness
 from support.contract.histories import SCHEMA, Row
@@ -22,7 +22,7 @@ IS_B = ("s = 'bb'", lambda seen: seen.row["s"] == "bb")
 NOT_A = ("s <> 'a'", lambda seen: seen.row["s"] not in ("a", None))
 NULL = ("s is null or id > 10", lambda seen: seen.row["s"] is None or seen.row["id"] > 10)
 OTHER = ("s <> last(A.s)", lambda seen: None not in texts(seen) and len(set(texts(seen))) == 2)
-RISES = ("id > prev(id)", lambda seen: seen.row["id"] > seen.before()["id"])
+RISES = ("id > prev(id)", lambda seen: seen.before()["id"] is not None and seen.row["id"] > seen.before()["id"])
 FEW = ("count(*) < 4 and id > A.id", lambda seen: len(seen.path) < 4 and seen.row["id"] > seen.of("A")[-1]["id"])
 
 
@@ -46,6 +46,11 @@ PATTERNS: dict[str, tuple[Any, str | None, dict[str, Any]]] = {
     "A B* C": (("sequence", A, ("repeat", B, 0, None, True), C), None, {"B": FEW, "C": IS_B}),
     "A !B": (A, "B", {"A": IS_A, "B": IS_B}),
     "A B? !C": (("sequence", A, ("repeat", B, 0, 1, True)), "C", {"A": IS_A, "C": OTHER}),
+    "A*": (("repeat", A, 0, None, True), None, {"A": IS_A}),
+    "^ B? A | C B": (
+        ("choice", ("sequence", ("anchor", "^"), ("repeat", B, 0, 1, True), A), ("sequence", C, B)), None,
+        {"A": IS_A, "C": RISES},
+    ),
     "A": (A, None, {"A": IS_A}),
 }  # fmt: skip
 MEASURES = {"first": "first(id)", "last": "last(id)", "n": "count(*)", "a": "count(A.*)"}
@@ -61,10 +66,11 @@ def wanted(spec: MatchSpec, streams: Streams) -> Bag:
     tree, negated, define = PATTERNS[spec.pattern]
     within = 1 << 60 if spec.within is None else int(str(spec.within).removesuffix(" us"))
     meanings = {name: meaning for name, (_, meaning) in define.items()}
-    query = Query(tree, meanings, within, spec.after, dict(spec.subsets or {}), negated)  # type: ignore[arg-type]
+    subsets: Any = dict(spec.subsets or {})
+    query = Query(tree, meanings, within, spec.after, subsets, negated, spec.rows == "all with unmatched")
     key = names_of(spec.key, 1)[0]
     groups: dict[Any, list[Row]] = {}
-    for row in ordered([row for row in streams[0] if row[spec.time] is not None], spec.time):
+    for row in ordered([row for row in streams[0] if row[spec.time] is not None], spec.time, spec.ties):
         groups.setdefault(tuple(row[name] for name in key), []).append({**row, "t": row[spec.time]})
     bag: Bag = Counter()
     for values, rows in groups.items():
@@ -72,22 +78,27 @@ def wanted(spec: MatchSpec, streams: Streams) -> Bag:
             if spec.rows == "one":
                 bag[(*values, *measured(rows, path))] += 1
                 continue
-            for step, (at, _, excluded) in enumerate(path):
-                if not excluded:
+            for step, (at, symbol, excluded) in enumerate(path):
+                if not excluded and not (symbol == "-" and spec.rows == "all omit empty"):
                     bag[(*rows[at].values(), *measured(rows, path[: step + 1]))] += 1
     return bag
 
 
 def measured(rows: list[Row], path: Path) -> tuple[Any, ...]:
     """Return the measures of a match, or of its first rows."""
+    if path[0][1] in "-?":
+        return (None, None, 0, 0) if path[0][1] == "-" else (None,) * 4
     return rows[path[0][0]]["id"], rows[path[-1][0]]["id"], len(path), sum(symbol == "A" for _, symbol, _ in path)
 
 
-def ordered(rows: list[Row], time: str) -> list[Row]:
-    """Return rows by (time, content)."""
+def ordered(rows: list[Row], time: str, ties: Any = ()) -> list[Row]:
+    """Return rows by (time, ties, content)."""
     hashes = row_hashes(pa.RecordBatch.from_pylist(rows, SCHEMA)).tolist()
-    by = sorted(range(len(rows)), key=lambda at: (rows[at][time], hashes[at]))
-    return [rows[at] for at in by]
+    out = [row for _, row in sorted(zip(hashes, rows, strict=True), key=lambda pair: pair[0])]
+    for tie in reversed(ties):
+        name, _, direction = tie.partition(" ")
+        out.sort(key=lambda row: (row[name] is not None, row[name]), reverse=direction == "DESC")
+    return sorted(out, key=lambda row: row[time])
 
 
 def content(spec: MatchSpec, row: Row) -> tuple[Any, ...]:
@@ -112,7 +123,8 @@ def specs(draw: st.DrawFn, lateness: Any = micros) -> MatchSpec:
     return some(
         pattern,
         key=draw(st.sampled_from((None, "k", ("k", "s")))),
-        rows=draw(st.sampled_from(("one", "all"))),
+        rows=draw(st.sampled_from(ROWS[:3] if "{-" in pattern else ROWS)),
+        ties=draw(st.sampled_from(((), ("s DESC", "id")))),
         after=draw(st.sampled_from(after)),
         subsets={"X": ("B",)} if pattern == "A B+" else None,
         within=None if pattern == "A" else us(draw(st.integers(0, 12))),
@@ -132,6 +144,7 @@ MATCHES = Kind(
             "conditions on earlier symbols", some("A B", after="skip to next row", subsets={"X": ("A", "B")}), specs()
         ),
         Case("negation", some("A !B", rows="all"), specs()),
+        Case("empty matches", some("A*", rows="all with unmatched", ties=("s",)), specs()),
         Case("learned lateness", some("A B+", lateness=Lateness(floor=us(4), memory=us(50))), specs(learned)),
     ),
     changes=(
@@ -146,6 +159,7 @@ MATCHES = Kind(
             "after", "after", lambda spec: {"after": f"skip {'past last' if 'next' in spec.after else 'to next'} row"}
         ),
         Change("rows", "rows", lambda spec: {"rows": "all" if spec.rows == "one" else "one"}),
+        Change("ties", "ties", {"ties": ["id DESC"]}),
         Change("lateness", None, {"lateness": us(7)}, fixed),
         Change("idle", None, {"idle": "1 hour"}),
         Change("lateness", "lateness", {"lateness": us(4)}, fixed),

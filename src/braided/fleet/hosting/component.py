@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
 
 from braided.durations import parse_duration
 from braided.errors import PeerError
-from braided.fleet.checkpoints import Checkpoints, position_of
+from braided.fleet.checkpoints import Checkpoints
 from braided.fleet.component_host import Job
 from braided.fleet.hosting.causes import describe_failure
 from braided.fleet.hosting.gate import Gate
 from braided.fleet.hosting.job_environment import JobEnvironment
+from braided.fleet.hosting.pace import Pace, offsets_between
 from braided.fleet.hosting.staging import Staged
 from braided.fleet.hosting.task_time import TaskTime
 from braided.fleet.leases import Position
@@ -29,12 +31,14 @@ from braided.jobs.job_file import KAFKA, TOPIC
 from braided.spark.catalyst import StageTimes
 from braided.spark.jobs import build_job, named, write_sink
 from braided.spark.kafka import WriteRecords, sequenced
-from braided.spark.sink import make_topic, run_files, start_files, start_query
+from braided.spark.sink import ObservedProgress, make_topic, run_topic_files, start_files, start_query
+from braided.storage.files import python_url
 from braided.storage.topic import Topic, TopicWriter, create_topic, is_topic, plan_digest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.listener import SourceProgress
 
 BATCH = 60.0
 """Seconds that a stop waits for a batch to end; then it is interrupted, and runs again where the component goes on."""
@@ -42,6 +46,8 @@ _NOTED = 10.0
 _CLEANED_EVERY = 20  # batches
 _COUNTED = 1000  # manifests that wait
 _FENCE = "fence"
+_WRITTEN = "braided.written"
+_KAFKA_SOURCE = "Kafka"
 _ANNOUNCED = 100  # batches that a fence keeps
 
 
@@ -49,14 +55,19 @@ _ANNOUNCED = 100  # batches that a fence keeps
 class Progress:
     """The last batch of a query: its number, the seconds it took, those between triggers, and rows that wait.
 
+    backlog : None if a source does not tell.
     tasks : seconds that tasks of the query have run since the last time.
+    is_behind : see `Pace`.
+    rows : that it wrote, where its sink is not a topic.
     """
 
     batch: int
     seconds: float
     interval: float | None
-    backlog: int
+    backlog: int | None
     tasks: float
+    is_behind: bool = False
+    rows: int | None = None
 
 
 class Component:
@@ -76,6 +87,8 @@ class Component:
         self._writer: TopicWriter | None = None
         """What was claimed for this epoch: its topic, or the fence of a sink that has none."""
         self._cleaned = 0
+        self._observed: ObservedProgress | None = None
+        self._pace = Pace()
 
     def start(self, expected: Position | None) -> None:
         """Go on from where the epoch before was; `PeerError` if that is not where it is expected to be."""
@@ -85,8 +98,6 @@ class Component:
         except BaseException:
             with contextlib.suppress(Exception):  # what failed first says more
                 self.kill()
-            if self._staged is not None:
-                self._staged.close()
             raise
 
     def _start(self, expected: Position | None) -> None:
@@ -95,10 +106,10 @@ class Component:
         if log is not None:
             self._writer = log.claim(name, epoch=self.epoch)
         self._folder = self._checkpoints.open(self.epoch)
-        position = position_of(self._folder)
+        position = self._folder.position()
         if expected is not None and position != expected:
             raise PeerError(f"component={name!r}: its checkpoint is at {position}, not at {expected}")
-        self._job = self._setting.job(self.component, self._folder)
+        self._job = self._setting.job(self.component, self._folder.location)
         self._session, frame = self._built()
         self._check_held()
         with named(self._job, "sink"):
@@ -111,43 +122,43 @@ class Component:
 
     def _built(self) -> tuple[SparkSession, DataFrame]:
         if self._staged is not None:
-            self._staged.open(self._folder)
             return self._staged.session, self._staged.frame
         session = self._setting.session(self._job)
         return session, build_job(session, self._job, reader=self.component.name)
 
     def _started_query(self, frame: DataFrame) -> StreamingQuery:
-        checkpoint, trigger, name = str(self._folder), self._job.trigger, self.component.name
+        checkpoint, trigger, name = self._folder.location, self._job.trigger, self.component.name
         if self.component.outputs:
             data = self._claimed().topic.data
+            self._observed = ObservedProgress.of(frame)
             return start_files(frame, data, self._commit, checkpoint=checkpoint, trigger=trigger, name=name)
         if self._writer is None:
-            return write_sink(frame, self._job, trigger)
+            return write_sink(_counted(frame), self._job, trigger)
         records = sequenced(frame)
         if records is None:
             raise PeerError(f"sink: gets the columns {', '.join(frame.columns)}; give Kafka's a value, and maybe a key")
         send = partial(self._send, WriteRecords(records, self._job.sink.options))
-        writer = records.writeStream.outputMode(self._job.sink.mode).foreachBatch(send)
+        writer = _counted(records).writeStream.outputMode(self._job.sink.mode).foreachBatch(send)
         return start_query(writer, checkpoint, trigger, name)
 
     def _log(self) -> Topic | None:
         """Return the log that fences former owners off: the output's own, or for Kafka one beside the checkpoint."""
-        job = self._setting.job(self.component, Path(self.component.checkpoint))
+        job = self._setting.job(self.component, self.component.checkpoint)
         if job.sink.format == KAFKA:
-            return create_topic(f"{self.component.checkpoint}/{_FENCE}", "{}")
+            return create_topic(f"{python_url(self.component.checkpoint)}/{_FENCE}", "{}")
         return self._topic(self.component.outputs[0]) if self.component.outputs else None
 
     def _topic(self, path: str) -> Topic:
         if is_topic(path):
             return Topic(path)
         with self._checkpoints.rehearsal() as folder:
-            job = self._setting.job(self.component, folder)
+            job = self._setting.job(self.component, folder.location)
             return make_topic(build_job(self._setting.session(job), job), path)
 
     def _commit(self, files: DataFrame, batch: int) -> None:
         with self._gate.batch(batch):
-            written = run_files(files)
-            if self._claimed().commit(batch, self._plan(batch), written):
+            written, progress = run_topic_files(files, self._observed)
+            if self._claimed().commit(batch, self._plan(batch), written, progress):
                 self.rows += sum(file.rows for file in written)
         if batch % _CLEANED_EVERY == 0:
             self._checkpoints.clean(self.epoch)
@@ -162,7 +173,7 @@ class Component:
             self._claimed().topic.retain(_ANNOUNCED)
 
     def _plan(self, batch: int) -> str:
-        return plan_digest((self._folder / "offsets" / str(batch)).read_text())
+        return plan_digest(self._folder.plan(batch))
 
     def _claimed(self) -> TopicWriter:
         assert self._writer is not None
@@ -173,14 +184,11 @@ class Component:
         query = self._started()
         if self._writer is not None:
             self._gate.close(BATCH)
-            self._wait_for(lambda: self._gate.last is None or self._is_noted(self._gate.last), _NOTED)
+            self._wait_for(lambda: self._gate.last is None or self._folder.is_committed(self._gate.last), _NOTED)
         else:
             self._wait_for(lambda: not query.status["isTriggerActive"], BATCH)
         query.stop()
-        return position_of(self._folder)
-
-    def _is_noted(self, batch: int) -> bool:
-        return (self._folder / "commits" / str(batch)).exists()
+        return self._folder.position()
 
     def _wait_for(self, condition: Callable[[], bool], seconds: float) -> None:
         ends = time.monotonic() + seconds
@@ -214,19 +222,40 @@ class Component:
         trigger = self._job.trigger
         interval = None if trigger is None else parse_duration(trigger, "trigger") / 1_000_000
         seconds = last.durationMs.get("triggerExecution", 0) / 1000
-        return Progress(int(last.batchId), seconds, interval, self._backlog(), self._tasks.since_last())
+        backlog = self._backlog(last.sources)
+        is_active = bool(self._started().status["isTriggerActive"])
+        is_behind = self._pace.look(int(last.batchId), seconds, interval, backlog, is_active)
+        written = last.observedMetrics.get(_WRITTEN)
+        rows = None if written is None else int(written["rows"])
+        return Progress(int(last.batchId), seconds, interval, backlog, self._tasks.since_last(), is_behind, rows)
 
-    def _backlog(self) -> int:
-        """Return the rows that wait in the topics that it reads, a thousand batches of each at most."""
+    def _backlog(self, sources: Sequence[SourceProgress]) -> int | None:
+        """Return the rows that wait in the topics that it reads, a thousand batches of each at most, and in Kafka's.
+
+        None if it reads from anything else: nobody has counted what waits there.
+        """
         waiting = 0
         for source in self._job.sources.values():
             if source.format == TOPIC:
                 topic = Topic(str(source.path))
                 slot = topic.readers().get(self.component.name)
                 waiting += sum(entry.rows for entry in islice(topic.manifests(slot), _COUNTED))
+            elif source.format != KAFKA:
+                return None
+        for read in sources:
+            if read.description.startswith(_KAFKA_SOURCE):
+                offsets = offsets_between(read.endOffset, read.latestOffset)
+                if offsets is None:
+                    return None
+                waiting += offsets
         return waiting
 
     def _started(self) -> StreamingQuery:
         if self._query is None:
             raise PeerError(f"component={self.component.name!r}: has not started")
         return self._query
+
+
+def _counted(frame: DataFrame) -> DataFrame:
+    """Let Spark count the rows of each batch, where the sink does not."""
+    return frame.observe(_WRITTEN, F.count(F.lit(1)).alias("rows"))

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
 
 from braided.errors import PeerError
-from braided.fleet.checkpoints import CONTROL
 from braided.fleet.component_host import Job
 from braided.fleet.definition import job_of, modules_of
 from braided.jobs import job_file
@@ -31,9 +29,9 @@ class JobEnvironment:
 
     def check(self, component: Job) -> None:
         """Refuse a component that this peer must not run, or whose variables it does not have."""
-        self.job(component, Path(component.checkpoint))
+        self.job(component, component.checkpoint)
 
-    def job(self, component: Job, checkpoint: Path) -> job_file.Job:
+    def job(self, component: Job, checkpoint: str) -> job_file.Job:
         """Return what runs of a component with a checkpoint; `PeerError` if this peer must not run it."""
         job = job_of(component, checkpoint, self._environment)
         if job.needs.cores > self.cores:
@@ -49,8 +47,8 @@ class JobEnvironment:
         settings = {
             # Not the peer's cores: a checkpoint keeps as many state partitions as its first start had.
             "spark.sql.shuffle.partitions": str(max(2, job.needs.cores)),
-            # Control directories that nobody names move along too.
-            "spark.braided.control": f"{job.checkpoint}/{CONTROL}",
+            # Routing tables are in the checkpoint, and move along, wherever the peer's own queries have theirs.
+            "spark.braided.control": "true",
             **job.spark,
         }
         for name, value in settings.items():

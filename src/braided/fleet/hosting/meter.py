@@ -16,11 +16,14 @@ from braided.fleet.peer_loads import ComponentLoad, Measured
 class Meter:
     """Measures a peer once a period.
 
-    Components share one JVM, so each is given the part of the CPU that its tasks had of the time of all tasks.
+    Components share one JVM, so each is given the part of the CPU that its tasks had of the time of all tasks. Where
+    tasks run in executors elsewhere, the load is the time of all tasks over the executors' cores: Python processes
+    included, which Spark's own CPU times leave out.
     """
 
-    def __init__(self, cores: float, period: float) -> None:
-        self._cores = cores
+    def __init__(self, cores: float, period: float, *, is_local: bool = True) -> None:
+        self.cores = cores
+        self._is_local = is_local
         self._period = period
         self._taken = time.monotonic(), tree_seconds(os.getpid())
         self._last = Measured(0.0)
@@ -45,9 +48,10 @@ class Meter:
             if now - at < self._period / 2:
                 return self._last
             used = tree_seconds(os.getpid())
-            load = max(0.0, used - before) / (now - at) / self._cores
             parts = [seen.take(now, self._period) for seen in self._seen.values()]
             spent = sum(part.load for part in parts)
+            busy = max(0.0, used - before) / (now - at) if self._is_local else spent
+            load = busy / self.cores
             shares = tuple(replace(part, load=load * part.load / spent if spent else 0.0) for part in parts)
             self._taken, self._last = (now, used), Measured(load, shares)
             return self._last
@@ -64,7 +68,8 @@ class _Seen:
         self._tasks = 0.0
         self._rows = component.rows
         self._since = time.monotonic()
-        self._share = self._rate = self._span = 0.0
+        self._share = self._span = 0.0
+        self._rate: float | None = None
 
     def look(self, period: float) -> None:
         now = time.monotonic()
@@ -82,11 +87,19 @@ class _Seen:
         spent = self._tasks / elapsed
         if progress.batch != self._batch:
             self._share, self._span = spent, elapsed
-            self._rate = (self.component.rows - self._rows) / elapsed
+            self._rate = self._written(progress, elapsed)
             self._batch, self._tasks, self._rows, self._since = progress.batch, 0.0, self.component.rows, now
         elif elapsed > 2 * (progress.seconds + period) or (elapsed >= self._span and spent > self._share):
             # It has nothing to do, or its batch takes longer than the one before: that may be what makes the peer hot.
             self._share = spent
-            self._rate = self._rate if spent else 0.0
+            self._rate = self._rate if spent or self._rate is None else 0.0
         busy = self._share if progress.interval is None else progress.seconds / progress.interval
-        return ComponentLoad(job.name, job.operator, self._share, busy, progress.backlog, self._rate)
+        return ComponentLoad(
+            job.name, job.operator, self._share, busy, progress.backlog, self._rate, progress.is_behind
+        )
+
+    def _written(self, progress: Progress, elapsed: float) -> float | None:
+        """Return rows a second: those of a topic are all counted, of another sink those of the last batch are known."""
+        if self.component.component.outputs:
+            return (self.component.rows - self._rows) / elapsed
+        return None if progress.rows is None else progress.rows / max(progress.seconds, progress.interval or 0.0, 1e-3)

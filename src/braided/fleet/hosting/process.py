@@ -14,6 +14,7 @@ from braided.fleet.agent import Agent
 from braided.fleet.agent_machine import RealMachine
 from braided.fleet.fleet_peer import Peer, Settings
 from braided.fleet.hosting.spark_host import SparkHost
+from braided.fleet.hosting.warning_events import warnings_noted
 from braided.fleet.identity import Identity, Token
 from braided.fleet.messages import Contact
 from braided.fleet.peer_names import PeerNames
@@ -35,7 +36,8 @@ class PeerOptions:
 
     storage : the fleet's directory, which all peers reach; None asks the peer that it joins.
     join : addresses of peers that are there.
-    modules, offers : see `SparkHost`.
+    modules, offers, is_local : see `SparkHost`.
+    log : returns the last lines that Spark has logged about a component.
     """
 
     name: str
@@ -47,6 +49,8 @@ class PeerOptions:
     modules: Sequence[str] = ()
     offers: Sequence[str] = ("*",)
     beyond_loopback: bool = False
+    is_local: bool = True
+    log: Callable[[str], str] = lambda component: ""
     settings: Settings = field(default_factory=Settings)
 
 
@@ -92,14 +96,18 @@ async def run_peer(spark: SparkSession, options: PeerOptions, ready: Callable[[C
             host.died = lambda why: _set(end, why)
             peer = Peer(contact, machine, host, storage, options.settings)
             transport.receive = peer.agent.receive
+            peer.log = options.log
             await peer.start(others)
             ready(contact, storage)
             host.warm_up()
-            why = await end
+            with warnings_noted(peer.holding.note):
+                why = await end
             if why is None:
                 await leave(peer)
             else:
+                peer.holding.note("", f"peer {options.name}: {why}")
                 await asyncio.sleep(1.0)  # for the releases of its leases
+                await peer.events.flush()
             return why
         finally:
             host.close()
@@ -113,6 +121,7 @@ async def leave(peer: Peer) -> None:
     for name in await peer.drain():
         with contextlib.suppress(BraidedError):
             await peer.holding.give(name)
+    await peer.leave()
 
 
 def _host(spark: SparkSession, options: PeerOptions) -> SparkHost:
@@ -120,6 +129,7 @@ def _host(spark: SparkSession, options: PeerOptions) -> SparkHost:
     return SparkHost(
         spark,
         cores=options.cores,
+        is_local=options.is_local,
         modules=options.modules,
         offers=options.offers,
         period=settings.period,

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import threading
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from braided.errors import PeerError
 from braided.fleet import component_host
-from braided.fleet.checkpoints import Checkpoints, go_back
+from braided.fleet.checkpoints import CheckpointFolder, Checkpoints
 from braided.fleet.hosting.causes import describe_failure
 from braided.fleet.hosting.gate import Gate
 from braided.fleet.hosting.job_environment import JobEnvironment
@@ -38,11 +37,11 @@ _STATE = {
 def rehearse(setting: JobEnvironment, component: component_host.Job, seconds: float) -> Staged | None:
     """Build a component's query and run its last committed batch once more; one that has none is only built.
 
-    Returns the query to start; None for one that has no batch, and where storage has no links.
+    Returns the query to start; None for one that has no batch.
     """
     with Checkpoints(component.checkpoint).rehearsal() as folder:
-        batch = go_back(folder)
-        job = setting.job(component, folder)
+        batch = folder.go_back()
+        job = setting.job(component, folder.location)
         session = setting.session(job)
         for name, value in _STATE.items():
             session.conf.set(name, value)
@@ -61,17 +60,16 @@ def rehearse(setting: JobEnvironment, component: component_host.Job, seconds: fl
                     raise PeerError(f"the rehearsal of batch {batch} took more than {seconds:.0f} seconds")
         finally:
             query.stop()
-        try:
-            return Staged(setting, component, folder)
-        except OSError:
-            return None
+        return Staged(setting, component, folder.location)
 
 
-def _start(frame: DataFrame, job: Job, once: Once, folder: Path) -> StreamingQuery:
+def _start(frame: DataFrame, job: Job, once: Once, folder: CheckpointFolder) -> StreamingQuery:
     if job.sink.format == TOPIC:
-        return start_files(frame, str(folder / "data"), once, checkpoint=str(folder), trigger=None, name=job.name)
+        return start_files(
+            frame, f"{folder.location}/data", once, checkpoint=folder.location, trigger=None, name=job.name
+        )
     writer = frame.writeStream.foreachBatch(once).outputMode(job.sink.mode).queryName(job.name)
-    return writer.option("checkpointLocation", str(folder)).start()
+    return writer.option("checkpointLocation", folder.location).start()
 
 
 class Once:

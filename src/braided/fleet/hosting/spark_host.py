@@ -32,6 +32,7 @@ from braided.fleet.leases import SPAN, Position
 from braided.fleet.migration import REHEARSAL, START
 from braided.fleet.operator_names import check_pattern
 from braided.fleet.peer_loads import PERIOD, Measured
+from braided.spark.catalyst import executor_cores
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,6 +47,8 @@ class SparkHost:
     """Runs components of a peer. Made on the agent's event loop.
 
     cores : what the peer was given; its load is the CPU of its process tree over them.
+    is_local : whether tasks run in that tree. Else cores are those of the executors that Spark has, or, before it has
+        any, those given; and the load is the time of their tasks over them.
     modules : Python modules that steps may come from.
     offers : operators that it runs, by name or pattern.
     rehearsal, starting : seconds for a rehearsal, and for a start.
@@ -57,6 +60,7 @@ class SparkHost:
         spark: SparkSession,
         *,
         cores: float,
+        is_local: bool = True,
         modules: Sequence[str] = (),
         offers: Sequence[str] = ("*",),
         environment: Mapping[str, str] = os.environ,
@@ -80,7 +84,8 @@ class SparkHost:
         self._rehearsal = rehearsal
         self._starting = starting
         self._silence = silence
-        self._meter = Meter(cores, period)
+        self._meter = Meter(cores, period, is_local=is_local)
+        self._is_local = is_local
         self._answered = time.monotonic()
         self._is_closed = threading.Event()
         threading.Thread(target=self._watch, name="braided-pulse", daemon=True).start()
@@ -104,7 +109,7 @@ class SparkHost:
         call = self._call(lambda: rehearse(self._setting, job, self._rehearsal), self._rehearsal, "to rehearse")
         staged = await call
         if staged is not None:
-            self._stage(staged)
+            self._staged = staged
 
     async def start(self, job: Job, epoch: int, expected: Position | None) -> None:
         component = Component(self._setting, job, epoch, self._take_staged(job))
@@ -138,23 +143,15 @@ class SparkHost:
         self._is_closed.set()
         for name in list(self._running):
             self.kill(name)
-        self._stage(None)
+        self._staged = None
         self._threads.shutdown(wait=False)
-
-    def _stage(self, staged: Staged | None) -> None:
-        before, self._staged = self._staged, staged
-        if before is not None:
-            self._threads.submit(before.close)
 
     def _take_staged(self, job: Job) -> Staged | None:
         staged = self._staged
         if staged is None or staged.component != job:
             return None
-        if not staged.is_fresh:
-            self._stage(None)
-            return None
         self._staged = None
-        return staged
+        return staged if staged.is_fresh else None
 
     def _end(self, component: Component) -> None:
         """Let it begin no more batch, from now on; and stop its query as soon as the JVM answers."""
@@ -197,6 +194,14 @@ class SparkHost:
                     if why is not None:
                         self._on_loop(self._end_of, component, why, self.ended)
                 self._meter.look(running)
+                if not self._is_local:
+                    self._count_cores()
+
+    def _count_cores(self) -> None:
+        granted = executor_cores(self._setting.spark)
+        if granted and granted != self.cores:
+            self.cores = self._setting.cores = granted
+            self._meter.cores = granted
 
     def _on_loop(self, call: Callable[..., None], *arguments: object) -> None:
         with contextlib.suppress(RuntimeError):  # the loop has ended

@@ -1,4 +1,4 @@
-"""The Spark application of a peer: a local one, with the peer's cores."""
+"""The Spark application of a peer: with the peer's cores on this machine, or with executors of a cluster."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from braided.fleet.hosting.driver_log import log_options
+from braided.fleet.hosting.master import Master
 from braided.spark.conf import FAST_START, SPARK_CONF, quick_checkpoints
 
 if TYPE_CHECKING:
@@ -20,9 +22,18 @@ _QUIET = "-XX:PerfDataSamplingInterval=5000 -XX:+IgnoreUnrecognizedVMOptions"
 
 
 def peer_session(
-    name: str, *, cores: int, memory: str, scratch: Path, settings: Mapping[str, str] = MappingProxyType({})
+    name: str,
+    *,
+    master: Master,
+    listen: str,
+    memory: str,
+    scratch: Path,
+    settings: Mapping[str, str] = MappingProxyType({}),
 ) -> SparkSession:
-    """Start the Spark application of a peer; its own files are below `scratch`. `settings` go over those it has."""
+    """Start the Spark application of a peer; its own files are below `scratch`. `settings` go over those it has.
+
+    listen : the host at which others reach the peer.
+    """
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -30,10 +41,9 @@ def peer_session(
         **SPARK_CONF,
         **FAST_START,
         "spark.driver.memory": memory,
-        "spark.driver.extraJavaOptions": _QUIET,
-        "spark.driver.host": "localhost",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.local.dir": str(scratch),
+        "spark.driver.extraJavaOptions": f"{_QUIET} {log_options(scratch)}",
+        **master.settings(listen),
+        **({"spark.local.dir": str(scratch)} if master.is_local else {}),  # executors have folders of their own
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.log.level": "ERROR",
         "spark.ui.enabled": "false",
@@ -45,7 +55,7 @@ def peer_session(
         # In a fleet every epoch has a checkpoint of its own.
         **quick_checkpoints(),
     }
-    builder = SparkSession.builder.master(f"local[{cores}]").appName(f"braided peer {name}")
+    builder = SparkSession.builder.master(master.url).appName(f"braided peer {name}")
     on_interrupt = signal.getsignal(signal.SIGINT)
     session = builder.config(map={**own, **settings}).getOrCreate()
     signal.signal(signal.SIGINT, on_interrupt)  # PySpark's own handler raises in the midst of a call to the JVM

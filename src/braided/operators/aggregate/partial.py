@@ -72,7 +72,8 @@ class Panes:
         """Return the time before which no result can come any more, from what a join reports of its streams.
 
         A result has a new row. If it is of the windowed side, it is not before what is safe there; if of the other, its
-        partner is earlier by the window's reach at most. Rows that wait may be as old as what is safe on all sides.
+        partner is earlier by the window's reach at most. A row that matches nothing has left when it is earlier than
+        that. Rows that wait to be joined may be as old as what is safe on all sides.
         """
         safe = [
             clamp(stream["clock"] - stream["lateness"])
@@ -177,6 +178,8 @@ class PartialAggregate:
             except StopIteration as end:
                 outcome: Outcome = end.value
                 break
+            if piece.column(self.time).null_count:  # of a row without a match; no window has it
+                piece = piece.filter(piece.column(self.time).is_valid())
             late += _count_before(piece.column(self.time), before)
             pairs = partials.add(piece)
             if pairs is not None:

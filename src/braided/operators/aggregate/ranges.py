@@ -63,6 +63,8 @@ class Layout:
         join = aggregate.inner
         if not isinstance(join, WindowJoin) or join.where is not None or join.where_text is not None:
             return None
+        if join.preserved:  # must know which rows have matched
+            return None
         if aggregate.computed:
             return None
         columns = {column.name: column for column in join.columns}

@@ -118,10 +118,15 @@ def _keys(spec: DetectSpec, streams: Sequence[Stream]) -> Keys:
                     f"key={name!r}: has type {kind} in {stream.called} and {wanted_kind} in {first.called}; cast one"
                 )
         for name in stream.schema.names:
-            if name.lower() in RESERVED:
+            if name.lower() in RESERVED and not _is_trigger(name, stream.schema, time):
                 raise OptionError(f"{stream.label}: column {name!r}: events have one of that name; rename it")
     check_zones(streams, [time] * len(streams))
     return Keys(key, time, first.hasher(key))
+
+
+def _is_trigger(name: str, schema: pa.Schema, time: str) -> bool:
+    """Whether a column says when events were triggered: then a detector has published them, maybe in another job."""
+    return bool(name == AT and schema.field(name).type == schema.field(time).type)
 
 
 def _rules(spec: DetectSpec, streams: Sequence[Stream], time: str) -> tuple[int | Lateness, ...]:
@@ -206,9 +211,14 @@ def _pattern(
 ) -> tuple[pa.Schema, Tactic, int | Lateness]:
     """Return what a pattern publishes, how it is run, and its delay: until `within` has passed a match may be open."""
     try:
-        matcher = matcher_of(one.spec(spec.time, spec.key), source, keys.key)
+        matcher = matcher_of(one.spec(spec.time, spec.key), source, keys.key, ends=False)
     except OptionError as error:
         raise OptionError(f"Pattern({one.publishes!r}): {error}") from error
+    if matcher.automaton.may_be_empty:
+        raise OptionError(
+            f"Pattern({one.publishes!r}): pattern={one.pattern!r}: may match no rows, and an event has the time of "
+            "one; write + for *"
+        )
     output, moment = matcher.output, events.field(keys.time).type
     for name in (keys.time, *([AT] if AT in output.names else [])):
         if name not in output.names or output.field(name).type != moment:

@@ -25,8 +25,10 @@ from braided.routing.table import RoutingTable
 from braided.runtime.blocks import Blocks, parts_of
 from braided.runtime.contract import Admitted, Json, Outcome, Work
 from braided.runtime.ordering_stage import OrderingStage
+from braided.runtime.rows import Rows
 from braided.runtime.store import MemoryStore
-from braided.time.clocks import MAX_TIME
+from braided.storage.progress import Progress
+from braided.time.clocks import MAX_TIME, MIN_TIME
 from braided.time.lateness import Lateness
 from braided.time.stream_clock import lateness_options
 
@@ -111,11 +113,11 @@ class DetectOperator:
     def process(self, work: Work, state: Json | None, blocks: Blocks) -> Generator[pa.RecordBatch, None, Outcome]:
         old: Json = state or {"stage": None, "hierarchy": None, "batch": 0}
         stage = OrderingStage(self, old["stage"], blocks, agreed=True)
-        stage.take(work)
+        behind = stage.take(work).late
         streams = dict(zip(self.names, self.schemas, strict=True))
         hierarchy = Hierarchy(streams, self.nodes, blocks, old["hierarchy"], old["batch"])
-        results = 0
-        for sides, horizon in self._pieces(stage, final=work.final):
+        results, horizon = 0, MIN_TIME
+        for sides, horizon in self._pieces(stage, behind, final=work.final):
             for published in hierarchy.advance(sides, horizon):
                 if published.type in self.chosen:
                     for piece in self._results(published):
@@ -131,9 +133,16 @@ class DetectOperator:
                 **stage.levels(self.names),
             },
             streams=[{"name": name, **told} for name, told in zip(self.names, stage.report(), strict=True)],
+            progress=self._progress(stage, hierarchy, horizon),
             # Reports of all workers together are small: one worker says how things came about.
             detectors=hierarchy.report(history=work.worker == 0),
         )
+
+    def _progress(self, stage: OrderingStage, hierarchy: Hierarchy, horizon: int) -> list[Progress]:
+        """Return what is promised of the events in the result: a detector above them goes by it, wherever it runs."""
+        until = min(hierarchy.least[type_] for type_ in self.chosen)
+        behind = max(0, horizon - until) if MIN_TIME < until < MAX_TIME else 0
+        return [Progress(until, stage.progress().lateness, behind)] * len(self.names)
 
     def detect_all(self, batches: Iterable[Sequence[tuple[pa.RecordBatch, pa.Array]]]) -> Iterator[pa.RecordBatch]:
         """Yield the results of rows that are all there: of each stream rows, and which of the batch's they are.
@@ -169,9 +178,18 @@ class DetectOperator:
             if published.type in self.chosen:
                 yield from self._results(published)
 
-    def _pieces(self, stage: OrderingStage, *, final: bool) -> Iterator[tuple[list[pa.RecordBatch], int]]:
-        """Yield rows of each stream, piece by piece, with the time before which all are there."""
-        last = [pa.RecordBatch.from_pylist([], schema=schema) for schema in self.schemas]
+    def _pieces(
+        self, stage: OrderingStage, behind: Sequence[Rows], *, final: bool
+    ) -> Iterator[tuple[list[pa.RecordBatch], int]]:
+        """Yield rows of each stream, piece by piece, with the time before which all are there.
+
+        Rows that came too late are forgotten, but for those of a stream that another job writes, and promises: these
+        are events of lower detectors. An ordering unit that is not as far yet sees them, as it would in one query.
+        """
+        last = [
+            rows.rows if clock.promise is not None else pa.RecordBatch.from_pylist([], schema=schema)
+            for schema, rows, clock in zip(self.schemas, behind, stage.clocks, strict=True)
+        ]
         for sides in stage.release():
             ends = [int(times_of(rows, self.keys.time)[-1]) for rows in last if rows.num_rows]
             # One past the end of time would be none.

@@ -52,6 +52,8 @@ class Hierarchy:
         self._delays = [
             DetectionDelay(node.delay, None if s is None else s["delay"]) for node, s in zip(nodes, states, strict=True)
         ]
+        self.least: dict[str, int] = {}
+        """Of every type, the time before which no event comes any more that is not late."""
         self._events = [0 if s is None else s["events"] for s in states]
 
     def advance(self, sides: Sequence[pa.RecordBatch], horizon: int) -> Iterator[Published]:
@@ -61,7 +63,7 @@ class Hierarchy:
         """
         final = horizon == MAX_TIME
         # What every type still has to come is at this time or later.
-        least = dict.fromkeys(self._streams, horizon)
+        self.least = least = dict.fromkeys(self._streams, horizon)
         new: dict[str, list[pa.RecordBatch]] = {
             name: [rows] if rows.num_rows else [] for name, rows in zip(self._streams, sides, strict=True)
         }

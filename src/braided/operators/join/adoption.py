@@ -42,6 +42,7 @@ def adopt_runs(join: StoredStreams, handover: Handover, worker: int, blocks: Blo
     for stream, known in zip(adopted.streams, before[0].streams, strict=True):
         stream.restore(known.to_json())
     for side in range(len(join.inputs)):
+        adopted.expired[side] = max(state.expired[side] for state in before)
         share = _Share(join, side, handover, worker)
         found = [(number, info) for number, state in enumerate(before) for infos in state.sides[side] for info in infos]
         # In order of time, so that rows that expire together are together again.

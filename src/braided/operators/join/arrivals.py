@@ -149,6 +149,15 @@ class KeyedInputs:
                 count += int(np.count_nonzero(on_time < safe))
         return count
 
+    def count_lost(self, side: int, blocks: Sequence[Block], until: int) -> int:
+        """Count rows, each where it is primary, up to the time at which rows that they could have met have expired."""
+        count = 0
+        for block in blocks if until > MIN_TIME else ():
+            if block.side == side and block.timed:
+                primary = self.times_of(side, block.rows)[: block.on_time + block.late * block.stored]
+                count += int(np.count_nonzero(primary <= until))
+        return count
+
 
 def _groups(blocks: list[Block]) -> Iterator[list[Block]]:
     group: list[Block] = []

@@ -36,5 +36,6 @@ def condition_options(arguments: Mapping[str, Any]) -> dict[str, Any]:
     if tuple(arguments["suffixes"]) != ("", "_right"):
         raise OptionError("suffixes=: a join by a condition has the columns of both streams as they are; leave it out")
     said = ("on", *_IN_CONDITION, "suffixes", "how")
+    around = {name: arguments[name] for name in (*_AROUND, "cap")}
     own = {name: arguments[name] for name in JoinSpec.descriptions() if name not in said}
-    return {**own, **{name: arguments[name] for name in _AROUND}}
+    return {**own, **around}

@@ -34,6 +34,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from braided.operators.join.emit import PIECE_BYTES, PIECE_ROWS, Emitter, Index, Ranges
+from braided.operators.join.held_pairs import HeldPairs
 from braided.operators.join.runs import Run
 from braided.operators.join.stored import JoinState
 from braided.operators.join.window_join import WindowJoin
@@ -131,7 +132,8 @@ class OuterJoin(WindowJoin):
             for side in (0, 1):
                 for run in (*new[side], *probing[side]):
                     tally.rows(side, run.hashes, run.tags)
-        emitter = OuterEmitter(self, tally)
+        kept.advance(work)
+        emitter = OuterEmitter(self, tally, kept.held)
         for side, rows in untimed:
             yield from emitter.alone(side, rows)
         for left in new[0]:
@@ -146,7 +148,6 @@ class OuterJoin(WindowJoin):
                 for stored in kept.runs_for(probe, 1 - side):
                     yield from emitter.probe(side, probe, stored)
         yield from emitter.flush()
-        kept.advance(work)
         for side in (0, 1):
             if side in self.untimed:
                 for run, at in kept.leaving(side, new[side], final=work.final):
@@ -155,12 +156,15 @@ class OuterJoin(WindowJoin):
                     yield from emitter.alone(side, rows)
             kept.absorb(side, new[side])
         kept.keep_settled()
+        if kept.held is not None:
+            yield from emitter.released(kept.held.release())
         return Outcome(
             kept.to_json(),
             counts={"results": emitter.results, **kept.counts(late)},
             load={} if tally is None else tally.to_json(),
             levels={**kept.levels(), **kept.releasable()},
             streams=kept.reports(),
+            progress=kept.progress(),
         )
 
     def late_before(self, state: Json | None) -> list[int]:
@@ -213,6 +217,8 @@ class OuterState(JoinState):
     """Whether rows have come since everything was released."""
     keyless: list[KeylessRows]
     """Rows of each stream that have no key, and wait for others of their time."""
+    held: HeldPairs | None
+    """Pairs of doubted rows, where rows may come out alone that are to come before them."""
 
     @classmethod
     def restore(cls, join: OuterJoin, state: Json | None, blocks: Blocks) -> OuterState:  # type: ignore[override]
@@ -225,15 +231,18 @@ class OuterState(JoinState):
             KeylessRows(blocks, schema, time, known)
             for schema, time, known in zip(join.inputs, join.times, keyless, strict=True)
         ]
+        held = [[], []] if state is None else state.get("held", [[], []])
+        self.held = None if join.how in ("left_semi", "left_anti") else HeldPairs(join, blocks, held)
         return self
 
     def to_json(self) -> Json:
         keyless = [rows.to_json() for rows in self.keyless]
-        return {**super().to_json(), "safe": self.safe, "fresh": self.fresh, "keyless": keyless}
+        held = {} if self.held is None else {"held": self.held.to_json()}
+        return {**super().to_json(), "safe": self.safe, "fresh": self.fresh, "keyless": keyless, **held}
 
     def levels(self) -> dict[str, int]:
         levels = super().levels()
-        for rows in self.keyless:
+        for rows in (*self.keyless, *([] if self.held is None else [self.held])):
             levels |= {name: levels[name] + count for name, count in rows.levels().items()}
         return levels
 
@@ -246,6 +255,9 @@ class OuterState(JoinState):
         came = self.fresh or any(stream.rows for stream in work.streams)
         idle = all_idle(self.streams)
         self.silent, self.fresh = came and idle, came and not idle
+        if self.held is not None:
+            patience = [self.window.patience(side) for side in (0, 1)]
+            self.held.begin(self.streams, self._quarantine, patience, final=work.final or self.silent)
         for side, (clock, stream) in enumerate(zip(self.clocks, self.streams, strict=True)):
             if clock is not None:
                 self.safe[side] = max(self.safe[side], clamp(clock - stream.lateness))
@@ -259,6 +271,11 @@ class OuterState(JoinState):
         window = self._join.window
         assert hasattr(window, "reach")
         return MIN_TIME if other is None else clamp(other - window.reach(side)[0] + 1)
+
+    @property
+    def known_safe(self) -> list[int]:
+        """See `JoinState`: here they never go back."""
+        return self.safe
 
     def reports(self) -> list[Json]:
         """Return what is reported of the streams: the controller needs to know what is late."""
@@ -302,16 +319,18 @@ class OuterState(JoinState):
         """Return whether a silence would release rows, for whoever makes a batch of it."""
         if self._join.idle is None:
             return {}
-        waits = self.fresh and any(self.sides[side] or self.keyless[side] for side in self._join.preserved)
+        waits = any(self.sides[side] or self.keyless[side] for side in self._join.preserved)
+        waits = self.fresh and bool(waits or self.held)
         return {"releasable": int(waits)}
 
 
 class OuterEmitter(Emitter):
     """Pairs of an outer join, rows of a semi join at their first match, and rows alone."""
 
-    def __init__(self, join: OuterJoin, tally: Tally | None) -> None:
+    def __init__(self, join: OuterJoin, tally: Tally | None, held: HeldPairs | None) -> None:
         super().__init__(join, tally)
         self._outer = join
+        self._held = held
 
     def emit(self, left_run: Run, right_run: Run, i: Index, j: Index) -> Iterator[pa.RecordBatch]:
         """Take pairs of positions; mark rows that have matched, and yield full pieces of what comes out."""
@@ -323,11 +342,20 @@ class OuterEmitter(Emitter):
             assert left_run.settled is not None
             first = np.unique(i[~left_run.settled[i]])
             yield from self.wait_for_more(left_run.rows, right_run.rows, first, np.zeros(len(first), np.int64))
-        elif how != "left_anti":
-            yield from self.wait_for_more(left_run.rows, right_run.rows, i, j)
         for run, at in ((left_run, i), (right_run, j)):
             if run.settled is not None:
                 run.settled[at] = True
+        if self._held is not None:
+            held = self._held.take(left_run, right_run, i, j)
+            if held is not None:
+                i, j = i[~held], j[~held]
+            yield from self.wait_for_more(left_run.rows, right_run.rows, i, j)
+
+    def released(self, pieces: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield and count pairs that have waited."""
+        for piece in pieces:
+            self.results += piece.num_rows
+            yield piece
 
     def alone(self, side: int, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Yield rows of one side that match nothing, in pieces, with nulls for the other side's columns."""

@@ -29,7 +29,8 @@ from braided.operators.join.runs import (
 from braided.routing.routes import split_tags, tagged_schema
 from braided.runtime.blocks import Blocks
 from braided.runtime.contract import Json, Work, stream_labels
-from braided.time.clocks import MAX_TIME, MIN_TIME
+from braided.storage.progress import Progress
+from braided.time.clocks import MAX_TIME, MIN_TIME, clamp
 from braided.time.lateness import Lateness
 from braided.time.quarantine import Quarantine, StreamProgress
 from braided.time.stream_clock import StreamClock, update_all
@@ -73,6 +74,9 @@ class StoredWindow(Protocol):
 
     def horizon(self, side: int, clocks: tuple[int | None, ...]) -> int:
         """Return the oldest time at which a stored row of this side can still match."""
+
+    def watermark_reach(self, side: int) -> int:
+        """Return how much older than a newly arrived row of this side another row of a result may be."""
 
 
 class StoredStreams(Protocol):
@@ -119,6 +123,8 @@ class JoinState:
         self.apart: list[list[tuple[StreamProgress, Sequence_]]] = [[] for _ in join.inputs]
         """Doubted runs, each group with how far its stream had gone on when it came."""
         self._quarantine = Quarantine(self.streams)
+        self.expired = [MIN_TIME for _ in join.inputs]
+        """The latest time of the rows of each stream that have expired and are no longer there."""
         self._given_up = [0 for _ in join.inputs]
         self._settled: dict[int, tuple[Settled, int]] = {}
         """Of runs that were loaded, which rows are settled, and how many were before this batch."""
@@ -132,6 +138,9 @@ class JoinState:
                 stream.restore(known)
             self.sides = [[_infos(sequence) for sequence in side] for side in state["sides"]]
             self.apart = [[(StreamProgress(*since), _infos(infos)) for since, infos in side] for side in state["apart"]]
+            self.expired = [
+                MIN_TIME if time is None else time for time in state.get("expired") or [None] * len(self.sides)
+            ]
         return self
 
     def to_json(self) -> Json:
@@ -140,6 +149,7 @@ class JoinState:
             "streams": [stream.to_json() for stream in self.streams],
             "sides": self.sides,
             "apart": self.apart,
+            "expired": [None if time == MIN_TIME else time for time in self.expired],
         }
 
     @property
@@ -162,6 +172,27 @@ class JoinState:
         update_all(self.streams, work.streams, work.moment)
         self._quarantine = Quarantine(self.streams)
 
+    @property
+    def known_safe(self) -> list[int]:
+        """The time, per stream, before which no row comes any more that is not late."""
+        known = zip(self.clocks, self.streams, strict=True)
+        return [MIN_TIME if clock is None else clamp(clock - stream.lateness) for clock, stream in known]
+
+    def progress(self) -> list[Progress]:
+        """Return what is promised of the times that results take from each stream.
+
+        A result has at least one row that is still to come. The others are at most so much older as the window allows.
+        """
+        window, safe = self.window, self.known_safe
+        spread = max(stream.spread for stream in self.streams)
+        reach = [window.watermark_reach(side) for side in range(len(safe))]
+        out = []
+        for side, own in enumerate(safe):
+            older = [clamp(safe[other] - reach[other]) for other in range(len(safe)) if other != side]
+            most = max(reach[other] for other in range(len(safe)) if other != side)
+            out.append(Progress(min([own, *older]), spread, most))
+        return out
+
     def levels(self) -> dict[str, int]:
         """Return how much is stored."""
         infos = [info for side in range(len(self.sides)) for info in self.infos(side)]
@@ -174,11 +205,12 @@ class JoinState:
             **{f"quarantined:{label}": rows for label, rows in zip(labels, apart, strict=True)},
         }
 
-    def counts(self, late: list[int]) -> dict[str, int]:
-        """Return what a batch counts of each stream: late rows as given, and quarantined ones given up."""
+    def counts(self, late: list[int], lost: list[int] | None = None) -> dict[str, int]:
+        """Return what a batch counts of each stream: late and lost rows as given, and quarantined ones given up."""
         labels = stream_labels(len(self.sides))
         return {
             **{f"late:{label}": rows for label, rows in zip(labels, late, strict=True)},
+            **{f"lost:{label}": rows for label, rows in zip(labels, lost or (), strict=lost is not None)},
             **{f"given_up:{label}": rows for label, rows in zip(labels, self._given_up, strict=True)},
         }
 
@@ -214,10 +246,12 @@ class JoinState:
                     continue
                 if info.last_time > limit:  # the clock had started with a wrong row, and was taken back
                     taken_back.append(self.load(side, info))
+                else:
+                    self.expired[side] = max(self.expired[side], info.last_time)
                 self._delete([info])
             if live:
                 kept.append(live)
-        trusted = [merge_runs([piece], horizon) for piece in self._believed(side, new, taken_back)]
+        trusted = [self._live(side, [piece], horizon) for piece in self._believed(side, new, taken_back)]
         fresh = [run for piece in trusted for run in self._slices(side, piece)]
         self.sides[side] = self._merge(side, kept, fresh, horizon)
         self._compact(side, horizon)
@@ -324,14 +358,14 @@ class JoinState:
             if len(group) == 1:
                 [item] = group
                 if isinstance(item, tuple):
-                    item = [info for run in item for info in self.write(merge_runs([run], horizon))]
+                    item = [info for run in item for info in self.write(self._live(side, [run], horizon))]
                 if item:
                     out.append(item)
                 continue
             runs: list[Run] = []
             for item in group:
                 runs += [self.load(side, info) for info in item] if isinstance(item, list) else item
-            written = self.write(merge_runs(runs, horizon))
+            written = self.write(self._live(side, runs, horizon))
             for item in group:
                 if isinstance(item, list):
                     self._delete(item)
@@ -359,13 +393,28 @@ class JoinState:
             infos = []
             for info in sequence:
                 if expired.get(info.number):
-                    infos += self.write(merge_runs([self.load(side, info)], horizon))
+                    infos += self.write(self._live(side, [self.load(side, info)], horizon))
                     self._delete([info])
                 else:
                     infos.append(info)
             if infos:
                 rewritten.append(infos)
         self.sides[side] = rewritten
+
+    def _live(self, side: int, runs: Sequence[Run], horizon: int) -> Run:
+        """Merge runs without the rows that have expired."""
+        for run in runs:
+            if len(run.times) and run.span[0] < horizon:
+                self.expired[side] = max(self.expired[side], int(run.times[run.times < horizon].max()))
+        return merge_runs(runs, horizon)
+
+    def lost(self, side: int, earliest: int) -> int:
+        """Return the time up to which a new row of a stream comes too late for rows of others, which have expired.
+
+        earliest : how far from its time, at the lowest, rows of other streams may be that it meets.
+        """
+        gone = max(time for other, time in enumerate(self.expired) if other != side)
+        return gone if gone == MIN_TIME else clamp(gone - earliest)
 
     def write(self, run: Run) -> Sequence_:
         """Store a run, in blocks of bounded size."""

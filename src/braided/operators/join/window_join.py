@@ -93,6 +93,7 @@ class WindowJoin(KeyedInputs):
         new = [self.new_runs(side, work.blocks, stored=True) for side in (0, 1)]
         probing = [self.new_runs(side, work.blocks, stored=False) for side in (0, 1)]
         late = [self.count_late(side, work.blocks, kept.streams[side].safe) for side in (0, 1)]
+        lost = [self.count_lost(side, work.blocks, kept.lost(side, self.window.reach(side)[0])) for side in (0, 1)]
         tally = Tally() if work.watched else None
         if tally is not None:
             for side in (0, 1):
@@ -117,8 +118,9 @@ class WindowJoin(KeyedInputs):
             kept.absorb(side, new[side])
         return Outcome(
             kept.to_json(),
-            counts={"results": emitter.results, **kept.counts(late)},
+            counts={"results": emitter.results, **kept.counts(late, lost)},
             load={} if tally is None else tally.to_json(),
             levels=kept.levels(),
             streams=[stream.report() for stream in kept.streams],
+            progress=kept.progress(),
         )

@@ -5,22 +5,25 @@
             state 1: B    after it: (accepted)
 ```
 
-The states are those of Glushkov's construction. Their order is that in which a backtracking matcher tries alternatives,
-so the first way to `ACCEPT`, depth first, is the match that SQL prefers.
+The states are those of Glushkov's construction; an anchor guards the way to a state. Their order is that in which a
+backtracking matcher tries alternatives, so the first way to `ACCEPT`, depth first, is the match that SQL prefers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 
 from braided.errors import OptionError
-from braided.operators.match.pattern import Choice, Exclude, Node, Pattern, Repeat, Sequence, Symbol
+from braided.operators.match.pattern import Anchor, Choice, Exclude, Node, Pattern, Repeat, Sequence, Symbol
 
 ACCEPT = -1
 # Where the next match is looked for.
 PAST_LAST, NEXT_ROW, TO_FIRST, TO_LAST = 0, 1, 2, 3
-_DONE = -1  # in a list of alternatives: the part ends here
+AT_BEGIN, AT_END = 1, 2
+_DONE = ACCEPT  # in a list of alternatives: the part ends here
 _MOST_STATES = 1000
 _MOST_SUCCESSORS = 200_000
 MOST_SYMBOLS = 62
@@ -28,19 +31,46 @@ MOST_SYMBOLS = 62
 
 @dataclass(frozen=True)
 class Automaton:
-    """States by number, each with its symbol's; `after` has the successors of a state, the best first, or `ACCEPT`."""
+    """States by number, each with its symbol's; `after` has the successors of a state, the best first, or `ACCEPT`.
+
+    guards : for each of `first`, and then of `after`, the anchors before it: `AT_BEGIN`, `AT_END`, or both.
+    """
 
     symbols: tuple[str, ...]
     first: tuple[int, ...]
     after: tuple[tuple[int, ...], ...]
     symbol: tuple[int, ...]
     excluded: tuple[bool, ...]
+    guards: tuple[tuple[int, ...], ...]
+
+    @property
+    def anchors(self) -> int:
+        """All anchors that a match may meet."""
+        return reduce(or_, (guard for of in self.guards for guard in of), 0)
+
+    @property
+    def may_be_empty(self) -> bool:
+        """Whether a match may have no rows."""
+        return ACCEPT in self.first
+
+    def behind(self, state: int) -> set[int]:
+        """Return the states that may follow a state, at any distance."""
+        seen: set[int] = set()
+        pending = [state]
+        while pending:
+            new = {after for after in self.after[pending.pop()] if after != ACCEPT} - seen
+            seen |= new
+            pending += new
+        return seen
 
     def least_before(self) -> list[int]:
         """Return for each symbol how many rows of a match are at least before it; for one that is negated, all."""
         least: dict[int, int] = {}
         shortest = None
-        reached, depth, states = set(self.first), 0, set(self.first)
+        begin = set(self.first) - {ACCEPT}
+        if self.may_be_empty:
+            shortest = 0
+        reached, depth, states = begin, 0, begin
         while states:
             for state in states:
                 least.setdefault(self.symbol[state], depth)
@@ -48,20 +78,22 @@ class Automaton:
             if ACCEPT in following and shortest is None:
                 shortest = depth + 1
             states = following - reached - {ACCEPT}
-            reached |= states
+            reached = reached | states
             depth += 1
         return [least.get(symbol, shortest or 0) for symbol, _ in enumerate(self.symbols)]
 
     @property
     def single(self) -> bool:
-        """Whether every match has one row."""
-        return all(self.after[state] == (ACCEPT,) for state in self.first)
+        """Whether no match has two rows."""
+        return all(state == ACCEPT or set(self.after[state]) == {ACCEPT} for state in self.first)
 
     def can_match(self, forbidden: Iterable[int], *, after: Iterable[int] = ()) -> bool:
         """Whether a match may have no row of forbidden symbols, behind a first row of the symbols `after` if given."""
         forbidden, wanted = set(forbidden), set(after)
         begin = wanted or {number for number, _ in enumerate(self.symbols)} - forbidden
-        pending = [state for state in self.first if self.symbol[state] in begin]
+        if self.may_be_empty and not wanted:
+            return True
+        pending = [state for state in self.first if state != ACCEPT and self.symbol[state] in begin]
         seen = set(pending)
         while pending:
             for state in self.after[pending.pop()]:
@@ -74,26 +106,38 @@ class Automaton:
 
 
 def automaton_of(pattern: Pattern) -> Automaton:
-    """Return the automaton of a pattern, or refuse one that is too large or matches nothing at all."""
+    """Return the automaton of a pattern, or refuse one that is too large."""
     symbols = pattern.symbols
     if len(symbols) > MOST_SYMBOLS:
         raise OptionError(f"pattern={pattern.text!r}: has {len(symbols)} symbols; at most {MOST_SYMBOLS}")
+    if not symbols:
+        raise OptionError(f"pattern={pattern.text!r}: has no symbol; write one, such as '() | A'")
     builder = _Builder({name: at for at, name in enumerate(symbols)}, pattern.text)
     part = builder.build(pattern.root, excluded=False)
-    if _DONE in part.first:
+    if pattern.negated is not None and any(state == _DONE for state, _ in part.first):
         raise OptionError(
-            f"pattern={pattern.text!r}: matches an empty sequence of rows; write + for * where a row must match"
+            f"pattern={pattern.text!r}: may match no rows, which nothing can follow; write + for *, or leave out the "
+            f"!{pattern.negated}"
         )
-    after = tuple(tuple(part.after[state]) for state in range(len(builder.symbol)))
-    return Automaton(symbols, tuple(part.first), after, tuple(builder.symbol), tuple(builder.excluded))
+    ways = [part.first, *(part.after[state] for state in range(len(builder.symbol)))]
+    targets = [tuple(state for state, _ in way) for way in ways]
+    guards = tuple(tuple(guard for _, guard in way) for way in ways)
+    return Automaton(symbols, targets[0], tuple(targets[1:]), tuple(builder.symbol), tuple(builder.excluded), guards)
+
+
+_Way = tuple[int, int]
+_END: _Way = (_DONE, 0)
 
 
 @dataclass
 class _Part:
-    """A part of a pattern: what it may begin with, and what may follow each of its states; `_DONE` ends the part."""
+    """A part of a pattern: what it may begin with, and what may follow each of its states; `_DONE` ends the part.
 
-    first: list[int]
-    after: dict[int, list[int]]
+    Each is a state with the anchors before it.
+    """
+
+    first: list[_Way]
+    after: dict[int, list[_Way]]
 
 
 class _Builder:
@@ -111,14 +155,16 @@ class _Builder:
                     self._too_large()
                 self.symbol.append(self._numbers[name])
                 self.excluded.append(excluded)
-                return _Part([state], {state: [_DONE]})
+                return _Part([(state, 0)], {state: [_END]})
+            case Anchor(mark):
+                return _Part([(_DONE, AT_BEGIN if mark == "^" else AT_END)], {})
             case Exclude(inner):
                 return self.build(inner, excluded=True)
             case Sequence(parts):
-                return self._chain([self.build(part, excluded=excluded) for part in parts])
+                return self._chain([self.build(part, excluded=excluded) for part in parts] or [_Part([_END], {})])
             case Choice(parts):
                 built = [self.build(part, excluded=excluded) for part in parts]
-                first = list(dict.fromkeys(state for part in built for state in part.first))
+                first = list(dict.fromkeys(way for part in built for way in part.first))
                 return _Part(first, {state: after for part in built for state, after in part.after.items()})
             case Repeat(inner, low, high, greedy):
                 return self._repeat(inner, low, high, greedy, excluded=excluded)
@@ -128,29 +174,34 @@ class _Builder:
         must = [self.build(inner, excluded=excluded) for _ in range(low)]
         may = [self.build(inner, excluded=excluded) for _ in range(1 if high is None else high - low)]
         # From the last copy to the first: what follows a copy is the next one, or the end.
-        rest = _Part([_DONE], {})
+        rest = _Part([_END], {})
         for part in reversed(may):
             # An iteration that takes no row is not one.
-            begin = [state for state in part.first if state != _DONE]
-            first = [*begin, _DONE] if greedy else [_DONE, *begin]
+            begin = [way for way in part.first if way[0] != _DONE]
+            first = [*begin, _END] if greedy else [_END, *begin]
             then = first if high is None else rest.first
-            after = {state: self._joined(states, then) for state, states in part.after.items()}
+            after = {state: self._joined(ways, then) for state, ways in part.after.items()}
             rest = _Part(first, {**after, **rest.after})
         return self._chain([*must, rest])
 
     def _chain(self, parts: list[_Part]) -> _Part:
         chain = parts[-1]
         for part in reversed(parts[:-1]):
-            after = {state: self._joined(states, chain.first) for state, states in part.after.items()}
+            after = {state: self._joined(ways, chain.first) for state, ways in part.after.items()}
             chain = _Part(self._joined(part.first, chain.first), {**after, **chain.after})
         return chain
 
-    def _joined(self, states: list[int], then: list[int]) -> list[int]:
+    def _joined(self, ways: list[_Way], then: list[_Way]) -> list[_Way]:
         """Return alternatives in which `then` takes the place of the end; of equal ones the first counts."""
-        if _DONE not in states:
-            return states
-        at = states.index(_DONE)
-        joined = list(dict.fromkeys([*states[:at], *then, *states[at + 1 :]]))
+        if all(state != _DONE for state, _ in ways):
+            return ways
+        joined = list(
+            dict.fromkeys(
+                (after, guard | further)
+                for state, guard in ways
+                for after, further in (then if state == _DONE else [(state, 0)])
+            )
+        )
         self._size += len(joined)
         if self._size > _MOST_SUCCESSORS:
             self._too_large()

@@ -6,7 +6,7 @@ from braided.durations import parse_duration
 from braided.errors import OptionError
 from braided.expressions.parse import Uncompilable
 from braided.expressions.tree import Column as Expression
-from braided.operators.match.automaton import automaton_of
+from braided.operators.match.automaton import AT_BEGIN, AT_END, automaton_of
 from braided.operators.match.condition_programs import prepare
 from braided.operators.match.expressions import (
     MATCH_NUMBER,
@@ -20,6 +20,7 @@ from braided.operators.match.expressions import (
     place_of,
     sight,
 )
+from braided.operators.match.match_aggregates import MatchAggregate
 from braided.operators.match.match_measures import Measures
 from braided.operators.match.match_operator import MatchOperator
 from braided.operators.match.matcher import Matcher
@@ -47,11 +48,12 @@ def build_match(spec: MatchSpec, streams: tuple[Stream, ...], setting: EngineFea
     keys = stream.key_columns(spec.key)
     if len(set(keys)) < len(keys):
         raise OptionError(f"key={spec.key!r}: names a column twice; name each once")
-    matcher = matcher_of(spec, Source(stream.schema, stream.collated, stream.case_sensitive), keys)
+    matcher = matcher_of(spec, Source(stream.schema, stream.collated, stream.case_sensitive), keys, ends=setting.ends)
+    ties = tuple((stream.find(name, "ties"), descending) for name, descending in spec.order_of_ties())
     marks = stream.marks_of(time)
     rule = marks.waiting_lateness(one_lateness(spec.lateness))
     idle = resolve_idle(spec.idle)
-    operator = MatchOperator(stream.schema, time, stream.hasher(keys), rule, matcher, meaning_of(spec), idle)
+    operator = MatchOperator(stream.schema, time, stream.hasher(keys), rule, matcher, meaning_of(spec), idle, ties)
     # A match leaves before the horizon passes the time of its first row and `within`.
     longest = matcher.longest or 0
     watermark_delay = max(marks.watermark_delay, least(rule)) + longest
@@ -69,18 +71,26 @@ def build_match(spec: MatchSpec, streams: tuple[Stream, ...], setting: EngineFea
     )
 
 
-def matcher_of(spec: MatchSpec, source: Source, keys: tuple[str, ...]) -> Matcher:
-    """Return the pattern with its conditions and measures compiled for the columns of a stream."""
+def matcher_of(spec: MatchSpec, source: Source, keys: tuple[str, ...], *, ends: bool = True) -> Matcher:
+    """Return the pattern with its conditions and measures compiled for the columns of a stream.
+
+    ends : the rows come to an end, which is that of every key.
+    """
     try:
-        return _compiled(spec, source, keys)
+        return _compiled(spec, source, keys, ends)
     except Uncompilable as error:
         raise OptionError(str(error)) from error
 
 
-def _compiled(spec: MatchSpec, source: Source, keys: tuple[str, ...]) -> Matcher:
+def _compiled(spec: MatchSpec, source: Source, keys: tuple[str, ...], ends: bool) -> Matcher:
     pattern = parse_pattern(spec.pattern)
     automaton = automaton_of(pattern)
     names = automaton.symbols
+    if automaton.anchors & AT_END and not ends and spec.forget is None:
+        raise OptionError(
+            f"pattern={spec.pattern!r}: '$' is behind the last row of a key, and a stream has none; write forget= for "
+            "how long without a row a key has ended, such as '1 hour'"
+        )
     symbols = Symbols(names, spec.subsets or {}, tuple(automaton.least_before()))  # type: ignore[arg-type]
     negated = -1 if pattern.negated is None else [name.upper() for name in names].index(pattern.negated.upper())
     numbers = {name.upper(): at for at, name in enumerate(names)}
@@ -91,15 +101,20 @@ def _compiled(spec: MatchSpec, source: Source, keys: tuple[str, ...]) -> Matcher
         conditions[number] = compile_define(option, text, source, symbols, number, registers)
         texts[number] = f"{option}={text!r}"
     prepared = prepare(conditions, registers, texts, names)
-    every = spec.rows == "all"
+    every = spec.rows != "one"
+    given = spec.measures or {}
     remembered: list[Register] = []
+    aggregates: list[MatchAggregate] = []
     measures = tuple(
-        compile_measure(name, text, source, symbols, remembered, running=every) for name, text in spec.measures.items()
+        compile_measure(name, text, source, symbols, remembered, aggregates, running=every)
+        for name, text in given.items()
     )
-    shown = {name: f"measures[{name!r}]={text!r}" for name, text in spec.measures.items()}
-    result = Measures(measures, tuple(remembered), names, automaton.symbol, source.schema, shown, every)
+    shown = {name: f"measures[{name!r}]={text!r}" for name, text in given.items()}
+    result = Measures(
+        measures, tuple(remembered), tuple(aggregates), names, automaton.symbol, source.schema, shown, every
+    )
     taken = [name.lower() for name in (source.schema.names if every else keys)]
-    for name in spec.measures:
+    for name in given:
         if name.lower() in taken:
             raise OptionError(f"measures[{name!r}]: the result has a column of that name; choose another")
     skip, target = spec.skip(automaton)
@@ -112,12 +127,16 @@ def _compiled(spec: MatchSpec, source: Source, keys: tuple[str, ...]) -> Matcher
         raise OptionError(f"{texts[negated]}: NEXT is not supported in the definition of a symbol that may not follow")
     if reach and within is None:
         raise OptionError("within=None: NEXT would wait for ever; write how much later a next row may be")
-    is_numbered = any(column.side == NUMBERS and column.name == MATCH_NUMBER for column in columns_of(roots))
-    context = max(*(back for back, _ in sights), int(is_numbered))
-    forget = spec.forget_us((within or 0) * (2 if reach else 1), needed=context > 0)
-    return Matcher(
-        automaton, prepared, result, keys, within, negated, skip, target, context, reach, forget, is_numbered
+    arguments = tuple(aggregate.arguments for aggregate in aggregates)
+    is_numbered = any(
+        column.side == NUMBERS and column.name == MATCH_NUMBER for column in columns_of((roots, arguments))
     )
+    context = max(*(back for back, _ in sights), int(is_numbered or automaton.anchors & AT_BEGIN))
+    forget = spec.forget_us((within or 0) * (2 if reach else 1), needed=context > 0 or automaton.anchors > 0)
+    return Matcher(
+        automaton, prepared, result, keys, within, negated, skip, target, context, reach, forget, is_numbered,
+        spec.rows == "all with unmatched", spec.rows == "all omit empty",
+    )  # fmt: skip
 
 
 def meaning_of(spec: MatchSpec) -> dict[str, object]:
@@ -131,6 +150,8 @@ def meaning_of(spec: MatchSpec) -> dict[str, object]:
         "after": spec.after,
         "rows": spec.rows,
     }
+    if spec.ties:
+        meaning["ties"] = list(spec.ties)
     return meaning if spec.forget is None else {**meaning, "forget": parse_duration(spec.forget, "forget")}
 
 

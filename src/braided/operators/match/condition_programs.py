@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -92,6 +93,35 @@ class Conditions:
             np.array(self.whole, np.int64),
             np.array(self.real, np.float64),
         )
+
+    def registers_read(self) -> list[int] | None:
+        """Return for each symbol the registers that its program reads, and those they come from, as bits.
+
+        None where they are too many, or a program reads symbols of rows.
+        """
+        if len(self.registers) > 63:
+            return None
+        sources = self.machine().sources
+        reads = []
+        for first, stop in pairwise(self.code_starts):
+            read: set[int] = set()
+            for op, a, b in self.code[first:stop]:
+                if op == m.SYMBOL:
+                    return None
+                if op <= m.REAL:
+                    read |= {b} - {-1}
+                elif op == m.COUNTED:
+                    read.add(a)
+                elif op in (m.SUMMED_WHOLE, m.SUMMED_REAL, m.MEAN):
+                    read |= {a, b}
+            pending = list(read)
+            while pending:
+                at = pending.pop()
+                if self.registers[at].steps and int(sources[at]) not in read:
+                    read.add(int(sources[at]))
+                    pending.append(int(sources[at]))
+            reads.append(sum(1 << at for at in read))
+        return reads
 
     def bits(self, columns: Columns, neighbours: Neighbours, symbols: int) -> npt.NDArray[np.uint64]:
         """Return a bit for each symbol whose plain condition holds for a row."""
@@ -284,7 +314,7 @@ class _Lowering:
                     self._number(right)
                     self._add(m.COMPARE, _COMPARISONS[op], int(left.type.name in _FLOATS))
             case _:
-                raise AssertionError(node)
+                raise Uncompilable(f"{self._text}: a predicate over different rows of texts is not supported yet")
 
     def _symbol(self, node: tree.Value) -> None:
         """Load the number of a symbol: of a row, or that of a name."""

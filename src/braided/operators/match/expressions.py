@@ -6,7 +6,7 @@ A column of a tree says by its side whose it is:
     r3        the row in register 3: the first or last row of a symbol so far, or that with its least or largest value
     row-1     the row before it, r3+1 the row after that in a register
     class r3  the symbol of such a row, where it is part of the match
-    numbers   a count, a sum, a mean or the match's number: its name says of which registers
+    numbers   a count, a sum, a mean or the match's number: its name says of which registers, or which aggregate
 
 Registers are filled row by row while a match is followed (`search_kernel`).
 """
@@ -21,13 +21,19 @@ from typing import Any
 import pyarrow as pa
 
 from braided.errors import OptionError
+from braided.expressions import literals
 from braided.expressions.compile import Compiler
-from braided.expressions.evaluate import arrow_type
+from braided.expressions.evaluate import ARROW, arrow_type
 from braided.expressions.parse import Parser, Syntax, Token
-from braided.expressions.tree import Column, Truth, Type, Value, Widen
+from braided.expressions.tree import Call, Column, Constant, IsNull, Like, Some, Truth, Type, Value, Widen
+from braided.operators.match.match_aggregates import MatchAggregate, list_type
 
 ROW, NUMBERS, CLASS, MATCH_NUMBER = "row", "numbers", "class ", "match_number"
-_AGGREGATES = ("count", "sum", "avg", "min", "max")
+_LISTS = ("array_agg", "collect_list", "listagg", "string_agg")
+_BY = ("max_by", "min_by")
+_AGGREGATES = ("count", "sum", "avg", "min", "max", *_BY, *_LISTS)
+# Functions of values, with the least and the largest number of them.
+_SCALARS = {"lower": (1, 1), "upper": (1, 1), "concat": (1, 32), "coalesce": (2, 32)}
 _LOGICAL, _PHYSICAL = ("first", "last"), ("prev", "next")
 _FUNCTIONS = (*_LOGICAL, *_PHYSICAL, *_AGGREGATES)
 _REFUSED = {"any_value": "it has no certain value"}
@@ -35,6 +41,8 @@ _SIDE = re.compile(r"(?:class )?(row|r([0-9]+))([-+][0-9]+)?")
 _WHOLE = ("tinyint", "smallint", "int", "bigint")
 _FLOATS = ("float", "double")
 _TRUTHS = ("and", "or", "not", "isnull", "in", "=", "<", "<=", "<=>")
+_PAGE = "docs/match.md"
+_SUBQUERY = re.compile(r"\(\s*select\b", re.IGNORECASE)
 _MOST_STEPS = {"prev": 1000, "next": 1000, "first": 100, "last": 100}
 
 
@@ -151,12 +159,21 @@ def compile_define(
 
 
 def compile_measure(
-    name: str, text: object, source: Source, symbols: Symbols, registers: list[Register], *, running: bool
+    name: str,
+    text: object,
+    source: Source,
+    symbols: Symbols,
+    registers: list[Register],
+    aggregates: list[MatchAggregate],
+    *,
+    running: bool,
 ) -> Measure:
     """Return a measure; where `running`, of the rows of the match up to each one."""
     option = f"measures[{name!r}]"
     _check_text(option, text)
-    return _Compiler(option, str(text), source, symbols, registers, own=None, running=running).measure(name)
+    compiler = _Compiler(option, str(text), source, symbols, registers, own=None, running=running)
+    compiler.aggregates = aggregates
+    return compiler.measure(name)
 
 
 def _check_text(option: str, text: object) -> None:
@@ -167,12 +184,24 @@ def _check_text(option: str, text: object) -> None:
 class _Parser(Parser):
     """Reads symbols before columns, and navigation: ``first(A.x)``, ``prev(x, 2)``, ``count(A.*)``."""
 
+    page = _PAGE
+    # A name in double quotes is one before a dot alone: elsewhere it may be a text.
+    tokens = re.compile(
+        Parser.tokens.pattern.replace("(?P<quoted>", r"(?P<quoted>\"(?:[^\"]|\"\")+\"(?=[ \t\r\n]*\.)|").replace(
+            "(?P<mark>", r"(?P<mark>\|\||"
+        ),
+        Parser.tokens.flags,
+    )
+
     # Spark's functions without brackets are none here: a column may be called `user`.
     not_columns = re.compile(
         "all|and|between|case|distinct|else|end|exists|in|interval|is|like|not|or|select|then|when|with"
     )
 
     def __init__(self, text: str, option: str) -> None:
+        self.text, self._option = text, option
+        if _SUBQUERY.search(re.sub(r"'(?:[^'\\]|\\.|'')*'", "''", text)):
+            self._refuse("a subquery is not supported; join the stream with it before, or compute its value")
         super().__init__(text, lambda side, name: name, option)
         self._around = ""
         """The function of rows that is being read."""
@@ -198,6 +227,10 @@ class _Parser(Parser):
             return unrowed
         if name in _REFUSED and self._sees("("):
             self._refuse(f"{name.upper()} is not supported: {_REFUSED[name]}")
+        if name in _SCALARS and self._accept("("):
+            return self._scalar(name, start)
+        if name == "concat_ws" and self._accept("("):
+            return self._joined(start)
         if name not in _FUNCTIONS or not self._accept("("):
             return None
         around = self._around
@@ -206,7 +239,8 @@ class _Parser(Parser):
         self._around = name
         inner: Syntax | str | None = None
         steps = int(name in _PHYSICAL)
-        if name == "count" and self._accept("*"):
+        others: tuple[Any, ...] = ()
+        if name == "count" and (self._accept("*") or self._sees(")")):
             inner = ""
         elif name == "count" and self._next.kind == "word" and self._starred():
             inner = self._take().text
@@ -215,11 +249,80 @@ class _Parser(Parser):
             if self._accept("distinct"):
                 self._refuse("DISTINCT is not supported yet")
             inner = self._nested(self._sum)
-            if self._accept(","):
+            if name in _BY:
+                self._expect(",")
+                others = (self._nested(self._sum),)
+            elif name in ("listagg", "string_agg"):
+                others = (self._separator() if self._accept(",") else "",)
+            elif self._accept(","):
                 steps = self._steps(name)
         self._expect(")")
         self._around = around
-        return self._node("navigation", (name, inner, steps, mode), start)
+        return self._node("navigation", (name, inner, steps, mode, *others), start)
+
+    def _scalar(self, name: str, start: int) -> Syntax:
+        values = [self._nested(self._sum)]
+        while self._accept(","):
+            values.append(self._nested(self._sum))
+        self._expect(")")
+        least, most = _SCALARS[name]
+        if not least <= len(values) <= most:
+            self._refuse(f"{name.upper()} takes {least} to {most} values, not {len(values)}")
+        return self._node("call", (name, *values), start)
+
+    def _joined(self, start: int) -> Syntax:
+        """Read ``concat_ws(',', array_agg(x))``, which is ``listagg(x, ',')``."""
+        separator = self._separator()
+        self._expect(",")
+        inner = self._nested(self._sum)
+        if inner.op != "navigation" or inner.args[0] not in ("array_agg", "collect_list"):
+            self._refuse("CONCAT_WS takes a text and one ARRAY_AGG")
+        self._expect(")")
+        return self._node("navigation", ("listagg", *inner.args[1:], separator), start)
+
+    def _separator(self) -> str:
+        start, token = self._at, self._next
+        if token.kind != "string":
+            self._refuse("a separator is a text in quotes")
+        self._take()
+        return str(self._literal((literals.string(token.text), Type("string")), start).args[0])
+
+    def _sum(self) -> Syntax:
+        return self._left_to_right(("+", "-", "||"), lambda: self._left_to_right(("*",), self._unary))
+
+    def _items(self) -> list[Syntax]:
+        self._expect("(")
+        items = [self._nested(self._sum)]
+        while self._accept(","):
+            items.append(self._nested(self._sum))
+        self._expect(")")
+        return items
+
+    def _predicate(self) -> Syntax:
+        start, at = self._at, self._depth
+        value = self._sum()
+        negated = self._sees("not", "like")
+        if not negated and not self._sees("like"):
+            self._at, self._depth = start, at
+            return super()._predicate()
+        self._accept("not")
+        self._accept("like")
+        token, where = self._next, self._at
+        if token.kind != "string" or "\\" in token.text:
+            self._refuse("LIKE takes a text in quotes, without a backslash")
+        self._take()
+        pattern = self._literal((literals.string(token.text), Type("string")), where).args[0]
+        node = self._node("like", (value, pattern), start)
+        return self._node("not", (node,), start) if negated else node
+
+    def _type(self) -> Type:
+        if self._next.text.lower() not in ("string", "varchar"):
+            return super()._type()
+        # Spark takes VARCHAR(n) in a cast as STRING.
+        if self._take().text.lower() == "varchar" and self._accept("("):
+            self._take()
+            self._expect(")")
+        return Type("string")
 
     def _without_rows(self, name: str, start: int) -> Syntax | None:
         """Read what names no column: ``classifier()``, ``classifier(U)``, ``match_number()``."""
@@ -248,6 +351,7 @@ class _Compiler(Compiler):
     """Gives every column the row that it is of, and every node its type."""
 
     shared_with_spark = False
+    page = _PAGE
 
     def __init__(
         self,
@@ -264,6 +368,7 @@ class _Compiler(Compiler):
         self._source, self._symbols, self._registers = source, symbols, registers
         self._own, self._running = own, running
         self._side: str | None = None
+        self.aggregates: list[MatchAggregate] = []
 
     def condition(self) -> Truth:
         return self.truth(_Parser(self._text, self._option).parse())
@@ -275,8 +380,6 @@ class _Compiler(Compiler):
             return Measure(name, copied, True)
         if node.op in _TRUTHS:
             return Measure(name, self.truth(node), False)
-        if node.op == "literal":
-            raise self._refusal(f"{node.text} is a constant; add it to the result")
         return Measure(name, self.value(node), False)
 
     def _copied(self, node: Syntax) -> Column | None:
@@ -287,8 +390,51 @@ class _Compiler(Compiler):
         side = self._navigated(node) if inner is not node else self._side_of(node.args[0])
         return Column(side, self._found(inner.args[1]), Type(""))
 
+    def truth(self, node: Syntax) -> Truth:
+        match node.op:
+            case "like":
+                operand = self.value(node.args[0])
+                if operand.type.name != "string" or isinstance(operand, Constant):
+                    raise self._refusal(f"{node.text}: LIKE is of a column or another text that is not constant")
+                return Like(operand, node.args[1])
+            case "in" if any(item.op != "literal" for item in node.args[1:]):
+                operand, *items = node.args
+                return Some(tuple(self.truth(Syntax("=", (operand, item), node.text)) for item in items))
+            case "isnull" if node.args[0].op in ("classifier", "call"):
+                return IsNull(self.value(node.args[0]))
+        return super().truth(node)
+
+    def _called(self, node: Syntax) -> Value:
+        name, *syntax = node.args
+        values = [self.value(part) for part in syntax]
+        if name == "coalesce":
+            kind = values[0].type
+            for value in values[1:]:
+                kind = self._common(kind, value.type, node.text)
+            return Call(name, tuple(self._widen(value, kind, node.text) for value in values), kind)
+        for value in values:
+            if value.type.name != "string":
+                raise self._refusal(f"{node.text}: {value.type} is no text; cast it to string")
+        return Call(name, tuple(values), Type("string"))
+
+    def _cast(self, node: Syntax) -> Value:
+        if node.args[1].name != "string":
+            return super()._cast(node)
+        operand = self.value(node.args[0])
+        if operand.type.name == "string":
+            return operand
+        if operand.type.name not in _WHOLE:
+            raise self._refusal(f"{node.text}: CAST of {operand.type} to string does not compile")
+        return Call("string", (operand,), Type("string"))
+
     def value(self, node: Syntax) -> Value:
         """Return a value; columns and navigation are of some row of the match."""
+        if node.op in _TRUTHS or node.op == "like":
+            raise self._refusal(f"{node.text}: a predicate is no value here")
+        if node.op == "call":
+            return self._called(node)
+        if node.op == "||":
+            return self._called(Syntax("call", ("concat", *node.args), node.text))
         if node.op == "column":
             symbol, name = node.args
             side = self._side_of(symbol) if self._side is None else self._side
@@ -336,7 +482,7 @@ class _Compiler(Compiler):
         return f"r{self._registers.index(register)}"
 
     def _navigated(self, node: Syntax) -> str:
-        name, inner, steps, mode = node.args
+        name, inner, steps, mode = node.args[:4]
         if name in _PHYSICAL:
             if mode:
                 raise self._refusal(f"{mode.upper()} is for FIRST, LAST and aggregates, inside of {name.upper()}")
@@ -361,6 +507,8 @@ class _Compiler(Compiler):
         if isinstance(inner, str):
             return inner
         symbols = list(dict.fromkeys(_symbols_in(inner)))
+        if not symbols and _has_number(inner):
+            return ""
         if not symbols:
             raise self._refusal(f"{node.text} names no column")
         if len(symbols) > 1:
@@ -368,7 +516,7 @@ class _Compiler(Compiler):
         return str(symbols[0])
 
     def _navigation(self, node: Syntax) -> Value:
-        name, inner, _, mode = node.args
+        name, inner, _, mode, *others = node.args
         if self._side is not None:
             raise self._refusal(f"{node.text} in an expression inside another function of rows is not supported yet")
         if name in (*_LOGICAL, *_PHYSICAL):
@@ -377,8 +525,9 @@ class _Compiler(Compiler):
         mask = self._mask(symbol) if symbol else self._symbols.all
         final = self._is_final(mode)
         source = None if isinstance(inner, str) else self._of_row(inner, ROW)
-        if any(column.side.startswith(CLASS) for column in columns_of(source)):
-            raise self._refusal(f"{node.text}: CLASSIFIER in an aggregate is not supported yet")
+        late = [column for column in columns_of(source) if column.side == NUMBERS or column.side.startswith(CLASS)]
+        if late or name in (*_BY, *_LISTS):
+            return self._aggregate(node, mask, source, others, final=final)
         if name == "count":
             return Column(NUMBERS, self._register(Register("count", mask, source, final)), Type("bigint"))
         assert source is not None
@@ -391,6 +540,42 @@ class _Compiler(Compiler):
         total = self._register(Register("sum", mask, source, final))
         counted = self._register(Register("count", mask, source, final))
         return Column(NUMBERS, f"{name} {total} {counted}", kind)
+
+    def _aggregate(self, node: Syntax, mask: int, source: Value | None, others: list[Any], *, final: bool) -> Value:
+        """Return an aggregate that is computed when a match has been found."""
+        name = node.args[0]
+        if self._own is not None:
+            raise self._refusal(
+                f"{node.text}: a definition has COUNT, SUM, AVG, MIN and MAX of columns; {name.upper()} of symbols, "
+                "numbers of matches or lists is for measures"
+            )
+        assert source is not None
+        kind, separator, arguments = source.type, "", [source]
+        if name in _BY:
+            arguments.append(self._of_row(others[0], ROW))
+            if arguments[1].type.name not in (*_WHOLE, *_FLOATS, "string", "date", "timestamp", "timestamp_ntz"):
+                raise self._refusal(f"{node.text}: {name.upper()} by {arguments[1].type}")
+        elif name in _LISTS:
+            if name in ("listagg", "string_agg"):
+                separator = others[0]
+                if kind.name != "string":
+                    raise self._refusal(f"{node.text}: {kind} is no text; cast it to string")
+                name = "joined"
+            else:
+                name, kind = "array_agg", Type(f"array<{kind.name}>")
+                if list_type(kind) is None:
+                    raise self._refusal(f"{node.text}: lists of {source.type} are not supported yet")
+        elif name in ("sum", "avg", "count"):
+            if name != "count" and kind.name not in _WHOLE:
+                raise self._refusal(f"{node.text}: {name.upper()} of {kind} with symbols or numbers of matches")
+            kind = Type("double" if name == "avg" else "bigint")
+        for argument in arguments:
+            if argument.type.name not in ARROW:
+                raise self._refusal(f"{node.text}: {name.upper()} of {argument.type}; cast it to double")
+        aggregate = MatchAggregate(name, mask, tuple(arguments), kind, final, node.text, separator)
+        if aggregate not in self.aggregates:
+            self.aggregates.append(aggregate)
+        return Column(NUMBERS, f"aggregate {self.aggregates.index(aggregate)}", kind)
 
     def _of_row(self, inner: Syntax, side: str) -> Value:
         self._side = side
@@ -405,6 +590,10 @@ def _innermost(node: Any) -> Any:
     while isinstance(node, Syntax) and node.op == "navigation" and node.args[0] in (*_LOGICAL, *_PHYSICAL):
         node = node.args[1]
     return node
+
+
+def _has_number(node: Any) -> bool:
+    return isinstance(node, Syntax) and (node.op == "match_number" or any(map(_has_number, node.args)))
 
 
 def _symbols_in(node: Any) -> Iterator[str]:

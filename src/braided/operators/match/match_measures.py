@@ -15,7 +15,17 @@ from braided.errors import OptionError
 from braided.expressions.evaluate import ARROW, Block
 from braided.expressions.tree import Column, Type
 from braided.operators.match.condition_programs import Conditions, overflow, prepare
-from braided.operators.match.expressions import CLASS, MATCH_NUMBER, NUMBERS, Measure, Register, columns_of, place_of
+from braided.operators.match.expressions import (
+    CLASS,
+    MATCH_NUMBER,
+    NUMBERS,
+    ROW,
+    Measure,
+    Register,
+    columns_of,
+    place_of,
+)
+from braided.operators.match.match_aggregates import MatchAggregate, RowsOfMatches, list_type
 from braided.operators.match.navigation import Neighbours
 from braided.operators.match.search_kernel import replay
 
@@ -23,15 +33,28 @@ Int64s = npt.NDArray[np.int64]
 Int32s = npt.NDArray[np.int32]
 
 
+# The symbol of a row that stands for a match without rows, or for no match.
+_NO_SYMBOL = 63
+
+
 @dataclass(frozen=True)
 class Matches:
-    """Matches among rows: the first row and the length of each, and the states of all their rows."""
+    """Matches among rows: the first row and the length of each, and the states of all their rows.
+
+    A match without rows has the row where it is, with a state after the last.
+    """
 
     first: Int64s
     length: Int64s
     states: Int32s
     number: Int64s | None = None
     """The number of each match in its key, where that is asked for."""
+    is_match: npt.NDArray[np.bool_] | None = None
+    """Which are matches, where some are rows that no match has."""
+
+    @property
+    def count(self) -> int:
+        return len(self.first) if self.is_match is None else int(self.is_match.sum())
 
     def chunks(self, most: int) -> Iterator[Matches]:
         """Yield matches in parts of about so many rows."""
@@ -41,7 +64,9 @@ class Matches:
             begin = 0 if at == 0 else int(ends[at - 1])
             stop = max(at + 1, int(np.searchsorted(ends, begin + most, side="right")))
             number = None if self.number is None else self.number[at:stop]
-            yield Matches(self.first[at:stop], self.length[at:stop], self.states[begin : int(ends[stop - 1])], number)
+            is_match = None if self.is_match is None else self.is_match[at:stop]
+            states = self.states[begin : int(ends[stop - 1])]
+            yield Matches(self.first[at:stop], self.length[at:stop], states, number, is_match)
             at = stop
 
     @cached_property
@@ -62,6 +87,7 @@ class Measures:
 
     measures: tuple[Measure, ...]
     registers: tuple[Register, ...]
+    aggregates: tuple[MatchAggregate, ...]
     symbols: tuple[str, ...]
     state_symbols: tuple[int, ...]
     schema: pa.Schema
@@ -80,11 +106,19 @@ class Measures:
         ):
             return self.schema.field(measure.root.name).type
         kind = getattr(measure.root, "type", Type("boolean"))
+        lists = list_type(kind)
+        if lists is not None:
+            return lists
         if kind.name not in ARROW:
             raise OptionError(
                 f"{self.texts[measure.name]}: computes {kind}, which is not supported yet; cast to double"
             )
         return ARROW[kind.name]
+
+    @cached_property
+    def _state_symbols(self) -> Int32s:
+        """The symbols of states, and of what stands for no row of a match."""
+        return np.array([*self.state_symbols, _NO_SYMBOL], np.int32)
 
     @cached_property
     def conditions(self) -> Conditions:
@@ -95,7 +129,7 @@ class Measures:
         self, rows: pa.RecordBatch, order: Int64s, matches: Matches, slots: Any, neighbours: Neighbours
     ) -> list[pa.Array[Any]]:
         """Return the columns for matches among rows in an order; `slots` are those of `conditions` for them."""
-        symbol = np.array(self.state_symbols, np.int32)
+        symbol = self._state_symbols
         whole, real, fine = replay(
             matches.first, matches.length, matches.states, symbol, self.conditions.machine(), slots, self.every
         )
@@ -108,7 +142,11 @@ class Measures:
                     whole[:, at], real[:, at] = whole[last, at], real[last, at]
         columns = self._columns(rows, order, matches, whole, real, neighbours)
         count = len(matches.states) if self.every else len(matches.first)
-        return [self._column(measure, columns, count) for measure in self.measures]
+        out = [self._column(measure, columns, count) for measure in self.measures]
+        if matches.is_match is None:
+            return out
+        kept = pa.array(np.arange(count), mask=~np.repeat(matches.is_match, matches.length))
+        return [column.take(kept) for column in out]
 
     def _columns(
         self,
@@ -126,6 +164,10 @@ class Measures:
             side = columns.setdefault(column.side, {})
             if column.name in side:
                 continue
+            if column.side == NUMBERS and column.name.startswith("aggregate "):
+                aggregate = self.aggregates[int(column.name.split()[1])]
+                side[column.name] = self._of_matches(rows, order, matches).compute(aggregate)
+                continue
             if column.side == NUMBERS:
                 side[column.name] = self._number(column.name, matches, whole, real)
                 continue
@@ -140,13 +182,38 @@ class Measures:
             side[column.name] = rows.column(column.name).take(index[column.side])
         return columns
 
+    def _of_matches(self, rows: pa.RecordBatch, order: Int64s, matches: Matches) -> RowsOfMatches:
+        """Return all rows of matches with what aggregates read of them."""
+        columns: dict[str, dict[str, pa.Array[Any]]] = {ROW: {}, CLASS + ROW: {}, NUMBERS: {}}
+        symbols = self._state_symbols[matches.states]
+        index = pa.array(order[matches.rows])
+        for column in columns_of(tuple(aggregate.arguments for aggregate in self.aggregates)):
+            side = columns[column.side]
+            if column.side == NUMBERS:
+                assert matches.number is not None
+                side[column.name] = pa.array(matches.number[matches.of_rows])
+            elif column.side == ROW:
+                side[column.name] = rows.column(column.name).take(index)
+            else:
+                side[column.name] = self._names(symbols, symbols == _NO_SYMBOL)
+        ends = np.cumsum(matches.length)
+        final = np.repeat(ends - 1, matches.length) if self.every else ends - 1
+        running = np.arange(len(symbols)) if self.every else final
+        begins = np.repeat(ends - matches.length, matches.length)
+        bits = np.where(symbols == _NO_SYMBOL, 0, np.int64(1) << np.minimum(symbols, 62).astype(np.int64))
+        return RowsOfMatches(columns, bits, begins, running, final)
+
+    def _names(self, symbols: Int32s, missing: npt.NDArray[np.bool_]) -> pa.Array[Any]:
+        numbers = pa.array(symbols, mask=missing)
+        return pa.DictionaryArray.from_arrays(numbers, pa.array(self.symbols, pa.string())).cast(pa.string())
+
     def _places(
         self, side: str, matches: Matches, whole: Int64s, neighbours: Neighbours
     ) -> tuple[Int64s, npt.NDArray[np.bool_]]:
         """Return the row that a side is for each row of the result, and where there is none."""
         register, offset = place_of(side)
         at = matches.rows if register < 0 else whole[:, register]
-        missing = at < 0
+        missing = at < 0 if register >= 0 else matches.states >= len(self.state_symbols)
         at = np.where(missing, 0, at)
         if offset:
             places, none = neighbours.places(offset)
@@ -160,8 +227,8 @@ class Measures:
         missing = missing | (inside < 0) | (inside >= matches.length[of])
         offsets = np.cumsum(matches.length) - matches.length
         states = matches.states[np.where(missing, 0, offsets[of] + inside)]
-        numbers = pa.array(np.array(self.state_symbols, np.int32)[states], mask=missing)
-        return pa.DictionaryArray.from_arrays(numbers, pa.array(self.symbols, pa.string())).cast(pa.string())
+        symbols = self._state_symbols[states]
+        return self._names(symbols, missing | (symbols == _NO_SYMBOL))
 
     def _number(self, name: str, matches: Matches, whole: Int64s, real: npt.NDArray[np.float64]) -> pa.Array[Any]:
         if name == MATCH_NUMBER:

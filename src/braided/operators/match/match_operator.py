@@ -18,7 +18,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from braided.expressions.order_keys import ordered
 from braided.operators.match.key_groups import by_key
 from braided.operators.match.matcher import Finder, Sorted
 from braided.operators.match.open_rows import Hashes, OpenRows, StoredRows
@@ -30,7 +32,8 @@ from braided.runtime.blocks import Blocks
 from braided.runtime.contract import Admitted, Json, Outcome, Work
 from braided.runtime.ordering_stage import OrderingStage
 from braided.runtime.rows import Rows, in_order
-from braided.time.clocks import MAX_TIME
+from braided.storage.progress import Progress
+from braided.time.clocks import MAX_TIME, clamp
 from braided.time.lateness import Lateness
 from braided.time.stream_clock import lateness_options
 
@@ -55,6 +58,8 @@ class MatchOperator:
     meaning: Json
     """The options of what is looked for, as the user wrote them."""
     idle: int | None = None
+    ties: tuple[tuple[str, bool], ...] = ()
+    """Columns that order rows of one time, and which are descending."""
 
     @property
     def inputs(self) -> tuple[pa.Schema, ...]:
@@ -123,7 +128,16 @@ class MatchOperator:
                 **stage.levels(_LABELS),
             },
             streams=[{"name": name, **told} for name, told in zip(_LABELS, stage.report(), strict=True)],
+            progress=self._progress(stage),
         )
+
+    def _progress(self, stage: OrderingStage) -> list[Progress] | None:
+        """Return what is promised of matches: one is certain before the horizon passes its first row and `within`."""
+        longest = getattr(self.matcher, "longest", None)
+        if longest is None:
+            return None
+        told = stage.progress()
+        return [Progress(clamp(told.until - longest), told.lateness, longest)]
 
     def find(
         self, open_rows: OpenRows, rows: pa.RecordBatch, horizon: int
@@ -137,7 +151,7 @@ class MatchOperator:
             stored = [part for leaf in leaves for part in open_rows.read(leaf)]
             sorted_rows, hashes = self._sorted(stored, new if own is None else new.pick(own))
             decided = self.matcher.search(sorted_rows, horizon)
-            yield len(decided.matches.first), None
+            yield decided.matches.count, None
             for piece in self.matcher.results(sorted_rows, decided.matches):
                 yield 0, piece
             stays = np.flatnonzero(decided.stays)
@@ -158,7 +172,7 @@ class MatchOperator:
             return None
         due = np.full(len(sorted_rows.times), MAX_TIME, np.int64)
         last = sorted_rows.bounds[1:] - 1
-        due[last] = np.minimum(sorted_rows.times[last], MAX_TIME - rest) + rest
+        due[last] = np.minimum(sorted_rows.times[last], MAX_TIME - max(rest, 0)) + rest
         return due[stays]
 
     def find_all(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -206,6 +220,10 @@ class MatchOperator:
         again, bounds = by_key(rows, order, hashes, self.matcher.key, exact=self.hasher.exact)
         if again is not None:
             order, hashes = order[again], hashes[again]
+        times = times[order]
+        if self.ties:
+            again = tied_order(rows, order, times, bounds, self.ties)
+            order = order[again]
         index = pa.array(order)
         columns = {name: rows.column(name).take(index) for name in self.matcher.read}
         done = done[order] if done.any() else done
@@ -214,7 +232,32 @@ class MatchOperator:
         if self.matcher.numbered:
             old = [np.zeros(len(part.hashes), np.int64) if part.numbers is None else part.numbers for part in parts]
             numbers = np.concatenate(old)[order]
-        return Sorted(columns, rows, order, bounds, times[order], done, fresh, numbers), hashes
+        return Sorted(columns, rows, order, bounds, times, done, fresh, numbers), hashes
+
+
+def tied_order(
+    rows: pa.RecordBatch,
+    order: npt.NDArray[np.int64],
+    times: npt.NDArray[np.int64],
+    bounds: npt.NDArray[np.int64],
+    ties: tuple[tuple[str, bool], ...],
+) -> npt.NDArray[np.int64]:
+    """Return an order of rows by key and time in which those of one key and time are by further columns."""
+    begins = np.append(True, times[1:] != times[:-1])[: len(times)]
+    begins[bounds[:-1]] = True
+    if begins.all():
+        return np.arange(len(times))
+    ranks = []
+    for name, descending in ties:
+        column = rows.column(name).take(pa.array(order))
+        if pa.types.is_floating(column.type):
+            values = ordered(column.fill_null(0.0).to_numpy(zero_copy_only=False).astype(np.float64))
+            column = pa.array(values, mask=column.is_null().to_numpy(zero_copy_only=False))
+        rank = pc.rank(column, "ascending", tiebreaker="dense").to_numpy().astype(np.int64)
+        rank[column.is_null().to_numpy(zero_copy_only=False)] = 0
+        ranks.append(-rank if descending else rank)
+    sorted_: npt.NDArray[np.int64] = np.lexsort((*reversed(ranks), np.cumsum(begins)))
+    return sorted_
 
 
 def _times(rows: pa.RecordBatch, column: str) -> npt.NDArray[np.int64]:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import or_
 from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
@@ -16,7 +17,7 @@ import pyarrow as pa
 
 from braided.errors import BraidedError
 from braided.operators.match import search_kernel
-from braided.operators.match.automaton import PAST_LAST, Automaton
+from braided.operators.match.automaton import AT_END, PAST_LAST, Automaton
 from braided.operators.match.condition_programs import Columns, Conditions, overflow
 from braided.operators.match.expressions import columns_of
 from braided.operators.match.match_measures import Matches, Measures
@@ -26,9 +27,15 @@ from braided.time.clocks import MIN_TIME, clamp
 Int64s = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
-MOST_STEPS = 1_000_000
+# Most steps of one search, and how many more for each row of its key. A million take 20 ms, or 400 ms where places are
+# remembered.
+MOST_STEPS = 4_000_000
+STEPS_A_ROW = 10_000
 # In keys with so many rows searches look ahead.
 MANY_ROWS = 64
+# Searches of more steps remember where they failed.
+PATIENCE = 2000
+_MOST_LOOKED_AT = 1_000_000
 _PIECE_ROWS = 1 << 17
 _PIECE_BYTES = 8 << 20
 
@@ -127,6 +134,10 @@ class Matcher:
     """After so many microseconds without a row those of a key are no context for others."""
     numbered: bool = False
     """Whether measures read the number of a match."""
+    unmatched: bool = False
+    """Whether rows that no match has are results, too."""
+    omits_empty: bool = False
+    """Whether matches without rows are no results."""
 
     @cached_property
     def output(self) -> pa.Schema:
@@ -143,8 +154,11 @@ class Matcher:
 
     @property
     def longest(self) -> int | None:
-        """How long after its first row a match may be undecided: NEXT waits for rows after it."""
-        return self.within if self.within is None or not self.reach else 2 * self.within
+        """How long after its first row a match may be undecided: NEXT waits for rows after it, ``$`` for the end."""
+        longest = self.within if self.within is None or not self.reach else 2 * self.within
+        if not self.automaton.anchors & AT_END:
+            return longest
+        return None if self.forget is None else (longest or 0) + self.forget
 
     def expired(self, horizon: int) -> int:
         return clamp(horizon - (self.longest or 0))
@@ -174,6 +188,7 @@ class Matcher:
             bits |= unknown
         # The successors of all states, and last what a match may begin with.
         every = [*self.automaton.after, self.automaton.first]
+        guards = [guard for of in (*self.automaton.guards[1:], self.automaton.guards[0]) for guard in of]
         starts = np.cumsum([0, *map(len, every)]).astype(np.int32)
         after = np.array([state for states in every for state in states], np.int32)
         following = np.empty(0, np.int64)
@@ -182,7 +197,14 @@ class Matcher:
         matches, status, at = search_kernel.find_matches(
             search_kernel.Rows(bounds, sorted_rows.times, sorted_rows.done, sorted_rows.fresh, bits, unknown),
             search_kernel.Automaton(
-                after, starts, np.array(self.automaton.symbol, np.int32), self.negated, self.skip, self.target
+                after,
+                np.array(guards if self.automaton.anchors else [], np.uint8),
+                self._sees,
+                starts,
+                np.array(self.automaton.symbol, np.int32),
+                self.negated,
+                self.skip,
+                self.target,
             ),
             self.conditions.machine(),
             self.conditions.compute(sorted_rows.columns, neighbours),
@@ -190,12 +212,15 @@ class Matcher:
             horizon,
             -1 if self.within is None else self.within,
             MOST_STEPS,
+            STEPS_A_ROW,
             MANY_ROWS,
+            PATIENCE,
             search_kernel.Keeping(
                 self.context,
                 self.forgotten(horizon),
                 -1 if self.longest is None else self.longest,
-                self.numbered,
+                self.numbered or self.unmatched,
+                self.unmatched,
             ),
         )
         if status == search_kernel.OVERFLOW:
@@ -207,15 +232,43 @@ class Matcher:
             )
             raise BraidedError(
                 f"pattern: the search took more than {MOST_STEPS:,} steps from one row, or "
-                f"{search_kernel.STEPS_A_ROW:,} for every row (key {key}); shorten within=, let conditions exclude "
+                f"{STEPS_A_ROW:,} for every row (key {key}); shorten within=, let conditions exclude "
                 "each other, or refer to fewer earlier symbols"
             )
-        found = Matches(matches.first, matches.length, matches.states)
+        found, is_match = self._shown(matches), matches.length != search_kernel.UNMATCHED
         if not self.numbered:
             return Decided(found, matches.stays, matches.opens)
         assert sorted_rows.numbers is not None
-        numbers, totals = numbered(bounds, found.first, sorted_rows.numbers)
-        return Decided(replace(found, number=numbers), matches.stays, matches.opens, totals)
+        numbers, totals = numbered(bounds, found.first[is_match], sorted_rows.numbers)
+        number = np.zeros(len(is_match), np.int64)
+        number[is_match] = numbers
+        return Decided(replace(found, number=number), matches.stays, matches.opens, totals)
+
+    def _shown(self, matches: search_kernel.MatchArrays) -> Matches:
+        """Return matches, those without rows as the row where they are."""
+        length, blank = matches.length, matches.length <= 0
+        if not blank.any():
+            return Matches(matches.first, length, matches.states)
+        count = np.maximum(length, 0)
+        states = np.insert(matches.states, (np.cumsum(count) - count)[blank], len(self.automaton.symbol))
+        is_match = None if not self.unmatched else length != search_kernel.UNMATCHED
+        return Matches(matches.first, np.maximum(length, 1), states, None, is_match)
+
+    @cached_property
+    def _sees(self) -> Int64s:
+        """The registers that conditions behind each state may read, as bits; none where they see symbols, too."""
+        reads = self.conditions.registers_read() if self.conditions.code else None
+        # Looked for state by state, in this many steps at most.
+        if reads is None or len(self._states) * sum(map(len, self.automaton.after)) > _MOST_LOOKED_AT:
+            return np.empty(0, np.int64)
+        behind = [{self.automaton.symbol[then] for then in self.automaton.behind(state)} for state in self._states]
+        negated = {self.negated} if self.negated >= 0 else set()
+        masks = [reduce(or_, (reads[symbol] for symbol in of | negated), 0) for of in behind]
+        return np.array(masks, np.int64)
+
+    @property
+    def _states(self) -> range:
+        return range(len(self.automaton.symbol))
 
     def results(self, sorted_rows: Sorted, matches: Matches) -> Iterator[pa.RecordBatch]:
         """Yield matches as rows of the result, in pieces of bounded size."""
@@ -224,7 +277,7 @@ class Matcher:
         rows = sorted_rows.rows
         neighbours = self._neighbours(sorted_rows)
         slots = self.measures.conditions.compute(sorted_rows.columns, neighbours)
-        excluded = np.array(self.automaton.excluded)
+        excluded = np.array([*self.automaton.excluded, self.omits_empty])
         width = max(1, rows.nbytes // max(1, rows.num_rows))
         for part in matches.chunks(min(_PIECE_ROWS, max(1, _PIECE_BYTES // width))):
             measures = self.measures.compute(rows, sorted_rows.order, part, slots, neighbours)

@@ -20,7 +20,8 @@ from braided.errors import OptionError
 MOST_PERMUTED = 5
 _MOST_REPEATS = 1000
 _TOKEN = re.compile(
-    r"\s*(?:(?P<word>[A-Za-z_][A-Za-z0-9_]*)|(?P<number>[0-9]+)|(?P<mark>\{-|-\}|[(){},|?*+!^$])|(?P<end>\Z))"
+    r"\s*(?:(?P<word>[A-Za-z_][A-Za-z0-9_]*)|(?P<quoted>`(?:[^`]|``)+`|\"(?:[^\"]|\"\")+\")"
+    r"|(?P<number>[0-9]+)|(?P<mark>\{-|-\}|[(){},|?*+!^$])|(?P<end>\Z))"
 )
 _DEEPEST = 32
 
@@ -66,7 +67,14 @@ class Exclude:
     part: Node
 
 
-Node = Symbol | Sequence | Choice | Repeat | Exclude
+@dataclass(frozen=True)
+class Anchor:
+    """No row: ``^`` is before the first row of a key, ``$`` behind the last."""
+
+    mark: str
+
+
+Node = Symbol | Sequence | Choice | Repeat | Exclude | Anchor
 
 
 @dataclass(frozen=True)
@@ -94,6 +102,7 @@ class _Parser:
         self._at = 0
         self._depth = 0
         self._symbols: dict[str, str] = {}
+        self._quoted: set[str] = set()
         position = 0
         while not self._tokens or self._tokens[-1][0] != "end":
             match = _TOKEN.match(text, position)
@@ -132,9 +141,7 @@ class _Parser:
             self._expected(what)
 
     def _expected(self, what: str) -> NoReturn:
-        kind, text, position = self._tokens[self._at]
-        if kind == "mark" and text in "^$":
-            self._refuse(position, f"the anchor {text!r} is not supported: a stream has no first and no last row")
+        _, text, position = self._tokens[self._at]
         self._refuse(position, f"expected {what}, found {repr(text) if text else 'the end'}")
 
     def _refuse(self, position: int, why: str) -> NoReturn:
@@ -152,7 +159,7 @@ class _Parser:
 
     def _sequence(self) -> Node:
         parts = [self._repeated()]
-        while self._kind == "word" or self._sees("(") or self._sees("{-"):
+        while self._kind in ("word", "quoted") or any(map(self._sees, ("(", "{-", "^", "$"))):
             parts.append(self._repeated())
         if self._sees("!") and self._depth > 1:
             self._expected("no '!' here: a negation must be the last part of the whole pattern, outside of brackets")
@@ -197,8 +204,8 @@ class _Parser:
     def _part(self) -> Node:
         position = self._tokens[self._at][2]
         if self._accept("("):
-            if self._sees(")"):
-                self._refuse(position, "the empty pattern () is not supported: a match has at least one row")
+            if self._accept(")"):
+                return Sequence(())
             inner = self._choice()
             self._expect(")", "')' or a further part")
             return inner
@@ -206,6 +213,9 @@ class _Parser:
             inner = self._choice()
             self._expect("-}", "'-}' or a further part")
             return Exclude(inner)
+        for mark in "^$":
+            if self._accept(mark):
+                return Anchor(mark)
         if self._kind == "word" and self._tokens[self._at][1].upper() == "PERMUTE":
             self._at += 1
             if self._accept("("):
@@ -223,8 +233,25 @@ class _Parser:
         return Choice(tuple(Sequence(order) for order in permutations(parts))) if len(parts) > 1 else parts[0]
 
     def _symbol(self, what: str) -> str:
-        if self._kind != "word":
+        kind, text, position = self._tokens[self._at]
+        if kind not in ("word", "quoted"):
             self._expected(what)
-        name = self._tokens[self._at][1]
         self._at += 1
-        return self._symbols.setdefault(name.upper(), name)
+        name = unquoted(text)
+        known = self._symbols.setdefault(name.upper(), name)
+        if kind == "quoted":
+            self._quoted.add(name.upper())
+        if known != name and name.upper() in self._quoted:
+            self._refuse(
+                position, f"{known} and {name} differ in capital letters alone, which name one symbol here; rename one"
+            )
+        return known
+
+
+def unquoted(text: str) -> str:
+    """Return a name without the quotes around it.
+
+    >>> unquoted("fail"), unquoted('"fail"'), unquoted("`f``l`")
+    ('fail', 'fail', 'f`l')
+    """
+    return text[1:-1].replace(text[0] * 2, text[0]) if text[0] in '`"' else text

@@ -7,7 +7,8 @@
 
 Because alternatives are tried in order of preference, the first thing that happens decides: a match is found, or a row
 is missing that a better alternative waits for. Where conditions read a row (and those before it) alone, a place of the
-automaton that failed at a row fails there again, so each is tried once a start; else steps are counted.
+automaton that failed at a row fails there again, so each is tried once a start. Else steps are counted, and a search
+that takes many remembers places with what later conditions see of the rows before: the same place fails again.
 
 Preconditions: rows are sorted by key and time; rows of a key before the first that is not `done` are not needed.
 """
@@ -30,10 +31,37 @@ Bytes = npt.NDArray[np.uint8]
 # What a search comes to; beyond the first three it stops everything.
 _FAILED, _FOUND, _WAITS, _NO_ROOM, STEPS, OVERFLOW = 0, 1, 2, 3, 4, 5
 FINE = 0
-# So many steps are a key's, beside those that one search may take.
-STEPS_A_ROW = 1000
 # Where the search is: at which key and start, from where rows of the key are kept, what has been found.
-_GROUP, _START, _KEEP, _MATCHES, _FILLED, _STAMP, _LENGTH, _LOOKS, _LOW, _SPENT, _NUMBERS = range(11)
+(
+    _GROUP,
+    _START,
+    _KEEP,
+    _MATCHES,
+    _FILLED,
+    _STAMP,
+    _LENGTH,
+    _LOOKS,
+    _LOW,
+    _SPENT,
+    _HELD,
+    _CRAMPED,
+    _PATIENCE,
+    _A_ROW,
+    _PLACES,
+    _ROUND,
+    _HOLDS,
+    _NUMBERS,
+) = range(18)
+# What is known of a row as a start: that it is decided, and that a match before has it.
+DECIDED, COVERED = 1, 2
+# The length of what is no match: a row that none has.
+UNMATCHED = -1
+# Anchors on the way to a state: it is taken at the first row of a key alone, or behind the last.
+AT_BEGIN, AT_END = 1, 2
+# Whether what failed for one start fails for the next.
+_IF_CLOSED, _ALWAYS = 1, 2
+# What one search remembers takes at most so many bytes.
+_REMEMBERED_BYTES = 64 << 20
 # What is known of the rows ahead takes at most so many numbers.
 _MOST_AHEAD = 1 << 24
 _FOREVER = np.int64(np.iinfo(np.int64).max)
@@ -56,18 +84,26 @@ class Keeping(NamedTuple):
 
     context : so many rows before the first open start of a key, or its last ones. forgotten : of keys with no row from
     this time on there are none. longest : how long a start may stay undecided. ordered : not before those before it.
+    unmatched : rows that no match has are reported, too.
     """
 
     context: int
     forgotten: int
     longest: int
     ordered: bool
+    unmatched: bool
 
 
 class Automaton(NamedTuple):
-    """Successors of all states, where those of each begin, symbols of states; what to do after a match."""
+    """Successors of all states, where those of each begin, symbols of states; what to do after a match.
+
+    guards : the anchors before each successor; empty without any. sees : for each state, the registers that conditions
+    behind it may read, as bits; empty where that is not all that they see.
+    """
 
     after: Int32s
+    guards: Bytes
+    sees: Int64s
     starts: Int32s
     symbol: Int32s
     negated: int
@@ -86,6 +122,9 @@ class _Space(NamedTuple):
     numbers: Int64s
     ahead: Int64s
     """For each row and state of a key with many rows, how soon a match through there may end."""
+    places: Int64s
+    """Places that failed, by a hash: a number of the round, the place, registers."""
+    sums: npt.NDArray[np.float64]
 
 
 class MatchArrays(NamedTuple):
@@ -118,6 +157,36 @@ def next_of(bounds: Int64s, bits: npt.NDArray[np.uint64], symbol: np.int64) -> I
                 at = row
             next_row[row] = at
     return next_row
+
+
+@in_place
+def _failed_before(space, live, place, depth):  # type: ignore[no-untyped-def]
+    """Whether a search was at this place with the same registers as now at a depth; if not, remember it."""
+    stamp = space.numbers[_ROUND]
+    places, sums, whole, real = space.places, space.sums, space.whole, space.real
+    registers, size = whole.shape[1], len(places)
+    mixed = np.uint64(place) * np.uint64(0x9E3779B97F4A7C15)
+    for register in range(registers):
+        if (live >> register) & 1:
+            mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
+            mixed += np.uint64(whole[depth, register]) + np.uint64(np.int64(real[depth, register] * 1024.0))
+    mixed = (mixed ^ (mixed >> np.uint64(32))) * np.uint64(0x94D049BB133111EB)
+    at = np.int64((mixed ^ (mixed >> np.uint64(31))) % np.uint64(size))
+    while places[at, 0] == stamp:
+        same = places[at, 1] == place
+        for register in range(registers):
+            if same and (live >> register) & 1:
+                same = places[at, 2 + register] == whole[depth, register]
+                same = same and sums[at, register] == real[depth, register]
+        if same:
+            return True
+        at = at + 1 if at + 1 < size else 0
+    if 2 * space.numbers[_HELD] < size:
+        space.numbers[_HELD] += 1
+        places[at, 0], places[at, 1] = stamp, place
+        for register in range(registers):
+            places[at, 2 + register], sums[at, register] = whole[depth, register], real[depth, register]
+    return False
 
 
 @in_place
@@ -165,8 +234,11 @@ def _followed(rows, automaton, machine, slots, following, space, start, row, hig
 
 
 @in_place
-def _search(rows, automaton, machine, slots, following, space, start, high, deadline, closed, limit):  # type: ignore[no-untyped-def]
-    """Look for the preferred match from one row; its states are in the path, and its length in the numbers."""
+def _search(rows, automaton, machine, slots, following, space, start, high, deadline, closed, ended, limit):  # type: ignore[no-untyped-def]  # noqa: PLR0915
+    """Look for the preferred match from one row; its states are in the path, and its length in the numbers.
+
+    closed : no row comes any more that is in time. ended : no row of the key comes any more.
+    """
     times, bits, unknown = rows.times, rows.bits, rows.unknown
     waits = len(unknown) > 0
     after, starts, symbol, negated = automaton.after, automaton.starts, automaton.symbol, automaton.negated
@@ -175,7 +247,16 @@ def _search(rows, automaton, machine, slots, following, space, start, high, dead
     plain = coded[len(coded) - 1] == 0
     space.numbers[_STAMP] += 1
     stamp, looks, low = space.numbers[_STAMP], space.numbers[_LOOKS], space.numbers[_LOW]
-    depth, most = 0, space.numbers[_SPENT] + limit
+    depth, most, begun = 0, space.numbers[_SPENT] + limit, space.numbers[_SPENT]
+    guards, sees = automaton.guards, automaton.sees
+    anchored = len(guards) > 0
+    # What failed for the start before fails again, unless its time was too short, or it is not certain by now.
+    if not (space.numbers[_HOLDS] == _ALWAYS or (space.numbers[_HOLDS] == _IF_CLOSED and closed)):
+        space.numbers[_HELD] = 0
+        space.numbers[_ROUND] += 1
+    remembers_from = begun if space.numbers[_HELD] else begun + space.numbers[_PATIENCE]
+    if len(sees) == 0:
+        remembers_from = _FOREVER
     pointer[0], stop = starts[states], starts[states + 1]
     while True:
         if pointer[depth] == stop:
@@ -184,16 +265,25 @@ def _search(rows, automaton, machine, slots, following, space, start, high, dead
                 return _FAILED
             stop = starts[states + 1] if depth == 0 else starts[path[depth - 1] + 1]
             continue
-        state = after[pointer[depth]]
+        edge = pointer[depth]
+        state = after[edge]
         pointer[depth] += 1
         row = start + depth
+        if anchored and guards[edge]:
+            if guards[edge] & AT_BEGIN and row != low:
+                continue
+            if guards[edge] & AT_END:
+                if row != high:
+                    continue
+                if not ended:
+                    return _WAITS
         if not plain:
             space.numbers[_SPENT] += 1
             if space.numbers[_SPENT] > most:
                 return STEPS
         if state < 0:
             space.numbers[_LENGTH] = depth
-            if waits and (unknown[row - 1] >> np.uint64(63)) & np.uint64(1):
+            if waits and (unknown[max(row - 1, start)] >> np.uint64(63)) & np.uint64(1):
                 return _WAITS
             if negated < 0:
                 return _FOUND
@@ -229,6 +319,12 @@ def _search(rows, automaton, machine, slots, following, space, start, high, dead
                     return OVERFLOW
                 if truth != TRUE:
                     continue
+            if space.numbers[_SPENT] > remembers_from:
+                if 2 * space.numbers[_HELD] >= len(space.places) and len(space.places) < space.numbers[_PLACES]:
+                    space.numbers[_CRAMPED] = 1
+                    return _NO_ROOM
+                if _failed_before(space, sees[state], row * states + state, depth + 1):
+                    continue
         path[depth] = state
         depth += 1
         if depth + 1 == len(path):
@@ -237,7 +333,7 @@ def _search(rows, automaton, machine, slots, following, space, start, high, dead
 
 
 @in_place
-def _scan(rows, automaton, machine, slots, following, space, matches, keeping, horizon, within, limit, many):  # type: ignore[no-untyped-def]
+def _scan(rows, automaton, machine, slots, following, space, matches, keeping, horizon, within, limit, many):  # type: ignore[no-untyped-def]  # noqa: PLR0915
     """Go on from where the numbers say until all keys are done, or something lacks room or is wrong; return which."""
     bounds, times, done, fresh, bits = rows.bounds, rows.times, rows.done, rows.fresh, rows.bits
     symbol, skip, target = automaton.symbol, automaton.skip, automaton.target
@@ -246,40 +342,53 @@ def _scan(rows, automaton, machine, slots, following, space, matches, keeping, h
     # What the first row of a match must be, where that can be seen at once.
     begin, at_once = np.uint64(0), True
     for at in range(automaton.starts[len(symbol)], automaton.starts[len(symbol) + 1]):
+        if automaton.after[at] < 0:
+            at_once = False
+            continue
         name = symbol[automaton.after[at]]
         at_once = at_once and machine.code_starts[name] == machine.code_starts[name + 1]
         begin |= np.uint64(1) << np.uint64(name)
     for group in range(numbers[_GROUP], len(bounds) - 1):
         high = bounds[group + 1]
         start, keep = numbers[_START], numbers[_KEEP]
+        ended = horizon == _FOREVER or times[high - 1] < keeping.forgotten
         if start < 0:
             start, keep = bounds[group], high
-            while start < high and done[start]:
+            while start < high and done[start] & DECIDED:
                 start += 1
-            if not fresh[high - 1] and start < high and deadline_of(times[start], keeping.longest) >= horizon:
+            runs_out = ended or (start < high and deadline_of(times[start], keeping.longest) < horizon)
+            if not fresh[high - 1] and start < high and not runs_out:
                 # Nothing new, and nothing has run out.
                 for row in range(max(bounds[group], start - keeping.context), high):
                     stays[row] = True
                 for row in range(start, high):
-                    opens[row] = row == start or (skip == NEXT_ROW and not keeping.ordered and not done[row])
+                    opens[row] = row == start or (skip == NEXT_ROW and not keeping.ordered and not done[row] & DECIDED)
                 continue
-            numbers[_LOOKS], numbers[_LOW], numbers[_SPENT] = 0, bounds[group], 0
+            numbers[_LOOKS], numbers[_LOW], numbers[_SPENT], numbers[_HOLDS] = 0, bounds[group], 0, 0
             if high - start >= many and (high - bounds[group]) * len(symbol) <= len(space.ahead):
                 _look_ahead(rows, automaton, space.ahead, bounds[group], high, horizon)
                 numbers[_LOOKS] = 1
         while start < high:
-            if done[start] or (at_once and not bits[start] & begin):
-                done[start] = 1
+            if done[start] & DECIDED:
                 start += 1
                 continue
-            deadline = deadline_of(times[start], within)
-            result = _search(
-                rows, automaton, machine, slots, following, space, start, high, deadline, deadline < horizon, limit
-            )
-            depth = numbers[_LENGTH]
-            if numbers[_SPENT] > limit + STEPS_A_ROW * (high - numbers[_LOW]):
-                result = STEPS
-            if result == _FOUND and (numbers[_MATCHES] == len(first) or numbers[_FILLED] + depth > len(flat)):
+            result, depth = _FAILED, 0
+            if not at_once or bits[start] & begin:
+                deadline = deadline_of(times[start], within)
+                result = _search(
+                    rows, automaton, machine, slots, following, space, start, high, deadline, deadline < horizon, ended,
+                    limit,
+                )  # fmt: skip
+                depth = numbers[_LENGTH]
+                numbers[_HOLDS] = 0
+                if result == _FAILED and deadline >= times[high - 1]:
+                    numbers[_HOLDS] = _IF_CLOSED if deadline < horizon else _ALWAYS
+                if numbers[_SPENT] > limit + numbers[_A_ROW] * (high - numbers[_LOW]):
+                    result = STEPS
+            reported = result == _FAILED and keeping.unmatched and not done[start] & COVERED
+            if (result == _FOUND or reported) and (
+                numbers[_MATCHES] == len(first) or numbers[_FILLED] + depth > len(flat)
+            ):
                 result = _NO_ROOM
             if result > _WAITS:
                 numbers[_GROUP], numbers[_START], numbers[_KEEP] = group, start, keep
@@ -291,8 +400,11 @@ def _scan(rows, automaton, machine, slots, following, space, matches, keeping, h
                     break
                 start += 1
                 continue
-            done[start] = 1
+            done[start] |= DECIDED
             if result == _FAILED:
+                if reported:
+                    first[numbers[_MATCHES]], length[numbers[_MATCHES]] = start, UNMATCHED
+                    numbers[_MATCHES] += 1
                 start += 1
                 continue
             first[numbers[_MATCHES]], length[numbers[_MATCHES]] = start, depth
@@ -301,9 +413,15 @@ def _scan(rows, automaton, machine, slots, following, space, matches, keeping, h
                 flat[numbers[_FILLED] + at] = path[at]
                 if (target >> symbol[path[at]]) & 1 and (skip != TO_FIRST or to == 0):
                     to = at
+                if keeping.unmatched:
+                    done[start + at] |= COVERED
             numbers[_MATCHES] += 1
             numbers[_FILLED] += depth
-            start += depth if skip == PAST_LAST else max(to, 1)
+            # What a match goes past is decided, too: it may stay as what others look back at.
+            behind = start + max(depth if skip == PAST_LAST else to, 1)
+            while start < behind:
+                done[start] |= DECIDED
+                start += 1
         numbers[_START] = -1
         if keeping.context and (keep < high or times[high - 1] >= keeping.forgotten):
             keep = max(bounds[group], keep - keeping.context)
@@ -321,21 +439,27 @@ def find_matches(
     horizon: int,
     within: int,
     limit: int,
+    a_row: int,
     many: int,
+    patience: int,
     keeping: Keeping,
 ) -> tuple[MatchArrays, int, int]:
     """Return the matches that are decided with what is kept, how it ended, and the row where it did.
 
     `following` is `next_of` the negated symbol, empty if there is none. Starts that are decided are marked as `done`.
     Where a key has `many` rows it is first found out from where a match can end in time, so that searches that lead
-    nowhere are short. The kernels allocate nothing: they stop where there is no room, and go on with more.
+    nowhere are short. One search takes at most `limit` steps, and those of a key `a_row` for each row more. A search
+    of more steps than `patience` remembers where it failed. The kernels allocate nothing: they stop where there is no
+    room, and go on with more.
     """
     count, states = len(rows.times), len(automaton.symbol)
     plain = machine.code_starts[-1] == 0
     numbers = np.zeros(_NUMBERS, np.int64)
-    numbers[_START] = -1
+    numbers[_START], numbers[_PATIENCE], numbers[_A_ROW] = -1, patience, a_row
     depth, matches, filled = 32, 1024, 4096
     sizes = np.diff(rows.bounds) * states
+    remembered = 0
+    numbers[_PLACES] = _REMEMBERED_BYTES // (16 * (1 + len(machine.kinds)))
     ahead = np.empty(sizes[(sizes >= many * states) & (sizes <= _MOST_AHEAD) & plain].max(initial=0), np.int64)
     stays, opens = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
     first, length, flat = np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int32)
@@ -348,6 +472,8 @@ def find_matches(
             np.zeros((depth + 1, len(machine.kinds)), np.float64),
             numbers,
             ahead,
+            np.zeros((remembered, 2 + len(machine.kinds)), np.int64),
+            np.zeros((remembered, len(machine.kinds)), np.float64),
         )
         space.whole[0, machine.kinds < COUNT] = -1
         first, length, flat = _larger(first, matches), _larger(length, matches), _larger(flat, filled)
@@ -360,6 +486,10 @@ def find_matches(
             count, states = int(numbers[_MATCHES]), int(numbers[_FILLED])
             arrays = MatchArrays(first[:count], length[:count], flat[:states], stays, opens)
             return arrays, int(status), int(numbers[_START])
+        numbers[_HELD] = 0
+        if numbers[_CRAMPED]:
+            numbers[_CRAMPED], remembered = 0, min(max(1 << 12, 8 * remembered), int(numbers[_PLACES]))
+            continue
         depth, matches, filled = 2 * depth, 2 * matches, max(2 * filled, 4 * depth)
 
 

@@ -9,15 +9,19 @@ from typing import ClassVar
 
 from braided.durations import parse_duration
 from braided.errors import OptionError
-from braided.operators.match.automaton import NEXT_ROW, PAST_LAST, TO_FIRST, TO_LAST, Automaton, automaton_of
-from braided.operators.match.pattern import Pattern, parse_pattern
+from braided.operators.match.automaton import AT_END, NEXT_ROW, PAST_LAST, TO_FIRST, TO_LAST, Automaton, automaton_of
+from braided.operators.match.pattern import Pattern, parse_pattern, unquoted
 from braided.operators.shared_options import LATENESS_TEXT, WithIdle
 from braided.operators.spec import option
 from braided.typing import Duration, Keys, Latenesses, RowsPerMatch
 
 _AFTER = re.compile(
-    r"(?:after +match +)?skip +(?:(past +last +row)|(to +next +row)|to +(first|last) +([A-Za-z_]\w*))", re.IGNORECASE
+    r"(?:after +match +)?skip +(?:(past +last +row)|(to +next +row)|to +(first|last) +([A-Za-z_]\w*|`.+`|\".+\"))",
+    re.IGNORECASE,
 )
+_TIE = re.compile(r"(\w+|`.+`)(?: +(ASC|DESC))?", re.IGNORECASE)
+# What the result has a row for; the last: also rows that no match has.
+ROWS = ("one", "all", "all omit empty", "all with unmatched")
 _SKIP = "write 'skip past last row', 'skip to next row', 'skip to first X' or 'skip to last X'"
 
 
@@ -40,16 +44,18 @@ class MatchSpec(WithIdle):
     pattern: str = option(
         "Symbols, each standing for one row, and how they follow each other: ``A B`` one after the other, ``A | B``, "
         "``(A B)``, ``A? A* A+ A{n} A{n,} A{n,m}`` and their reluctant forms (``A*?``), ``PERMUTE(A, B)``, ``{- A -}`` "
-        "for rows that are left out of the result's rows, and as the last part ``!A``: no A follows within the time."
+        "for rows that are left out of the result's rows, ``()`` for no row, ``^`` before the first row of a key, "
+        "``$`` behind the last, and as the last part ``!A``: no A follows within the time."
     )
     define: Mapping[str, str] | None = option(
         "The condition of each symbol, a SQL predicate on the row and on earlier rows of the match: ``price > 10``, "
         "``price < prev(price)``, ``ip <> last(FAIL.ip)``, ``count(A.*) < 5``. A symbol without one matches every row.",
         default=None,
     )
-    measures: Mapping[str, str] = option(
+    measures: Mapping[str, str] | None = option(
         "The columns of the result, SQL expressions over the rows of a match: ``first(A.ts)``, ``last(B.price)``, "
-        "``count(*)``, ``avg(A.price)``."
+        "``count(*)``, ``avg(A.price)``. None: the key alone, or all columns of the rows.",
+        default=None,
     )
     subsets: Mapping[str, Sequence[str]] | None = option(
         "Names for several symbols together: ``{'AB': ['A', 'B']}``.", default=None
@@ -66,12 +72,18 @@ class MatchSpec(WithIdle):
     )
     rows: RowsPerMatch = option(
         "``'one'`` row per match, with the key and the measures; or ``'all'`` rows of a match, with all their columns "
-        "and the measures so far (with FINAL: of the whole match).",
+        "and the measures so far (with FINAL: of the whole match). A match without rows has one, the row where it is. "
+        "``'all omit empty'`` leaves those out; ``'all with unmatched'`` also gives the rows that no match has.",
         default="one",
     )
+    ties: Sequence[str] = option(
+        "Columns that order rows of one time, before their content does: ``['price DESC', 'id']``; null is the least.",
+        default=(),
+    )
     forget: Duration | None = option(
-        "For patterns that look before the first row of a match (``prev``) or number matches: after so long without a "
-        "row a key begins anew, and nothing is kept of it. None: the last rows of every key are kept for ever.",
+        "For patterns that look before the first row of a match (``prev``, ``^``), behind the last of a key (``$``) or "
+        "number matches: after so long without a row a key ends and begins anew, and nothing is kept of it. None: the "
+        "last rows of every key are kept for ever.",
         default=None,
     )
     lateness: Latenesses = option(LATENESS_TEXT, default=None)
@@ -94,11 +106,15 @@ class MatchSpec(WithIdle):
         automaton = automaton_of(pattern)
         if not isinstance(self.time, str):
             raise OptionError(f"time={self.time!r}: write a column name")
-        if "unmatched" in str(self.rows).lower():
-            raise OptionError(f"rows={self.rows!r}: unmatched rows are not supported; write 'all' for those of matches")
-        if self.rows not in ("one", "all"):
-            raise OptionError(f"rows={self.rows!r}: write 'one' or 'all'")
+        if self.rows not in ROWS:
+            raise OptionError(f"rows={self.rows!r}: write {', '.join(map(repr, ROWS[:-1]))} or {ROWS[-1]!r}")
+        if self.rows == ROWS[-1] and any(automaton.excluded):
+            raise OptionError(
+                f"rows={self.rows!r}: a row that {{- -}} leaves out would be neither in a match nor in none; write "
+                "'all', or the pattern without {- -}"
+            )
         self._check_names(pattern)
+        self.order_of_ties()
         self.within_us(pattern, automaton)
         self.skip(automaton)
 
@@ -112,8 +128,10 @@ class MatchSpec(WithIdle):
             twice = [name for name in names or {} if folded.count(name.upper()) > 1]
             if twice:
                 raise OptionError(f"{option_}: {twice[0]!r} is there twice, however it is written; leave one out")
-        if not self.measures and self.rows != "all":
-            raise OptionError("measures={}: write at least one, such as {'first': 'first(A.ts)'}")
+        if not self.measures and self.rows == "one" and not self.key:
+            raise OptionError(
+                "measures=None: the result would have no column; write at least one, such as {'first': 'first(A.ts)'}"
+            )
         for name in self.define or {}:
             if name.upper() not in known:
                 raise OptionError(f"define[{name!r}]: the pattern has no such symbol; it has {shown}")
@@ -129,7 +147,7 @@ class MatchSpec(WithIdle):
     def within_us(self, pattern: Pattern, automaton: Automaton) -> int | None:
         """Return the longest time of a match in microseconds."""
         if self.within is None:
-            if automaton.single and pattern.negated is None:
+            if automaton.single and pattern.negated is None and (self.forget or not automaton.anchors & AT_END):
                 return None
             raise OptionError(
                 f"within=None: rows of {self.pattern!r} would be kept for ever; write how long a match may take, such "
@@ -139,6 +157,21 @@ class MatchSpec(WithIdle):
         if micros < 0:
             raise OptionError(f"within={self.within!r}: negative; write '0 seconds' or more")
         return micros
+
+    def order_of_ties(self) -> tuple[tuple[str, bool], ...]:
+        """Return the columns of `ties`, and which are descending."""
+        if isinstance(self.ties, str) or not isinstance(self.ties, list | tuple):
+            raise OptionError(f"ties={self.ties!r}: write a list of columns, such as ['price DESC', 'id']")
+        out: list[tuple[str, bool]] = []
+        for column in self.ties:
+            match = _TIE.fullmatch(column) if isinstance(column, str) else None
+            if not match:
+                raise OptionError(f"ties={self.ties!r}: {column!r}: write a column, with ASC or DESC if wanted")
+            name = unquoted(match[1])
+            if name in [self.time, *(known for known, _ in out)]:
+                raise OptionError(f"ties={self.ties!r}: {name} is there twice, or the time; name each once")
+            out.append((name, (match[2] or "").upper() == "DESC"))
+        return tuple(out)
 
     def forget_us(self, longest: int, *, needed: bool) -> int | None:
         """Return after how many microseconds without a row a key begins anew."""
@@ -164,17 +197,17 @@ class MatchSpec(WithIdle):
             raise OptionError(f"after={self.after!r}: {_SKIP}")
         if not match[4]:
             return (PAST_LAST if match[1] else NEXT_ROW), 0
-        target = match[4].upper()
-        members = next((of for name, of in (self.subsets or {}).items() if name.upper() == target), (match[4],))
+        symbol = unquoted(match[4])
+        members = next((of for name, of in (self.subsets or {}).items() if name.upper() == symbol.upper()), [symbol])
         names = [name.upper() for name in automaton.symbols]
         numbers = [names.index(name.upper()) for name in members if name.upper() in names]
         if not numbers:
             raise OptionError(
-                f"after={self.after!r}: the pattern has no symbol {match[4]!r}; it has {', '.join(automaton.symbols)}"
+                f"after={self.after!r}: the pattern has no symbol {symbol!r}; it has {', '.join(automaton.symbols)}"
             )
         last = match[3].lower() == "last"
         if automaton.can_match(numbers):
-            raise OptionError(f"after={self.after!r}: a match may have no {match[4]}; skip to one that it must have")
+            raise OptionError(f"after={self.after!r}: a match may have no {symbol}; skip to one that it must have")
         if automaton.can_match(numbers if last else (), after=numbers):
             raise OptionError(
                 f"after={self.after!r}: that may be the first row of the match, from which the same match would be "

@@ -109,6 +109,7 @@ class MultiJoin(KeyedInputs):
                 for run in new[side]:
                     tally.rows(min(side, 1), run.hashes, run.tags)
         late = [self.count_late(side, work.blocks, join_state.streams[side].safe) for side in sides]
+        lost = [self.count_lost(side, work.blocks, join_state.lost(side, -self.window.within)) for side in sides]
         streams = [StreamRuns(join_state, side, new[side]) for side in sides]
         emitter = MultiEmitter(self, streams, tally, stamps=self.adaptive)
         combiner = Combiner(self.window.within, streams, emitter)
@@ -122,7 +123,8 @@ class MultiJoin(KeyedInputs):
         return Outcome(
             {"batch": batch, **join_state.to_json()},
             load={} if tally is None else tally.to_json(),
-            counts={"results": emitter.results, **join_state.counts(late)},
+            counts={"results": emitter.results, **join_state.counts(late, lost)},
             levels=join_state.levels(),
             streams=[stream.report() for stream in join_state.streams],
+            progress=join_state.progress(),
         )

@@ -115,6 +115,7 @@ class OrderOperator:
             counts={"results": out.next - old["seq"], **stage.counts(self.names)},
             levels={**stage.stored(), **stage.levels(self.names)},
             streams=[{"name": name, **known} for name, known in zip(self.names, stage.report(), strict=True)],
+            progress=[stage.progress()] * self.streams,
         )
 
     def _missed(self, work: Work, stage: OrderingStage) -> list[int] | None:

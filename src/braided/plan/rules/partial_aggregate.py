@@ -1,9 +1,9 @@
 """A windowed aggregate after a join begins in the join's workers: pairs never leave them (StreamCloud III).
 
-Holds for inner joins without ``rows=``: the partial results of a pair are its own, wherever it was made. Windows close
-by the horizon of the join, and Spark takes one watermark in a query: those of the inputs become the join's lateness.
-After outer, semi and anti joins the aggregate is Spark's own: a row that matches nothing comes out long after the pairs
-of its time.
+Holds for joins of every kind without ``rows=``: the partial results of a pair, or of a row that matches nothing, are
+its own, wherever it was made. Windows close by the horizon of the join, and Spark takes one watermark in a query: those
+of the inputs become the join's lateness. No row that matches nothing comes out behind that horizon: it leaves as soon
+as the other stream's clock has passed it by the bound and the lateness, which is how far the horizon is behind.
 """
 
 from __future__ import annotations
@@ -33,8 +33,6 @@ class PartialAggregation:
             join = join.input
         if not isinstance(join, Operator) or not isinstance(join.spec, JoinSpec):
             return None
-        if join.spec.join_kind != "inner":
-            raise NotApplied(f"its join is no inner one (how={join.spec.how!r})")
         if join.spec.rows is not None:
             raise NotApplied("its join is one with rows=")
         if join is not node.input:

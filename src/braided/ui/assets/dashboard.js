@@ -72,9 +72,11 @@ function choices(select, entries, chosen) {
 
 function say(run) {
   const state = find("state");
-  let [text, style] = newestFleet ? [`A fleet of ${newestFleet.peers.length} peers`, newestFleet.error ? "bad" : "good"] : ["Waiting for a query", "done"];
+  const broken = (newestFleet?.components ?? []).filter((job) => ["failing", "failed", "orphaned"].includes(job.state));
+  const wrong = broken.map((job) => `, ${job.name} ${job.state}`).join("");
+  let [text, style] = newestFleet ? [`A fleet of ${newestFleet.peers.length} peers${wrong}`, newestFleet.error || wrong ? "bad" : "good"] : ["Waiting for a query", "done"];
   if (run?.ended) [text, style] = run.ended.error ? [`${nameOf(run)} failed: ${run.ended.error}`, "bad"] : [`${nameOf(run)} ended`, "done"];
-  else if (run) [text, style] = connected === null ? [`${nameOf(run)}, as it was saved`, "done"] : [`${nameOf(run)} runs`, "good"];
+  else if (run) [text, style] = connected === null ? [`${nameOf(run)}, as it was saved`, "done"] : wrong ? [`${nameOf(run)} runs${wrong}`, "bad"] : [`${nameOf(run)} runs`, "good"];
   if (connected === false) [text, style] = ["The connection is lost; trying again", "bad"];
   // A status is read out whenever it is written, so only when it changes.
   if (state.textContent !== text) state.textContent = text;

@@ -106,18 +106,33 @@ function numbers(place, model, heads, row) {
   place.append(details);
 }
 
+// The first batch of a run starts processes and may take far longer than all others: those set the scale, and it is cut.
+const CUT = 3;
+function scale(model, total) {
+  const known = model.batches.map((batch) => [batch.batch, total(batch)]);
+  const rest = Math.max(0, ...known.slice(1).map(([, value]) => value)), first = known[0]?.[1] ?? 0;
+  return known.length > 3 && rest > 0 && first > CUT * rest ? { most: rest, cut: [known[0][0], first] } : { most: Math.max(0, first, rest) };
+}
+// What is above the chart's top ends there, with its value.
+function cutMark(at, cut, show) {
+  return cut ? [svg("g", { class: "cut" }, [svg("title", {}, `batch ${cut[0]}: ${show(cut[1])}, above this chart`),
+    svg("path", { class: "marker", d: `M${at.x(cut[0]) - 5} ${at.y(at.ceiling) - 2}h10l-5 -8z` }),
+    svg("text", { x: at.x(cut[0]) + 8, y: at.y(at.ceiling) - 2 }, show(cut[1]))])] : [];
+}
+
 // series: name and a function of a batch, which may answer null.
 function lines(place, model, series, { show = short, height = 190 } = {}) {
   const width = Math.max(280, place.clientWidth - 32);
   const found = series.map(([name, value]) => [name, model.batches.map((batch) => [batch.batch, value(batch)]).filter(([, y]) => y !== null && y !== undefined && isFinite(y))]);
-  const most = Math.max(0, ...found.flatMap(([, points]) => points.map(([, y]) => y)));
+  const { most, cut } = scale(model, (batch) => Math.max(0, ...series.map(([, value]) => value(batch)).filter((y) => isFinite(y))));
   const at = frame(width, height, model.batches.map((batch) => batch.batch), most);
+  const top = (y) => at.y(Math.min(y, at.ceiling));
   const paths = found.map(([, points], number) => points.length === 1
-    ? svg("circle", { class: `fill ${colorOf(number)}`, cx: at.x(points[0][0]), cy: at.y(points[0][1]), r: 3 })
-    : svg("path", { class: `line ${colorOf(number)}`, d: points.map(([x, y], i) => `${i ? "L" : "M"}${at.x(x).toFixed(1)} ${at.y(y).toFixed(1)}`).join("") }));
+    ? svg("circle", { class: `fill ${colorOf(number)}`, cx: at.x(points[0][0]), cy: top(points[0][1]), r: 3 })
+    : svg("path", { class: `line ${colorOf(number)}`, d: points.map(([x, y], i) => `${i ? "L" : "M"}${at.x(x).toFixed(1)} ${top(y).toFixed(1)}`).join("") }));
   place.append(legend(found.map(([name, points]) => `${name} ${show(chosenValue(model, points))}`)));
   const label = found.map(([name, points]) => `${name}: ${show(chosenValue(model, points))} in the chosen batch, at most ${show(Math.max(0, ...points.map(([, y]) => y)))}`).join("; ");
-  chart(place, at, model, label, [...axes(at, show), ...paths, ...marks(at, model)]);
+  chart(place, at, model, label, [...axes(at, show), ...paths, ...cutMark(at, cut, show), ...marks(at, model)]);
   numbers(place, model, series.map(([name]) => name), (batch) => series.map(([, value]) => show(value(batch))));
 }
 
@@ -125,18 +140,19 @@ const chosenValue = (model, points) => (points.find(([x]) => x === model.at.batc
 
 function stacks(place, model, names, value, { show, height = 190 }) {
   const width = Math.max(280, place.clientWidth - 32);
-  const most = Math.max(0, ...model.batches.map((batch) => names.reduce((sum, name) => sum + value(batch, name), 0)));
+  const { most, cut } = scale(model, (batch) => names.reduce((sum, name) => sum + value(batch, name), 0));
   const at = frame(width, height, model.batches.map((batch) => batch.batch), most);
   const bars = model.batches.flatMap((batch) => {
     let base = 0;
     return names.map((name, number) => {
-      const height = value(batch, name), low = base;
-      base += height;
+      const low = base;
+      base = Math.min(at.ceiling, base + value(batch, name));
+      const height = base - low;
       return height > 0 ? svg("rect", { class: `fill ${colorOf(number)}`, x: at.x(batch.batch) - at.band * 0.45, y: at.y(low + height), width: Math.max(0.5, at.band * 0.9), height: at.y(low) - at.y(low + height) }) : null;
     }).filter((bar) => bar !== null);
   });
   place.append(legend(names.map((name) => `${name} ${show(value(model.at, name))}`)));
-  chart(place, at, model, names.map((name) => `${name}: ${show(value(model.at, name))} in the chosen batch`).join("; "), [...axes(at, show), ...bars, ...marks(at, model)]);
+  chart(place, at, model, names.map((name) => `${name}: ${show(value(model.at, name))} in the chosen batch`).join("; "), [...axes(at, show), ...bars, ...cutMark(at, cut, show), ...marks(at, model)]);
   numbers(place, model, names, (batch) => names.map((name) => show(value(batch, name))));
 }
 
@@ -170,9 +186,10 @@ function cells(place, columns, rows, color, { height, label }) {
 function table(title, heads, rows) {
   const isNumber = heads.map((_, at) => rows.every((row) => typeof row[at] === "number" || /^[-\d.,]+( ?[a-zA-Zµ%]+)?$/.test(String(row[at]))));
   const style = (at) => (isNumber[at] && at ? { class: "number" } : {});
-  return html("table", {}, [
+  // Where it is wider than its place it is scrolled, by keys too; shadows at its sides say so.
+  return html("div", { class: "scroll", role: "region", "aria-label": title, tabindex: 0 }, html("table", {}, [
     html("caption", {}, title),
     html("thead", {}, html("tr", {}, heads.map((head, at) => html("th", { scope: "col", ...style(at) }, head)))),
     html("tbody", {}, rows.map((row) => html("tr", {}, row.map((cell, at) => (at ? html("td", style(at), cell) : html("th", { scope: "row" }, cell)))))),
-  ]);
+  ]));
 }

@@ -12,13 +12,16 @@ const rowsOf = (model, batch) => {
   const part = partOf(model, batch);
   return part ? sum(part.streams.map((stream) => stream.last_rows)) : sum(batch.sources.map((source) => source.rows));
 };
-const keyName = (key) => key.label ?? `#${key.key.slice(0, 8)}`;
+const LONGEST = 40;
+const keyName = (key) => (key.label === null || key.label === undefined ? `#${key.key.slice(0, 8)}` : [...key.label].length > LONGEST ? `${[...key.label].slice(0, LONGEST - 1).join("")}…` : key.label);
+const keyCell = (key) => html("span", { title: key.label ?? null }, keyName(key));
 // Spark's names for the parts of a batch, the largest first.
 const PHASES = ["addBatch", "queryPlanning", "latestOffset", "getBatch", "walCommit", "commitOffsets", "commitBatch"];
 const BUCKET_ROWS = 32;
 
 function facts(place, model) {
   const batch = model.at, part = model.part, shares = part?.workers?.share ?? [];
+  if (model.run.ended?.error) place.append(html("p", { class: "wrong", role: "alert" }, `It ended by an error: ${model.run.ended.error}`));
   const found = [
     ["rows a second", short(rowsOf(model, batch) / seconds(batch))],
     ["batch", `${seconds(batch).toFixed(2)} s`],
@@ -27,11 +30,16 @@ function facts(place, model) {
   if (part) {
     found.splice(1, 0, ["results a second", short(sum(last(part, "results")) / seconds(batch))]);
     found.push(["results in all", count(part.query.results)], ["late rows", count(sum(part.streams.map((stream) => stream.late)))]);
+    if (part.streams.some((stream) => stream.late && stream.lost !== undefined)) found.push(["of them may have lost pairs", count(sum(part.streams.map((stream) => stream.lost)))]);
     if (shares.length > 1) found.push(["busiest worker", `${Math.max(...shares).toFixed(2)} of the mean`]);
     if (part.copies) found.push(["copies a row", part.copies.toFixed(2)]);
     if (part.query.recall !== undefined) found.push(["recall", recall(part.query.recall)]);
     if (part.query.matches !== undefined) found.push(["matches", count(part.query.matches)], ["open matches", count(part.query.open_matches)]);
   }
+  const behind = (batch.sources ?? []).map(lagOf).filter((lag) => lag !== null);
+  if (behind.length) found.push(["offsets behind", short(Math.max(...behind))]);
+  const commit = sum(["walCommit", "commitOffsets", "commitBatch"].map((name) => batch.ms[name]));
+  found.push(["checkpoint", `${(commit / 1000).toFixed(2)} s a batch`]);
   place.append(html("dl", {}, found.map(([name, value]) => html("div", {}, [html("dt", {}, name), html("dd", {}, value)]))));
 }
 
@@ -55,6 +63,11 @@ function rates(place, model) {
     : (model.at.sources || []).map((source, at) => [`source ${at + 1}`, (batch) => rate(batch.sources[at]?.rows, batch)]);
   if (streams.length) series.push(["results", (batch) => rate(partOf(model, batch) ? sum(last(partOf(model, batch), "results")) : null, batch)]);
   lines(place, model, series);
+}
+// How far a source of Kafka is behind, in offsets of the partition that is most so.
+const lagOf = (source) => (source?.lag?.maxOffsetsBehindLatest === undefined ? null : Number(source.lag.maxOffsetsBehindLatest));
+function lags(place, model) {
+  lines(place, model, model.at.sources.map((source, at) => [`source ${at + 1}`, (batch) => lagOf(batch.sources[at])]));
 }
 const rate = (rows, batch) => (rows === null || rows === undefined ? null : rows / seconds(batch));
 
@@ -137,7 +150,7 @@ function hotKeys(place, model) {
   const heavy = model.part.keys.filter((key, at) => at < 3 || sum(key.counts) > 0.01 * fair);
   place.append(table(`The heaviest keys of batch ${model.at.batch}; a worker's fair share is ${short(fair)} rows and results`,
     ["key", "first stream", "others", "results", "of a fair share", "grid"],
-    heavy.map((key) => [keyName(key), ...key.counts.map(count), (sum(key.counts) / fair).toFixed(2), grid(key)])));
+    heavy.map((key) => [keyCell(key), ...key.counts.map(count), (sum(key.counts) / fair).toFixed(2), grid(key)])));
 }
 
 function decisions(place, model) {
@@ -156,8 +169,8 @@ function time(place, model) {
     place.append(html("h3", {}, "Rows later than that, in all"));
     lines(place, model, streams.map((stream, at) => [stream.name, (batch) => streamAt(model, batch, at)?.late]), { height: 150 });
   }
-  place.append(table(`Streams after batch ${model.at.batch}`, ["stream", "lateness", "rows", "late", "waiting", "quarantined", "given up", "clock"],
-    model.part.streams.map((stream) => [stream.name, duration(stream.lateness), ...["rows", "late", "waiting", "quarantined", "given_up"].map((name) => count(stream[name])), moment(stream.clock)])));
+  place.append(table(`Streams after batch ${model.at.batch}`, ["stream", "lateness", "rows", "late", "lost pairs", "waiting", "quarantined", "given up", "clock"],
+    model.part.streams.map((stream) => [stream.name, duration(stream.lateness), ...["rows", "late", "lost", "waiting", "quarantined", "given_up"].map((name) => (stream[name] === undefined ? "-" : count(stream[name]))), moment(stream.clock)])));
   const detectors = model.part.query.detectors ?? [];
   if (detectors.length) {
     place.append(html("h3", {}, "Detectors: how much earlier than its trigger an event may be dated (D)"));
@@ -232,12 +245,18 @@ function meter(peer, jobs, colors) {
 function peerCard(peer, jobs, colors) {
   const listed = jobs.map((job) => html("li", {}, [
     svg("svg", { viewBox: "0 0 11 11", "aria-hidden": "true" }, svg("rect", { class: `fill ${colors.get(job.name)}`, width: 11, height: 11, rx: 3 })),
-    `${job.name}${job.rate === undefined ? "" : `, ${short(job.rate)} rows/s`}${job.busy > 1 ? ", falls behind" : ""}`,
+    `${job.name}${job.rate === undefined ? "" : `, ${short(job.rate)} rows/s`}${(job.state ?? "running") === "running" ? "" : `, ${job.state}`}`,
   ]));
   return html("div", { class: "peer" }, [
     html("h3", {}, peer.name), html("p", {}, `${peer.address}, ${Math.round(100 * peer.load)}% of ${peer.cores} ${peer.cores === 1 ? "core" : "cores"}`),
     meter(peer, jobs, colors), jobs.length ? html("ul", { class: "legend" }, listed) : html("p", {}, "hosts nothing"),
   ]);
+}
+
+function stateOf(job) {
+  const state = job.state ?? (job.failed ? "failed" : "running");
+  const times = job.failures > 1 ? ` (${job.failures} times)` : "";
+  return `${state}${times}${job.since ? `, since ${moment(1000 * job.since)} UTC` : ""}`;
 }
 
 function fleet(place, model) {
@@ -248,10 +267,11 @@ function fleet(place, model) {
   if (more) place.append(html("p", {}, `${more} more peers and jobs are not shown.`));
   if (components.length) {
     const figure = (value, show) => (value === undefined ? "-" : show(value));
-    place.append(table("Jobs; busy is the time of a batch over its trigger's interval, and above 1 a job falls behind", ["job", "peer", "operator", "epoch", "load", "busy", "rows that wait", "rows/s written", "output"],
-      components.map((job) => [job.name, job.failed ? "failed" : names.has(job.peer) ? job.peer : job.peer ? `${job.peer}, which does not answer` : "nobody yet", job.operator, job.epoch < 0 ? "-" : job.epoch,
+    place.append(table("Jobs; busy is the time of a batch over its trigger's interval, and above 1 a job falls behind", ["job", "state", "peer", "operator", "epoch", "load", "busy", "rows that wait", "rows/s written", "output"],
+      components.map((job) => [job.name, stateOf(job), names.has(job.peer) ? job.peer : job.peer ? `${job.peer}, which does not answer` : "nobody", job.operator, job.epoch < 0 ? "-" : job.epoch,
         figure(job.load, (value) => value.toFixed(2)), figure(job.busy, (value) => value.toFixed(2)), figure(job.backlog, count), figure(job.rate, short), job.output])));
   }
+  for (const job of components.filter((one) => one.failures && one.problem)) place.append(html("p", { class: "wrong" }, `${job.name} failed: ${job.problem}`));
   if (happened.length) {
     place.append(html("h3", {}, "Moves, and what else happened; newest first"));
     place.append(html("ol", { class: "decisions" }, happened.slice().reverse().map((one) => html("li", {}, [
@@ -265,6 +285,7 @@ const SECTIONS = [
   { id: "notes", title: "What ran", wide: true, shown: (model) => model.noted.length, draw: notes },
   { id: "facts", title: "The chosen batch", wide: true, shown: (model) => model.at, draw: facts },
   { id: "rates", title: "Rows a second", words: "Per stream, and results. Triangles are decisions of the routing; click to choose a batch.", shown: (model) => model.at, draw: rates },
+  { id: "lag", title: "Source lag", words: "Offsets of Kafka that were not read when a batch began, in the partition that is furthest behind.", shown: (model) => (model.at?.sources ?? []).some((source) => lagOf(source) !== null), draw: lags },
   { id: "times", title: "Batch times", words: "Seconds, and where they go. addBatch is the work itself.", shown: (model) => model.at, draw: times },
   { id: "workers", title: "Workers", words: "Rows (dark) and results (pale) of each in the chosen batch. The dashed line is the mean.", shown: (model) => ours(model) && workersOf(model.part).length, draw: bars },
   { id: "heat", title: "Workers over time", words: "The share of each worker: pale is idle, the middle colour is the mean, the strong one twice the mean.", shown: (model) => ours(model) && workersOf(model.newest).length, draw: heat },

@@ -1,0 +1,64 @@
+"""Whether a query keeps up with its input, from what is seen of its batches now and then."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import deque
+from collections.abc import Callable
+from itertools import pairwise
+
+_BATCHES = 3
+"""Batches that are compared: one that is slow, or leaves more than the one before, is no sign."""
+_HANGS = 30.0
+"""Seconds that a batch may take longer than the one before."""
+
+
+class Pace:
+    """Takes what is seen of a query's last batch, and says whether it falls behind.
+
+    It does when the last batches all took longer than the trigger's interval; where there is no interval, when each
+    left more rows waiting than the one before; and when a batch takes far longer than the one before it took.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._batches: deque[tuple[int, float, int | None]] = deque(maxlen=_BATCHES)
+        self._since = clock()
+
+    def look(self, batch: int, seconds: float, interval: float | None, backlog: int | None, is_active: bool) -> bool:
+        """Take the last batch that has ended, and whether another is under way; whether it falls behind."""
+        if not self._batches or self._batches[-1][0] != batch:
+            self._batches.append((batch, seconds, backlog))
+            self._since = self._clock()
+        elif not is_active:
+            self._since = self._clock()
+            if interval is None or seconds <= interval:
+                self._batches.clear()  # it waits for input
+        if is_active and self._clock() - self._since > seconds + (interval or 0.0) + _HANGS:
+            return True
+        if len(self._batches) < _BATCHES:
+            return False
+        if interval is not None:
+            return all(took > interval for _, took, _ in self._batches)
+        waiting = [rows for _, _, rows in self._batches if rows is not None]
+        return len(waiting) == _BATCHES and all(one < other for one, other in pairwise(waiting))
+
+
+def offsets_between(end: str | None, latest: str | None) -> int | None:
+    """Return how many offsets of Kafka are after the end of a batch, as Spark writes both; None if they are not there.
+
+    >>> offsets_between('{"calls":{"0":7,"1":3}}', '{"calls":{"0":10,"1":3,"2":5}}')
+    8
+    >>> offsets_between(None, "{}") is None
+    True
+    """
+    try:
+        done, there = json.loads(end or "null"), json.loads(latest or "null")
+        return sum(
+            max(0, int(newest) - int(done.get(topic, {}).get(partition, 0)))
+            for topic, partitions in there.items()
+            for partition, newest in partitions.items()
+        )
+    except (AttributeError, TypeError, ValueError):
+        return None

@@ -1,0 +1,118 @@
+"""Pairs of an outer join that are ahead of the rows that wait: they wait until the clock that those wait for has come.
+
+```
+ left join, after a silence of hours:
+   right clock |                                                   r, doubted: it has not moved that clock
+   left rows that match nothing wait for that clock   ...          (l, r) waits too
+   more right rows: the clock leaps; the left rows leave with nulls, and (l, r) leaves in the same batch
+```
+
+A row that is kept leaves alone by the clock of the other stream. So a pair waits while its row of that stream is
+more than a jump ahead of it. If the pair left at once, an operator after the join might move its clock before this one
+does, since few rows can make many pairs, and hold the rows that wait for late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from braided.operators.join.arrivals import OutputColumn
+from braided.operators.join.emit import Emitter, Index
+from braided.operators.join.runs import Run
+from braided.runtime.blocks import Blocks
+from braided.runtime.rows import Rows, in_order
+from braided.runtime.waiting_runs import Waiting
+from braided.time.clocks import MAX_TIME, clamp
+from braided.time.quarantine import Quarantine
+from braided.time.stream_clock import StreamClock
+
+if TYPE_CHECKING:
+    from braided.operators.join.outer_join import OuterJoin
+
+_TIMES = ("__braided_left", "__braided_right")
+
+
+class HeldPairs:
+    """The pairs that wait, by the stream whose clock they wait for, between load and save of one batch."""
+
+    def __init__(self, join: OuterJoin, blocks: Blocks, state: Sequence[Sequence[Sequence[Any]]]) -> None:
+        times = [OutputColumn(name, side, join.times[side]) for side, name in enumerate(_TIMES)]
+        wide = replace(join, columns=(*join.columns, *times))
+        self._sides = tuple(sorted(1 - side for side in join.preserved))
+        self._names = list(join.output.names)
+        self._emitters = [Emitter(wide) for _ in _TIMES]
+        self._waiting = [Waiting(blocks, wide.output, *of) for of in zip(_TIMES, state, strict=True)]
+        self._limits = [MAX_TIME, MAX_TIME]
+
+    def __len__(self) -> int:
+        return sum(map(len, self._waiting))
+
+    def to_json(self) -> list[list[tuple[Any, ...]]]:
+        return [waiting.to_json() for waiting in self._waiting]
+
+    def levels(self) -> dict[str, int]:
+        """Return how much is stored, by the names of reports: pairs are no rows of an input."""
+        runs = [run for waiting in self._waiting for run in waiting.runs]
+        return {"stored_bytes": sum(run.bytes for run in runs), "runs": len(runs)}
+
+    def begin(
+        self, clocks: Sequence[StreamClock], quarantine: Quarantine, patience: Sequence[int], *, final: bool
+    ) -> None:
+        """Take what is known of time after a batch has come; in a final batch nothing waits."""
+        self._quarantine, self._patience = quarantine, patience
+        furthest = max((clock.limit for clock in clocks if clock.settled), default=MAX_TIME)
+        for side in self._sides:
+            clock = clocks[side]
+            known = MAX_TIME if clock.clock is None else clock.limit
+            self._limits[side] = MAX_TIME if final else max(known, furthest) if clock.idle else known
+
+    def release(self) -> Iterator[pa.RecordBatch]:
+        """Yield the pairs of earlier batches that wait no longer, and store those of this one."""
+        for side in self._sides:
+            waiting, patience = self._waiting[side], self._patience[side]
+            limit = self._limits[side]
+            pieces = [head.rows for head, _ in waiting.heads(clamp(limit + 1), final=limit == MAX_TIME) if len(head)]
+            for run in list(waiting.runs):
+                if run.waiting and self._quarantine.judge(side, run.first, run.since, patience) == "given up":
+                    pieces.append(waiting.take(run).rows)
+            for piece in pieces:
+                yield from self._past(side, piece)
+        for side in self._sides:
+            self._store(side, self._emitters[side].flush())
+            waiting, patience = self._waiting[side], self._patience[side]
+            waiting.tidy(lambda since, of=side, most=patience: self._quarantine.same(of, since, most))  # type: ignore[misc]
+
+    def _past(self, side: int, piece: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Yield pairs that have waited for one stream; those that wait for the other one too are stored for it."""
+        for other in self._sides:
+            times = piece.column(_TIMES[other]).view(pa.int64()).to_numpy()
+            ahead = times > self._limits[other]
+            if other > side and ahead.any():
+                self._store(other, iter([piece.filter(pa.array(ahead))]))
+                piece = piece.filter(pa.array(~ahead))
+        if piece.num_rows:
+            yield piece.select(self._names)
+
+    def take(self, left: Run, right: Run, i: Index, j: Index) -> npt.NDArray[np.bool_] | None:
+        """Take the pairs that must wait, of pairs of positions; return which these are, None for none of them."""
+        held: npt.NDArray[np.bool_] | None = None
+        for side in self._sides:
+            run, at = ((left, i), (right, j))[side]
+            if run.span[1] <= self._limits[side]:
+                continue
+            ahead = run.times[at] > self._limits[side]
+            ahead = ahead if held is None else ahead & ~held
+            held = ahead if held is None else held | ahead
+            self._store(side, self._emitters[side].wait_for_more(left.rows, right.rows, i[ahead], j[ahead]))
+        return held if held is not None and held.any() else None
+
+    def _store(self, side: int, pieces: Iterator[pa.RecordBatch]) -> None:
+        for piece in pieces:
+            rows = Rows(piece)
+            self._waiting[side].store(in_order(rows, rows.times(_TIMES[side]))[0], self._quarantine.since(side))

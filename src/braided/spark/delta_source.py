@@ -1,0 +1,190 @@
+"""A Delta table as a streaming source of Spark: offsets are versions of the table.
+
+Its rows are read by Spark's tasks, or, for a braided operator, only the names of its files are handed out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructField, StructType
+
+from braided.errors import OptionError
+from braided.spark.arrow_types import arrow_of
+from braided.spark.place import NAMES_DDL
+from braided.spark.sessions import slots_of
+from braided.spark.topic_place import SupportsTriggerAvailableNow
+from braided.storage.delta_log import AddedFile, DeltaLog, Position, partition_scalar
+from braided.storage.file_reader import FileReader, Part
+from braided.storage.tables import split_name
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+NAME = "braided_delta"
+# The mark of `braided.files`, by which a leaf is found again below an operator.
+MARK = "braided.files"
+# Before the names of storage options: Spark redacts those whose names say that they are secret.
+STORAGE = "storage."
+# Files larger than this are cut by row groups, so that all cores read.
+_CUT = 64 << 20
+
+
+def read_table(
+    session: SparkSession,
+    table: str,
+    *,
+    max_files: int | None,
+    add_columns: bool,
+    options: Mapping[str, str] | None,
+) -> DataFrame:
+    """See `braided.table`."""
+    kind, location = split_name(table)
+    if kind != "delta":
+        raise OptionError(f"table={table!r}: only Delta tables are read as streams; Iceberg has a source for Spark")
+    if max_files is not None and (type(max_files) is not int or max_files < 1):
+        raise OptionError(f"max_files={max_files!r}: write a number of 1 or more")
+    log = DeltaLog(location, options)  # says what is wrong before a query starts
+    session.dataSource.register(DeltaSource)
+    given = {"location": log.location, "parallel": str(slots_of(session)), MARK: "table"}
+    if max_files is not None:
+        given["max_files"] = str(max_files)
+    if add_columns:
+        given["add_columns"] = "true"
+    given |= {f"{STORAGE}{name}": value for name, value in (options or {}).items()}
+    return session.readStream.format(NAME).options(**given).load()
+
+
+def partition_names(options: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the columns that a table is partitioned by, whose values come beside the names of files."""
+    return tuple(_log(options).partitions)
+
+
+def _log(options: Mapping[str, str]) -> DeltaLog:
+    storage = {name[len(STORAGE) :]: value for name, value in options.items() if name.startswith(STORAGE)}
+    return DeltaLog(options["location"], storage, add_columns=options.get("add_columns") == "true")
+
+
+class DeltaSource(DataSource):  # type: ignore[misc]
+    """Options: location, names (hand out names of files), max_files, parallel (tasks a batch), add_columns, storage."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+
+    @classmethod
+    def name(cls) -> str:
+        """See `DataSource`."""
+        return NAME
+
+    def schema(self) -> StructType:
+        """See `DataSource`."""
+        log = _log(self.options)
+        whole = StructType.fromJson(json.loads(log.schema))
+        if not self._names:
+            return StructType([StructField(field.name, field.dataType, True) for field in whole.fields])
+        values = [StructField(f"p{at}", whole[name].dataType) for at, name in enumerate(log.partitions)]
+        return StructType([*StructType.fromDDL(NAMES_DDL).fields, *values])
+
+    @property
+    def _names(self) -> bool:
+        return str(self.options.get("names", "false")) == "true"
+
+    def streamReader(self, schema: StructType) -> DeltaReader:
+        """See `DataSource`."""
+        most = self.options.get("max_files")
+        return DeltaReader(
+            dict(self.options),
+            arrow_of(schema, "table"),
+            self._names,
+            None if most is None else int(most),
+            int(self.options.get("parallel", "2")),
+        )
+
+
+class DeltaReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+    """Plans batches of files that versions of the table add, and reads files or names them."""
+
+    def __init__(
+        self, options: dict[str, str], schema: pa.Schema, names: bool, most: int | None, parallel: int
+    ) -> None:
+        self._options = options
+        self._schema = schema
+        self._names = names
+        self._most = most
+        self._parallel = parallel
+        self._opened: DeltaLog | None = None
+        self._end: int | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Tasks read files and need no log.
+        return {**self.__dict__, "_opened": None}
+
+    @property
+    def _log(self) -> DeltaLog:
+        if self._opened is None:
+            self._opened = _log(self._options)
+        return self._opened
+
+    def initialOffset(self) -> dict[str, Any]:
+        """See `DataSourceStreamReader`: the table as it is now."""
+        return asdict(self._log.begin())
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """See `SupportsTriggerAvailableNow`."""
+        self._end = self._log.latest()
+
+    def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:
+        """See `DataSourceStreamReader`: all versions, or so many files."""
+        newest = self._log.latest() if self._end is None else self._end
+        return asdict(self._log.end(None if start is None else Position(**start), newest, self._most))
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """See `DataSourceStreamReader`: the largest part is dealt out first; a task reads its own in order."""
+        files = self._log.between(Position(**start), Position(**end))
+        parts = [part for file in files for part in _cut(file)]
+        tasks: list[list[int]] = [[] for _ in range(min(self._parallel, len(parts)))]
+        loads = [0] * len(tasks)
+        for at in sorted(range(len(parts)), key=lambda at: (-parts[at][1], at)):
+            lightest = loads.index(min(loads))
+            tasks[lightest].append(at)
+            loads[lightest] += parts[at][1]
+        columns = self._log.partitions
+        return [InputPartition((columns, [parts[at][0] for at in sorted(task)])) for task in tasks]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """See `DataSourceStreamReader`."""
+        columns, parts = partition.value
+        if self._names:
+            kinds = [self._schema.field(3 + at).type for at in range(len(columns))]
+            rows = [
+                [path, start, stop, *map(partition_scalar, values, kinds, columns)]
+                for path, start, stop, values in parts
+            ]
+            yield pa.RecordBatch.from_arrays(
+                [
+                    pa.array([row[at].as_py() if at > 2 else row[at] for row in rows], field.type)
+                    for at, field in enumerate(self._schema)
+                ],
+                schema=self._schema,
+            )
+            return
+        reader = FileReader(self._schema, tuple(self._schema.names), committed="table")
+        kinds = [self._schema.field(column).type for column in columns]
+        for path, start, stop, values in parts:
+            scalars = map(partition_scalar, values, kinds, columns)
+            yield from reader.read(Part(path, start, stop, dict(zip(columns, scalars, strict=True))))
+
+
+def _cut(file: AddedFile) -> list[tuple[tuple[str, int, int | None, tuple[str | None, ...]], int]]:
+    """Return a file as (path, start, stop, values) with its size, or several parts of a large one."""
+    if file.bytes <= _CUT:
+        return [((file.path, 0, None, file.values), file.bytes)]
+    return [
+        ((file.path, start, start + _CUT, file.values), min(_CUT, file.bytes - start))
+        for start in range(0, file.bytes, _CUT)
+    ]

@@ -1,0 +1,102 @@
+"""`format("braided")`: places of rows as a public data source of Spark's, for streams and batches.
+
+```
+ path -> a kind of place: a topic, a table  -> reader, writer
+```
+
+`PLACES` lists the kinds. The first that recognises a path is used; what a kind cannot do it refuses by name.
+Spark runs this code in Python processes of the driver's machine (schema, offsets, commits) and in its tasks (rows).
+"""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from typing import TYPE_CHECKING
+from weakref import WeakSet
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+from pyspark.sql.types import StructField, StructType
+
+from braided.errors import OptionError
+from braided.spark.place import NAME, NAMES_DDL, Place
+from braided.spark.table_place import TablePlace
+from braided.spark.topic_place import TopicPlace
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# In the metadata of a table's first column.
+PATH = "braided.path"
+PLACES: tuple[type[Place], ...] = (TablePlace, TopicPlace)
+_registered: WeakSet[SparkSession] = WeakSet()
+
+
+def register(session: SparkSession) -> None:
+    """See `braided.register`. Once per session, or Spark logs that one source replaced another."""
+    if session not in _registered:
+        session.dataSource.register(BraidedSource)
+        _registered.add(session)
+
+
+class BraidedSource(DataSource):  # type: ignore[misc]
+    """Options: path, and those of the kind of place; names=true hands out names of files in place of rows."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+
+    @classmethod
+    def name(cls) -> str:
+        """See `DataSource`."""
+        return NAME
+
+    def schema(self) -> StructType | str:
+        """See `DataSource`."""
+        place = self._place(self.options.get("path"))
+        return NAMES_DDL if place.names else _with_path(place.schema(), place.path)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """See `DataSource`."""
+        return self._place(self._path_of(schema)).reader(schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """See `DataSource`."""
+        return self._place(self._path_of(schema)).stream_reader(schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """See `DataSource`."""
+        return self._place(self.options.get("path"), new=TopicPlace).writer(schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """See `DataSource`."""
+        return self._place(self.options.get("path"), new=TopicPlace).stream_writer(schema, overwrite)
+
+    def _path_of(self, schema: StructType) -> str | None:
+        path = self.options.get("path")
+        return path or next((field.metadata[PATH] for field in schema if PATH in (field.metadata or {})), None)
+
+    def _place(self, path: str | None, new: type[Place] | None = None) -> Place:
+        if not path:
+            raise OptionError(
+                f'path: format("{NAME}") needs one; write .load(path), .start(path) or .save(path). A table of '
+                "Spark's catalog has one for reading, if it was created without columns: OPTIONS (path '...')"
+            )
+        kind = next((kind for kind in PLACES if kind.is_at(path)), new)
+        if kind is None:
+            raise OptionError(
+                f"path={path!r}: is none of: {', '.join(kind.what for kind in PLACES)}; other Parquet files are read "
+                'by format("parquet"), or by braided.files'
+            )
+        return kind(path, self.options)
+
+
+def _with_path(schema: StructType, path: str) -> StructType:
+    """Return a schema that names the path: all that Spark's catalog hands to a Python source of what a table is."""
+    first, *others = schema.fields
+    metadata = {**(first.metadata or {}), PATH: path}
+    return StructType([StructField(first.name, first.dataType, first.nullable, metadata), *others])

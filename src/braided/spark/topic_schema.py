@@ -1,0 +1,34 @@
+"""The schema that a topic of a DataFrame's rows has, and what is known of its times."""
+
+from __future__ import annotations
+
+from pyspark.sql.types import StructField, StructType
+
+from braided.errors import OptionError
+from braided.spark.arrow_types import arrow_of
+from braided.spark.watermark import BEHIND, DELAY
+from braided.storage.topic import Topic, create_topic
+
+
+def create_topic_of(schema: StructType, path: str) -> Topic:
+    """Return the topic of rows of a schema, which is made if there is none."""
+    topic = create_topic(path, topic_schema(schema))
+    marks = {
+        field.name: {m: field.metadata[m] for m in (DELAY, BEHIND) if m in (field.metadata or {})}
+        for field in schema.fields
+    }
+    marks = {column: found for column, found in marks.items() if found}
+    if topic.marks != marks:
+        topic.mark(marks)
+    return topic
+
+
+def topic_schema(schema: StructType) -> str:
+    """Return the schema that a topic has, as JSON; refuse rows that cannot be in one."""
+    arrow_of(schema, "df")
+    if not schema.fields:
+        raise OptionError("df: has no column")
+    if len({name.lower() for name in schema.names}) != len(schema.names):
+        raise OptionError(f"df: two of its columns share a name: {', '.join(schema.names)}; rename one")
+    plain = StructType([StructField(field.name, field.dataType, True) for field in schema.fields])
+    return str(plain.json())

@@ -1,0 +1,248 @@
+"""A Delta table as a stream: the files that it has at first, then those that each version adds.
+
+```
+ version   7 (where the stream begins)   8          9               10
+           all files of the table        + a, b     compaction      + c
+ read      in order of their age         a, b       nothing         c
+```
+
+A stream of rows can have no row taken back. So a version that deletes or changes rows stops it, and so does what its
+files alone do not say: deletion vectors, columns under other names.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from braided.errors import OptionError, TableError
+from braided.storage.delta_table import check_mapping, library
+from braided.storage.files import files_at
+from braided.storage.tables import plain_location, reached, shown
+
+_READER_FEATURES = {"columnMapping", "deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}
+_ELSE = "use Spark's own connector for Delta, where there is one for this version of Spark"
+
+
+@dataclass(frozen=True)
+class AddedFile:
+    """A file of the table: its path, its size, and the values of the table's partition columns, as the log has them."""
+
+    path: str
+    bytes: int
+    values: tuple[str | None, ...]
+
+
+@dataclass(frozen=True)
+class Position:
+    """All versions before `version` have been read, and the first `index` files of it.
+
+    whole : whether of that version all files of the table are meant, with which a stream begins.
+    """
+
+    table: str
+    version: int
+    index: int = 0
+    whole: bool = False
+
+
+class DeltaLog:
+    """What a stream reads of a table. `options` are the storage options of deltalake."""
+
+    def __init__(self, location: str, options: Mapping[str, str] | None = None, *, add_columns: bool = False) -> None:
+        """`add_columns` lets columns that are added later be left out until the stream starts again."""
+        self.location = plain_location(location)
+        self.name = f"table='delta:{location}'"
+        self._options = dict(options or {}) or None
+        self._add_columns = add_columns
+        self._whole: tuple[int, list[AddedFile]] | None = None
+        with reached(self.name):
+            self._table = self._at(None)
+            self._files = files_at(self.location, "path")
+            self._version = int(self._table.version())
+            metadata = self._table.metadata()
+        self.id = str(metadata.id)
+        self.partitions: list[str] = list(metadata.partition_columns)
+        check_mapping(self.name, metadata.configuration)
+        self._check_features(self._table.protocol().reader_features or ())
+        self.schema = str(self._table.schema().to_json())
+        """The table's schema, as Spark writes one in JSON."""
+        self._kinds = _kinds(self.schema)
+
+    def _at(self, version: int | None) -> Any:
+        deltalake = library()
+        try:
+            return deltalake.DeltaTable(self.location, version=version, storage_options=self._options)
+        except deltalake.exceptions.TableNotFoundError:
+            raise OptionError(f"{self.name}: there is no Delta table; braided.write_table makes one") from None
+
+    def begin(self) -> Position:
+        """Return where a new stream begins: with all files that there are now."""
+        return Position(self.id, self.latest(), whole=True)
+
+    def latest(self) -> int:
+        """Return the number of the newest version."""
+        with reached(self.name):
+            self._table.update_incremental()
+            if str(self._table.metadata().id) != self.id:
+                raise TableError(
+                    f"{self.name}: was replaced by another table; start a new query, with a new checkpoint"
+                )
+            return int(self._table.version())
+
+    def end(self, start: Position | None, newest: int, most: int | None) -> Position:
+        """Return how far a batch goes: to the newest version, or so many files, at least one."""
+        if start is None or most is None:
+            version = newest + 1 if start is None else max(newest + 1, start.version)
+            return start if start is not None and start.version == version else Position(self.id, version)
+        at, left = start, most
+        while at.version <= newest:
+            there = len(self.files(at.version, at.whole)) - at.index
+            if there > left:
+                return Position(self.id, at.version, at.index + left, at.whole)
+            left -= there
+            at = Position(self.id, at.version + 1)
+        return at
+
+    def between(self, start: Position, end: Position) -> list[AddedFile]:
+        """Return the files from one position to another, in the order in which they came."""
+        for position in (start, end):
+            if position.table != self.id:
+                raise TableError(
+                    f"{self.name}: is another table than the one that the checkpoint has read from; start with a new "
+                    "checkpoint"
+                )
+        files: list[AddedFile] = []
+        at = start
+        while at.version < end.version:
+            files += self.files(at.version, at.whole)[at.index :]
+            at = Position(self.id, at.version + 1)
+        if end.index:
+            files += self.files(at.version, at.whole)[at.index : end.index]
+        return files
+
+    def files(self, version: int, whole: bool) -> list[AddedFile]:
+        """Return the files that a version adds, or all that the table has in it."""
+        if not whole:
+            return self._added(version)
+        if self._whole is None or self._whole[0] != version:
+            self._whole = version, self._all(version)
+        return self._whole[1]
+
+    def _all(self, version: int) -> list[AddedFile]:
+        with reached(self.name):
+            table = self._at(version)
+            if pa.table(table.deletion_vectors()).num_rows:
+                raise self._vectors(version)
+            actions = pa.table(table.get_add_actions()).sort_by([
+                ("modification_time", "ascending"), ("path", "ascending"),
+            ])  # fmt: skip
+            values = [actions["partition"].combine_chunks().field(name) for name in self.partitions]
+        texts = [column.cast(pa.string()).to_pylist() for column in values]
+        rows = zip(*texts, strict=True) if texts else ((),) * len(actions)
+        return [
+            AddedFile(self._place(path), size, tuple(row))
+            for path, size, row in zip(
+                actions["path"].to_pylist(), actions["size_bytes"].to_pylist(), rows, strict=True
+            )
+        ]
+
+    def _added(self, version: int) -> list[AddedFile]:
+        name = f"_delta_log/{version:020d}.json"
+        with reached(self.name):
+            content = self._files.read(name)
+        if content is None:
+            raise TableError(
+                f"{self.name}: version {version} is not in its log any more; a stream that is so late must start anew, "
+                "with a new checkpoint"
+            )
+        try:
+            actions = [json.loads(line) for line in content.splitlines() if line.strip()]
+            return self._new_files(version, actions)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            if isinstance(error, TableError):
+                raise
+            raise TableError(f"{self.name}: {name} is damaged; restore it from a copy") from error
+
+    def _new_files(self, version: int, actions: Sequence[Mapping[str, Any]]) -> list[AddedFile]:
+        done = next((action["commitInfo"].get("operation") for action in actions if "commitInfo" in action), None)
+        files = []
+        for action in actions:
+            if "protocol" in action:
+                self._check_features(action["protocol"].get("readerFeatures") or ())
+            if "metaData" in action:
+                self._check_schema(version, action["metaData"])
+            if action.get("remove", {}).get("dataChange"):
+                raise TableError(
+                    f"{self.name}: version {version} deletes or changes rows ({done or 'unknown operation'}), and a "
+                    "stream only takes new ones; start a new query, with a new checkpoint, from the table as it is, or "
+                    f"read its change data feed: {_ELSE}"
+                )
+            add = action.get("add")
+            if add is None or not add["dataChange"]:
+                continue
+            if add.get("deletionVector") is not None:
+                raise self._vectors(version)
+            values = tuple(add["partitionValues"].get(column) or None for column in self.partitions)
+            files.append(AddedFile(self._place(add["path"]), int(add["size"]), values))
+        return files
+
+    def _place(self, path: str) -> str:
+        found = unquote(path)
+        if "://" in path or found.startswith("/"):  # of a clone
+            return plain_location(found)
+        return f"{self.location}/{found}"
+
+    def _vectors(self, version: int) -> TableError:
+        return TableError(
+            f"{self.name}: version {version} has deletion vectors, rows that its files have and the table has not; "
+            f"run REORG TABLE ... APPLY (PURGE) and start with a new checkpoint, or {_ELSE}"
+        )
+
+    def _check_features(self, features: Sequence[str]) -> None:
+        for feature in features:
+            if feature not in _READER_FEATURES:
+                raise TableError(f"{self.name}: has the feature {feature!r}, which is not known here; {_ELSE}")
+
+    def _check_schema(self, version: int, metadata: Mapping[str, Any]) -> None:
+        check_mapping(self.name, metadata.get("configuration") or {})
+        if list(metadata["partitionColumns"]) != self.partitions:
+            raise TableError(
+                f"{self.name}: version {version} is partitioned by {metadata['partitionColumns']}, not by "
+                f"{self.partitions}; start with a new checkpoint"
+            )
+        for column, kind in _kinds(metadata["schemaString"]).items():
+            known = self._kinds.get(column)
+            if known is None and not self._add_columns:
+                raise TableError(
+                    f"{self.name}: version {version} adds the column {column!r}; start the query again to read it, or "
+                    "write add_columns=True to go on without it"
+                )
+            if known is not None and known != kind:
+                raise TableError(
+                    f"{self.name}: in version {version} column {column!r} is {kind}, and {known} in the stream; start "
+                    "with a new checkpoint"
+                )
+
+
+def _kinds(schema: str) -> dict[str, str]:
+    return {field["name"]: shown(field["type"]) for field in json.loads(schema)["fields"]}
+
+
+def partition_scalar(text: str | None, kind: pa.DataType, column: str) -> pa.Scalar[Any]:
+    """Return a partition's value, which the log has as text.
+
+    >>> partition_scalar("2024-05-01", pa.date32(), "day").as_py().isoformat()
+    '2024-05-01'
+    """
+    try:
+        if text is not None and pa.types.is_timestamp(kind) and kind.tz is not None and not text.endswith("Z"):
+            text += "Z"
+        return pa.array([text], pa.string()).cast(kind)[0]
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise TableError(f"column {column!r}: the table is partitioned by it, and {text!r} is no {kind}") from error
