@@ -32,9 +32,10 @@ PARTS = {
         "rows", "asof", "match", "detect", "where",
     ],
     "Understand": ["ideas", "how_it_works", "walk", "faults", "exactness", "conformance", "decisions", "glossary"],
-    "Measured": ["benchmarks", "order_benchmarks", "gdj", "gdj_tables", "papers", "papers_ssp", "papers_streamcloud"],
-    "Understand": ["ideas", "how_it_works", "walk", "faults", "conformance", "decisions", "glossary"],
-    "Measured": ["benchmarks", "order_benchmarks", "gdj", "gdj_tables", "papers_ssp", "papers_ebs", "papers_synergy"],
+    "Measured": [
+        "benchmarks", "order_benchmarks", "gdj", "gdj_tables", "papers", "papers_ssp", "papers_streamcloud",
+        "papers_ebs", "papers_synergy",
+    ],
     "Reference": ["reference", "changelog"],
 }  # fmt: skip
 CONF = """\

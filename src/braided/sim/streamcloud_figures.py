@@ -226,7 +226,7 @@ def instances(quick: bool, tell: Tell) -> list[Reproduction]:
     work = (two.jvm + two.python) / (one.jvm + one.python)
     measured = (
         f"measured on a machine of two cores, {WHEN}, not simulated: a million rows take "
-        f"{one.jvm + one.python:.2f} CPU seconds on one core and {two.jvm + two.python:.2f} on two, so that two idle cores can do "
+        f"{one.jvm + one.python:.2f} CPU seconds on one core and {two.jvm + two.python:.2f} on two: two idle cores do "
         f"{2 / work:.2f} times what one does",
         f"by the clock it was {gain:.2f} times: the machine had other work then, which took what the second core gives",
     )
