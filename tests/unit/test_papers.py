@@ -144,3 +144,11 @@ def test_the_command_writes_figures_and_data(
     (tmp_path / "file").touch()
     assert main(["papers", "--out", str(tmp_path / "file")]) == 1
     assert "name a folder" in capsys.readouterr().err
+
+
+def test_weights_by_cpu_time_settle_where_pairs_cost_more_than_copies() -> None:
+    """Servers of 1,000 to 5,000 units, loaded and not drowned; corrections that go too far lose 5% and never end."""
+    setup = Setup(seconds=300.0, comparison=7.0)
+    static, adaptive = (simulate(setup, way, 5) for way in ("static", "ssp"))
+    assert adaptive.throughput > 1.02 * static.throughput
+    assert sum(decision["action"] == "weights" for decision in adaptive.decisions) < 30
