@@ -22,7 +22,7 @@ from braided.spark.catalyst import PlanNode, plan_of
 from braided.spark.sessions import is_connect
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 WATERMARK = "spark.watermarkDelayMs"
 # How far a result's time may be behind the largest of its column, and behind its sources' clocks.
@@ -92,7 +92,7 @@ def project(frame: DataFrame, expressions: Sequence[str]) -> DataFrame:
     If each time is at most its delay behind the largest of its column, or behind a watermark, so is the smaller: the
     largest smaller time seen is behind both.
     """
-    columns = []
+    columns: list[str | Column] = []
     for text in expressions:
         found = _SMALLER.fullmatch(text)
         if found is None:
