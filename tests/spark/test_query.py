@@ -275,26 +275,3 @@ def test_explain_says_where_a_plain_group_by_runs(live: dict[str, Query], capsys
     assert "an aggregate of its rows is Spark's: it was written with groupBy" in capsys.readouterr().out
     braided.explain(joined.where("n > 1"))
     assert "groupBy" not in capsys.readouterr().out
-
-
-def test_the_smaller_time_of_a_join_is_its_time_and_no_row_is_late_for_a_step_after_it(
-    live: dict[str, Query], batch: dict[str, Query], tables: tuple[Path, dict[str, pa.Table]], tmp_path: Path
-) -> None:
-    """StreamCloud's output time (II.A): min(s.t, u.t)."""
-    joined = live["calls"].join(live["alerts"], time="min", on="phone", within="2 seconds")
-    query = joined.order(lateness="0 seconds").select("ts", "ts_right", "ts_min").df
-    stream = query.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "c"))
-    stream.trigger(availableNow=True).start(str(tmp_path / "out")).awaitTermination()
-    found = _rows(query.sparkSession.read.parquet(str(tmp_path / "out")))
-    wanted = _oracle(
-        f"select c.ts, a.ts, least(c.ts, a.ts) from calls c join alerts a on c.phone = a.phone and {WITHIN}", tables
-    )
-    released = [row for row in wanted if row in found]
-    assert len(found) == len(released) > 0.5 * len(wanted)  # the last rows wait for a silence
-    report = joined.order(lateness="0 seconds").df.schema
-    assert "braided.delayUs" in joined.df.schema["ts_min"].metadata, report
-    wrong = "time='min': the join must give both times, each with a bound"
-    with pytest.raises(OptionError, match=wrong):
-        batch["calls"].join(batch["alerts"], time="min", on="phone", between=(None, "2 seconds"))
-    with pytest.raises(OptionError, match="time='max': write 'left' or 'min'"):
-        batch["calls"].join(batch["alerts"], time="max", on="phone", within="2 seconds")  # type: ignore[arg-type]

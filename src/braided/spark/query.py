@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
@@ -24,7 +24,6 @@ from braided.plan.columns import check_options, find_column
 from braided.plan.nodes import Filter, LogicalPlan, Operator, Project, Union, Watermark, combine, plan_of_source
 from braided.spark.analysis import SparkAnalysis
 from braided.spark.run_plan import run_plan
-from braided.spark.watermark import smaller_time
 from braided.typing import Duration, Keys, LatenessOption
 
 if TYPE_CHECKING:
@@ -105,17 +104,11 @@ class Query:
         plan = combine([self.plan, *(other.plan for other in others)], Union)
         return _checked("union", "", Query(plan, self.time, self.lateness))
 
-    def join(self, other: Query, *, time: Literal["left", "min"] = "left", **options: Any) -> Query:
+    def join(self, other: Query, **options: Any) -> Query:
         """Join with another query: see `braided.join` for the options. The times are those of the two queries.
 
-        It runs when its rows are asked for, so that a `where` and an `aggregate` after it move into it. With
-        ``time="min"`` a result's time is the smaller of its two, as in StreamCloud (II.A): a last column, named as the
-        left one with ``_min``. Steps after it know how late it may be. An aggregate after it is Spark's own.
+        It runs when its rows are asked for, so that a `where` and an `aggregate` after it move into it.
         """
-        if time not in ("left", "min"):
-            raise OptionError(f"time={time!r}: write 'left' or 'min'; each query has named its own time")
-        if time == "min":
-            return self.join(other, **options)._with_smaller_time()
         _check_query(other, "join")
         check_options(options, _options_of(JoinSpec), "join")
         _refuse_side(options, "braided.join")
@@ -148,23 +141,6 @@ class Query:
         columns = [column for column in physical.columns if isinstance(column, InputColumn)]
         time = next(column for column in columns if (column.stream, column.source) == (0, physical.times[0]))
         return joined if time.marks is None else replace(joined, time=time.name)
-
-    def _with_smaller_time(self) -> Query:
-        """Return this join with the smaller of its two times as the time."""
-        assert isinstance(self.plan.root, Operator)
-        physical = self._analysis.physical(self.plan.root)
-        times = {
-            column.stream: column
-            for column in physical.columns
-            if isinstance(column, InputColumn) and column.source == physical.times[column.stream]
-        }
-        if len(times) < 2 or any(column.marks is None for column in times.values()):
-            raise OptionError("time='min': the join must give both times, each with a bound; write time='left'")
-        name = f"{times[0].name}_min"
-        if name in self._columns:
-            raise OptionError(f"time='min': the join has a column {name!r} already; rename it with select() before")
-        smaller = smaller_time(times[0].name, times[1].name, name)
-        return replace(self._then("join", name, lambda root: Project(root, ("*", smaller))), time=name)
 
     def multijoin(self, *others: Query, **options: Any) -> Query:
         """Join with one or more other queries on a common key: see `braided.multijoin` for the options."""

@@ -9,12 +9,9 @@ Connect, the result has no watermark: Spark then refuses an aggregate in append 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-
-from pyspark.sql import functions as F
 
 from braided.durations import show_duration
 from braided.operators.stream import TimeMarks
@@ -22,7 +19,7 @@ from braided.spark.catalyst import PlanNode, plan_of
 from braided.spark.sessions import is_connect
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 WATERMARK = "spark.watermarkDelayMs"
 # How far a result's time may be behind the largest of its column, and behind its sources' clocks.
@@ -31,9 +28,6 @@ BEHIND = "braided.behindUs"
 # The sources have a watermark, and the result has none since theirs is too short.
 UNMARKED = "braided.watermarkTooShort"
 MARKS = (WATERMARK, DELAY, BEHIND, UNMARKED)
-
-# What `smaller_time` writes.
-_SMALLER = re.compile(r"least\(`((?:[^`]|``)+)`, `((?:[^`]|``)+)`\) AS `((?:[^`]|``)+)`")
 
 # Through these a longer delay is harmless. They do not use the watermark; `Deduplicate` only forgets rows later.
 TRANSPARENT = {
@@ -74,39 +68,6 @@ def to_metadata(marks: TimeMarks, watermark_ms: int | None, *, unmarked: bool) -
     if watermark_ms is not None:
         metadata[WATERMARK] = watermark_ms
     return metadata
-
-
-def smaller_time(left: str, right: str, name: str) -> str:
-    """Return the smaller of two times of a join as an expression that `project` gives their marks.
-
-    >>> smaller_time("ts", "ts_right", "ts_min")
-    'least(`ts`, `ts_right`) AS `ts_min`'
-    """
-    quoted = (f"`{column.replace('`', '``')}`" for column in (left, right, name))
-    return "least({}, {}) AS {}".format(*quoted)
-
-
-def project(frame: DataFrame, expressions: Sequence[str]) -> DataFrame:
-    """Return `frame.selectExpr`, in which the smaller of two times is as late as the later of them may be.
-
-    If each time is at most its delay behind the largest of its column, or behind a watermark, so is the smaller: the
-    largest smaller time seen is behind both.
-    """
-    columns: list[str | Column] = []
-    for text in expressions:
-        found = _SMALLER.fullmatch(text)
-        if found is None:
-            columns.append(text)
-            continue
-        left, right, name = (part.replace("``", "`") for part in found.groups())
-        marks = [metadata_of(frame, column) for column in (left, right)]
-        both = {key: max(one[key] for one in marks) for key in MARKS if all(key in one for one in marks)}
-        if any(UNMARKED in one for one in marks):
-            both[UNMARKED] = 1
-        columns.append(F.expr(text.rpartition(" AS ")[0]).alias(name, metadata=both))
-    if all(isinstance(column, str) for column in columns):
-        return frame.selectExpr(*expressions)
-    return frame.select(*(F.expr(column) if isinstance(column, str) else column for column in columns))
 
 
 def metadata_of(frame: DataFrame, column: str) -> dict[str, Any]:
