@@ -16,6 +16,7 @@ import traceback
 from braided.spark.tasks import settle
 
 _ROWS = 8
+_TASKS = "pyspark.worker"
 
 
 def warm() -> None:
@@ -33,6 +34,12 @@ def warm() -> None:
     settle()
 
 
+def load_source() -> None:
+    """Load what processes need that ask a Python source for its schema, offsets and commits: they join nothing."""
+    import braided.spark.source
+    import braided.spark.topic_sink  # noqa: F401
+
+
 def main() -> None:
     """Load, then do what PySpark's own daemon does. What fails here fails in a worker again, where it is reported."""
     from pyspark.daemon import manager
@@ -40,7 +47,11 @@ def main() -> None:
     # Spark reads the daemon's port from its standard output.
     with contextlib.redirect_stdout(sys.stderr):
         try:
-            warm()
+            # Spark has a daemon for each kind of process, and names the module that its processes run.
+            if sys.argv[1:] in ([], [_TASKS]):
+                warm()
+            else:
+                load_source()
         except Exception:
             traceback.print_exc()
     manager()

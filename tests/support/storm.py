@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, TypeVarTuple
 
 from braided.fleet.fleet_peer import Settings
 from braided.fleet.messages import Contact, Done, Request
@@ -22,6 +22,8 @@ from braided.storage.topic import Topic
 from support.fleet_model import ModelFleet, covered
 from support.fleets import contact
 
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 SETTINGS = Settings(period=2.0, ttl=15.0, span=6.0, rehearsal=12.0, start=4.0, placement=20.0, evaluations=300)
 PEERS, JOBS = "abcde", ("one", "two", "three")
 LENGTH = 150.0
@@ -53,17 +55,17 @@ class StormMachine(VirtualMachine):
 
     slow = fails = twice = 0.0
 
-    async def blocking(self, call: Callable[..., Any], *arguments: Any) -> Any:
+    async def blocking(self, call: Callable[[*Ts], T], *arguments: *Ts) -> T:
         if self.slow:
             await asyncio.sleep(self.random.uniform(0.0, self.slow))
             await self._gate()
-        result = await super().blocking(self._call, call, *arguments)
+        result = await super().blocking(lambda: self._call(call, *arguments))
         if self.slow:
             await asyncio.sleep(self.random.uniform(0.0, self.slow))
             await self._gate()
         return result
 
-    def _call(self, call: Callable[..., Any], *arguments: Any) -> Any:
+    def _call(self, call: Callable[[*Ts], T], *arguments: *Ts) -> T:
         _writing.append(self)
         try:
             return call(*arguments)
