@@ -31,8 +31,11 @@ PARTS = {
         "api", "sql", "queries", "files", "tables", "sources", "adaptive", "time", "bounded", "multijoin", "outer",
         "rows", "asof", "match", "detect", "where",
     ],
-    "Understand": ["ideas", "how_it_works", "walk", "faults", "conformance", "decisions", "glossary"],
-    "Measured": ["benchmarks", "order_benchmarks", "gdj", "gdj_tables", "papers_ssp", "papers_ebs", "papers_synergy"],
+    "Understand": ["ideas", "how_it_works", "walk", "faults", "exactness", "conformance", "decisions", "glossary"],
+    "Measured": [
+        "benchmarks", "order_benchmarks", "gdj", "gdj_tables", "papers", "papers_ssp", "papers_streamcloud",
+        "papers_ebs", "papers_synergy",
+    ],
     "Reference": ["reference", "changelog"],
 }  # fmt: skip
 CONF = """\
