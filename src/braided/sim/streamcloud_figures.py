@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from braided.plan.stages import Strategy
 from braided.sim.figure import Figure, Panel
 from braided.sim.operator_costs import CORES, MEASURED, WHEN
 from braided.sim.papers import Reproduction, Tell
@@ -25,7 +26,7 @@ _TITLES = {
     "map": ("7a", "Map"), "join": ("7b", "Join, windows of a minute"), "aggregate": ("7c", "Aggregate by district"),
     "product": ("7d", "Product, windows of a minute"), "fixed": ("7e", "Product, windows of 20,000 rows in all"),
 }  # fmt: skip
-STRATEGIES = ("query", "operator", "subquery")
+STRATEGIES: tuple[Strategy, ...] = ("query", "operator", "subquery")
 NAMES = {"query": "query-cluster", "operator": "operator-cluster", "subquery": "subquery-cluster"}
 
 
