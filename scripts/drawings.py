@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws the pictures of docs/ideas.md, an SVG file each, light or dark as the reader's system is.
+"""Draws the pictures of docs/concepts/ideas.md, an SVG file each, light or dark as the reader's system is.
 
 python scripts/drawings.py
 """

@@ -111,7 +111,7 @@ def test_a_full_queue_replaces_the_oldest_row_or_drops_the_newcomer() -> None:
 
 
 def test_throughput_rises_with_servers_and_falls_with_too_many() -> None:
-    """SSP's Figure 4. The optimum is not where the paper has it: docs/papers_ssp.md has the reason."""
+    """SSP's Figure 4. The optimum is not where the paper has it: docs/papers/papers_ssp.md has the reason."""
     done = {k: simulate(Setup(seconds=100.0), "paper", k).throughput for k in (1, 10, 25, 100)}
     assert done[1] < done[10] < done[25]
     assert done[100] < 0.9 * done[25]

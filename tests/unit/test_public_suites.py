@@ -1,4 +1,4 @@
-"""Cases of other engines' test suites, as data: each in three cuts, or refused, or different for a reason (docs/conformance.md)."""
+"""Cases of other engines' test suites, as data: each in three cuts, or refused, or different for a reason (docs/reference/conformance.md)."""
 
 from __future__ import annotations
 

@@ -311,7 +311,7 @@ def test_left_to_spark(text: str, why: str) -> None:
         compile_where(text, SCHEMA, SCHEMA)
     assert str(error.value).startswith(f"where={text!r}: ")
     assert why in str(error.value)
-    assert str(error.value).endswith("docs/where.md lists what compiles")
+    assert str(error.value).endswith("docs/reference/where.md lists what compiles")
 
 
 @pytest.mark.parametrize(

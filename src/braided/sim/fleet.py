@@ -30,7 +30,7 @@ Floats = npt.NDArray[np.float64]
 TICK = 1.0
 """Seconds of a step of the model."""
 STOPS, STARTS, REHEARSES = (0.2, 1.0), (1.0, 2.0), (4.0, 8.0)
-"""Shortest and longest seconds, as fleets of Spark applications take on one machine (docs/peers.md)."""
+"""Shortest and longest seconds, as fleets of Spark applications take on one machine (docs/how-to/peers.md)."""
 MIGRATION = (
     "MigrationDecision",
     "MigrationRequest",

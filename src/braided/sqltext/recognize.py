@@ -108,7 +108,7 @@ class _Reader:
         if self._accept("DEFINE"):
             options["define"] = dict(self._define())
         if self._at < self._stop:
-            self._expected("the end of the clause (its parts have an order: docs/match.md)")
+            self._expected("the end of the clause (its parts have an order: docs/reference/match.md)")
         return self._clause
 
     def _accept(self, *words: str) -> bool:
