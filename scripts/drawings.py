@@ -253,7 +253,7 @@ def main() -> None:
             + "\n".join(draw())
             + "\n</svg>\n"
         )
-        (DOCS / f"idea_{name}.svg").write_text(picture)
+        (DOCS / "concepts" / f"idea_{name}.svg").write_text(picture)
         print(f"docs/idea_{name}.svg: {len(picture):,} bytes")
 
 

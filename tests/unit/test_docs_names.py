@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ from braided import BraidedError, errors
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "braided"
-PAGES = [*ROOT.glob("*.md"), *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [*ROOT.glob("*.md"), *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def find(path: str) -> Path | None:
@@ -30,7 +32,7 @@ def test_named_files_exist(page: Path) -> None:
 
 
 def test_the_walk_names_what_is_in_its_files() -> None:
-    text = " ".join((ROOT / "docs" / "walk.md").read_text().split())
+    text = " ".join((ROOT / "docs" / "concepts" / "walk.md").read_text().split())
     named = re.findall(r"`([A-Za-z_][\w.]*)`(?: \(| in )`([\w/]+\.py)`", text)
     assert len(named) > 25
     assert len(set(re.findall(r"`([\w/]+\.py)`", text))) <= 30, "a walk is short"
@@ -59,3 +61,8 @@ def test_python_is_marked_as_python(page: Path) -> None:
     for language, block in fenced:
         if language == "":
             assert not re.search(r"^(import|from) \w|^(\w+ = )?braided\.\w+\(.*\)$", block, re.MULTILINE), block
+
+
+def test_the_index_of_pages_is_current() -> None:
+    done = subprocess.run([sys.executable, ROOT / "scripts" / "docs_index.py", "--check"], check=False)
+    assert done.returncode == 0, "run python scripts/docs_index.py"

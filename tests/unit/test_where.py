@@ -364,7 +364,7 @@ def test_text_must_be_text() -> None:
 
 
 def test_the_page_runs() -> None:
-    page = Path(__file__).parents[2] / "docs" / "where.md"
+    page = Path(__file__).parents[2] / "docs" / "reference" / "where.md"
     result = doctest.testfile(str(page), module_relative=False)
     assert result.attempted > 0
     assert result.failed == 0
