@@ -57,7 +57,7 @@ def test_errors_that_pages_name_are_exported() -> None:
 def test_python_is_marked_as_python(page: Path) -> None:
     """`tests/spark/test_docs.py` runs blocks marked so; `test_jobs.py` reads TOML; one without a language is output or a drawing."""
     fenced = re.findall(r"^```(\w*)\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
-    assert {language for language, _ in fenced} <= {"python", "toml", "text", ""}
+    assert {language for language, _ in fenced} <= {"python", "toml", "text", "diff", ""}
     for language, block in fenced:
         if language == "":
             assert not re.search(r"^(import|from) \w|^(\w+ = )?braided\.\w+\(.*\)$", block, re.MULTILINE), block
