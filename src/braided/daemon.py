@@ -13,9 +13,10 @@ import contextlib
 import sys
 import traceback
 
-from braided.spark.tasks import settle
+from braided.spark.tasks import freeze_loaded
 
 _ROWS = 8
+_TASKS = "pyspark.worker"
 
 
 def warm() -> None:
@@ -30,7 +31,13 @@ def warm() -> None:
     for keys in (pa.array(range(_ROWS)), pa.array([str(at) for at in range(_ROWS)])):
         rows = pa.table({"k": keys, "t": times, "v": keys})
         braided.local.join(rows, rows, on="k", time="t", within="2 seconds", batch_rows=_ROWS // 2)
-    settle()
+    freeze_loaded()
+
+
+def load_source() -> None:
+    """Load what processes need that ask a Python source for its schema, offsets and commits: they join nothing."""
+    import braided.spark.source
+    import braided.spark.topic_sink  # noqa: F401
 
 
 def main() -> None:
@@ -40,7 +47,11 @@ def main() -> None:
     # Spark reads the daemon's port from its standard output.
     with contextlib.redirect_stdout(sys.stderr):
         try:
-            warm()
+            # Spark has a daemon for each kind of process, and names the module that its processes run.
+            if sys.argv[1:] in ([], [_TASKS]):
+                warm()
+            else:
+                load_source()
         except Exception:
             traceback.print_exc()
     manager()

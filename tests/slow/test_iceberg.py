@@ -124,7 +124,9 @@ def test_of_two_drivers_one_commits_each_batch(tmp_path: Path) -> None:
     table = _table(tmp_path)
     assert sorted(table.scan().to_arrow()["k"].to_pylist()) == list(range(20))
     named = {Path(task.file.file_path).name for task in table.scan().plan_files()}
-    assert {path.name for path in (tmp_path / "lake").rglob("*.parquet")} > named  # the loser's files wait for a clean-up
+    assert {
+        path.name for path in (tmp_path / "lake").rglob("*.parquet")
+    } > named  # the loser's files wait for a clean-up
 
 
 def test_partitions_by_parts_of_a_time(tmp_path: Path) -> None:

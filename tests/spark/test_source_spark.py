@@ -110,8 +110,8 @@ def test_a_stream_of_changes_is_no_input_of_a_join(spark: SparkSession, tmp_path
     ):
         braided.join(rows, changes, on="k", time="t", within="2 seconds")
     added = changes.where("_change_type = 'insert'").drop("_change_type").withColumnRenamed("id", "other")
-    assert braided.join(rows, added, on="k", time="t", within="2 seconds").columns[-1] == "other"
-    assert braided.order(changes, time="t", key="k").columns[-1] in ("late", "_change_type")
+    assert "other" in braided.join(rows, added, on="k", time="t", within="2 seconds").columns
+    assert "_change_type" in braided.order(changes, time="t", key="k").columns
 
 
 @pytest.mark.slow

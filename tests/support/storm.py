@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, TypeVarTuple
 
 from braided.fleet.fleet_peer import Settings
 from braided.fleet.messages import Contact, Done, Request
@@ -22,6 +22,8 @@ from braided.storage.topic import Topic
 from support.fleet_model import ModelFleet, covered
 from support.fleets import contact
 
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 SETTINGS = Settings(period=2.0, ttl=15.0, span=6.0, rehearsal=12.0, start=4.0, placement=20.0, evaluations=300)
 PEERS, JOBS = "abcde", ("one", "two", "three")
 LENGTH = 150.0
@@ -53,17 +55,17 @@ class StormMachine(VirtualMachine):
 
     slow = fails = twice = 0.0
 
-    async def blocking(self, call: Callable[..., Any], *arguments: Any) -> Any:
+    async def blocking(self, call: Callable[[*Ts], T], *arguments: *Ts) -> T:
         if self.slow:
             await asyncio.sleep(self.random.uniform(0.0, self.slow))
             await self._gate()
-        result = await super().blocking(self._call, call, *arguments)
+        result = await super().blocking(lambda: self._call(call, *arguments))
         if self.slow:
             await asyncio.sleep(self.random.uniform(0.0, self.slow))
             await self._gate()
         return result
 
-    def _call(self, call: Callable[..., Any], *arguments: Any) -> Any:
+    def _call(self, call: Callable[[*Ts], T], *arguments: *Ts) -> T:
         _writing.append(self)
         try:
             return call(*arguments)
@@ -172,7 +174,14 @@ class Storm:
 
     async def order(self, name: str, seconds: float) -> None:
         job, other = self.random.choice(JOBS), self.random.choice(PEERS)
-        kinds: tuple[Request, ...] = (MoveTo(job, other), MoveTo(job, name), Restart(job), Retry(job), Pause(job), Drain())
+        kinds: tuple[Request, ...] = (
+            MoveTo(job, other),
+            MoveTo(job, name),
+            Restart(job),
+            Retry(job),
+            Pause(job),
+            Drain(),
+        )
         wanted = self.random.choice(kinds)
         self.tell(f"{other} is asked for {wanted}")
         await self._ask(other, wanted)
@@ -191,7 +200,9 @@ class Storm:
             reply = await self._ask(peer or self.random.choice(PEERS), wanted)
             if reply is not None and not (isinstance(reply, Done) and not reply.ok):
                 return
-            if isinstance(wanted, Resume) and not any((self.fleet.root / "components").glob(f"{wanted.component}.paused")):
+            if isinstance(wanted, Resume) and not any(
+                (self.fleet.root / "components").glob(f"{wanted.component}.paused")
+            ):
                 return
             await asyncio.sleep(1.0)
         raise AssertionError(f"{wanted}: not within 40 tries: {reply}")
@@ -289,5 +300,3 @@ def weather(root: Path, seed: int) -> None:
             run(storm.play())
     except BaseException as error:
         raise AssertionError(f"seed {seed}: {type(error).__name__}: {error}\n" + "\n".join(storm.told)) from error
-
-

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from braided.errors import OptionError
 from braided.spark.arrow_types import arrow_of
-from braided.spark.place import NAMES_DDL
 from braided.spark.sessions import slots_of
 from braided.spark.topic_place import SupportsTriggerAvailableNow
 from braided.storage.delta_log import AddedFile, DeltaLog, Position, partition_scalar
@@ -31,6 +30,8 @@ NAME = "braided_delta"
 MARK = "braided.files"
 # Before the names of storage options: Spark redacts those whose names say that they are secret.
 STORAGE = "storage."
+# As `NAMES_DDL` has them, which is not parsed without a session.
+_NAMES = [StructField("path", StringType()), StructField("start", LongType()), StructField("stop", LongType())]
 # Files larger than this are cut by row groups, so that all cores read.
 _CUT = 64 << 20
 
@@ -88,7 +89,7 @@ class DeltaSource(DataSource):  # type: ignore[misc]
         if not self._names:
             return StructType([StructField(field.name, field.dataType, True) for field in whole.fields])
         values = [StructField(f"p{at}", whole[name].dataType) for at, name in enumerate(log.partitions)]
-        return StructType([*StructType.fromDDL(NAMES_DDL).fields, *values])
+        return StructType([*_NAMES, *values])
 
     @property
     def _names(self) -> bool:

@@ -13,7 +13,7 @@ files alone do not say: deletion vectors, columns under other names.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
@@ -144,7 +144,7 @@ class DeltaLog:
             ])  # fmt: skip
             values = [actions["partition"].combine_chunks().field(name) for name in self.partitions]
         texts = [column.cast(pa.string()).to_pylist() for column in values]
-        rows = zip(*texts, strict=True) if texts else ((),) * len(actions)
+        rows: Iterable[tuple[str | None, ...]] = zip(*texts, strict=True) if texts else [()] * len(actions)
         return [
             AddedFile(self._place(path), size, tuple(row))
             for path, size, row in zip(
