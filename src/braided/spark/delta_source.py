@@ -75,7 +75,7 @@ def _log(options: Mapping[str, str]) -> DeltaLog:
 
 
 class DeltaSource(DataSource):  # type: ignore[misc]
-    """Options: location, names (hand out names of files), max_files, parallel (tasks a batch), add_columns, columns, storage."""
+    """Options: location, names (hand out names of files), columns, max_files, parallel (tasks a batch), add_columns."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
