@@ -489,8 +489,8 @@ MUTATIONS = (
     Mutation(
         "a checkpoint of another worker is taken",
         "runtime/worker.py",
-        'if book["worker"] != task.worker:',
-        'if book["worker"] > task.workers:',
+        'if bookkeeping["worker"] != task.worker:',
+        'if bookkeeping["worker"] > task.workers:',
         (_CONTRACT, "-k", "columns_or_workers and exact"),
     ),
     Mutation(

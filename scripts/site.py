@@ -24,15 +24,18 @@ ROOT = Path(__file__).resolve().parents[1]
 PARTS = {
     "Begin": ["tutorial", "howto", "move_over", "guarantees"],
     "Do": [
-        "pick_a_budget", "theta", "restart", "tune", "dashboard", "metrics", "cluster", "kafka", "jobs", "peers", "production", "security",
-        "runbook", "versions",
+        "pick_a_budget", "theta", "restart", "tune", "dashboard", "metrics", "cluster", "kafka", "jobs", "peers",
+        "production", "security", "runbook", "versions",
     ],
     "Use": [
         "api", "sql", "queries", "files", "tables", "sources", "adaptive", "time", "bounded", "multijoin", "outer",
         "rows", "asof", "match", "detect", "where",
     ],
-    "Understand": ["ideas", "how_it_works", "walk", "faults", "conformance", "decisions", "glossary"],
-    "Measured": ["benchmarks", "order_benchmarks", "gdj", "gdj_tables", "papers_ssp", "papers_ebs", "papers_synergy"],
+    "Understand": ["ideas", "how_it_works", "walk", "faults", "exactness", "conformance", "decisions", "glossary"],
+    "Measured": [
+        "benchmarks", "order_benchmarks", "gdj", "gdj_tables", "papers", "papers_ssp", "papers_streamcloud",
+        "papers_ebs", "papers_synergy",
+    ],
     "Reference": ["reference", "changelog"],
 }  # fmt: skip
 CONF = """\

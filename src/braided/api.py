@@ -774,7 +774,7 @@ def deploy(
     topics: str | PathLike[str],
     strategy: Strategy = "subquery",
     processors: int | None = None,
-    costs: Mapping[str, Cost] | None = None,
+    costs: Mapping[str, Cost] | Deployment | str | PathLike[str] | None = None,
     max_files: int | None = None,
 ) -> Deployment:
     """Lay a query of `braided.stream` out as one Spark query, or as several that topics couple, under one handle.
@@ -788,8 +788,8 @@ def deploy(
     strategy : ``"query"``: all in one Spark query, with a shuffle for each stateful step. ``"operator"``: a query for
         each step. ``"subquery"``: a query for each stateful step with the stateless ones after it.
     processors : how many shuffle partitions all stages have together; by default those of the session.
-    costs : what the stages took in another run, `Deployment.costs`: partitions are shared out in proportion to it, when
-        the query is first deployed. By default all get the same.
+    costs : another run of the query: its deployment, its `topics`, or `Deployment.costs`. Partitions are shared out in
+        proportion to what its stages took, when the query is first deployed. By default all get the same.
     max_files : a stage reads at most so many files of a topic in a batch, but always a whole batch of the stage before
         it; by default all there are.
 

@@ -195,7 +195,8 @@ def make_parser() -> argparse.ArgumentParser:
         help="make figures of the papers anew, with this package's policies in a simulated cluster",
         description="Make figures of the papers as SVG, with their data as JSON. See docs/papers.md.",
     )
-    papers.add_argument("--only", choices=("ssp", "streamcloud", "gdj", "ebs", "synergy"), help="one paper only")
+    every = ("ssp", "streamcloud", "gdj", "ebs", "synergy", "ablations")
+    papers.add_argument("--only", choices=every, help="one paper only; ablations are of all")
     papers.add_argument("--quick", action="store_true", help="shorter runs, minutes in all; rough curves")
     papers.add_argument("--out", type=Path, default=Path("papers"), metavar="DIR", help="where to (%(default)s)")
     papers.add_argument("--data", type=Path, metavar="DIR", help="real streams for gdj's figures; default: synthetic")

@@ -122,7 +122,8 @@ class Pipelines:
 
     def load(self) -> Floats:
         """Return the processes of each host that run or wait now."""
-        return np.bincount(self.at[self.at >= 0], self.busy[self.at >= 0], self.hosts)
+        runs = self.at >= 0
+        return np.asarray(np.bincount(self.at[runs], self.busy[runs], self.hosts), np.float64)
 
 
 def share(wanted: Floats, at: npt.NDArray[np.int64], hosts: int, capacity: float) -> Floats:
