@@ -53,6 +53,8 @@ def read_table(
     log = DeltaLog(location, options)  # says what is wrong before a query starts
     session.dataSource.register(DeltaSource)
     given = {"location": log.location, "parallel": str(slots_of(session)), MARK: "table"}
+    # A column that is added before a query of this frame starts is not in it.
+    given["columns"] = json.dumps([field["name"] for field in json.loads(log.schema)["fields"]])
     if max_files is not None:
         given["max_files"] = str(max_files)
     if add_columns:
@@ -68,11 +70,12 @@ def partition_names(options: Mapping[str, str]) -> tuple[str, ...]:
 
 def _log(options: Mapping[str, str]) -> DeltaLog:
     storage = {name[len(STORAGE) :]: value for name, value in options.items() if name.startswith(STORAGE)}
-    return DeltaLog(options["location"], storage, add_columns=options.get("add_columns") == "true")
+    columns = json.loads(options["columns"]) if "columns" in options else None
+    return DeltaLog(options["location"], storage, add_columns=options.get("add_columns") == "true", columns=columns)
 
 
 class DeltaSource(DataSource):  # type: ignore[misc]
-    """Options: location, names (hand out names of files), max_files, parallel (tasks a batch), add_columns, storage."""
+    """Options: location, names (hand out names of files), columns, max_files, parallel (tasks a batch), add_columns."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
@@ -98,8 +101,9 @@ class DeltaSource(DataSource):  # type: ignore[misc]
     def streamReader(self, schema: StructType) -> DeltaReader:
         """See `DataSource`."""
         most = self.options.get("max_files")
+        made_with = {} if self._names else {"columns": json.dumps(schema.names)}
         return DeltaReader(
-            dict(self.options),
+            {**self.options, **made_with},
             arrow_of(schema, "table"),
             self._names,
             None if most is None else int(most),
