@@ -30,9 +30,11 @@ from braided.storage.writing import DataFile
 __all__ = ["SupportsTriggerAvailableNow", "TopicPlace", "TopicReader"]
 
 try:
-    from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
+    from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow as _Limited
 except ImportError:  # before Spark 4.2 a source could not be limited
-    SupportsTriggerAvailableNow = object
+    _Limited = object
+SupportsTriggerAvailableNow: Any = _Limited
+"""What a source is that ends a run with trigger `availableNow` where it was when the run began."""
 
 # Tasks that read a batch, where nobody says how many; a file is read by one of them.
 _PARALLEL = 8
