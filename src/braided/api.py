@@ -717,8 +717,8 @@ def sql(
     equalities of its condition as keys, the comparisons of times as bounds and the rest as a predicate; streams are
     filtered first, and columns that nothing reads are neither shuffled nor stored. ``EXISTS`` and ``IN`` become semi
     joins, ``NOT EXISTS`` an anti join, ``ASOF JOIN`` a `braided.join_asof`. A ``MATCH_RECOGNIZE`` clause, which Spark
-    does not know, becomes a `braided.match` (docs/reference/match.md). Everything else (projections, aggregates, ``HAVING``,
-    ``UNION ALL``, joins with tables) goes to Spark as text. `braided.explain` shows the joins and patterns.
+    does not know, becomes a `braided.match` (docs/reference/match.md). Everything else (projections, aggregates,
+    ``HAVING``, ``UNION ALL``, joins with tables) goes to Spark as text. `braided.explain` shows the joins and patterns.
 
     Parameters
     ----------
@@ -820,11 +820,12 @@ def files(
     """Return a directory of files, or a topic, as a streaming DataFrame that braided operators read without the JVM.
 
     It is ``spark.readStream`` of that directory, and behaves as it does anywhere. Where an operator of Braided takes
-    it, also after ``select`` and ``drop`` of columns and a ``where`` that compiles (docs/reference/where.md), Spark hands out the
-    names of new files, keeps the offsets, and the operator's own tasks read the files: only the columns that are
-    needed, and only row groups that may have a row for the filters. ``braided.explain`` says which way is taken and
-    why. Only local Parquet files are read directly; others, and those with a watermark, are read by Spark. What
-    `braided.write_files` wrote is a topic: only committed files are read, and offsets are the numbers of manifests.
+    it, also after ``select`` and ``drop`` of columns and a ``where`` that compiles (docs/reference/where.md), Spark
+    hands out the names of new files, keeps the offsets, and the operator's own tasks read the files: only the columns
+    that are needed, and only row groups that may have a row for the filters. ``braided.explain`` says which way is
+    taken and why. Only local Parquet files are read directly; others, and those with a watermark, are read by Spark.
+    What `braided.write_files` wrote is a topic: only committed files are read, and offsets are the numbers of
+    manifests.
 
     Parameters
     ----------
@@ -893,7 +894,8 @@ def register(spark: SparkSession) -> None:
     """Register ``format("braided")`` in a session, where Spark does not find it by itself.
 
     Spark finds it where the Python that it starts on the driver's machine (``PYSPARK_DRIVER_PYTHON``,
-    ``PYSPARK_PYTHON`` or ``python3``) has this package; its workers need the package anyway. See docs/how-to/sources.md.
+    ``PYSPARK_PYTHON`` or ``python3``) has this package; its workers need the package anyway. See
+    docs/how-to/sources.md.
 
     >>> braided.register(spark)
     >>> spark.range(3).write.format("braided").mode("append").save(topic_dir)
@@ -1148,8 +1150,8 @@ def metrics(
 ) -> MetricsEndpoint:
     """Serve the figures of the session's queries for Prometheus: rows, late rows, results, batch times, state, loads.
 
-    docs/how-to/metrics.md lists all names and units. Values of keys are never among them. ``close()`` ends it; a scrape reads
-    what the last batch reported, and starts nothing.
+    docs/how-to/metrics.md lists all names and units. Values of keys are never among them. ``close()`` ends it; a scrape
+    reads what the last batch reported, and starts nothing.
 
     Parameters
     ----------

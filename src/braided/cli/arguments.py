@@ -168,7 +168,9 @@ def make_parser() -> argparse.ArgumentParser:
         "explain": (_answer_explain, "show how a job's query would run, without starting it"),
     }
     for name, (answer, words) in jobs.items():
-        command = commands.add_parser(name, help=words, description=f"{words[0].upper()}{words[1:]}. See docs/how-to/jobs.md.")
+        command = commands.add_parser(
+            name, help=words, description=f"{words[0].upper()}{words[1:]}. See docs/how-to/jobs.md."
+        )
         command.add_argument("job", type=Path, metavar="JOB.toml", help="the job file")
         command.set_defaults(answer=answer)
         if name == "check":

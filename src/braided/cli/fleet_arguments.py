@@ -25,7 +25,10 @@ def add_fleet_commands(commands: Any) -> None:
     asked = fleet.add_subparsers(title="commands", metavar="COMMAND", required=True)
     submit = _command(asked, "submit", "hand in a job file, or an application of several")
     submit.add_argument(
-        "job", type=Path, metavar="FILE.toml", help="the job (docs/how-to/jobs.md), or the application (docs/how-to/peers.md)"
+        "job",
+        type=Path,
+        metavar="FILE.toml",
+        help="the job (docs/how-to/jobs.md), or the application (docs/how-to/peers.md)",
     )
     submit.add_argument("--dry-run", action="store_true", help="only say where it would go, and why")
     _command(asked, "status", "list peers and jobs")

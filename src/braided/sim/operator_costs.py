@@ -46,7 +46,8 @@ class Cores:
 
 
 # Rows, comparisons, blocks and topics by benchmarks/operator_costs.py; `spark` and `task` by benchmarks/cores.py, CPU
-# seconds of a join less those of its own code, and of 8 partitions less those of 2; `batch` as in docs/benchmarks/benchmarks.md.
+# seconds of a join less those of its own code, and of 8 partitions less those of 2; `batch` as in
+# docs/benchmarks/benchmarks.md.
 MEASURED = OperatorCosts(
     row=0.111, result=0.016, routed=0.0166, mapped=0.019, aggregated=0.048, comparison=0.00227, block=9.4, topic=0.0696,
     spark=1.44, task=44_000.0, batch=330.0,

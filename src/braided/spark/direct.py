@@ -6,8 +6,8 @@
 ```
 
 `braided.files` is Spark's own file source with a mark among its options, so that it is an ordinary DataFrame anywhere.
-Where an operator of ours takes it, through selections of columns and filters that compile (docs/reference/where.md), the same
-source is asked for the names alone: in format `binaryFile`, which opens no file whose content nobody asks for.
+Where an operator of ours takes it, through selections of columns and filters that compile (docs/reference/where.md),
+the same source is asked for the names alone: in format `binaryFile`, which opens no file whose content nobody asks for.
 Discovery, offsets and the limit on files stay Spark's, and a checkpoint serves both ways of reading.
 
 No public API shows a DataFrame's plan as a tree; where it has another shape, Spark reads the files, and

@@ -136,18 +136,7 @@ class OuterJoin(WindowJoin):
         emitter = OuterEmitter(self, tally, join_state.held)
         for side, rows in untimed:
             yield from emitter.alone(side, rows)
-        for left in new[0]:
-            for right in (*join_state.runs_for(left, 1), *new[1]):
-                yield from emitter.probe(0, left, right)
-        for right in new[1]:
-            for left in join_state.runs_for(right, 0):
-                yield from emitter.probe(1, right, left)
-        # Rows sent to an old home meet the preserved rows that are stored there; no new ones are.
-        for side in (0, 1):
-            for probe in probing[side]:
-                for stored in join_state.runs_for(probe, 1 - side):
-                    yield from emitter.probe(side, probe, stored)
-        yield from emitter.flush()
+        yield from emitter.meet(join_state, new, probing)
         for side in (0, 1):
             if side in self.untimed:
                 for run, at in join_state.leaving(side, new[side], final=work.final):

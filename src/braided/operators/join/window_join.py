@@ -102,18 +102,7 @@ class WindowJoin(KeyedInputs):
                 for run in (*new[side], *probing[side]):
                     tally.rows(side, run.hashes, run.tags)
         emitter = Emitter(self, tally, ranges)
-        for left in new[0]:
-            for right in (*join_state.runs_for(left, 1), *new[1]):
-                yield from emitter.probe(0, left, right)
-        for right in new[1]:
-            for left in join_state.runs_for(right, 0):
-                yield from emitter.probe(1, right, left)
-        # Rows sent to an older assignment meet only what is stored there: nothing new is stored under it.
-        for side in (0, 1):
-            for probe in probing[side]:
-                for stored in join_state.runs_for(probe, 1 - side):
-                    yield from emitter.probe(side, probe, stored)
-        yield from emitter.flush()
+        yield from emitter.meet(join_state, new, probing)
 
         join_state.advance(work)
         for side in (0, 1):
