@@ -78,8 +78,8 @@ class JoinSpec(WithLateness, WithLateRows, WithBudget):
         default=None,
     )
     where: str | None = option(
-        "A further SQL predicate over ``l.`` and ``r.`` columns. What docs/reference/where.md lists runs vectorised inside "
-        "the join, anything else in Spark after it. It is trusted text: docs/reference/where.md.",
+        "A further SQL predicate over ``l.`` and ``r.`` columns. What docs/reference/where.md lists runs vectorised "
+        "inside the join, anything else in Spark after it. It is trusted text: docs/reference/where.md.",
         default=None,
     )
     suffixes: tuple[str, str] = option("Appended to left and right column names that clash.", default=("", "_right"))
