@@ -22,24 +22,6 @@ import braided
 from braided import local
 
 ROOT = Path(__file__).resolve().parents[1]
-# Pages in the order in which one would read them; all others follow.
-PARTS = {
-    "Begin": ["tutorial", "howto", "move_over", "guarantees"],
-    "Do": [
-        "pick_a_budget", "theta", "restart", "tune", "dashboard", "metrics", "cluster", "kafka", "jobs", "peers",
-        "production", "security", "runbook", "versions",
-    ],
-    "Use": [
-        "api", "sql", "queries", "files", "tables", "sources", "adaptive", "time", "bounded", "multijoin", "outer",
-        "rows", "asof", "match", "detect", "where",
-    ],
-    "Understand": ["ideas", "how_it_works", "walk", "faults", "exactness", "conformance", "decisions", "glossary"],
-    "Measured": [
-        "benchmarks", "order_benchmarks", "gdj", "gdj_tables", "papers", "papers_ssp", "papers_streamcloud",
-        "papers_ebs", "papers_synergy",
-    ],
-    "Reference": ["reference", "changelog"],
-}  # fmt: skip
 CONF = """\
 project = "Braided"
 copyright = "the authors of Braided"
