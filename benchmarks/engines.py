@@ -27,7 +27,7 @@ SAME_FOR_ALL = {
     "spark.sql.adaptive.enabled": "false",
     # Where the routing is to adapt, a join is given a control directory.
     "spark.braided.control": "false",
-    # Files of a local checkpoint without forking readlink and chmod for each (docs/runbook.md).
+    # Files of a local checkpoint without forking readlink and chmod for each (docs/how-to/runbook.md).
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),

@@ -7,6 +7,10 @@ of its two records was handed to the generator's client: queues of client, broke
 
 The first minutes (`--warm`) are left out: until then the window fills and the JVM compiles. Prints a line of JSON. With
 `--check`, all results are compared with DuckDB's over the records of both topics (for short runs).
+
+`--engine spark` runs Spark's own join between Spark's own Kafka source and sink, `--engine flink` Flink's interval join
+(`kafka_latency_flink.py`), on the same load. All three write at least once. `--rates 1000 10000 50000` runs one after
+the other.
 """
 
 from __future__ import annotations
@@ -17,6 +21,8 @@ import multiprocessing
 import os
 import platform
 import shutil
+import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -29,6 +35,7 @@ import pyspark
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples" / "kafka"))
 
 from broker import Broker
+from flink import FLINK, environment
 from jars import CONNECTOR, fetch
 
 import braided
@@ -86,6 +93,60 @@ def start(spark: Any, servers: str, checkpoint: Path, trigger: str | None) -> An
         key="phone",
         trigger=trigger,
     )
+
+
+def start_native(spark: Any, servers: str, checkpoint: Path, trigger: str | None) -> Any:
+    """Start the same query with Spark's own source, join and sink."""
+    calls, alerts = (
+        spark.readStream.format("kafka")
+        .options(**{"kafka.bootstrap.servers": servers, "subscribe": topic, "startingOffsets": "earliest"})
+        .load()
+        .selectExpr(f"from_json(cast(value AS string), '{SCHEMA}') AS v")
+        .selectExpr("v.phone", "timestamp_micros(v.ts) AS ts", "v.sent", "v.id")
+        .withWatermark("ts", "5 seconds")
+        .alias(topic)
+        for topic in ("calls", "alerts")
+    )
+    near = "alerts.ts BETWEEN calls.ts - INTERVAL 1 MINUTE AND calls.ts + INTERVAL 1 MINUTE"
+    hits = calls.join(alerts, spark_expr(f"calls.phone = alerts.phone AND {near}"))
+    names = ("calls.phone", "calls.sent", "calls.id", "alerts.sent AS sent_right", "alerts.id AS id_right")
+    values = hits.selectExpr(*names).selectExpr("cast(phone AS string) AS key", "to_json(struct(*)) AS value")
+    options = {"kafka.bootstrap.servers": servers, "topic": "hits", "checkpointLocation": str(checkpoint)}
+    writer = values.writeStream.format("kafka").options(**options)
+    return (writer if trigger is None else writer.trigger(processingTime=trigger)).start()
+
+
+def spark_expr(text: str) -> Any:
+    """Return a condition as a column."""
+    from pyspark.sql import functions
+
+    return functions.expr(text)
+
+
+class FlinkJob:
+    """Flink's job in a process of its own."""
+
+    def __init__(self, folder: Path, servers: str, arguments: argparse.Namespace) -> None:
+        script = Path(__file__).with_name("kafka_latency_flink.py")
+        self._log = folder / "flink.log"
+        command = [environment(arguments.flink / "venv"), script, servers, arguments.flink / "jars"]
+        with self._log.open("w") as log:
+            self._process = subprocess.Popen(
+                [str(word) for word in command],
+                env=os.environ | {"JVM_ARGS": "-Xmx2g", "TZ": "UTC"},
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                start_new_session=True,
+            )
+        assert self._process.stdout is not None
+        if self._process.stdout.readline().strip() != "started":
+            raise RuntimeError(self._log.read_text()[-4000:])
+
+    def stop(self) -> None:
+        """Stop the process and its JVM."""
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
 
 
 def make_topics(servers: str, partitions: int) -> None:
@@ -157,28 +218,36 @@ def session(folder: Path, cores: int) -> Any:
     return made
 
 
-def measure(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
+def measure(folder: Path, rate: int, arguments: argparse.Namespace) -> dict[str, Any]:
     """Run once and return what was measured."""
     with Broker(folder, partitions=arguments.partitions) as broker:
         make_topics(broker.servers, arguments.partitions)
-        spark = session(folder, arguments.cores)
-        query = start(spark, broker.servers, folder / "checkpoint", arguments.trigger)
-        query.processAllAvailable()
+        spark = query = None
+        if arguments.engine == "flink":
+            job = FlinkJob(folder, broker.servers, arguments)
+        else:
+            spark = session(folder, arguments.cores)
+            starter = start if arguments.engine == "braided" else start_native
+            query = starter(spark, broker.servers, folder / "checkpoint", arguments.trigger)
+            query.processAllAvailable()
         spawn = multiprocessing.get_context("spawn")
         said = spawn.Array("d", 2)
         total = arguments.warm + arguments.seconds
-        given = (broker.servers, arguments.rate, total, arguments.partitions, said)
-        generator = spawn.Process(target=generate, args=given)
+        generator = spawn.Process(target=generate, args=(broker.servers, rate, total, arguments.partitions, said))
         generator.start()
         generator.join()
-        ended = time.time()
-        query.processAllAvailable()
-        drained = time.time() - ended
-        progress = query.recentProgress
-        query.stop()
+        if query is None:
+            time.sleep(arguments.rest)
+            progress = []
+            job.stop()
+        else:
+            query.processAllAvailable()
+            progress = query.recentProgress
+            query.stop()
         hits = read_topic(broker.servers, "hits")
         right = check(broker.servers, hits) if arguments.check else None
-        spark.stop()
+        if spark is not None:
+            spark.stop()
     began = said[0] + arguments.warm
     latest = [(at / 1e3, max(row["sent"], row["sent_right"]) / 1e6) for at, row in hits]
     latencies = np.array([at - sent for at, sent in latest if sent >= began])
@@ -187,7 +256,8 @@ def measure(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     batches = [one.durationMs["triggerExecution"] for one in progress if one.numInputRows]
     return {
         "benchmark": "kafka_latency",
-        "rate": arguments.rate,
+        "engine": arguments.engine,
+        "rate": rate,
         "seconds": arguments.seconds,
         "warm": arguments.warm,
         "partitions": arguments.partitions,
@@ -197,30 +267,40 @@ def measure(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
         "p50_s": round(float(np.percentile(latencies, 50)), 3),
         "p99_s": round(float(np.percentile(latencies, 99)), 3),
         "max_s": round(float(latencies.max()), 3),
-        "batch_ms_median": int(np.median(batches[len(batches) // 2 :])),
+        "batch_ms_median": int(np.median(batches[len(batches) // 2 :])) if batches else None,
         "generator_behind_s": round(said[1], 3),
-        "drained_s": round(drained, 3),
         "equal_to_duckdb": right,
-        "versions": {"spark": pyspark.__version__, "python": platform.python_version(), "braided": braided.__version__},
+        "versions": {
+            "spark": pyspark.__version__,
+            "flink": FLINK,
+            "python": platform.python_version(),
+            "braided": braided.__version__,
+        },
         "cores": os.cpu_count(),
     }
 
 
 def main() -> None:
-    """Measure at one rate."""
+    """Measure at each rate."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rate", type=int, default=10_000, help="calls a second (%(default)s)")
+    parser.add_argument("--engine", choices=("braided", "spark", "flink"), default="braided")
+    parser.add_argument("--rate", "--rates", type=int, nargs="+", default=[10_000], help="calls a second (%(default)s)")
     parser.add_argument("--seconds", type=float, default=60, help="how long is measured (%(default)s)")
     parser.add_argument("--warm", type=float, default=100, help="how long is left out before (%(default)s)")
+    parser.add_argument("--rest", type=float, default=10, help="how long Flink may finish after it (%(default)s)")
     parser.add_argument("--partitions", type=int, default=2, help="of each topic (%(default)s)")
     parser.add_argument("--cores", type=int, default=2, help="tasks of Spark at a time (%(default)s)")
     parser.add_argument("--trigger", help="a duration between batches; by default one follows the other")
     parser.add_argument("--check", action="store_true", help="compare the results with DuckDB's")
-    folder = Path(tempfile.mkdtemp(prefix="braided-latency-"))
-    try:
-        print(json.dumps(measure(folder, parser.parse_args())))
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    cache = Path(tempfile.gettempdir()) / "braided-flink"
+    parser.add_argument("--flink", type=Path, default=cache, help="Flink's environment and jars, made if not there")
+    arguments = parser.parse_args()
+    for rate in arguments.rate:
+        folder = Path(tempfile.mkdtemp(prefix="braided-latency-"))
+        try:
+            print(json.dumps(measure(folder, rate, arguments)), flush=True)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """EBS's Figure 6b: traffic between two nodes while that of 8 detectors swings, every 100 s, between two patterns.
 
-    python benchmarks/placement_figure.py [--out docs]      # writes peers_6b.svg; prints one line of JSON
+    python benchmarks/placement_figure.py [--out docs/how-to]      # writes peers_6b.svg; prints one line of JSON
 
 A cycle is what the optimisation master does: 5 s of measurements, half a second of search, then at most three moves,
 each as long as a planned move takes on Spark. Search and choice of moves are the master's own. Beside it the paper's
@@ -78,7 +78,7 @@ def play(seed: int) -> tuple[list[float], list[float]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "docs")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "docs" / "how-to")
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
     times, moved = play(given.seed)

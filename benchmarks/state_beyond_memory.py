@@ -43,9 +43,9 @@ class InFolder(MemoryStore):
         super().__init__()
         self._root = root
 
-    def open(self, book: Json) -> BlockStore:
+    def open(self, bookkeeping: Json) -> BlockStore:
         """See `Store`."""
-        return FileBlocks(StateFolder(self._root, "join-1", 0, book["batches"], 2), book)
+        return FileBlocks(StateFolder(self._root, "join-1", 0, bookkeeping["batches"], 2), bookkeeping)
 
 
 def memory() -> dict[str, int]:

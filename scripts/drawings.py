@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws the pictures of docs/ideas.md, an SVG file each, light or dark as the reader's system is.
+"""Draws the pictures of docs/concepts/ideas.md, an SVG file each, light or dark as the reader's system is.
 
 python scripts/drawings.py
 """
@@ -253,7 +253,7 @@ def main() -> None:
             + "\n".join(draw())
             + "\n</svg>\n"
         )
-        (DOCS / f"idea_{name}.svg").write_text(picture)
+        (DOCS / "concepts" / f"idea_{name}.svg").write_text(picture)
         print(f"docs/idea_{name}.svg: {len(picture):,} bytes")
 
 

@@ -88,20 +88,20 @@ MUTATIONS = (
     Mutation(
         "one shared clock for both streams",
         "operators/join/window_join.py",
-        "        kept.advance(work)\n",
-        "        kept.advance(work)\n"
-        "        for stream in kept.streams:\n"
-        "            stream.trust.clock = max((c for c in kept.clocks if c is not None), default=stream.clock)\n",
+        "        join_state.advance(work)\n",
+        "        join_state.advance(work)\n"
+        "        for stream in join_state.streams:\n"
+        "            stream.trust.clock = max((c for c in join_state.clocks if c is not None), default=stream.clock)\n",
         _APART,
     ),
     Mutation(
         "expiry before probing",
         "operators/join/window_join.py",
-        "        for left in new[0]:\n            for right in (*kept.runs_for",
-        "        kept.advance(work)\n"
+        "        yield from emitter.meet(join_state, new, probing)\n",
+        "        join_state.advance(work)\n"
         "        for side in (0, 1):\n"
-        "            kept.absorb(side, [])\n"
-        "        for left in new[0]:\n            for right in (*kept.runs_for",
+        "            join_state.absorb(side, [])\n"
+        "        yield from emitter.meet(join_state, new, probing)\n",
         _CUTS,
     ),
     Mutation(
@@ -348,9 +348,9 @@ MUTATIONS = (
     ),
     Mutation(
         "new rows of the right stream meet nothing that is stored",
-        "operators/join/window_join.py",
-        "for left in kept.runs_for(right, 0):",
-        "for left in list(kept.runs_for(right, 0))[:0]:",
+        "operators/join/emit.py",
+        "for left in state.runs_for(right, 0):",
+        "for left in list(state.runs_for(right, 0))[:0]:",
         _CUTS,
     ),
     Mutation(
@@ -475,7 +475,7 @@ MUTATIONS = (
     Mutation(
         "the report forgets earlier batches",
         "runtime/worker.py",
-        'book["counts"].get(name, 0) + count',
+        'bookkeeping["counts"].get(name, 0) + count',
         "count",
         _CUTS,
     ),
@@ -489,8 +489,8 @@ MUTATIONS = (
     Mutation(
         "a checkpoint of another worker is taken",
         "runtime/worker.py",
-        'if book["worker"] != task.worker:',
-        'if book["worker"] > task.workers:',
+        'if bookkeeping["worker"] != task.worker:',
+        'if bookkeeping["worker"] > task.workers:',
         (_CONTRACT, "-k", "columns_or_workers and exact"),
     ),
     Mutation(
@@ -630,8 +630,8 @@ MUTATIONS = (
     Mutation(
         "homes: doubted rows are taken for discarded",
         "routing/assignment_expiry.py",
-        "gone = over and seen.gone.on_for(end.gone, self.window.patience(side))",
-        "gone = over and seen.gone != end.gone",
+        "passed = over and seen.gone.on_for(end.gone, self.window.patience(side))",
+        "passed = over and seen.gone != end.gone",
         _HOMES,
     ),
     Mutation(
@@ -644,17 +644,17 @@ MUTATIONS = (
     Mutation(
         "homes: a row behind an idle stream's horizon is not late",
         "operators/join/outer_join.py",
-        "new = [self._settled(side, self.new_runs(side, keyed, stored=True), kept.safe[side]) for side in (0, 1)]",
-        "new = [self._settled(s, self.new_runs(s, keyed, stored=True), kept.streams[s].safe) for s in (0, 1)]",
+        "self._settled(side, self.new_runs(side, keyed, stored=True), join_state.safe[side])",
+        "self._settled(side, self.new_runs(side, keyed, stored=True), join_state.streams[side].safe)",
         _HOMES,
     ),
     Mutation(
         "homes: rows leave before the batch has probed",
         "operators/join/outer_join.py",
-        "        emitter = OuterEmitter(self, tally, kept.held)\n",
-        "        emitter = OuterEmitter(self, tally, kept.held)\n"
+        "        emitter = OuterEmitter(self, tally, join_state.held)\n",
+        "        emitter = OuterEmitter(self, tally, join_state.held)\n"
         "        for side in self.untimed:\n"
-        "            for run, at in kept.leaving(side, (), final=work.final):\n"
+        "            for run, at in join_state.leaving(side, (), final=work.final):\n"
         "                yield from emitter.alone(side, run.rows.take(pa.array(at)))\n",
         _HOMES,
     ),

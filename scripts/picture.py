@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws docs/demo.svg, the picture of docs/how_it_works.md, from a run of the demo.
+"""Draws docs/demo.svg, the picture of docs/concepts/how_it_works.md, from a run of the demo.
 
     braided demo --out /tmp/demo && python scripts/picture.py /tmp/demo
 

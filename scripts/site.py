@@ -16,6 +16,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from docs_index import FOLDERS, pages
+
 import braided
 from braided import local
 
@@ -24,15 +26,18 @@ ROOT = Path(__file__).resolve().parents[1]
 PARTS = {
     "Begin": ["tutorial", "howto", "move_over", "guarantees"],
     "Do": [
-        "pick_a_budget", "theta", "restart", "tune", "dashboard", "metrics", "cluster", "kafka", "jobs", "peers", "production", "security",
-        "runbook", "versions",
+        "pick_a_budget", "theta", "restart", "tune", "dashboard", "metrics", "cluster", "kafka", "jobs", "peers",
+        "production", "security", "runbook", "versions",
     ],
     "Use": [
         "api", "sql", "queries", "files", "tables", "sources", "adaptive", "time", "bounded", "multijoin", "outer",
         "rows", "asof", "match", "detect", "where",
     ],
-    "Understand": ["ideas", "how_it_works", "walk", "faults", "conformance", "decisions", "glossary"],
-    "Measured": ["benchmarks", "order_benchmarks", "gdj", "gdj_tables", "papers_ssp", "papers_ebs", "papers_synergy"],
+    "Understand": ["ideas", "how_it_works", "walk", "faults", "exactness", "conformance", "decisions", "glossary"],
+    "Measured": [
+        "benchmarks", "order_benchmarks", "gdj", "gdj_tables", "papers", "papers_ssp", "papers_streamcloud",
+        "papers_ebs", "papers_synergy",
+    ],
     "Reference": ["reference", "changelog"],
 }  # fmt: skip
 CONF = """\
@@ -61,37 +66,35 @@ def main() -> int:
 
 
 def lay_out(source: Path) -> None:
-    """Copy the pages, with links that fit one folder, and write the first page's contents and the reference."""
-    pages = {path.stem: path.read_text() for path in sorted((ROOT / "docs").glob("*.md"))}
-    pages["changelog"] = (ROOT / "CHANGELOG.md").read_text()
-    pages["reference"] = reference()
-    parts = {**PARTS, "More": sorted(pages.keys() - {name for names in PARTS.values() for name in names})}
-    contents = "\n\n".join(tree(part, [name for name in names if name in pages]) for part, names in parts.items())
-    pages["index"] = f"{(ROOT / 'README.md').read_text()}\n{contents}\n"
-    for name, text in pages.items():
+    """Copy the pages into one folder, with links that fit it, and write the first page's contents and the reference."""
+    parts = {title: [page.stem for page in pages(folder)] for folder, (title, _) in FOLDERS.items()}
+    texts = {page.stem: page.read_text() for folder in FOLDERS for page in pages(folder)}
+    texts["changelog"] = (ROOT / "CHANGELOG.md").read_text()
+    texts["reference"] = reference()
+    parts["Functions"] = ["reference", "changelog"]
+    contents = "\n\n".join(tree(part, names) for part, names in parts.items())
+    texts["index"] = f"{(ROOT / 'README.md').read_text()}\n{contents}\n"
+    for name, text in texts.items():
         (source / f"{name}.md").write_text(in_one_folder(text))
-    for picture in [*(ROOT / "docs").glob("*.svg"), *(ROOT / "docs").glob("*.png")]:
+    for picture in [*(ROOT / "docs").rglob("*.svg"), *(ROOT / "docs").rglob("*.png")]:
         shutil.copy(picture, source)
     (source / "conf.py").write_text(CONF.format(version=braided.__version__))
 
 
 def in_one_folder(text: str) -> str:
     """Return a page whose links are to pages beside it; files of the repository are named, not linked."""
-    text = re.sub(r"\]\(docs/", "](", text)
-    text = (
-        text.replace("](../README.md", "](index.md")
-        .replace("](README.md", "](index.md")
-        .replace("](../CHANGELOG.md", "](changelog.md")
-        .replace("](CHANGELOG.md", "](changelog.md")
-    )
+    text = re.sub(r"\]\((?:\.\./)*(?:docs/)?index\.md", "](index.md", text)
+    text = re.sub(r"\]\((?:\.\./)*README\.md", "](index.md", text)
+    text = re.sub(r"\]\((?:\.\./)*CHANGELOG\.md", "](changelog.md", text)
+    text = re.sub(r"\]\((?:\.\./)*(?:docs/)?(?:[a-z-]+/)?([\w-]+\.(?:md|svg|png))", r"](\1", text)
     return re.sub(
-        r"\[([^\]]+)\]\((?:\.\./)?(?:src|tests|examples|benchmarks|scripts|LICENSE|CONTRIBUTING)[^)]*\)", r"\1", text
+        r"\[([^\]]+)\]\((?:\.\./)*(?:src|tests|examples|benchmarks|scripts|LICENSE|CONTRIBUTING)[^)]*\)", r"\1", text
     )
 
 
 def tree(part: str, names: list[str]) -> str:
-    """Return a part of the contents; an empty one is left out."""
-    return f"```{{toctree}}\n:hidden:\n:caption: {part}\n\n" + "\n".join(names) + "\n```" if names else ""
+    """Return a part of the contents."""
+    return f"```{{toctree}}\n:hidden:\n:caption: {part}\n\n" + "\n".join(names) + "\n```"
 
 
 def reference() -> str:

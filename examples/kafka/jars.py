@@ -1,8 +1,8 @@
 """The jars of a Kafka broker and of Spark's connector, fetched by Ivy, as `spark.jars.packages` does, into its cache.
 
-Users of a cluster name the connector of their version of Spark in `spark.jars.packages` (docs/kafka.md). This module is
-for the example, tests and benchmarks, which also need a broker, and must run where the connector of the newest Spark,
-or a part of it, is not published: the versions below are known to work together with Spark 4.3.
+Users of a cluster name the connector of their version of Spark in `spark.jars.packages` (docs/how-to/kafka.md). This
+module is for the example, tests and benchmarks, which also need a broker, and must run where the connector of the
+newest Spark, or a part of it, is not published: the versions below are known to work together with Spark 4.3.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ def read_hits(spark: Any, servers: str, folder: Path) -> list[tuple[Any, ...]]:
 
 
 def session(folder: Path) -> Any:
-    """Return a local session with the connector. Users give spark.jars.packages, see docs/kafka.md."""
+    """Return a local session with the connector. Users give spark.jars.packages, see docs/how-to/kafka.md."""
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

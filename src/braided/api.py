@@ -717,8 +717,8 @@ def sql(
     equalities of its condition as keys, the comparisons of times as bounds and the rest as a predicate; streams are
     filtered first, and columns that nothing reads are neither shuffled nor stored. ``EXISTS`` and ``IN`` become semi
     joins, ``NOT EXISTS`` an anti join, ``ASOF JOIN`` a `braided.join_asof`. A ``MATCH_RECOGNIZE`` clause, which Spark
-    does not know, becomes a `braided.match` (docs/match.md). Everything else (projections, aggregates, ``HAVING``,
-    ``UNION ALL``, joins with tables) goes to Spark as text. `braided.explain` shows the joins and patterns.
+    does not know, becomes a `braided.match` (docs/reference/match.md). Everything else (projections, aggregates,
+    ``HAVING``, ``UNION ALL``, joins with tables) goes to Spark as text. `braided.explain` shows the joins and patterns.
 
     Parameters
     ----------
@@ -774,7 +774,7 @@ def deploy(
     topics: str | PathLike[str],
     strategy: Strategy = "subquery",
     processors: int | None = None,
-    costs: Mapping[str, Cost] | None = None,
+    costs: Mapping[str, Cost] | Deployment | str | PathLike[str] | None = None,
     max_files: int | None = None,
 ) -> Deployment:
     """Lay a query of `braided.stream` out as one Spark query, or as several that topics couple, under one handle.
@@ -788,8 +788,8 @@ def deploy(
     strategy : ``"query"``: all in one Spark query, with a shuffle for each stateful step. ``"operator"``: a query for
         each step. ``"subquery"``: a query for each stateful step with the stateless ones after it.
     processors : how many shuffle partitions all stages have together; by default those of the session.
-    costs : what the stages took in another run, `Deployment.costs`: partitions are shared out in proportion to it, when
-        the query is first deployed. By default all get the same.
+    costs : another run of the query: its deployment, its `topics`, or `Deployment.costs`. Partitions are shared out in
+        proportion to what its stages took, when the query is first deployed. By default all get the same.
     max_files : a stage reads at most so many files of a topic in a batch, but always a whole batch of the stage before
         it; by default all there are.
 
@@ -820,11 +820,12 @@ def files(
     """Return a directory of files, or a topic, as a streaming DataFrame that braided operators read without the JVM.
 
     It is ``spark.readStream`` of that directory, and behaves as it does anywhere. Where an operator of Braided takes
-    it, also after ``select`` and ``drop`` of columns and a ``where`` that compiles (docs/where.md), Spark hands out the
-    names of new files, keeps the offsets, and the operator's own tasks read the files: only the columns that are
-    needed, and only row groups that may have a row for the filters. ``braided.explain`` says which way is taken and
-    why. Only local Parquet files are read directly; others, and those with a watermark, are read by Spark. What
-    `braided.write_files` wrote is a topic: only committed files are read, and offsets are the numbers of manifests.
+    it, also after ``select`` and ``drop`` of columns and a ``where`` that compiles (docs/reference/where.md), Spark
+    hands out the names of new files, keeps the offsets, and the operator's own tasks read the files: only the columns
+    that are needed, and only row groups that may have a row for the filters. ``braided.explain`` says which way is
+    taken and why. Only local Parquet files are read directly; others, and those with a watermark, are read by Spark.
+    What `braided.write_files` wrote is a topic: only committed files are read, and offsets are the numbers of
+    manifests.
 
     Parameters
     ----------
@@ -893,7 +894,8 @@ def register(spark: SparkSession) -> None:
     """Register ``format("braided")`` in a session, where Spark does not find it by itself.
 
     Spark finds it where the Python that it starts on the driver's machine (``PYSPARK_DRIVER_PYTHON``,
-    ``PYSPARK_PYTHON`` or ``python3``) has this package; its workers need the package anyway. See docs/sources.md.
+    ``PYSPARK_PYTHON`` or ``python3``) has this package; its workers need the package anyway. See
+    docs/how-to/sources.md.
 
     >>> braided.register(spark)
     >>> spark.range(3).write.format("braided").mode("append").save(topic_dir)
@@ -935,7 +937,7 @@ def table(
 
     The stream begins with all rows that the table has, and goes on with the new files of each version. Where an
     operator of Braided takes it, also after ``select`` and ``drop`` of columns and a ``where`` that compiles
-    (docs/where.md), only names of files are handed out, and the operator's own tasks read them. Compaction
+    (docs/reference/where.md), only names of files are handed out, and the operator's own tasks read them. Compaction
     (``OPTIMIZE``) adds no row and is passed over. A version that deletes or changes rows stops the query, and so do
     deletion vectors and columns that are mapped to other names.
 
@@ -947,7 +949,7 @@ def table(
         restart. By default the query stops, and says which it is.
     options : storage options of ``deltalake``. Tasks read by fsspec, whose credentials come from their environment.
 
-    Needs ``braided[delta]``; see docs/tables.md.
+    Needs ``braided[delta]``; see docs/how-to/tables.md.
     """
     from braided.spark.delta_source import read_table
 
@@ -990,7 +992,7 @@ def write_table(
     options : storage options of ``deltalake``, or properties of the catalog, for the driver. Tasks write by fsspec,
         whose credentials come from their environment.
 
-    Needs ``braided[delta]`` or ``braided[iceberg]``; see docs/tables.md.
+    Needs ``braided[delta]`` or ``braided[iceberg]``; see docs/how-to/tables.md.
     """
     from braided.spark.table_sink import write_table as write
 
@@ -1148,8 +1150,8 @@ def metrics(
 ) -> MetricsEndpoint:
     """Serve the figures of the session's queries for Prometheus: rows, late rows, results, batch times, state, loads.
 
-    docs/metrics.md lists all names and units. Values of keys are never among them. ``close()`` ends it; a scrape reads
-    what the last batch reported, and starts nothing.
+    docs/how-to/metrics.md lists all names and units. Values of keys are never among them. ``close()`` ends it; a scrape
+    reads what the last batch reported, and starts nothing.
 
     Parameters
     ----------

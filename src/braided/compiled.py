@@ -117,13 +117,13 @@ class KernelCache:
 
     def load_overload(self, signature: Any, context: Any) -> Any:
         """See numba's `_Cache`. What another process is compiling is waited for; None leaves it to this one."""
-        found = self._load(signature, context)
-        if found is None and self._files is not None:
+        overload = self._load(signature, context)
+        if overload is None and self._files is not None:
             turn = self._turn(signature)
             _wait_for(turn)
             self._taken.append(turn)
-            found = self._load(signature, context)
-        return found
+            overload = self._load(signature, context)
+        return overload
 
     def _load(self, signature: Any, context: Any) -> Any:
         """Return what is on disk; what cannot be read is compiled anew."""
@@ -201,14 +201,14 @@ class _Files(FunctionCache):  # type: ignore[misc]
 
 def source_digest(kernel: Callable[..., Any]) -> str:
     """Return a digest of all that is compiled into a kernel; those of all 146 take 6 ms together."""
-    found: dict[Callable[..., Any], str] = {}
+    sources: dict[Callable[..., Any], str] = {}
     waiting = [kernel]
     while waiting:
         function = waiting.pop()
-        if function not in found:
-            found[function], callees = _own_digest(function)
+        if function not in sources:
+            sources[function], callees = _own_digest(function)
             waiting += callees
-    return hashlib.sha256("".join(found.values()).encode()).hexdigest()
+    return hashlib.sha256("".join(sources.values()).encode()).hexdigest()
 
 
 @lru_cache(maxsize=1024)

@@ -13,7 +13,7 @@ import contextlib
 import sys
 import traceback
 
-from braided.spark.tasks import settle
+from braided.spark.tasks import freeze_loaded
 
 _ROWS = 8
 _TASKS = "pyspark.worker"
@@ -31,7 +31,7 @@ def warm() -> None:
     for keys in (pa.array(range(_ROWS)), pa.array([str(at) for at in range(_ROWS)])):
         rows = pa.table({"k": keys, "t": times, "v": keys})
         braided.local.join(rows, rows, on="k", time="t", within="2 seconds", batch_rows=_ROWS // 2)
-    settle()
+    freeze_loaded()
 
 
 def load_source() -> None:

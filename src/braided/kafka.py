@@ -1,4 +1,4 @@
-"""Kafka topics as inputs and outputs: `braided.kafka.read`, `write` and `once`. docs/kafka.md has the how-to."""
+"""Kafka topics as inputs and outputs: `braided.kafka.read`, `write` and `once`. docs/how-to/kafka.md has the how-to."""
 
 from __future__ import annotations
 

@@ -89,12 +89,12 @@ class Repeats:
 
     def newest(self) -> dict[Writer, Newest]:
         """Return what has to be remembered when the reader's batch is done."""
-        found: dict[Writer, Newest] = {}
+        newest: dict[Writer, Newest] = {}
         for (query, task, batch), numbers in self._seen.items():
-            before = found.get((query, task))
+            before = newest.get((query, task))
             if before is None or before.batch < batch:
-                found[query, task] = Newest(batch, numbers)
-        return found
+                newest[query, task] = Newest(batch, numbers)
+        return newest
 
 
 def pack(newest: Mapping[Writer, Newest]) -> bytes:

@@ -93,8 +93,8 @@ def check_detector(
     _compare(check, every, wanted, check.cut, what)
     late = _lateness(check, lateness)
     for number in range(tries):
-        found = check.disordered(np.random.default_rng([seed, number]), late)
-        difference = _difference(wanted, found)
+        result = check.disordered(np.random.default_rng([seed, number]), late)
+        difference = _difference(wanted, result)
         if difference:
             raise check.failed(
                 "its output depends on the order in which events arrive: out of order by up to "
@@ -226,9 +226,9 @@ def _compare(
         if differs(cuts) is None:
             continue
         few = list(_fewer(cuts, differs))
-        said = differs(few)
+        difference = differs(few)
         shown = ", ".join(_moment(check, cut) for cut in few[:3]) + (f" and {len(few) - 3} others" if few[3:] else "")
-        raise check.failed(f"{what}: with a cut before {shown}, {said}")
+        raise check.failed(f"{what}: with a cut before {shown}, {difference}")
 
 
 def _fewer(cuts: Sequence[int], differs: Callable[[Sequence[int]], str | None]) -> Sequence[int]:
@@ -258,11 +258,11 @@ def _compare_keys(check: _Check, wanted: Bag) -> None:
     names = list(check.operator.keys.key)
     if not names:
         return
-    found: Bag = Counter()
+    results: Bag = Counter()
     for tables in _per_key(check.tables, names):
         alone = _Check(check.spec, tables, check.operator, [])
-        found += alone.whole()
-    difference = _difference(wanted, found)
+        results += alone.whole()
+    difference = _difference(wanted, results)
     if difference:
         raise check.failed(f"its output for a key depends on other keys: with every key alone, {difference}")
 
@@ -279,9 +279,9 @@ def _per_key(tables: Mapping[str, pa.Table], names: list[str]) -> Iterator[dict[
         }
 
 
-def _lateness(check: _Check, given: Duration | None) -> int:
-    if given is not None:
-        return parse_duration(given, "lateness")
+def _lateness(check: _Check, lateness: Duration | None) -> int:
+    if lateness is not None:
+        return parse_duration(lateness, "lateness")
     return (check.moments[-1] - check.moments[0]) // 20 if check.moments else 0
 
 
@@ -289,9 +289,9 @@ def _texts(rows: pa.RecordBatch) -> list[str]:
     return [repr(row) for row in rows.to_pylist()]
 
 
-def _difference(wanted: Bag, found: Bag) -> str | None:
+def _difference(wanted: Bag, results: Bag) -> str | None:
     """Return which row is missing or new; None where all is the same."""
-    missing, more = wanted - found, found - wanted
+    missing, more = wanted - results, results - wanted
     if missing:
         return f"{min(missing)} is missing" + (f" and {min(more)} is new" if more else "")
     return f"{min(more)} is new" if more else None

@@ -25,10 +25,10 @@ def state_of(stores: list[MemoryStore]) -> OperatorState:
     """Read what is in stores, as the reader of checkpoints does."""
 
     def worker(store: MemoryStore) -> WorkerState:
-        book = read_bookkeeping(store.book or b"")
-        blocks = store.open(read_bookkeeping(store.book or b""))
+        bookkeeping = read_bookkeeping(store.bookkeeping or b"")
+        blocks = store.open(read_bookkeeping(store.bookkeeping or b""))
         return WorkerState(
-            book, lambda number: blocks.get(number, str(book["blocks"][str(number)]), lambda _: ())[0][0]
+            bookkeeping, lambda number: blocks.get(number, str(bookkeeping["blocks"][str(number)]), lambda _: ())[0][0]
         )
 
     return OperatorState(0, "op", [worker(store) for store in stores])

@@ -209,7 +209,7 @@ def test_what_does_not_belong_together_is_refused(tmp_path: Path) -> None:
 def _foreign(table: Path, *numbers: int, **options: Any) -> None:
     """Append rows as a program does that knows nothing of Braided."""
     stamps = pa.array([1_700_000_000_000_000 + n * 1_000_000 for n in numbers], pa.timestamp("us", "UTC"))
-    days = [f"day {n % 3}/é" if n % 3 else None for n in numbers]
+    days = pa.array([f"day {n % 3}/é" if n % 3 else None for n in numbers], pa.string())
     rows = pa.table({"k": pa.array(numbers, pa.int64()), "ts": stamps, "day": days})
     deltalake.write_deltalake(str(table), rows, mode="append", **options)
 

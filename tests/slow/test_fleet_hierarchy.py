@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 import duckdb
 from support.hierarchy_steps import DDL, whole, write_readings
-from support.streams import file_stream
+from support.streams import SECOND, file_stream
 
 import braided
 from braided.fleet.definition import component_of
 from braided.fleet.hosting.spark_host import SparkHost
 from braided.storage.topic import Topic
+from braided.time.clocks import MIN_TIME
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,7 +63,8 @@ async def _play(spark: SparkSession, root: Path) -> None:
                 await hosts[at[name]].rehearse(jobs[name])
                 await hosts[at[name]].start(jobs[name], epoch[name], position)
     async with asyncio.timeout(120):
-        while Topic(str(root / "below")).readers().get("above", 0) <= Topic(str(root / "below")).latest():
+        # A pattern's delay is its `within`: ten seconds.
+        while _until(root, "above") < _until(root, "below") - 10 * SECOND:
             await asyncio.sleep(0.1)
     for name in jobs:
         await hosts[at[name]].stop(name)
@@ -73,6 +75,12 @@ async def _play(spark: SparkSession, root: Path) -> None:
 def _has_read(root: Path, number: int) -> bool:
     topic = Topic(str(root / "below"))
     return sum(entry.kind == "batch" for entry in topic.manifests()) > number
+
+
+def _until(root: Path, name: str) -> int:
+    """Return what the last batch of a topic promises."""
+    batches = [entry for entry in Topic(str(root / name)).manifests() if entry.kind == "batch"]
+    return batches[-1].progress["ts"].until if batches else MIN_TIME
 
 
 def test_a_hierarchy_over_two_peers_gives_the_rows_of_one_query_across_moves(

@@ -25,5 +25,5 @@ def test_quick_figures_have_the_paper_s_shapes_and_repeat_themselves(paper: str,
         found = json.loads((tmp_path / f"one/{slug}.json").read_text())
         assert found["verdicts"]
         refuted = [verdict for verdict in found["verdicts"] if "refuted" in verdict]
-        assert len(refuted) == (slug == "synergy_7_levels"), "docs/papers_synergy.md says which, and why"
+        assert len(refuted) == (slug == "synergy_7_levels"), "docs/papers/papers_synergy.md says which, and why"
         assert found["differences"]

@@ -1,4 +1,4 @@
-"""The ten commands of docs/production.md, typed in an empty home with the package of this clone. They need Debian's prometheus."""
+"""The ten commands of docs/how-to/production.md, typed in an empty home with the package of this clone. They need Debian's prometheus."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def test_requests_of_a_batch(store: Store, bucket: str, tmp_path: Path) -> None:
                 driver.batch(number)
         found[kind] = requests
         print(kind, {method: count / 5 for method, count in requests.items()})
-    # With one file: what docs/tables.md says.
+    # With one file: what docs/how-to/tables.md says.
     totals = {kind: sum(requests.values()) / 5 for kind, requests in found.items()}
     assert totals == {"topic": 6, "delta": 11, "iceberg": 20}
 
@@ -161,9 +161,11 @@ def test_credentials_that_are_renewed_go_unnoticed(store: Store, bucket: str, tm
 
 
 def test_spark_writes_a_table_in_a_bucket_and_reads_it_as_a_stream(
-    spark: SparkSession, store: Store, bucket: str, tmp_path: Path
+    spark: SparkSession, store: Store, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_streams(tmp_path, files=3, rows=200, seed=1)
+    # Tasks have the environment of the JVM, which has begun before there was a store.
+    monkeypatch.setattr(spark.sparkContext, "environment", spark.sparkContext.environment | store.environment())
     ddl = "k long, ts timestamp, id long"
     sides = [braided.files(spark, str(tmp_path / side), schema=ddl, max_files=1) for side in ("left", "right")]
     joined = braided.join(*sides, on="k", time="ts", within="10 seconds", lateness="5 seconds")

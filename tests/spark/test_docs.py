@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
-PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
 # What pages need that not every check installs.
 NEEDED = {"tables": ("deltalake", "pyiceberg")}
 # What pages write for a directory that driver and executors share.

@@ -298,7 +298,7 @@ def test_native_aggregation_after_a_join(spark: SparkSession, tmp_path: Path, wa
         left, right = left.withWatermark("start", "4 seconds"), right.withWatermark("seen_at", "4 seconds")
         joined = braided.join(left, right, **names)
     else:
-        # Lateness plus the span of the window, as docs/how_it_works.md says.
+        # Lateness plus the span of the window, as docs/concepts/how_it_works.md says.
         joined = braided.join(left, right, lateness="4 seconds", **names).withWatermark("start", "24 seconds")
     counted = (
         joined.withColumn("duration", F.unix_seconds("end") - F.unix_seconds("start"))

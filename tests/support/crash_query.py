@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pandas as pd
 import pyarrow as pa
@@ -111,7 +112,11 @@ def main(root: Path) -> None:
     if given.get("table"):
         if os.environ.get("DIE"):
             moment, batch = os.environ["DIE"].split()
-            table_sink.open_sink = lambda *words: _Dying(open_sink(*words), moment, int(batch))  # type: ignore[assignment]
+
+            def dying(name: str, options: dict[str, str] | None) -> _Dying:
+                return _Dying(open_sink(name, options), moment, int(batch))
+
+            mock.patch.object(table_sink, "open_sink", dying).start()
         query = braided.write_table(
             joined, given["table"], checkpoint=checkpoint, trigger="available now", options=given.get("table_options")
         )

@@ -23,14 +23,16 @@ class FolderStore(MemoryStore):
         self.root, self.worker, self.retained = root, worker, retained
 
     def __getstate__(self) -> tuple[object, ...]:  # type: ignore[override]
-        return self.book, self.root, self.worker, self.retained
+        return self.bookkeeping, self.root, self.worker, self.retained
 
     def __setstate__(self, state: tuple[object, ...]) -> None:
         self.cache, self.blocks = MemoryCache(), {}
-        self.book, self.root, self.worker, self.retained = state  # type: ignore[assignment]
+        self.bookkeeping, self.root, self.worker, self.retained = state  # type: ignore[assignment]
 
-    def open(self, book: Json) -> BlockStore:
-        return FileBlocks(StateFolder(self.root, "join-1", self.worker, book["batches"], self.retained), book)
+    def open(self, bookkeeping: Json) -> BlockStore:
+        return FileBlocks(
+            StateFolder(self.root, "join-1", self.worker, bookkeeping["batches"], self.retained), bookkeeping
+        )
 
     @property
     def path(self) -> Path:
@@ -43,9 +45,9 @@ class FolderStore(MemoryStore):
 
     def named(self) -> set[str]:
         """Return the files that the bookkeeping names, with their indexes: those that live or were dropped."""
-        book = json.loads((self.book or b"\n{}").partition(b"\n")[2])
-        live = {str(name) for number, name in book.get("blocks", {}).items() if number != "next"}
-        names = live | {str(name) for name, _ in book.get("dropped", ())}
+        bookkeeping = json.loads((self.bookkeeping or b"\n{}").partition(b"\n")[2])
+        live = {str(name) for number, name in bookkeeping.get("blocks", {}).items() if number != "next"}
+        names = live | {str(name) for name, _ in bookkeeping.get("dropped", ())}
         return names | {f"{name}.index" for name in names}
 
     def shuffle(self, batch: int) -> ShuffleFolder:
@@ -56,9 +58,9 @@ class FolderStore(MemoryStore):
 class ObjectStore(FolderStore):
     """The same with blocks in objects: in this process, as a store of objects elsewhere would have them."""
 
-    def open(self, book: Json) -> BlockStore:
-        folder = ObjectFolder(self.location, "join-1", self.worker, book["batches"], self.retained)
-        return ObjectBlocks(folder, book, self.cache)
+    def open(self, bookkeeping: Json) -> BlockStore:
+        folder = ObjectFolder(self.location, "join-1", self.worker, bookkeeping["batches"], self.retained)
+        return ObjectBlocks(folder, bookkeeping, self.cache)
 
     @property
     def location(self) -> str:
@@ -74,9 +76,9 @@ class ObjectStore(FolderStore):
         return set(self.remote.names(f"join-1/{self.worker}"))
 
     def named(self) -> set[str]:
-        book = json.loads((self.book or b"\n{}").partition(b"\n")[2])
-        live = {str(place[0]) for place in book.get("places", {}).values() if isinstance(place, list)}
-        return live | {str(name) for name, _ in book.get("dropped", ())}
+        bookkeeping = json.loads((self.bookkeeping or b"\n{}").partition(b"\n")[2])
+        live = {str(place[0]) for place in bookkeeping.get("places", {}).values() if isinstance(place, list)}
+        return live | {str(name) for name, _ in bookkeeping.get("dropped", ())}
 
 
 @lru_cache(maxsize=1)

@@ -151,7 +151,7 @@ AFTER = ("skip past last row", "skip to next row", "skip to first A", "skip to l
 @st.composite
 def cases(draw: st.DrawFn, conditions: Any) -> tuple[Query, MatchSpec, list[Any]]:
     """Return a query for the reference, the same as a spec, and rows."""
-    rows = draw(st.sampled_from(["one", "all with unmatched"]))
+    rows: Any = draw(st.sampled_from(["one", "all with unmatched"]))
     tree, negated = draw(trees(exclude=rows == "one")), draw(st.none() | st.none() | st.sampled_from("ABC"))
     text = text_of(tree) + ("" if negated is None else f" !{negated}")
     names = [name for name in "ABC" if name in text.replace("PERMUTE", "")]
@@ -183,8 +183,9 @@ def cases(draw: st.DrawFn, conditions: Any) -> tuple[Query, MatchSpec, list[Any]
     query = Query(
         tree, {name: meaning for name, (_, meaning) in define.items()}, within, after, subsets, negated, rows != "one"
     )
-    rows, time = [], 0
+    stream: list[Any] = []
+    time = 0
     for row in draw(st.lists(ROW, max_size=9)):
         time += row.pop("gap")
-        rows.append({"t": time, **row})
-    return query, spec, rows
+        stream.append({"t": time, **row})
+    return query, spec, stream

@@ -310,7 +310,8 @@ def _(api: Api, s: Streams) -> DataFrame:
     s = s.marked
     ads = s.ads.withColumn("tags", F.array("campaign", F.col("adId").cast("string")))
     clicks = s.clicks.withColumn("labels", F.array("site", F.col("clickAdId").cast("string")))
-    return api.join(ads, clicks, F.expr(f"tags = labels AND {CLICKED.partition(' AND ')[2]}"))
+    near = F.expr(f"tags = labels AND {CLICKED.partition(' AND ')[2]}")
+    return api.join(ads, clicks, near).select("adId", "user", "clickTime")
 
 
 @job("windows counted after a left join", in_workers=True)

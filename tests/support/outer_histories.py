@@ -267,9 +267,9 @@ class RealHistory:
         for worker, store in enumerate(self.runtime.stores):
             content = store.load()
             if content is not None:
-                book = read_bookkeeping(content)
-                blocks = Blocks(store.open(book), worker, book["blocks"])
-                yield OuterState.restore(self.join, book["state"], blocks), book
+                bookkeeping = read_bookkeeping(content)
+                blocks = Blocks(store.open(bookkeeping), worker, bookkeeping["blocks"])
+                yield OuterState.restore(self.join, bookkeeping["state"], blocks), bookkeeping
 
     def _note_late(self, batch: Batch) -> None:
         for state, _ in self._states():

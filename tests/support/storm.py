@@ -174,7 +174,14 @@ class Storm:
 
     async def order(self, name: str, seconds: float) -> None:
         job, other = self.random.choice(JOBS), self.random.choice(PEERS)
-        kinds: tuple[Request, ...] = (MoveTo(job, other), MoveTo(job, name), Restart(job), Retry(job), Pause(job), Drain())
+        kinds: tuple[Request, ...] = (
+            MoveTo(job, other),
+            MoveTo(job, name),
+            Restart(job),
+            Retry(job),
+            Pause(job),
+            Drain(),
+        )
         wanted = self.random.choice(kinds)
         self.tell(f"{other} is asked for {wanted}")
         await self._ask(other, wanted)
@@ -193,7 +200,9 @@ class Storm:
             reply = await self._ask(peer or self.random.choice(PEERS), wanted)
             if reply is not None and not (isinstance(reply, Done) and not reply.ok):
                 return
-            if isinstance(wanted, Resume) and not any((self.fleet.root / "components").glob(f"{wanted.component}.paused")):
+            if isinstance(wanted, Resume) and not any(
+                (self.fleet.root / "components").glob(f"{wanted.component}.paused")
+            ):
                 return
             await asyncio.sleep(1.0)
         raise AssertionError(f"{wanted}: not within 40 tries: {reply}")
@@ -291,5 +300,3 @@ def weather(root: Path, seed: int) -> None:
             run(storm.play())
     except BaseException as error:
         raise AssertionError(f"seed {seed}: {type(error).__name__}: {error}\n" + "\n".join(storm.told)) from error
-
-

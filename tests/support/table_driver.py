@@ -58,5 +58,5 @@ def rows(batch: int) -> pa.RecordBatch:
 
 
 if __name__ == "__main__":
-    given = sys.argv[1:]
-    main(Path(given[0]), given[1], given[2], int(given[3]), *given[4:5], *map(int, given[5:6]))
+    given = [*sys.argv[1:], "", "-1"][:6]
+    main(Path(given[0]), given[1], given[2], int(given[3]), given[4], int(given[5]))

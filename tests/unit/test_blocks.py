@@ -42,7 +42,7 @@ def a_batch(start: int) -> list[tuple[int, list[pa.RecordBatch]]]:
 
 @pytest.mark.parametrize("name", OPERATORS)
 def test_every_block_of_every_operator_is_cached_while_it_lives(name: str) -> None:
-    """What is deleted is gone from the cache too, and one digest in the book names each block that is there."""
+    """What is deleted is gone from the cache too, and one digest in the bookkeeping names each block that is there."""
     runtime = LocalRuntime(OPERATORS[name]())
     for start in range(0, 400, 40):
         list(runtime.run_batch(a_batch(start)))

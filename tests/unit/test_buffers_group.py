@@ -19,7 +19,11 @@ from braided.eviction.policies.prob import PROB
 from braided.eviction.policies.random import RAND
 from braided.routing.hash_kernels import mix
 
-POLICIES = (GDJ(initial=0.5, refresh=1), GDJ(initial=0.0, refresh=3), GDJ(constant=2.0), PROB(), FIFO(), RAND(seed=4))
+POLICIES = (
+    GDJ(initial=0.5, refresh=1), GDJ(initial=0.0, refresh=3), GDJ(constant=2.0), PROB(), FIFO(), RAND(seed=4),
+    GDJ(initial=0.5, gain="rank", decay="one", refresh=2), GDJ(initial=0.3, gain="one", decay="mean", refresh=1),
+)  # fmt: skip
+"""The last two are the paper's METHODs 2 and 3."""
 
 
 def reference(
@@ -28,6 +32,7 @@ def reference(
     """Return the pairs (event, join, stored row) and the rows kept, by plain loops."""
     stored: list[dict[str, Any]] = []
     pairs, seen, initial = [], {}, getattr(policy, "constant", None) or 0.0
+    looked: list[float] = []
     served = [(q, w.ages[r][1]) for w in joins for r, q in enumerate((w.left, w.right))]
     stays = {s: max([-1, *(latest for q, latest in served if q == s)]) for s in (0, 1, 2)}
     for number, event in enumerate(events):
@@ -40,7 +45,8 @@ def reference(
                 same = row["roles"].get(j) == 1 - role and row["keys"][j] == event["keys"][j]
                 if same and soonest <= event["t"] - row["t"] <= latest:
                     pairs.append((number, j, row["id"]))
-                    row["credit"] += isinstance(policy, GDJ)
+                    rank = sum(credit < row["credit"] for credit in looked)
+                    row["credit"] += isinstance(policy, GDJ) and (1 + rank if policy.gain == "rank" else 1)
                 if same and isinstance(policy, PROB):
                     row["credit"] += 1
             side = (j, role, event["keys"][j])
@@ -48,6 +54,7 @@ def reference(
         if isinstance(policy, GDJ) and policy.constant is None and number % policy.refresh == 0:
             credits = sorted(row["credit"] for row in stored)
             initial = credits[min(len(credits) - 1, int(policy.initial * len(credits)))] if credits else 0.0
+            looked = credits
         credit, choosy = initial, isinstance(policy, PROB | RAND)
         if isinstance(policy, PROB):
             credit = sum(seen.get((j, 1 - role, event["keys"][j]), 0) for j, role in roles.items())
@@ -141,8 +148,11 @@ def test_equals_the_reference_whatever_the_cuts(case: dict[str, Any], policy: An
 
 
 def test_what_it_cannot_do_is_refused() -> None:
-    for policy in (AGE(), GDJ(gain="rank"), GDJ(decay="one")):
-        with pytest.raises(BraidedError, match=r"several joins take 'gdj' \(gain 'one', decay 'none'\), 'prob'"):
+    for policy in (AGE(), GDJ(gain="reset"), GDJ(constant=1.0, decay="one")):
+        with pytest.raises(
+            BraidedError,
+            match=r"several joins take 'gdj' \(gain 'one', 'none' or 'rank'; with constant= no decay\), 'prob'",
+        ):
             GroupBuffer(5, policy, streams=2, joins=[GroupWindow(0, 1, -5, 5)])
     buffer = GroupBuffer(5, FIFO(), streams=2, joins=[GroupWindow(0, 1, -5, 5)])
     with pytest.raises(BraidedError, match="these bytes are not a saved buffer of several joins"):

@@ -8,7 +8,7 @@ import pytest
 
 from braided.errors import OptionError
 from braided.plan.shares import Cost, shares_of
-from braided.spark.deploy import _kept_partitions
+from braided.spark.deploy import _kept_partitions, _measured
 
 
 @pytest.mark.parametrize(
@@ -37,3 +37,12 @@ def test_a_query_goes_on_with_its_partitions_and_another_is_refused(tmp_path: An
     (tmp_path / "x" / "deployment.json").write_text("{")
     with pytest.raises(OptionError, match=r"deployment\.json: is damaged"):
         _kept_partitions(tmp_path / "x", "query", {"1-where-join": 4})
+
+
+def test_costs_are_those_that_another_run_has_noted(tmp_path: Any) -> None:
+    (tmp_path / "costs.json").write_text('{"1-where": {"ms": 100, "rows": 10}, "2-join": {"ms": 700, "rows": 10}}')
+    names = ["1-where", "2-join"]
+    assert shares_of(names, 8, _measured(tmp_path, names)) == {"1-where": 1, "2-join": 7}
+    assert shares_of(names, 8, _measured(None, names)) == {"1-where": 4, "2-join": 4}
+    with pytest.raises(OptionError, match="no run there has measured the stage 3-select; write the topics= of"):
+        _measured(str(tmp_path), [*names, "3-select"])

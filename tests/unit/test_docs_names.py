@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ from braided import BraidedError, errors
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "braided"
-PAGES = [*ROOT.glob("*.md"), *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [*ROOT.glob("*.md"), *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def find(path: str) -> Path | None:
@@ -30,7 +32,7 @@ def test_named_files_exist(page: Path) -> None:
 
 
 def test_the_walk_names_what_is_in_its_files() -> None:
-    text = " ".join((ROOT / "docs" / "walk.md").read_text().split())
+    text = " ".join((ROOT / "docs" / "concepts" / "walk.md").read_text().split())
     named = re.findall(r"`([A-Za-z_][\w.]*)`(?: \(| in )`([\w/]+\.py)`", text)
     assert len(named) > 25
     assert len(set(re.findall(r"`([\w/]+\.py)`", text))) <= 30, "a walk is short"
@@ -55,7 +57,12 @@ def test_errors_that_pages_name_are_exported() -> None:
 def test_python_is_marked_as_python(page: Path) -> None:
     """`tests/spark/test_docs.py` runs blocks marked so; `test_jobs.py` reads TOML; one without a language is output or a drawing."""
     fenced = re.findall(r"^```(\w*)\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
-    assert {language for language, _ in fenced} <= {"python", "toml", "text", ""}
+    assert {language for language, _ in fenced} <= {"python", "toml", "text", "diff", ""}
     for language, block in fenced:
         if language == "":
             assert not re.search(r"^(import|from) \w|^(\w+ = )?braided\.\w+\(.*\)$", block, re.MULTILINE), block
+
+
+def test_the_index_of_pages_is_current() -> None:
+    done = subprocess.run([sys.executable, ROOT / "scripts" / "docs_index.py", "--check"], check=False)
+    assert done.returncode == 0, "run python scripts/docs_index.py"

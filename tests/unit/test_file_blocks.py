@@ -59,22 +59,22 @@ def files(tmp_path: Path) -> set[str]:
 
 
 def test_a_dropped_file_stays_as_long_as_spark_may_go_back_to_it(tmp_path: Path) -> None:
-    book: dict[str, Any] = {"blocks": {}}
-    name = FileBlocks(folder(tmp_path, 0), book).put(0, [pa.py_buffer(b"rows"), pa.py_buffer(b"index")], "")
+    bookkeeping: dict[str, Any] = {"blocks": {}}
+    name = FileBlocks(folder(tmp_path, 0), bookkeeping).put(0, [pa.py_buffer(b"rows"), pa.py_buffer(b"index")], "")
     assert files(tmp_path) == {name}
-    book["blocks"] = {"0": name, "next": 1}
-    store = FileBlocks(folder(tmp_path, 4), book)
+    bookkeeping["blocks"] = {"0": name, "next": 1}
+    store = FileBlocks(folder(tmp_path, 4), bookkeeping)
     assert [part.to_pybytes() for part in store.get(0, name, lambda _: ())[0]] == [b"rows", b"index"]
-    del book["blocks"]["0"]
+    del bookkeeping["blocks"]["0"]
     store.delete(0, name)
-    assert book["dropped"] == [[name, 4]]
+    assert bookkeeping["dropped"] == [[name, 4]]
     # Batch 9 can be followed by a rollback to batch 5, which loads what batch 4 left: there the file is dropped.
     for batch in range(5, 10):
-        FileBlocks(folder(tmp_path, batch), json.loads(json.dumps(book)))
+        FileBlocks(folder(tmp_path, batch), json.loads(json.dumps(bookkeeping)))
         assert files(tmp_path) == {name}, batch
-    FileBlocks(folder(tmp_path, 10), book)
+    FileBlocks(folder(tmp_path, 10), bookkeeping)
     assert files(tmp_path) == set()
-    assert book["dropped"] == []
+    assert bookkeeping["dropped"] == []
 
 
 def test_files_that_no_bookkeeping_names_are_swept_when_no_attempt_can_need_them(tmp_path: Path) -> None:
@@ -84,11 +84,11 @@ def test_files_that_no_bookkeeping_names_are_swept_when_no_attempt_can_need_them
     live, dropped = "1-1-" + "1" * 16, "2-2-" + "2" * 16
     for name in (*orphans, live, dropped, "notes.txt"):
         (path / name).write_bytes(b"")
-    book = {"blocks": {"1": live, "next": 2}, "dropped": [[dropped, 31]]}
+    bookkeeping = {"blocks": {"1": live, "next": 2}, "dropped": [[dropped, 31]]}
     for batch in (31, 33):
-        FileBlocks(folder(tmp_path, batch), json.loads(json.dumps(book)))
+        FileBlocks(folder(tmp_path, batch), json.loads(json.dumps(bookkeeping)))
         assert orphans <= files(tmp_path)
-    FileBlocks(folder(tmp_path, 32), book)
+    FileBlocks(folder(tmp_path, 32), bookkeeping)
     assert files(tmp_path) == {live, dropped, "notes.txt", "27-27-000000000000001b"}
 
 
@@ -195,15 +195,15 @@ class StateStore:
         """Run a batch from the version before it, and commit it."""
         buffer_file._checked.clear()
         stores = [pickle.loads(pickle.dumps(store)) for store in self.stores]
-        for store, book in zip(stores, self.versions[batch - 1], strict=True):
-            store.book = book
+        for store, bookkeeping in zip(stores, self.versions[batch - 1], strict=True):
+            store.bookkeeping = bookkeeping
         self.runtime.stores = list(stores)
         self.runtime.shuffle = stores[0].shuffle(batch) if self.in_files else None
         found: Counter[str] = Counter()
         for piece in self.runtime.run_batch(a_batch(batch)):
             found.update(map(str, piece.to_pylist()))
         self.fuse.burn()
-        self.versions[batch] = [store.book for store in stores]
+        self.versions[batch] = [store.bookkeeping for store in stores]
         self.results[batch] = found
         self.versions.pop(batch - self.retained - 2, None)
         self.stores = stores

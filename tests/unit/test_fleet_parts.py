@@ -268,15 +268,15 @@ def test_a_peer_runs_only_what_it_may_and_can(tmp_path: Path) -> None:
     setting = JobEnvironment(session, cores=2, modules=("fraud", "osx"), environment={"LOGIN": ""})
     python = JOB.replace('sql = "SELECT * FROM calls"', 'python = "os.path:join"\ninputs = ["calls"]')
     python = python.replace("options = { control", "# options = { control")
-    assert setting.job(component_of(python.replace("os.path", "fraud.scores"), "x"), tmp_path).steps
+    assert setting.job(component_of(python.replace("os.path", "fraud.scores"), "x"), str(tmp_path)).steps
     setting.check(component_of(python.replace("os.path", "fraud.scores"), "x"))
-    for refuse in (lambda job: setting.job(job, tmp_path), setting.check):
+    for refuse in (lambda job: setting.job(job, str(tmp_path)), setting.check):
         with pytest.raises(PeerError, match=r"python='os.path': this peer may not run it; start it with --allow os.p"):
             refuse(component_of(python, "x"))
     with pytest.raises(PeerError, match="python='fraudulent': this peer may not run it"):
-        setting.job(component_of(python.replace("os.path", "fraudulent"), "x"), tmp_path)
+        setting.job(component_of(python.replace("os.path", "fraudulent"), "x"), str(tmp_path))
     with pytest.raises(PeerError, match=r"needs.cores=3: this peer was given 2"):
-        setting.job(component_of(JOB + "[needs]\ncores = 3\n", "x"), tmp_path)
+        setting.job(component_of(JOB + "[needs]\ncores = 3\n", "x"), str(tmp_path))
 
 
 class _Query:

@@ -15,7 +15,7 @@ from braided.errors import JobError
 from braided.jobs.job_file import Job
 from braided.jobs.job_reader import parse_job, read_job
 
-DOCS = Path(__file__).parents[2] / "docs" / "jobs.md"
+DOCS = Path(__file__).parents[2] / "docs" / "how-to" / "jobs.md"
 EXAMPLE = re.findall(r"```toml\n(.*?)```", DOCS.read_text(), re.DOTALL)[0]
 SMALL = """
 name = "small"

@@ -18,7 +18,7 @@ from braided.fleet.requests import ComponentRow, PeerRow
 from braided.ui.metrics import FAMILIES, MOST_ENDED, Metrics
 from braided.ui.metrics_server import MetricsServer
 
-DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
+DOCS = Path(__file__).parents[2] / "docs" / "how-to" / "metrics.md"
 ALERTS = Path(__file__).parents[2] / "examples" / "prometheus" / "alerts.yml"
 _LINE = re.compile(r'([a-z_]+)(?:\{((?:[a-z]+="(?:[^"\\\n]|\\.)*",?)*)\})? (\S+)')
 

@@ -38,7 +38,7 @@ def test_a_row_stays_as_long_as_some_other_stream_can_reach_it_and_no_longer() -
 def _stored(runtime: LocalRuntime) -> list[list[Any]]:
     from braided.runtime.bookkeeping import read_bookkeeping
 
-    return read_bookkeeping(runtime.stores[0].book or b"")["state"]["sides"]
+    return read_bookkeeping(runtime.stores[0].bookkeeping or b"")["state"]["sides"]
 
 
 def tables(count: int, rows: int = 300, seed: int = 5) -> list[pa.Table]:

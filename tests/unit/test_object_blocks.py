@@ -68,7 +68,7 @@ def test_small_blocks_are_in_the_bookkeeping(requests: Counter[str]) -> None:
     for number in range(6):
         list(host.run_batch(a_batch(number, 50)))
     assert requests == {"names": 2}
-    [size] = {len(store.book or b"") // 100_000 for store in host.stores}
+    [size] = {len(store.bookkeeping or b"") // 100_000 for store in host.stores}
     assert size == 0
 
 
@@ -106,10 +106,10 @@ def test_an_object_that_is_not_what_was_written_stops_the_query(damage: str) -> 
 
 def test_an_object_is_dropped_with_its_last_block_and_deleted_when_no_version_needs_it() -> None:
     root = "memory://objects-of-one-worker"
-    book: dict[str, Any] = {"blocks": {}}
+    bookkeeping: dict[str, Any] = {"blocks": {}}
 
     def opened(batch: int) -> ObjectBlocks:
-        return ObjectBlocks(ObjectFolder(root, "home", 0, batch, 3), book, MemoryCache())
+        return ObjectBlocks(ObjectFolder(root, "home", 0, batch, 3), bookkeeping, MemoryCache())
 
     def objects() -> set[str]:
         return set(files_at(root, "checkpoint").names("home/0"))
@@ -124,18 +124,18 @@ def test_an_object_is_dropped_with_its_last_block_and_deleted_when_no_version_ne
     store = opened(2)
     store.delete(0, names[0])
     store.finish()
-    assert book["dropped"] == []
+    assert bookkeeping["dropped"] == []
     store = opened(28)
     store.delete(1, names[1])
-    assert book["dropped"] == [[name, 28]]
+    assert bookkeeping["dropped"] == [[name, 28]]
     files_at(root, "checkpoint").replace(f"home/0/3-{7:032x}", b"of an attempt that never committed")
-    before = json.dumps(book)
+    before = json.dumps(bookkeeping)
     for batch in (31, 33):
         opened(batch)
         assert len(objects()) == 2
     opened(32)  # a rollback to batch 28 would load what batch 27 left, in which the block lives
     assert objects() == {name}
-    assert json.dumps(book) == before
+    assert json.dumps(bookkeeping) == before
     opened(64)
     assert objects() == set()
-    assert book["dropped"] == []
+    assert bookkeeping["dropped"] == []

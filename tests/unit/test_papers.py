@@ -71,7 +71,7 @@ def test_the_simulator_agrees_with_the_local_runtime(scheme: str) -> None:
     controller = Controller(first_table(scheme, workers, keyed=True, version=1), window, measure="work", slots=workers)
     runtime = LocalRuntime(join_operator((SCHEMA, SCHEMA), window, on="k"), workers, controller=controller)
     cluster = Cluster(np.full(workers, 1e12), np.full(workers, 50_000), 1, Costs(1.0, 1.0, 2.0, False))
-    join = SimulatedJoin(0, np.arange(workers), scheme, 2.0, 1, results=0.01)
+    join = SimulatedJoin(0, np.arange(workers), scheme, 2.0, 1, results=0.01, measure="work")
     keys = np.random.default_rng(4)
     work, copies = np.zeros(workers), 0
     for batch in range(batches):
@@ -111,7 +111,7 @@ def test_a_full_queue_replaces_the_oldest_row_or_drops_the_newcomer() -> None:
 
 
 def test_throughput_rises_with_servers_and_falls_with_too_many() -> None:
-    """SSP's Figure 4. The optimum is not where the paper has it: docs/papers_ssp.md has the reason."""
+    """SSP's Figure 4. The optimum is not where the paper has it: docs/papers/papers_ssp.md has the reason."""
     done = {k: simulate(Setup(seconds=100.0), "paper", k).throughput for k in (1, 10, 25, 100)}
     assert done[1] < done[10] < done[25]
     assert done[100] < 0.9 * done[25]
@@ -144,3 +144,11 @@ def test_the_command_writes_figures_and_data(
     (tmp_path / "file").touch()
     assert main(["papers", "--out", str(tmp_path / "file")]) == 1
     assert "name a folder" in capsys.readouterr().err
+
+
+def test_weights_by_cpu_time_settle_where_pairs_cost_more_than_copies() -> None:
+    """Servers of 1,000 to 5,000 units, loaded and not drowned; corrections that go too far lose 5% and never end."""
+    setup = Setup(seconds=300.0, comparison=7.0)
+    static, adaptive = (simulate(setup, way, 5) for way in ("static", "ssp"))
+    assert adaptive.throughput > 1.02 * static.throughput
+    assert sum(decision["action"] == "weights" for decision in adaptive.decisions) < 30

@@ -1,4 +1,4 @@
-"""Row patterns of other engines' suites, as data: each in three cuts, or refused for a reason (docs/conformance.md)."""
+"""Row patterns of other engines' suites, as data: each in three cuts, or refused for a reason (docs/reference/conformance.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cases of other engines' test suites, as data: each in three cuts, or refused, or different for a reason (docs/conformance.md)."""
+"""Cases of other engines' test suites, as data: each in three cuts, or refused, or different for a reason (docs/reference/conformance.md)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CASES: list[SuiteCase] = [*spark_outer.CASES, *flink_joins.CASES, *duckdb_asof.C
 DIFFERENCES: list[Difference] = [*spark_outer.DIFFERENCES, *flink_joins.DIFFERENCES]
 REFUSALS: list[Refusal] = [*spark_outer.REFUSALS, *flink_joins.REFUSALS, *duckdb_asof.REFUSALS]
 CUTS = ("one batch", "a row per batch", "shuffled")
-PAGE = Path(__file__).parents[2] / "docs" / "conformance.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "conformance.md"
 
 
 def table(columns: Any, rows: list[tuple[int, Values]]) -> pa.Table:

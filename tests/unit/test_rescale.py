@@ -81,7 +81,7 @@ class Changed:
         return self.handover.generation
 
     def read(self, options: dict[str, Any]) -> Handover:
-        assert json.loads(json.dumps(options)) == self.handover.books[0]["options"]
+        assert json.loads(json.dumps(options)) == self.handover.records[0]["options"]
         return self.handover
 
 
@@ -116,29 +116,29 @@ class Query:
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(local, "run_worker", with_change)
-            before = [store.book for store in self.stores]
+            before = [store.bookkeeping for store in self.stores]
             tasks = [(side, [rows]) for side, rows in enumerate(batch)]
             if twice:
                 table, controller = self.runtime.table, self.runtime.controller
                 self.runtime.controller = None
                 list(self.runtime.run_batch(tasks))
                 self.runtime.table, self.runtime.controller = table, controller
-                for store, book in zip(self.stores, before, strict=True):
-                    store.book = book
+                for store, bookkeeping in zip(self.stores, before, strict=True):
+                    store.bookkeeping = bookkeeping
             for piece in self.runtime.run_batch(tasks):
                 self.results.update(zip(piece.column("id").to_pylist(), piece.column("id_r").to_pylist(), strict=True))
         self.batch += 1
 
     def rescale(self, workers: int) -> None:
-        books = [read_bookkeeping(store.book or b"") for store in self.stores]
-        old = {tuple(book["table"]) for book in books if book["table"] is not None}
-        table = next(t for t in (self._last, self.first(len(books))) if (t.version, t.digest) in old)
+        records = [read_bookkeeping(store.bookkeeping or b"") for store in self.stores]
+        old = {tuple(bookkeeping["table"]) for bookkeeping in records if bookkeeping["table"] is not None}
+        table = next(t for t in (self._last, self.first(len(records))) if (t.version, t.digest) in old)
         root = self.stores[0].root
-        self.changed = Handover(self.batch, workers, books, root, self.first, table)
-        kept = {worker: store.book for worker, store in enumerate(self.stores)}
+        self.changed = Handover(self.batch, workers, records, root, self.first, table)
+        kept = {worker: store.bookkeeping for worker, store in enumerate(self.stores)}
         self.stores = [FolderStore(root, worker, self.stores[0].retained) for worker in range(workers)]
         for worker, store in enumerate(self.stores[::2]):  # some workers find the bookkeeping of an old one
-            store.book = kept.get(worker)
+            store.bookkeeping = kept.get(worker)
         self._start(workers)
 
     @property
@@ -179,7 +179,7 @@ def test_the_result_does_not_depend_on_how_often_the_workers_change(data: Any) -
 
 def live(store: FolderStore) -> set[str]:
     """Return the names of the blocks that a worker has."""
-    blocks = read_bookkeeping(store.book or b"")["blocks"]
+    blocks = read_bookkeeping(store.bookkeeping or b"")["blocks"]
     return {name for number, name in blocks.items() if number != "next"}
 
 
@@ -197,14 +197,16 @@ def test_files_from_before_stay_until_nobody_needs_them_and_then_go() -> None:
         query.run(batch, twice=number in (6, 12))
         if number in (6, 12):
             assert old <= set(query.stores[0].root.rglob("*")), "a file that this batch needs, should it run again"
-        books = [read_bookkeeping(store.book or b"") for store in query.stores]
-        apart.append(sum(info[2] for book in books for _, infos in book["state"]["apart"][0] for info in infos))
-        assert len({json.dumps(book["state"]["streams"]) for book in books}) == 1, "clocks differ"
+        records = [read_bookkeeping(store.bookkeeping or b"") for store in query.stores]
+        apart.append(
+            sum(info[2] for bookkeeping in records for _, infos in bookkeeping["state"]["apart"][0] for info in infos)
+        )
+        assert len({json.dumps(bookkeeping["state"]["streams"]) for bookkeeping in records}) == 1, "clocks differ"
     assert query.results == wanted(batches, keyed=True)
     assert apart[5] >= apart[6] == 1, "the doubted row, of which a grid may have had copies"
     assert not query.leftovers()
     assert not list((query.stores[0].root / "join-1" / "3").iterdir())
-    totals = [read_bookkeeping(store.book or b"")["counts"]["results"] for store in query.stores]
+    totals = [read_bookkeeping(store.bookkeeping or b"")["counts"]["results"] for store in query.stores]
     assert sum(totals) == sum(query.results.values())
 
 

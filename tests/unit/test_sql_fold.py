@@ -38,7 +38,7 @@ def test_rows_wait_with_the_aggregate_of_their_group(text: str) -> None:
     assert "SELECT m.braided_row.cell AS cell, m.w.start AS s, m.most AS most FROM" in found
     conditions = found.rpartition(" WHERE ")[2]
     assert conditions == (
-        "NOT m.w IS NULL AND NOT m.phone IS NULL AND m.braided_row.n >= m.most AND m.braided_row.n > 2"
+        "m.w IS NOT NULL AND m.phone IS NOT NULL AND m.braided_row.n >= m.most AND m.braided_row.n > 2"
     )
 
 

@@ -40,9 +40,11 @@ def a_state(*, redact: bool = False) -> OperatorState:
 
 
 def _worker(store: FolderStore) -> WorkerState:
-    book = read_bookkeeping(store.book or b"")
+    bookkeeping = read_bookkeeping(store.bookkeeping or b"")
     files = {"live": Files(len(store.files()), 64), "dropped": Files(0, 0), "unnamed": Files(0, 0)}
-    return WorkerState(book, lambda number: map_block(store.path / book["blocks"][str(number)])[0][0], files)
+    return WorkerState(
+        bookkeeping, lambda number: map_block(store.path / bookkeeping["blocks"][str(number)])[0][0], files
+    )
 
 
 def test_a_state_is_tables_and_prints() -> None:

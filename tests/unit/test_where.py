@@ -311,7 +311,7 @@ def test_left_to_spark(text: str, why: str) -> None:
         compile_where(text, SCHEMA, SCHEMA)
     assert str(error.value).startswith(f"where={text!r}: ")
     assert why in str(error.value)
-    assert str(error.value).endswith("docs/where.md lists what compiles")
+    assert str(error.value).endswith("docs/reference/where.md lists what compiles")
 
 
 @pytest.mark.parametrize(
@@ -364,7 +364,7 @@ def test_text_must_be_text() -> None:
 
 
 def test_the_page_runs() -> None:
-    page = Path(__file__).parents[2] / "docs" / "where.md"
+    page = Path(__file__).parents[2] / "docs" / "reference" / "where.md"
     result = doctest.testfile(str(page), module_relative=False)
     assert result.attempted > 0
     assert result.failed == 0

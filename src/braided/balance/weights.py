@@ -1,11 +1,16 @@
 """Weights of one grid for everything, by the loads that its workers showed: rows go where they cost least.
 
 What a row or a result costs may differ from worker to worker: a machine is slower, or does other work too. A worker's
-load over what the weights give it is that cost, and says what other weights would do:
+load over what it gets is that cost, and says what other weights would do:
 
 ```
  load of a worker = cost * (what is copied to it + what the weights give it)
 ```
+
+Nobody measures what a copied row costs beside a pair that is tested: in a join with a selective predicate almost all of
+a load follows the weights, in one that finds its partners by key less of it. So weights change as if all of it did.
+That never goes too far, and the next change does the rest. To count copies as rows went too far where pairs were what
+cost: weights swung from one worker to another for ever.
 """
 
 from __future__ import annotations
@@ -40,10 +45,10 @@ def weigh_by_load(grid: Grid, rates: Rates, loads: Loads) -> Grid | None:
         return None
     cost = load / work
     fixed = _copied(grid, rates)
-    movable = float((work - fixed).sum())
-    level = float(work.sum()) / float((1 / cost).sum())
+    given = work - fixed
+    level = float(given.sum()) / float((given / load).sum())
     room = np.zeros(len(loads))
-    room[members] = np.maximum(level / cost - fixed, _LEAST_SHARE * movable / len(members))
+    room[members] = np.maximum(given * level / load, _LEAST_SHARE * given.mean())
     weighed = weighted(grid, room)
     gained = (cost * expected_loads(weighed, rates, len(loads))[members]).max() < _GAIN * load.max()
     return weighed if gained else None

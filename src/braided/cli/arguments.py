@@ -168,7 +168,9 @@ def make_parser() -> argparse.ArgumentParser:
         "explain": (_answer_explain, "show how a job's query would run, without starting it"),
     }
     for name, (answer, words) in jobs.items():
-        command = commands.add_parser(name, help=words, description=f"{words[0].upper()}{words[1:]}. See docs/jobs.md.")
+        command = commands.add_parser(
+            name, help=words, description=f"{words[0].upper()}{words[1:]}. See docs/how-to/jobs.md."
+        )
         command.add_argument("job", type=Path, metavar="JOB.toml", help="the job file")
         command.set_defaults(answer=answer)
         if name == "check":
@@ -193,9 +195,10 @@ def make_parser() -> argparse.ArgumentParser:
     papers = commands.add_parser(
         "papers",
         help="make figures of the papers anew, with this package's policies in a simulated cluster",
-        description="Make figures of the papers as SVG, with their data as JSON. See docs/papers.md.",
+        description="Make figures of the papers as SVG, with their data as JSON. See docs/papers/papers.md.",
     )
-    papers.add_argument("--only", choices=("ssp", "streamcloud", "gdj", "ebs", "synergy"), help="one paper only")
+    every = ("ssp", "streamcloud", "gdj", "ebs", "synergy", "ablations")
+    papers.add_argument("--only", choices=every, help="one paper only; ablations are of all")
     papers.add_argument("--quick", action="store_true", help="shorter runs, minutes in all; rough curves")
     papers.add_argument("--out", type=Path, default=Path("papers"), metavar="DIR", help="where to (%(default)s)")
     papers.add_argument("--data", type=Path, metavar="DIR", help="real streams for gdj's figures; default: synthetic")
@@ -265,7 +268,7 @@ def _add_checkpoints(commands: Commands) -> None:
         "rescale",
         help="give a query that has stopped more or fewer workers",
         description="Divide the state of a stopped query among another number of workers. Needs Spark 4.2 or later. "
-        "Not for queries that write with Spark's own file sink: see docs/restart.md.",
+        "Not for queries that write with Spark's own file sink: see docs/how-to/restart.md.",
     )
     rescale.add_argument(
         "checkpoint", metavar="PATH", help="the checkpoint of a query that does not run; copy it first"

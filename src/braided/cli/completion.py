@@ -33,8 +33,8 @@ def write_script(parser: argparse.ArgumentParser, shell: Shell) -> str:
 
 def _commands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
     """Return the commands of a parser; a command may have some of its own."""
-    found = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
-    return dict(found[0].choices) if found else {}
+    subparsers = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    return dict(subparsers[0].choices) if subparsers else {}
 
 
 def _bash_case(command: argparse.ArgumentParser) -> str:

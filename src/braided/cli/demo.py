@@ -54,8 +54,8 @@ def run_demo(parts: Sequence[Part], out: Path | None, *, color: bool, dashboard:
         print("braided demo: stopped", file=sys.stderr)
         return STOPPED
     except Exception as error:
-        kept = shutil.copy(log, out / "spark.log")
-        print(f"braided demo: {first_line(error)}\nbraided demo: Spark's log is {kept}", file=sys.stderr)
+        log_copy = shutil.copy(log, out / "spark.log")
+        print(f"braided demo: {first_line(error)}\nbraided demo: Spark's log is {log_copy}", file=sys.stderr)
         return FAILED
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -34,8 +34,8 @@ class Check:
     @property
     def recall(self) -> float:
         """The share of DuckDB's rows that were found."""
-        found = self.rows - self.surplus
-        return found / max(found + self.missing, 1)
+        correct = self.rows - self.surplus
+        return correct / max(correct + self.missing, 1)
 
     def __str__(self) -> str:
         if self.equal:
@@ -48,7 +48,7 @@ class Check:
         )
 
 
-def check_calls(calls: Path, numbers: Path, found: Sequence[str], within_us: int, *, may_miss: bool = False) -> Check:
+def check_calls(calls: Path, numbers: Path, results: Sequence[str], within_us: int, *, may_miss: bool = False) -> Check:
     """Compare the Parquet files of a join's result with what DuckDB makes of the Parquet files of its inputs.
 
     With `may_miss`, pairs after the last one found do not count: with a budget the last rows still wait for their turn.
@@ -60,11 +60,11 @@ def check_calls(calls: Path, numbers: Path, found: Sequence[str], within_us: int
     """
     if may_miss:
         expected += "and greatest(start, seen_at) <= (select max(greatest(start, seen_at)) from found)"
-    check = _compare({"calls": _all(calls), "numbers": _all(numbers), "found": found}, columns, expected)
+    check = _compare({"calls": _all(calls), "numbers": _all(numbers), "found": results}, columns, expected)
     return replace(check, may_miss=may_miss)
 
 
-def check_legs(incoming: Path, outgoing: Path, found: Sequence[str], within_us: int) -> Check:
+def check_legs(incoming: Path, outgoing: Path, results: Sequence[str], within_us: int) -> Check:
     """Compare the theta join's result in the same way.
 
     The ranges are spelt out here, where `LEG_WHERE` has an absolute difference: DuckDB joins ranges by sorting.
@@ -76,7 +76,7 @@ def check_legs(incoming: Path, outgoing: Path, found: Sequence[str], within_us: 
         and r.duration between l.duration - 2 and l.duration + 2 and l.cell <> r.cell
     """
     columns = (*_CALL, *(f"{name}_right" for name in _CALL))
-    return _compare({"incoming": _all(incoming), "outgoing": _all(outgoing), "found": found}, columns, expected)
+    return _compare({"incoming": _all(incoming), "outgoing": _all(outgoing), "found": results}, columns, expected)
 
 
 def _all(folder: Path) -> Sequence[str]:

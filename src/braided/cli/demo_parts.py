@@ -115,10 +115,10 @@ class CallsPart(Part):
 
     @property
     def code(self) -> str:
-        told = "".join(f", {name}={_written(value)}" for name, value in self.options.items())
+        options = "".join(f", {name}={_written(value)}" for name, value in self.options.items())
         return (
             'braided.join(calls, numbers, on=[("caller", "phone")], time=("start", "seen_at"),\n'
-            f'             within="{WITHIN}"{told})'
+            f'             within="{WITHIN}"{options})'
         )
 
     def join(self, spark: SparkSession, folder: Path) -> DataFrame:
@@ -148,9 +148,9 @@ class CallsPart(Part):
         """Return what there is to say beside rates and state."""
 
     def check(self, folder: Path, run: Run) -> Check:
-        found = braided.topic(folder / "joined").files()
+        results = braided.topic(folder / "joined").files()
         within = parse_duration(WITHIN, "within")
-        return check_calls(folder / "calls", folder / "numbers", found, within, may_miss=self._may_miss(run))
+        return check_calls(folder / "calls", folder / "numbers", results, within, may_miss=self._may_miss(run))
 
     def _may_miss(self, run: Run) -> bool:
         """Whether the join promised less than everything."""
@@ -276,8 +276,8 @@ class Theta(Part):
         }
 
     def check(self, folder: Path, run: Run) -> Check:
-        found = braided.topic(folder / "joined").files()
-        return check_legs(folder / "incoming", folder / "outgoing", found, parse_duration(LEG_WITHIN, "within"))
+        results = braided.topic(folder / "joined").files()
+        return check_legs(folder / "incoming", folder / "outgoing", results, parse_duration(LEG_WITHIN, "within"))
 
 
 _ALL: tuple[type[Part], ...] = (Skew, Disorder, Memory, Theta)

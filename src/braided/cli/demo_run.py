@@ -77,17 +77,17 @@ class Decision:
     reason: str
 
     @classmethod
-    def of_json(cls, made: Json) -> Decision:
+    def of_json(cls, decision: Json) -> Decision:
         """Read a decision as events and `braided.report` have it.
 
         >>> print(Decision.of_json({"batch": 8, "version": 2, "action": "promote", "reason": "1.6 of a worker's fair"
         ...                          " share", "key": "00ff", "value": "555", "grid": "1x4"}))
         batch 9: promote 555, grid 1x4; 1.6 of a worker's fair share
         """
-        parts = [str(made[name]) for name in ("value", "key") if name in made][:1]
-        parts += [f"grid {made['grid']}"] if "grid" in made else []
-        parts += [f"{made['buckets']} buckets"] if "buckets" in made else []
-        return cls(made["batch"], made["version"], made["action"], ", ".join(parts), made["reason"])
+        parts = [str(decision[name]) for name in ("value", "key") if name in decision][:1]
+        parts += [f"grid {decision['grid']}"] if "grid" in decision else []
+        parts += [f"{decision['buckets']} buckets"] if "buckets" in decision else []
+        return cls(decision["batch"], decision["version"], decision["action"], ", ".join(parts), decision["reason"])
 
     def __str__(self) -> str:
         return f"batch {self.batch + 1}: {' '.join(filter(None, (self.action, self.what)))}; {self.reason}"

@@ -76,10 +76,10 @@ def _system() -> Finding:
 
 
 def _python() -> Finding:
-    found = f"{platform.python_version()}, {sys.executable}"
+    interpreter = f"{platform.python_version()}, {sys.executable}"
     if sys.version_info < (3, 11):  # noqa: UP036  (somebody may run it from a copy of the source)
-        return Finding("python", found, "braided needs Python 3.11 or later")
-    return Finding("python", found)
+        return Finding("python", interpreter, "braided needs Python 3.11 or later")
+    return Finding("python", interpreter)
 
 
 def _workers() -> Finding:
@@ -111,25 +111,25 @@ def _java() -> Finding:
 
 
 def _packages() -> Finding:
-    found = []
+    versions = []
     for name in _PACKAGES:
         try:
-            found.append(f"{name} {importlib.metadata.version(name)}")
+            versions.append(f"{name} {importlib.metadata.version(name)}")
         except importlib.metadata.PackageNotFoundError:
             return Finding("packages", f"{name} is missing", f"pip install {name}")
     pandas = importlib.metadata.version("pandas")
     todo = "pip install 'pandas<3': PySpark does not support 3 yet" if int(pandas.split(".")[0]) >= 3 else None
-    return Finding("packages", ", ".join(found), todo)
+    return Finding("packages", ", ".join(versions), todo)
 
 
 def _extras() -> Finding:
-    found = []
+    versions = []
     for name, extra in _EXTRAS.items():
         try:
-            found.append(f"{name} {importlib.metadata.version(name)}")
+            versions.append(f"{name} {importlib.metadata.version(name)}")
         except importlib.metadata.PackageNotFoundError:
-            found.append(f"no {name} (braided[{extra}])")
-    return Finding("extras", ", ".join(found))
+            versions.append(f"no {name} (braided[{extra}])")
+    return Finding("extras", ", ".join(versions))
 
 
 def _spark() -> Finding:
@@ -159,17 +159,17 @@ def _store() -> Finding:
 
 
 def _settings() -> Finding:
-    found = [f"{name}={os.environ[name]}" for name in _SETTINGS if name in os.environ]
-    return Finding("settings", ", ".join(found) or "none")
+    settings = [f"{name}={os.environ[name]}" for name in _SETTINGS if name in os.environ]
+    return Finding("settings", ", ".join(settings) or "none")
 
 
 def _memory() -> Finding:
     size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit = _LIMIT.read_text().strip() if _LIMIT.is_file() else "max"
     size = min(size, int(limit)) if limit.isdigit() else size
-    found = f"{size / (1 << 30):.1f} GiB, {os.cpu_count()} cores"
+    description = f"{size / (1 << 30):.1f} GiB, {os.cpu_count()} cores"
     return Finding(
-        "memory", found, "Spark and its Python processes need 2 GiB or more" if size < _LEAST_MEMORY else None
+        "memory", description, "Spark and its Python processes need 2 GiB or more" if size < _LEAST_MEMORY else None
     )
 
 
@@ -205,5 +205,5 @@ def _join() -> Finding:
             rows = spark.read.parquet(*braided.topic(folder / "out").files()).count()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    found = f"{rows} of 100 rows in {time.monotonic() - began:.0f} s"
-    return Finding("join", found, None if rows == 100 else "please report this as a bug")
+    description = f"{rows} of 100 rows in {time.monotonic() - began:.0f} s"
+    return Finding("join", description, None if rows == 100 else "please report this as a bug")

@@ -69,9 +69,9 @@ def _move(fleet: Fleet, arguments: argparse.Namespace) -> None:
     with waiting(f"{arguments.to} rehearses it, then takes it"):
         moved = fleet.move(arguments.component, arguments.to)
     seconds = time.monotonic() - begun
-    said = {"component": arguments.component, "peer": arguments.to, "moved": moved, "seconds": round(seconds, 3)}
+    answer = {"component": arguments.component, "peer": arguments.to, "moved": moved, "seconds": round(seconds, 3)}
     how = f"after {seconds:.1f} s with its rehearsal" if moved else "and did so already"
-    _print(arguments, said, f"{arguments.component}: runs at {arguments.to}, {how}")
+    _print(arguments, answer, f"{arguments.component}: runs at {arguments.to}, {how}")
 
 
 def _drain(fleet: Fleet, arguments: argparse.Namespace) -> None:
@@ -83,8 +83,8 @@ def _drain(fleet: Fleet, arguments: argparse.Namespace) -> None:
 
 def _remove(fleet: Fleet, arguments: argparse.Namespace) -> None:
     fleet.remove(arguments.component)
-    said = {"removed": arguments.component}
-    _print(arguments, said, f"{arguments.component}: removed; its peer stops it after the batch that runs")
+    answer = {"removed": arguments.component}
+    _print(arguments, answer, f"{arguments.component}: removed; its peer stops it after the batch that runs")
 
 
 def _retry(fleet: Fleet, arguments: argparse.Namespace) -> None:

@@ -15,7 +15,7 @@ SHORTEST = 0.5
 _PEER = """\
 Starts a peer of a fleet: a Spark application on this machine that runs jobs of the fleet. The first one makes a token
 file; further ones join by the address of any that is there. Ctrl-C gives its jobs to others and stops it. See
-docs/peers.md.
+docs/how-to/peers.md.
 """
 
 
@@ -25,7 +25,10 @@ def add_fleet_commands(commands: Any) -> None:
     asked = fleet.add_subparsers(title="commands", metavar="COMMAND", required=True)
     submit = _command(asked, "submit", "hand in a job file, or an application of several")
     submit.add_argument(
-        "job", type=Path, metavar="FILE.toml", help="the job (docs/jobs.md), or the application (docs/peers.md)"
+        "job",
+        type=Path,
+        metavar="FILE.toml",
+        help="the job (docs/how-to/jobs.md), or the application (docs/how-to/peers.md)",
     )
     submit.add_argument("--dry-run", action="store_true", help="only say where it would go, and why")
     _command(asked, "status", "list peers and jobs")

@@ -95,11 +95,11 @@ def report_history(path: Path, *, as_json: bool, html: Path | None) -> int:
     runs = summarize(events)
     text = write_text(runs)
     if html is not None:
-        kept = History()
+        history = History()
         for event in events:
-            kept.add(event)
+            history.add(event)
         try:
-            html.write_text(whole_page(kept.events(), text), encoding="utf-8")
+            html.write_text(whole_page(history.events(), text), encoding="utf-8")
         except OSError as error:
             return refuse(
                 "report", f"--html {html}: {error.strerror}; name another file", CANNOT_START, as_json=as_json

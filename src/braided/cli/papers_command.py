@@ -34,12 +34,12 @@ def make_papers(only: str | None, out: Path, *, quick: bool, data: Path | None =
             def tell(what: str, paper: str = paper) -> None:
                 print(f"{paper}: {what} ({time.monotonic() - started:.0f} s)", file=sys.stderr, flush=True)
 
-            for made in maker(quick, tell):
-                stem = out / made.figure.slug
-                stem.with_suffix(".svg").write_text(draw(made.figure))
-                content = {"paper": paper, "quick": quick, **made.to_json()}
+            for figure in maker(quick, tell):
+                stem = out / figure.figure.slug
+                stem.with_suffix(".svg").write_text(draw(figure.figure))
+                content = {"paper": paper, "quick": quick, **figure.to_json()}
                 stem.with_suffix(".json").write_text(json.dumps(content, indent=1) + "\n")
-                print(f"{paper} Figure {made.figure.number}: {made.figure.title}: {stem}.svg")
-                for verdict in made.verdicts:
+                print(f"{paper} Figure {figure.figure.number}: {figure.figure.title}: {stem}.svg")
+                for verdict in figure.verdicts:
                     print(f"  {verdict}")
     return 0

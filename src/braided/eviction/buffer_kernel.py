@@ -180,15 +180,15 @@ def kernel_of(hooks: Hooks) -> Step:  # noqa: PLR0915 - one loop
             credit, bar = newcomer(state, learned, key, time, s, contents[i], hint)
             size = sizes[ids[i]] if len(sizes) else 0
             most = settings[0].room_bytes if len(sizes) else size
-            kept = streams[s].retention >= 0 and size <= most
-            while kept:
+            stays = streams[s].retention >= 0 and size <= most
+            while stays:
                 pool = _giving_pool(totals, pools, streams, settings[0].room, most, s, size)
                 if pool < 0:
                     break
                 victim = least_row(state, pool)
                 # A row of another stream that is over its share gives way without a contest.
-                kept = (len(pools) > 1 and pool != s) or heap[pool, 0].credit <= bar
-                if kept:
+                stays = (len(pools) > 1 and pool != s) or heap[pool, 0].credit <= bar
+                if stays:
                     if reporting:
                         if drops == len(dropped_row):
                             return i, pairs, drops
@@ -198,7 +198,7 @@ def kernel_of(hooks: Hooks) -> Step:  # noqa: PLR0915 - one loop
                     left(state, learned, victim, time)
                     remove_row(state, victim)
                     totals[0].evicted += 1
-            if kept:
+            if stays:
                 slot = insert_row(state, key, time, s, ids[i], credit)
                 stored(state, learned, slot, key)
             else:

@@ -44,7 +44,7 @@ array([ True, False, False])
 >>> compile_where("upper(l.cell) = 'A'", schema, schema)
 Traceback (most recent call last):
     ...
-braided.expressions.parse.Uncompilable: where="upper(l.cell) = 'A'": upper is not in the compiled subset; docs/where.md lists what compiles
+braided.expressions.parse.Uncompilable: where="upper(l.cell) = 'A'": upper is not in the compiled subset; docs/reference/where.md lists what compiles
 """  # noqa: E501
 
 from __future__ import annotations

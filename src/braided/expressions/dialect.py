@@ -29,3 +29,13 @@ class Braided(Spark):  # type: ignore[misc]
             "EVERY": exp.LogicalAnd.from_arg_list,
             "SOME": exp.LogicalOr.from_arg_list,
         }
+
+    class Generator(Spark.Generator):  # type: ignore[misc]
+        """With Spark's own predicate where a text has it: `NOT x IS NULL` is another expression for Spark."""
+
+        def not_sql(self, expression: exp.Not) -> str:
+            """Return the text of a negation."""
+            inner = expression.this
+            if isinstance(inner, exp.Is) and isinstance(inner.expression, exp.Null):
+                return f"{self.sql(inner, 'this')} IS NOT NULL"
+            return str(super().not_sql(expression))

@@ -54,5 +54,5 @@ class _ValueCompiler(Compiler):
 
 
 def compile_formula(text: str, schema: pa.Schema) -> Formula:
-    """Compile a value over the columns of a schema; raise `Uncompilable` for what docs/where.md does not list."""
+    """Compile a value over the columns of a schema; raise `Uncompilable` for what is not in docs/reference/where.md."""
     return _ValueCompiler(text, {"l": schema, "r": pa.schema([])}, "value", bare=True).formula()

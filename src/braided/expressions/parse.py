@@ -84,7 +84,7 @@ class Parser:
 
     not_columns = _NOT_COLUMNS
     tokens = _TOKEN
-    page = "docs/where.md"
+    page = "docs/reference/where.md"
     """What lists what compiles."""
 
     def __init__(

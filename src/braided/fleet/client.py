@@ -83,7 +83,7 @@ class Fleet:
         return self._run(self._asked(self._peer, request, requests.Submitted, _LONG))
 
     def launch(self, application: str | os.PathLike[str], *, dry_run: bool = False) -> requests.Launched:
-        """Hand in an application file: jobs that read each other's topics, with a bound on latency (docs/peers.md)."""
+        """Submit an application: jobs that read each other's topics, with a latency bound (docs/how-to/peers.md)."""
         file = read_application(Path(application))
         file.application()  # refused here, without a peer
         request = requests.Launch(file.name, file.latency, file.steps, dry_run)

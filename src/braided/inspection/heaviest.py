@@ -30,16 +30,16 @@ def count_heaviest(keys: Callable[[], Iterable[pa.RecordBatch]], hasher: KeyHash
     heavy = np.zeros(_SLOTS, np.bool_)
     heavy[np.argsort(-totals, kind="stable")[: count + _SPARE]] = True
     parts = [f"key {at}" for at in range(len(names))]  # users may have a column of any name
-    found: pa.Table | None = None
+    heaviest: pa.Table | None = None
     for batch in keys():
         chosen = batch.filter(pa.array(heavy[_slots(batch, hasher)])).rename_columns(parts)
         counts = pa.table(chosen).group_by(parts).aggregate([([], "count_all")])
-        if found is not None:
-            counts = pa.concat_tables([found, counts]).group_by(parts).aggregate([("count_all", "sum")])
-        found = counts.rename_columns([*parts, "count_all"])
-    if found is None:
+        if heaviest is not None:
+            counts = pa.concat_tables([heaviest, counts]).group_by(parts).aggregate([("count_all", "sum")])
+        heaviest = counts.rename_columns([*parts, "count_all"])
+    if heaviest is None:
         return pa.table({"rows": pa.array([], pa.int64())})
-    ordered = found.sort_by([("count_all", "descending"), *((name, "ascending") for name in parts)])
+    ordered = heaviest.sort_by([("count_all", "descending"), *((name, "ascending") for name in parts)])
     return ordered.slice(0, count).rename_columns([*names, "rows" if "rows" not in names else "__braided_rows"])
 
 

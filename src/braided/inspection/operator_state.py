@@ -48,7 +48,7 @@ class Files(NamedTuple):
 class WorkerState:
     """What is known of one worker: its bookkeeping, a way to read its blocks, and its files where it has some."""
 
-    book: Json
+    bookkeeping: Json
     read: Callable[[int], pa.Buffer]
     files: dict[str, Files] = field(default_factory=dict)
     """By ``live``, ``dropped`` (needed only by batches that Spark may run again) and ``unnamed``."""
@@ -73,7 +73,7 @@ class OperatorState:
     @property
     def options(self) -> Json:
         """The options that give the state its meaning."""
-        options: Json = self.workers[0].book["options"]
+        options: Json = self.workers[0].bookkeeping["options"]
         return options
 
     @property
@@ -89,7 +89,7 @@ class OperatorState:
     @cached_property
     def _noted(self) -> list[tuple[pa.Schema, str]]:
         """The columns of each input, and which of them is the time."""
-        known = self.workers[0].book.get("inputs")
+        known = self.workers[0].bookkeeping.get("inputs")
         if known is None:
             raise StateError(
                 "the checkpoint was written by an earlier version of braided, which did not note the columns of its "
@@ -120,13 +120,13 @@ class OperatorState:
 
     def rows(self, input: str, limit: int | None = None) -> pa.Table:
         """Return the rows of an input, or the first so many. Of state in files they stay where they are: mapped."""
-        found, count = [], 0
+        parts, count = [], 0
         for batch in self.batches(input):
-            found.append(batch if limit is None else batch.slice(0, limit - count))
-            count += found[-1].num_rows
+            parts.append(batch if limit is None else batch.slice(0, limit - count))
+            count += parts[-1].num_rows
             if limit is not None and count >= limit:
                 break
-        return pa.Table.from_batches(found, self._listed(self.schemas[self._side(input)])).unify_dictionaries()
+        return pa.Table.from_batches(parts, self._listed(self.schemas[self._side(input)])).unify_dictionaries()
 
     def relation(self, input: str, limit: int | None = None) -> duckdb.DuckDBPyRelation:
         """Return the rows of an input as a relation of DuckDB, which must be installed."""
@@ -175,12 +175,14 @@ class OperatorState:
         if not keys:
             raise OptionError(f"the {self.kind} {self.name} has no key for all its rows; use rows({input!r})")
         hasher = KeyHasher(self._key_types())
-        found = count_heaviest(lambda: (rows.select(keys) for _, _, rows in self._rows(side)), hasher, count)
-        if not self.redact or not found.num_rows:
-            return found
-        columns = [column.combine_chunks() for column in found.select(keys).columns]
-        hashes = hasher.hash_with_nulls(columns, found.num_rows)
-        return pa.table({"key_hash": [f"{number:016x}" for number in hashes.tolist()], "rows": found.column(len(keys))})
+        heaviest = count_heaviest(lambda: (rows.select(keys) for _, _, rows in self._rows(side)), hasher, count)
+        if not self.redact or not heaviest.num_rows:
+            return heaviest
+        columns = [column.combine_chunks() for column in heaviest.select(keys).columns]
+        hashes = hasher.hash_with_nulls(columns, heaviest.num_rows)
+        return pa.table(
+            {"key_hash": [f"{number:016x}" for number in hashes.tolist()], "rows": heaviest.column(len(keys))}
+        )
 
     def _side(self, input: str) -> int:
         if input not in self.inputs:
@@ -204,7 +206,7 @@ class OperatorState:
         return tuple(kinds)
 
     def _parts(self, state: WorkerState) -> Iterator[Part]:
-        return find_parts(state.book["state"], self.options, self.schemas, state.read)
+        return find_parts(state.bookkeeping["state"], self.options, self.schemas, state.read)
 
     def _rows(self, side: int) -> Iterator[tuple[int, Part, pa.RecordBatch]]:
         for worker, state in enumerate(self.workers):
@@ -217,12 +219,12 @@ class OperatorState:
     def _extents(self, state: WorkerState, part: Part) -> list[Extent]:
         if part.extent is not None:
             return [part.extent]
-        found = []
+        extents = []
         for side, rows in part.decode(state.read(part.block)).items():
             span = pc.min_max(rows.column(self._noted[side][1]).view(pa.int64())).as_py()
             if span["min"] is not None:
-                found.append(Extent(side, rows.num_rows, span["min"], span["max"]))
-        return found
+                extents.append(Extent(side, rows.num_rows, span["min"], span["max"]))
+        return extents
 
     def _listed(self, schema: pa.Schema) -> pa.Schema:
         return pa.schema([*schema, pa.field(WORKER, pa.int32()), pa.field(KIND, _KINDS)])

@@ -135,7 +135,9 @@ def _budget(state: Json | None, inputs: Schemas, read: Read) -> Iterator[Part]:
     if state is None:
         return
     yield from _waiting(state["stage"], inputs)
-    entries = [(side, Entry(*fields)) for side, kept in enumerate(state["kept"]) for fields in kept]
+    entries = [
+        (side, Entry(*fields)) for side, entries_of_side in enumerate(state["kept"]) for fields in entries_of_side
+    ]
     if not entries:
         return
     ends = np.cumsum([entry.rows for _, entry in entries])

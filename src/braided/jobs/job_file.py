@@ -33,7 +33,7 @@ class Step:
     """A stream made of others: by `braided.sql`, or by a function ``module:function`` of DataFrames.
 
     inputs : the streams that the function is given, in this order; a text names its own.
-    options : of every join in the text (docs/sql.md).
+    options : of every join in the text (docs/reference/sql.md).
     """
 
     name: str
@@ -67,7 +67,7 @@ class Job:
     """A whole query. `secrets` are values from the environment, which are never shown.
 
     places : the file and the line of what is built, for messages, of ``sources.NAME``, ``tables.NAME``, ``steps.0.sql``
-    operator : what it does, in the ontology of a fleet (docs/peers.md).
+    operator : what it does, in the ontology of a fleet (docs/how-to/peers.md).
     """
 
     name: str

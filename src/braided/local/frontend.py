@@ -101,8 +101,8 @@ def tables_of(spec: Spec, data: Sequence[ArrowData]) -> list[pa.Table]:
     tables = [read(part, label) for part, label in zip(data, spec.labels, strict=True)]
     for number, table in enumerate(tables):
         name = str(spec.time_of(number))
-        found = [column for column in table.column_names if column.lower() == name.lower()]
-        column = name if name in table.column_names else found[0] if len(found) == 1 else None
+        matching = [column for column in table.column_names if column.lower() == name.lower()]
+        column = name if name in table.column_names else matching[0] if len(matching) == 1 else None
         if column is not None:
             tables[number] = in_microseconds(table, column)
     return [in_zones_of(table, tables[0].schema) for table in tables] if isinstance(spec, OrderSpec) else tables

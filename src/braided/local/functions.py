@@ -168,11 +168,11 @@ def join_group(
         columns = [str(wanted[stream]) for stream in spec.streams]
     result = run(spec, list(ordered.values()), workers=workers, arrival=columns, batch_rows=batch_rows, name=name)
     of_join = result.table.column("join")
-    found = {
+    results = {
         join.name: pa.Table.from_struct_array(result.table.filter(pc.equal(of_join, join.name)).column(join.name))
         for join in joins
     }
-    return LocalGroupResult(found, result.report)
+    return LocalGroupResult(results, result.report)
 
 
 @documented(AsofSpec)

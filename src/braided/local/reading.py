@@ -126,15 +126,15 @@ def order_of_arrival(
             raise OptionError(
                 f"arrival={column!r}: the {side} input has no such column; it has {', '.join(table.column_names)}"
             )
-    found = [table.column(column) for table, column in zip(tables, columns, strict=True)]
+    arrivals = [table.column(column) for table, column in zip(tables, columns, strict=True)]
     # A moment is the same in every zone.
-    found = [column.cast(_same_zone(column.type, found[0].type)) for column in found]
-    for side, column in zip(labels, found, strict=True):
-        if column.type != found[0].type:
+    arrivals = [column.cast(_same_zone(column.type, arrivals[0].type)) for column in arrivals]
+    for side, column in zip(labels, arrivals, strict=True):
+        if column.type != arrivals[0].type:
             raise OptionError(
-                f"arrival={columns!r}: {found[0].type} on the {labels[0]}, {column.type} on the {side}; cast one"
+                f"arrival={columns!r}: {arrivals[0].type} on the {labels[0]}, {column.type} on the {side}; cast one"
             )
-    together = pa.chunked_array([chunk for column in found for chunk in column.chunks], found[0].type)
+    together = pa.chunked_array([chunk for column in arrivals for chunk in column.chunks], arrivals[0].type)
     order: npt.NDArray[np.int64] = pc.sort_indices(together).to_numpy().astype(np.int64)
     return order
 

@@ -115,9 +115,9 @@ class WithoutLateRows:
         for block in work.blocks:
             late = self._late(block, before[block.side])
             # What is late within its task alone is joined with everything.
-            kept = replace(block, late=0) if late is None else _filtered(block, ~late)
-            if kept.rows.num_rows:
-                on_time.append(kept)
+            punctual = replace(block, late=0) if late is None else _filtered(block, ~late)
+            if punctual.rows.num_rows:
+                on_time.append(punctual)
             if late is not None and block.stored:
                 has_key = self._has_key(block)
                 if not has_key.all():  # such rows match nothing: they come out, and none of them is late

@@ -54,7 +54,7 @@ class WithLateRows(Spec):
     late: LateRowsOption = option(
         'What becomes of a row more than the lateness behind its stream\'s clock: ``"join"`` joins it with what is '
         'still stored and counts it, ``"drop"`` counts and drops it, ``"side"`` makes the result a pair, the joined '
-        "rows and the late ones: docs/outer.md. (Two queries over the pair read the sources twice.)",
+        "rows and the late ones: docs/reference/outer.md. (Two queries over the pair read the sources twice.)",
         default="join",
     )
 

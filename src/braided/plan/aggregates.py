@@ -59,9 +59,11 @@ def aggregate_node(
         read = value.of.find_all(exp.Column) if isinstance(value.of, exp.Expression) else ()
         for column in [value.of] if isinstance(value.of, str) else [column.name for column in read]:
             find_column(column, columns, name)
-    found = tuple(find_column(key, columns, "by") for key in keys)
+    columns_of_keys = tuple(find_column(key, columns, "by") for key in keys)
     time = find_column(time, columns, "time")
-    return Aggregate(input, tuple(zip(found, found, strict=True)), time, size, slide, tuple(values.items()))
+    return Aggregate(
+        input, tuple(zip(columns_of_keys, columns_of_keys, strict=True)), time, size, slide, tuple(values.items())
+    )
 
 
 def check_kind(window: object, rows: object, forget: object) -> None:

@@ -20,10 +20,10 @@ def find_column(name: object, columns: Sequence[str], option: str) -> str:
     raise OptionError(f"{option}={name!r}: no such column; {meant}")
 
 
-def check_options(given: Iterable[str], known: Iterable[str], what: str) -> None:
+def check_options(options: Iterable[str], known: Iterable[str], what: str) -> None:
     """Refuse options that there are not, and say which was meant perhaps."""
     names = sorted(known)
-    for name in given:
+    for name in options:
         if name not in names:
             close = difflib.get_close_matches(name, names, n=1)
             meant = f"did you mean {close[0]}=?" if close else f"there are {', '.join(names)}"

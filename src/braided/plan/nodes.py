@@ -225,8 +225,8 @@ class Operator(Node):
 
     def describe(self) -> str:
         """Return the options that were given."""
-        given = {name: value for name, value in self.spec.to_json().items() if name != "kind"}
-        return f"{self.kind.capitalize()} {', '.join(f'{name}={value!r}' for name, value in given.items())}"
+        options = {name: value for name, value in self.spec.to_json().items() if name != "kind"}
+        return f"{self.kind.capitalize()} {', '.join(f'{name}={value!r}' for name, value in options.items())}"
 
     def options(self) -> Json:
         """Return the options that were given."""

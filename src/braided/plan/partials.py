@@ -202,10 +202,10 @@ def partials_of(kind: Total, of: str | exp.Expression | None, type_: str) -> tup
 
 def _sum_of_decimals(type_: str) -> str | None:
     """Return the type that Spark gives to the sum of a decimal, where no sum of fewer rows than 10^10 overflows it."""
-    found = re.fullmatch(r"decimal\((\d+),(\d+)\)", type_)
-    if found is None or int(found[1]) + _SUM_DIGITS > _MOST_DIGITS:
+    decimal = re.fullmatch(r"decimal\((\d+),(\d+)\)", type_)
+    if decimal is None or int(decimal[1]) + _SUM_DIGITS > _MOST_DIGITS:
         return None
-    return f"decimal({int(found[1]) + _SUM_DIGITS},{found[2]})"
+    return f"decimal({int(decimal[1]) + _SUM_DIGITS},{decimal[2]})"
 
 
 def with_partials(plan: Plan, partials: Partials) -> Plan:

@@ -86,8 +86,8 @@ def _without_filter(tree: exp.Expression) -> exp.Expression:
     if KINDS.get(type(inner), "first") in ("first", "last") or not is_plain:
         return tree
     what = exp.Literal.number(1) if isinstance(inner.this, exp.Star) else inner.this.copy()
-    kept = exp.Case(ifs=[exp.If(this=tree.expression.this.copy(), true=what)])
-    return type(inner)(this=kept)
+    value = exp.Case(ifs=[exp.If(this=tree.expression.this.copy(), true=what)])
+    return type(inner)(this=value)
 
 
 def _is_computed(argument: exp.Expression | None) -> bool:

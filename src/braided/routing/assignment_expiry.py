@@ -98,8 +98,8 @@ class AssignmentExpiry:
         out = []
         for side, (end, seen) in enumerate(zip(ends, now, strict=True)):
             over = end.top is not None and end.top > limit and end.gone is not None
-            gone = over and seen.gone.on_for(end.gone, self.window.patience(side))
-            out.append(replace(end, top=limit) if gone else end)
+            passed = over and seen.gone.on_for(end.gone, self.window.patience(side))
+            out.append(replace(end, top=limit) if passed else end)
         return out
 
     def dead(self, table: RoutingTable) -> npt.NDArray[np.bool_]:
@@ -112,9 +112,9 @@ class AssignmentExpiry:
         for version in np.unique(table.since[older]).tolist():
             if self._passed(version, self.home):
                 dead |= older & (table.since == version)
-        kept = set(np.unique(table.since[changes & ~dead]).tolist())
+        in_use = set(np.unique(table.since[changes & ~dead]).tolist())
         newest = max(self._ends)
-        self._ends = {v: end for v, end in self._ends.items() if v == newest or any(s <= v for s in kept)}
+        self._ends = {v: end for v, end in self._ends.items() if v == newest or any(s <= v for s in in_use)}
         return dead
 
     def ready(self, table: RoutingTable) -> npt.NDArray[np.bool_]:

@@ -143,8 +143,8 @@ class KeyHasher:
             return self.hash(columns, rows)
         hashes = np.zeros(rows, np.uint64)
         valid = np.logical_and.reduce([column.is_valid().to_numpy(zero_copy_only=False) for column in columns])
-        kept = pa.array(valid)
-        hashes[valid] = self.hash([column.filter(kept) for column in columns], int(valid.sum()))
+        mask = pa.array(valid)
+        hashes[valid] = self.hash([column.filter(mask) for column in columns], int(valid.sum()))
         return hashes
 
     def equal(self, left: Sequence[pa.Array], right: Sequence[pa.Array]) -> npt.NDArray[np.bool_]:

@@ -137,20 +137,22 @@ def _whole(value: Any) -> int:
 
 
 @compiled
-def _summarise(kept: Words, kept_counts: Counts, hashes: Words, weights: Counts, capacity: int) -> tuple[Words, Counts]:
+def _summarise(
+    candidates: Words, kept_counts: Counts, hashes: Words, weights: Counts, capacity: int
+) -> tuple[Words, Counts]:
     """Return at most ``capacity`` keys and counts of the kept ones and the rows; no weights means 1 each.
 
     Rows are counted in an open-addressing table of 32 slots a key kept, pruned when a quarter full. For rows of
     different keys that takes 7 ns a row, weighted 11; 9 and 17 with 8 slots pruned when half full.
     """
     bits = 5
-    while (1 << bits) < 4 * min(8 * capacity, len(kept) + len(hashes) + 1):
+    while (1 << bits) < 4 * min(8 * capacity, len(candidates) + len(hashes) + 1):
         bits += 1
     shift, last, full = np.uint64(64 - bits), (1 << bits) - 1, 1 << (bits - 2)
     keys = np.empty(1 << bits, np.uint64)
     counts = np.zeros(1 << bits, np.int64)  # 0 marks a free slot
     filled = np.empty(full, np.int64)
-    used = _place(kept, kept_counts, len(kept), keys, counts, filled, shift)
+    used = _place(candidates, kept_counts, len(candidates), keys, counts, filled, shift)
     weighted = len(weights) > 0
     for i in range(len(hashes)):
         key, weight = hashes[i], weights[i] if weighted else 1
@@ -207,7 +209,7 @@ def _largest_but(values: Counts, rank: int) -> int:
     shift = 0
     while every >> shift >> 8:
         shift += 8
-    found, many = 0, len(values)
+    prefix, many = 0, len(values)
     digits = np.empty(256, np.int64)
     while shift >= 0:
         digits[:] = 0
@@ -217,7 +219,7 @@ def _largest_but(values: Counts, rank: int) -> int:
         while digits[digit] <= rank:
             rank -= int(digits[digit])
             digit -= 1
-        found = (found << 8) | digit
+        prefix = (prefix << 8) | digit
         equal = 0
         for i in range(many):
             value = values[i]
@@ -225,4 +227,4 @@ def _largest_but(values: Counts, rank: int) -> int:
             equal += (value >> shift) & 255 == digit
         many = equal
         shift -= 8
-    return found
+    return prefix

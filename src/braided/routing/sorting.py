@@ -150,7 +150,7 @@ def _sort_words(times: Times, low: int, span: int, bits: int, words: Words, othe
         words[i] = np.uint64(times[i] - low) << np.uint64(bits) | np.uint64(i)
     for p in range(passes):
         shift = np.uint64(bits + p * digit)
-        kept = np.uint64((1 << bits) - 1) if p == passes - 1 else ~np.uint64(0)
+        low_bits = np.uint64((1 << bits) - 1) if p == passes - 1 else ~np.uint64(0)
         at[:] = 0
         for i in range(len(words)):
             at[np.int64(words[i] >> shift & mask)] += 1
@@ -162,7 +162,7 @@ def _sort_words(times: Times, low: int, span: int, bits: int, words: Words, othe
         for i in range(len(words)):
             word = words[i]
             entry = np.int64(word >> shift & mask)
-            others[at[entry]] = word & kept
+            others[at[entry]] = word & low_bits
             at[entry] += 1
         words, others = others, words
     return passes % 2 == 1

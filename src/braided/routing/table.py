@@ -248,12 +248,12 @@ def worker_ids(workers: int) -> tuple[int, ...]:
     >>> worker_ids(2)
     (2, 0)
     """
-    found: dict[int, int] = {}
+    ids: dict[int, int] = {}
     value = 0
-    while len(found) < workers:
-        found.setdefault(_murmur3_int(value) % workers, value)
+    while len(ids) < workers:
+        ids.setdefault(_murmur3_int(value) % workers, value)
         value += 1
-    return tuple(found[partition] for partition in range(workers))
+    return tuple(ids[partition] for partition in range(workers))
 
 
 def _murmur3_int(value: int, seed: int = 42) -> int:

@@ -1,8 +1,8 @@
 """A worker's bookkeeping: whole or refused, of these options or refused, and with it every block as it was written.
 
 ```
- book    "braided", format, digest, then JSON: options, counts, what the operator remembers, digests of the blocks
- blocks  as the operator wrote them; `braided.runtime.blocks` gives them back, or says that they are damaged
+ bookkeeping  "braided", format, digest, then JSON: options, counts, the state of the operator, digests of the blocks
+ blocks       as the operator wrote them; `braided.runtime.blocks` gives them back, or says that they are damaged
 ```
 """
 
@@ -30,9 +30,9 @@ _NAMES = {"adaptive": "adaptive (control=)"}
 _DURATIONS = ("lateness", "between", "within")
 
 
-def write_bookkeeping(book: Json) -> bytes:
+def write_bookkeeping(bookkeeping: Json) -> bytes:
     """Return the bookkeeping as it is stored: a line with the format and a digest, then JSON."""
-    body = json.dumps(book, separators=(",", ":")).encode()
+    body = json.dumps(bookkeeping, separators=(",", ":")).encode()
     return b"braided %d %s\n%s" % (FORMAT, _digest(FORMAT, body), body)
 
 
@@ -47,8 +47,8 @@ def read_bookkeeping(content: bytes) -> Json:
             f"the checkpoint has state format {int(head[1])}, this version of braided writes {FORMAT}; "
             "start with a new checkpoint"
         )
-    book: Json = json.loads(body)
-    return book
+    bookkeeping: Json = json.loads(body)
+    return bookkeeping
 
 
 def write_inputs(operator: TimedStreams) -> list[list[str]]:

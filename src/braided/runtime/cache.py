@@ -51,17 +51,17 @@ class FileCache:
             return None
         path = self._root / name
         try:
-            found = map_file(path, name)
+            mapped = map_file(path, name)
         except PermissionError:
-            found = None
+            mapped = None
         except OSError:  # not there, or the process is short of addresses (`spark.executor.pyspark.memory`) or files
             return None
-        if found is None:
+        if mapped is None:
             self.drop(name)
             return None
         with contextlib.suppress(OSError):
             os.utime(path, ns=(time.time_ns(), path.lstat().st_mtime_ns))
-        return found[0]
+        return mapped[0]
 
     def put(self, name: str, buffers: list[pa.Buffer]) -> None:
         """See `Cache`. A full disk only means that nothing is kept."""

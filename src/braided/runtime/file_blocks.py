@@ -72,12 +72,12 @@ class StateFolder:
 class FileBlocks:
     """The blocks of one worker in one batch, as files. See `BlockStore`."""
 
-    def __init__(self, folder: StateFolder, book: Json) -> None:
-        """`book` is the bookkeeping as it was loaded; from now on its list `dropped` is kept here."""
+    def __init__(self, folder: StateFolder, bookkeeping: Json) -> None:
+        """`bookkeeping` is the bookkeeping as it was loaded; from now on its list `dropped` is kept here."""
         self._folder = folder
-        self._path = folder.root / str(book.setdefault("home", folder.home)) / str(folder.worker)
-        self._live = {str(name) for number, name in book["blocks"].items() if number != "next"}
-        self._dropped: list[list[str | int]] = book.setdefault("dropped", [])
+        self._path = folder.root / str(bookkeeping.setdefault("home", folder.home)) / str(folder.worker)
+        self._live = {str(name) for number, name in bookkeeping["blocks"].items() if number != "next"}
+        self._dropped: list[list[str | int]] = bookkeeping.setdefault("dropped", [])
         self._is_made = False
         self._clean()
 
@@ -163,12 +163,12 @@ def map_block(path: Path) -> tuple[list[pa.Buffer], bool]:
     Raises `UnusableBlockError`.
     """
     try:
-        found = map_file(path)
+        mapped = map_file(path)
     except FileNotFoundError as error:
         raise UnusableBlockError(f"the file {path} is missing") from error
-    if found is None or f"{checksum_in(found[1]):016x}" != path.name.rpartition("-")[2]:
+    if mapped is None or f"{checksum_in(mapped[1]):016x}" != path.name.rpartition("-")[2]:
         raise UnusableBlockError(f"the file {path} is damaged")
-    return found[0], found[2]
+    return mapped[0], mapped[2]
 
 
 def _with_index(
@@ -178,9 +178,9 @@ def _with_index(
     if len(buffers) > 1:
         return buffers, known
     with contextlib.suppress(FileNotFoundError):
-        found = map_file(path.with_name(f"{path.name}{INDEX}"), path.name)
-        if found is not None:
-            return [*buffers, *found[0]], known and found[2]
+        mapped = map_file(path.with_name(f"{path.name}{INDEX}"), path.name)
+        if mapped is not None:
+            return [*buffers, *mapped[0]], known and mapped[2]
     indexes = derive(buffers[0])
     if indexes and keep:
         _write_index(path, indexes)

@@ -1,6 +1,6 @@
 """What the workers of an operator leave to other workers, when their number changes between two runs of a query.
 
-`braided rescale` writes down the bookkeepings of all workers as the last batch left them. In the first batch after it
+`braided rescale` writes down the bookkeeping of all workers as the last batch left them. In the first batch after it
 each new worker finds no bookkeeping of its own, or one from before, and takes over its share of what they name. That
 batch may run again, so what they name stays as long as Spark may go back to it: it counts as dropped in that batch.
 """
@@ -37,7 +37,7 @@ class Rescaling(Protocol):
 
 @dataclass(frozen=True)
 class Handover:
-    """The bookkeepings of an operator's workers before a change of their number, and the routing before and after.
+    """The bookkeeping of an operator's workers before a change of their number, and the routing before and after.
 
     generation : grows with every change; the bookkeeping of a worker has that of the last one it has seen.
     first : the first table for a number of workers.
@@ -47,7 +47,7 @@ class Handover:
 
     generation: int
     workers: int
-    books: Sequence[Json]
+    records: Sequence[Json]
     root: Path
     first: Callable[[int], RoutingTable]
     table: RoutingTable | None = None
@@ -55,8 +55,8 @@ class Handover:
     @cached_property
     def old(self) -> RoutingTable:
         """The table under which rows were stored last."""
-        table = self.first(len(self.books)) if self.table is None else self.table
-        known = {tuple(book["table"]) for book in self.books if book["table"] is not None}
+        table = self.first(len(self.records)) if self.table is None else self.table
+        known = {tuple(bookkeeping["table"]) for bookkeeping in self.records if bookkeeping["table"] is not None}
         if known - {(table.version, table.digest)}:
             raise StateError(
                 "the routing before `braided rescale` is not the one that the state was stored under; restore the "
@@ -71,20 +71,26 @@ class Handover:
 
     def states(self) -> Iterator[tuple[Json | None, Blocks]]:
         """Yield what each old worker remembers, and its blocks."""
-        for book in self.books:
-            folder = self.root / str(book["home"]) / str(book["worker"])
-            yield book["state"], Blocks(FolderReader(folder), int(book["worker"]), dict(book["blocks"]))
+        for bookkeeping in self.records:
+            folder = self.root / str(bookkeeping["home"]) / str(bookkeeping["worker"])
+            yield (
+                bookkeeping["state"],
+                Blocks(FolderReader(folder), int(bookkeeping["worker"]), dict(bookkeeping["blocks"])),
+            )
 
-    def book(self, worker: int, batch: int) -> Json:
+    def bookkeeping(self, worker: int, batch: int) -> Json:
         """Return what a new worker begins with, but for its state: totals are the first worker's."""
-        old = self.books[0]
+        old = self.records[0]
         counts: dict[str, int] = {}
-        for book in self.books if worker == 0 else ():
-            counts = {name: counts.get(name, 0) + book["counts"].get(name, 0) for name in {*counts, *book["counts"]}}
+        for bookkeeping in self.records if worker == 0 else ():
+            counts = {
+                name: counts.get(name, 0) + bookkeeping["counts"].get(name, 0)
+                for name in {*counts, *bookkeeping["counts"]}
+            }
         same = ("options", "batches", "streams", "home", "store", "lateness", "control")
-        kept = {name: old[name] for name in same if name in old}
+        unchanged = {name: old[name] for name in same if name in old}
         return {
-            **kept,
+            **unchanged,
             **({"inputs": old["inputs"]} if worker == 0 and "inputs" in old else {}),
             "worker": worker,
             "workers": self.workers,
@@ -102,14 +108,14 @@ class Handover:
         Those in its own folder, and in the folders of some workers that there are no more. All are from earlier
         batches: another attempt at this one may be writing.
         """
-        own = self.books[worker].get("dropped", []) if worker < len(self.books) else []
+        own = self.records[worker].get("dropped", []) if worker < len(self.records) else []
         dropped = {str(name): int(since) for name, since in own}
-        home = self.root / str(self.books[0]["home"])
+        home = self.root / str(self.records[0]["home"])
         for name, born in block_files(home / str(worker)):
             if born < batch:
                 dropped.setdefault(name, batch)
-        for number in range(worker + self.workers, len(self.books), self.workers):
-            for name, since in self.books[number].get("dropped", []):
+        for number in range(worker + self.workers, len(self.records), self.workers):
+            for name, since in self.records[number].get("dropped", []):
                 if str(name).startswith("../"):
                     dropped[str(name)] = int(since)
             for name, born in block_files(home / str(number)):

@@ -50,14 +50,14 @@ class ObjectFolder:
 class ObjectBlocks(CachedBlocks):
     """The blocks of one worker in one batch, in objects. See `BlockStore`."""
 
-    def __init__(self, folder: ObjectFolder, book: Json, cache: Cache | None = None) -> None:
-        """`book` is the bookkeeping as it was loaded; from now on its `places` and `dropped` are kept here."""
+    def __init__(self, folder: ObjectFolder, bookkeeping: Json, cache: Cache | None = None) -> None:
+        """`bookkeeping` is the bookkeeping as it was loaded; from now on its `places` and `dropped` are kept here."""
         self.cache = cache or host_cache()
         self._folder = folder
         self._files = files_at(folder.root, CHECKPOINT)
-        self._path = f"{book.setdefault('home', folder.home)}/{folder.worker}"
-        self._places: dict[str, str | list[str | int]] = book.setdefault("places", {})
-        self._dropped: list[list[str | int]] = book.setdefault("dropped", [])
+        self._path = f"{bookkeeping.setdefault('home', folder.home)}/{folder.worker}"
+        self._places: dict[str, str | list[str | int]] = bookkeeping.setdefault("places", {})
+        self._dropped: list[list[str | int]] = bookkeeping.setdefault("dropped", [])
         self._new: dict[int, bytes] = {}
         if folder.batch % SWEEP_EVERY == 0:
             self._sweep()

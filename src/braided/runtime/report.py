@@ -197,16 +197,16 @@ def _detectors(reports: list[Json]) -> Json:
     """Return what all workers say of each detector of a hierarchy: of delays the longest, and their history on one."""
     of_workers = [report["detectors"] for report in reports if "detectors" in report]
     detectors = []
-    for told in zip(*of_workers, strict=True):
-        late = sum(one["late"] for one in told)
-        by = sum(one["late"] * one["late_by_mean"] for one in told)
+    for of_detector in zip(*of_workers, strict=True):
+        late = sum(one["late"] for one in of_detector)
+        by = sum(one["late"] * one["late_by_mean"] for one in of_detector)
         detectors.append(
             {
-                **told[0],
-                **{name: sum(one[name] for one in told) for name in ("events", "waiting", "late")},
-                **{name: max(one[name] for one in told) for name in ("delay", "behind")},
+                **of_detector[0],
+                **{name: sum(one[name] for one in of_detector) for name in ("events", "waiting", "late")},
+                **{name: max(one[name] for one in of_detector) for name in ("delay", "behind")},
                 "late_by_mean": by // max(1, late),
-                "late_by_most": max(one["late_by_most"] for one in told),
+                "late_by_most": max(one["late_by_most"] for one in of_detector),
             }
         )
     return {"detectors": detectors} if of_workers else {}

@@ -68,12 +68,12 @@ class ShuffleFolder:
         """Return a block of this batch; raise `UnusableBlockError` where its file is not what was written."""
         path = self.path / str(worker) / name
         try:
-            found = map_file(path)
+            mapped = map_file(path)
         except FileNotFoundError as error:
             raise UnusableBlockError(f"the file {path} is missing") from error
-        if found is None or f"{checksum_in(found[1]):016x}" != name.rpartition("-")[2]:
+        if mapped is None or f"{checksum_in(mapped[1]):016x}" != name.rpartition("-")[2]:
             raise UnusableBlockError(f"the file {path} is damaged")
-        return found[0][0]
+        return mapped[0][0]
 
     def clean(self, worker: int) -> None:
         """Delete the blocks of batches before this one."""

@@ -47,10 +47,10 @@ class Store(Protocol):
     def load(self) -> bytes | None:
         """Return the bookkeeping, None before the first batch."""
 
-    def save(self, book: bytes) -> None:
+    def save(self, bookkeeping: bytes) -> None:
         """Replace the bookkeeping."""
 
-    def open(self, book: Json) -> BlockStore:
+    def open(self, bookkeeping: Json) -> BlockStore:
         """Return where the blocks are, by the bookkeeping that was loaded; note there what the store needs to know."""
 
 
@@ -143,23 +143,23 @@ class MemoryStore(CachedBlocks):
 
     def __init__(self) -> None:
         self.cache: Cache = MemoryCache()
-        self.book: bytes | None = None
+        self.bookkeeping: bytes | None = None
         self.blocks: dict[int, bytes] = {}
 
     def __getstate__(self) -> tuple[bytes | None, dict[int, bytes]]:
-        return self.book, dict(self.blocks)
+        return self.bookkeeping, dict(self.blocks)
 
     def __setstate__(self, state: tuple[bytes | None, dict[int, bytes]]) -> None:
         self.cache = MemoryCache()
-        self.book, self.blocks = state
+        self.bookkeeping, self.blocks = state
 
     def load(self) -> bytes | None:
-        return self.book
+        return self.bookkeeping
 
-    def save(self, book: bytes) -> None:
-        self.book = book
+    def save(self, bookkeeping: bytes) -> None:
+        self.bookkeeping = bookkeeping
 
-    def open(self, book: Json) -> BlockStore:
+    def open(self, bookkeeping: Json) -> BlockStore:
         """See `Store`."""
         return self
 

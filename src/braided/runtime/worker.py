@@ -1,4 +1,4 @@
-"""The worker's half of a batch: check that everything fits, run the operator, keep the books.
+"""The worker's half of a batch: check that everything fits, run the operator, save the bookkeeping.
 
 All workers get a summary from every router task, so all hold the same stream totals and clocks, and a
 worker that gets no rows still expires its state. Whatever does not fit stops the query before a row leaves.
@@ -65,17 +65,17 @@ def run_worker(
     started = time.process_time()
     headers, blocks = _sort_packets(operator, packets)
     table = _check_headers(headers, task)
-    book, handover = _load_bookkeeping(store, operator, task)
-    _check_table(book, table, task.control)
+    bookkeeping, handover = _load_bookkeeping(store, operator, task)
+    _check_table(bookkeeping, table, task.control)
     streams = _sum_streams(headers, operator)
-    block_store = store.open(book)
-    stored = Blocks(block_store, task.worker, book["blocks"])
+    block_store = store.open(bookkeeping)
+    stored = Blocks(block_store, task.worker, bookkeeping["blocks"])
     if handover is not None:
-        book["state"] = _adopt(operator, handover, task.worker, table, stored)
+        bookkeeping["state"] = _adopt(operator, handover, task.worker, table, stored)
     work = Work(task.worker, blocks, streams, task.watched, task.final, task.moment)
-    results = operator.process(work, book["state"], stored)
+    results = operator.process(work, bookkeeping["state"], stored)
     if task.propagated_delay is not None:
-        known = book.get("lateness")
+        known = bookkeeping.get("lateness")
         results = append_delay(results, None if known is None else task.propagated_delay.delay(known))
     outcome = yield from results
     counts = {
@@ -85,29 +85,29 @@ def run_worker(
         "cached_reads": stored.cached,
         **outcome.counts,
     }
-    book["state"] = outcome.state
-    book["table"] = book["table"] if table is None else table
+    bookkeeping["state"] = outcome.state
+    bookkeeping["table"] = bookkeeping["table"] if table is None else table
     if task.control is not None:
-        book["control"] = [task.control, socket.gethostname()]
-    if task.worker == 0 and "inputs" not in book:
-        book["inputs"] = write_inputs(operator)
-    book["batches"] += 1
+        bookkeeping["control"] = [task.control, socket.gethostname()]
+    if task.worker == 0 and "inputs" not in bookkeeping:
+        bookkeeping["inputs"] = write_inputs(operator)
+    bookkeeping["batches"] += 1
     if task.propagated_delay is not None:
-        book["lateness"] = [stream.get("spread", stream["lateness"]) for stream in outcome.streams]
-    book["counts"] = {name: book["counts"].get(name, 0) + count for name, count in counts.items()}
-    for total, stream in zip(book["streams"], streams, strict=True):
+        bookkeeping["lateness"] = [stream.get("spread", stream["lateness"]) for stream in outcome.streams]
+    bookkeeping["counts"] = {name: bookkeeping["counts"].get(name, 0) + count for name, count in counts.items()}
+    for total, stream in zip(bookkeeping["streams"], streams, strict=True):
         for name in ("rows", "null_times", "null_keys", "shed"):
             total[name] = total.get(name, 0) + getattr(stream, name)
     block_store.finish()
-    store.save(write_bookkeeping(book))
+    store.save(write_bookkeeping(bookkeeping))
     report: Json = {
         "worker": task.worker,
         "workers": task.workers,
-        "batches": book["batches"],
-        "table": book["table"],
+        "batches": bookkeeping["batches"],
+        "table": bookkeeping["table"],
         "load": outcome.load,
         "last": {**counts, **outcome.levels},
-        "total": {**book["counts"], **outcome.levels},
+        "total": {**bookkeeping["counts"], **outcome.levels},
     }
     if outcome.recall is not None:
         report["recall"] = outcome.recall
@@ -116,7 +116,9 @@ def run_worker(
     if outcome.detectors is not None:
         report["detectors"] = outcome.detectors
     if task.worker == 0:
-        report["streams"] = [{**total, **level} for total, level in zip(book["streams"], outcome.streams, strict=True)]
+        report["streams"] = [
+            {**total, **level} for total, level in zip(bookkeeping["streams"], outcome.streams, strict=True)
+        ]
         report["last_streams"] = [stream.rows for stream in streams]
         if task.moment is not None:
             report["moment"] = task.moment
@@ -158,15 +160,15 @@ def _check_headers(headers: list[tuple[int, Json]], task: WorkerTask) -> tuple[i
     return tables[0] if tables else None
 
 
-def _check_table(book: Json, table: tuple[int, str] | None, control: str | None) -> None:
+def _check_table(bookkeeping: Json, table: tuple[int, str] | None, control: str | None) -> None:
     """Refuse a table older than the last one, or another of its version: it would not probe all that is stored."""
-    if table is None or book["table"] is None:
+    if table is None or bookkeeping["table"] is None:
         return
-    version, digest = book["table"]
+    version, digest = bookkeeping["table"]
     if table[0] < version:
         raise StateError(
-            f"the routing went back from version {version} to {table[0]}; {_bring(book.get('control'), control)}, or "
-            "start with a new checkpoint and a new directory"
+            f"the routing went back from version {version} to {table[0]}; "
+            f"{_bring(bookkeeping.get('control'), control)}, or start with a new checkpoint and a new directory"
         )
     if table[0] == version and table[1] != digest:
         raise StateError(
@@ -189,8 +191,8 @@ def _bring(before: list[str] | None, now: str | None) -> str:
 def _load_bookkeeping(store: Store, operator: Operator, task: WorkerTask) -> tuple[Json, Handover | None]:
     """Return a worker's bookkeeping: its own, a new one, or one that begins with what other workers hand over."""
     content = store.load()
-    book = None if content is None else read_bookkeeping(content)
-    known = -1 if book is None else int(book.get("generation", -1))
+    bookkeeping = None if content is None else read_bookkeeping(content)
+    known = -1 if bookkeeping is None else int(bookkeeping.get("generation", -1))
     if task.rescaling is not None and known < task.rescaling.generation:
         handover = task.rescaling.read(operator.options)
         if handover.workers != task.workers:
@@ -198,9 +200,9 @@ def _load_bookkeeping(store: Store, operator: Operator, task: WorkerTask) -> tup
                 f"`braided rescale` gave this query {handover.workers} workers, but it has {task.workers}: Spark's "
                 f"part of the checkpoint is another one; {RESTORE}"
             )
-        check_options(handover.books[0]["options"], operator.options)
-        return {**handover.book(task.worker, task.rescaling.batch), "options": operator.options}, handover
-    if book is None:
+        check_options(handover.records[0]["options"], operator.options)
+        return {**handover.bookkeeping(task.worker, task.rescaling.batch), "options": operator.options}, handover
+    if bookkeeping is None:
         fresh: Json = {
             "worker": task.worker,
             "workers": task.workers,
@@ -213,17 +215,17 @@ def _load_bookkeeping(store: Store, operator: Operator, task: WorkerTask) -> tup
             "state": None,
         }
         return fresh, None
-    if book["workers"] != task.workers:
+    if bookkeeping["workers"] != task.workers:
         raise StateError(
-            f"the checkpoint was written with {book['workers']} workers, this query has {task.workers}; set "
-            f"spark.sql.shuffle.partitions={book['workers']} or start with a new checkpoint; if `braided rescale` was "
-            "interrupted, run it again"
+            f"the checkpoint was written with {bookkeeping['workers']} workers, this query has {task.workers}; set "
+            f"spark.sql.shuffle.partitions={bookkeeping['workers']} or start with a new checkpoint; if "
+            "`braided rescale` was interrupted, run it again"
         )
-    if book["worker"] != task.worker:
-        raise StateError(f"worker {task.worker} was given the state of worker {book['worker']}; {RESTORE}")
-    check_options(book["options"], operator.options)
-    book["options"] = operator.options
-    return book, None
+    if bookkeeping["worker"] != task.worker:
+        raise StateError(f"worker {task.worker} was given the state of worker {bookkeeping['worker']}; {RESTORE}")
+    check_options(bookkeeping["options"], operator.options)
+    bookkeeping["options"] = operator.options
+    return bookkeeping, None
 
 
 def _adopt(operator: Operator, handover: Handover, worker: int, table: tuple[int, str] | None, blocks: Blocks) -> Json:

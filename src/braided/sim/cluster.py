@@ -75,9 +75,9 @@ class Cluster:
             table[join, : len(servers)] = servers
         run_copies(self.state, self.costs, copies.servers, copies.times, copies.codes, table, sizes, float(until))
 
-    def work(self) -> Floats:
-        """Return the work that each server has done for each join: comparisons and rows received."""
-        return np.asarray(self.costs.comparison * self.state.comparisons + self.costs.row * self.state.received)
+    def work_of(self, rows: Floats, pairs: Floats) -> Floats:
+        """Return the work that so many rows and comparisons are."""
+        return np.asarray(self.costs.comparison * pairs + self.costs.row * rows)
 
     def join_use(self, seconds: float) -> Floats:
         """Return the share of each server's capacity that went into comparisons (SSP's effective CPU utilization)."""

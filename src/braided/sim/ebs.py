@@ -102,7 +102,7 @@ FORWARD = 30 * MS
 MANIFEST = 5 * MS
 """Between two manifests of a topic here. A Spark job's trigger is longer, and so is then its lag."""
 GAP = 2 * SECOND
-"""In which nobody runs a detector that moves by position and state (docs/peers.md)."""
+"""In which nobody runs a detector that moves by position and state (docs/how-to/peers.md)."""
 
 
 @dataclass(frozen=True, order=True)

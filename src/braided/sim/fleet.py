@@ -30,7 +30,7 @@ Floats = npt.NDArray[np.float64]
 TICK = 1.0
 """Seconds of a step of the model."""
 STOPS, STARTS, REHEARSES = (0.2, 1.0), (1.0, 2.0), (4.0, 8.0)
-"""Shortest and longest seconds, as fleets of Spark applications take on one machine (docs/peers.md)."""
+"""Shortest and longest seconds, as fleets of Spark applications take on one machine (docs/how-to/peers.md)."""
 MIGRATION = (
     "MigrationDecision",
     "MigrationRequest",
@@ -122,7 +122,8 @@ class Pipelines:
 
     def load(self) -> Floats:
         """Return the processes of each host that run or wait now."""
-        return np.bincount(self.at[self.at >= 0], self.busy[self.at >= 0], self.hosts)
+        runs = self.at >= 0
+        return np.asarray(np.bincount(self.at[runs], self.busy[runs], self.hosts), np.float64)
 
 
 def share(wanted: Floats, at: npt.NDArray[np.int64], hosts: int, capacity: float) -> Floats:

@@ -224,7 +224,7 @@ def _of_planes(figure: Figure, setting: Setting) -> tuple[str, ...]:
 
 
 def _of_sampling(figure: Figure, setting: Setting) -> tuple[str, ...]:
-    out = []
+    out: list[str] = []
     for panel in figure.panels:
         if panel.y_label == "recall":
             out += _beats([panel], "GDJ", "PROB")

@@ -14,7 +14,7 @@ from braided.routing.routes import route
 from braided.routing.start import first_table
 from braided.routing.table import BUCKETS
 from braided.sim.cluster import Cluster, Copies
-from braided.sim.server_kernel import Floats
+from braided.sim.server_kernel import SLOTS, Floats
 from braided.time.clocks import Window
 
 _MICROS = 1_000_000
@@ -25,13 +25,12 @@ class SimulatedJoin:
     """A join over some servers of a cluster, under a scheme of the routing (`ssp` or `grid`).
 
     servers : numbers of its workers in the cluster. adaptive : whether a controller watches. results : results per
-    comparison, which the controller counts as work. measure : what the controller takes for a load. In an overloaded
-    cluster that drops rows, CPU time says little: weights by it cost 5% of the throughput of Figure 7.
+    comparison, which the controller counts as work. measure : what the controller takes for a load.
     """
 
     def __init__(
         self, number: int, servers: npt.NDArray[np.integer], scheme: str, window: float, seed: int, *,
-        adaptive: bool = True, results: float = 0.01, measure: str = "work",
+        adaptive: bool = True, results: float = 0.01, measure: str = "cpu",
     ) -> None:  # fmt: skip
         self.number, self.servers, self.window = number, servers, window
         span = int(window * _MICROS)
@@ -42,7 +41,9 @@ class SimulatedJoin:
         self._random = np.random.default_rng([seed, number])
         self._batch = 0
         self._rows = (0, 0)
-        self._before = [np.zeros(len(servers)) for _ in range(4)]
+        # Copies by side, server and slot of the grid: all of this period, and the stored ones of periods before.
+        self._received = np.zeros((2, len(servers), SLOTS))
+        self._stored: list[Floats] = []
         self.copies = 0
         self.decisions: list[Decision] = []
 
@@ -55,6 +56,8 @@ class SimulatedJoin:
     def send(self, times: tuple[Floats, Floats]) -> list[Copies]:
         """Route the rows of a period; keys and contents are random words."""
         self._rows = len(times[0]), len(times[1])
+        self._received = np.zeros_like(self._received)
+        self._stored.insert(0, np.zeros_like(self._received))
         parts = []
         for side, moments in enumerate(times):
             words = self._random.integers(0, 1 << 63, (2, len(moments)), np.uint64) * np.uint64(2)
@@ -65,26 +68,25 @@ class SimulatedJoin:
             assert routes.tags is not None
             assert routes.stored is not None
             self.copies += len(routes.rows)
+            np.add.at(self._received[side], (routes.workers, routes.tags % SLOTS), 1.0)
+            np.add.at(self._stored[0][side], (routes.workers, routes.tags % SLOTS), routes.stored)
             servers = self.servers[routes.workers]
             tags = routes.tags.astype(np.int64)
             parts.append(Copies.of(servers, moments[routes.rows], self.number, side, tags, routes.stored))
         return parts
 
     def observe(self, cluster: Cluster, now: float, seconds: float) -> None:
-        """Report a period to the controller, as routers and workers report a batch."""
-        state = cluster.state
-        totals = [
-            part[self.servers, self.number].astype(np.float64)
-            for part in (cluster.work(), state.received, state.comparisons, state.processed)
-        ]
-        work, rows, comparisons, processed = (total - old for total, old in zip(totals, self._before, strict=True))
-        self._before = totals
+        """Report a period to the controller, as routers and workers report a batch.
+
+        A batch of the real runtime ends when all its rows are joined, so its reports say what they need. Here servers
+        run out of time and memory, and do less. So what is reported is computed from the rows that they received.
+        """
         if self._adaptive:
-            # A batch of the real runtime ends when all its rows are processed, so its CPU time is what they need, not
-            # what an overloaded server finds time for. A slow server needs longer for the same work.
-            cpu = 1000.0 * work / state.speed[self.servers] * rows / np.maximum(1.0, processed)
+            left, right = (part.sum(axis=1) for part in self._received)
+            pairs = self._pairs(seconds)
+            cpu = 1000.0 * cluster.work_of(left + right, pairs) / cluster.state.speed[self.servers]
             clock = int(now * _MICROS)
-            results = self._results * comparisons
+            results, rows = self._results * pairs, left + right
             seen = Observation(
                 self._batch, self._controller.table.version, 1000.0 * seconds, (clock, clock), (0, 0), cpu,
                 rows + results, self._rows, (_ROW_BYTES, _ROW_BYTES), int(results.sum()), np.zeros(BUCKETS), {}, {},
@@ -92,3 +94,25 @@ class SimulatedJoin:
             )  # fmt: skip
             self.decisions += self._controller.step(seen)
         self._batch += 1
+
+    def _pairs(self, seconds: float) -> Floats:
+        """Return the pairs that each server finds for the rows of this period, given time and memory for all."""
+        periods = self.window / seconds
+        self._stored = self._stored[: int(np.ceil(periods)) + 1]
+        left, right = self._received
+        same = 1.0 - max(0.0, 1.0 - periods) ** 2
+        pairs = same * self._stored[0][0] * self._stored[0][1]
+        for age, (old_left, old_right) in enumerate(self._stored[1:], 1):
+            pairs = pairs + _share_within(periods - age) * (left * old_right + right * old_left)
+        return np.asarray(pairs.sum(axis=1))
+
+
+def _share_within(room: float) -> float:
+    """Return the share of pairs of two periods that are within the window, which ends `room` periods after the first.
+
+    >>> [_share_within(room) for room in (-1.0, 0.0, 1.0)]
+    [0.0, 0.5, 1.0]
+    """
+    if room >= 0:
+        return 1.0 - max(0.0, 1.0 - room) ** 2 / 2
+    return max(0.0, 1.0 + room) ** 2 / 2

@@ -45,9 +45,12 @@ class Cores:
     python: float
 
 
+# Rows, comparisons, blocks and topics by benchmarks/operator_costs.py; `spark` and `task` by benchmarks/cores.py, CPU
+# seconds of a join less those of its own code, and of 8 partitions less those of 2; `batch` as in
+# docs/benchmarks/benchmarks.md.
 MEASURED = OperatorCosts(
-    row=0.12, result=0.018, routed=0.06, mapped=0.07, aggregated=0.08, comparison=0.0023, block=8.0, topic=0.08,
-    spark=2.5, task=30_000.0, batch=330.0,
+    row=0.111, result=0.016, routed=0.0166, mapped=0.019, aggregated=0.048, comparison=0.00227, block=9.4, topic=0.0696,
+    spark=1.44, task=44_000.0, batch=330.0,
 )  # fmt: skip
-CORES = (Cores(1, 300_000, 2.0, 1.0), Cores(2, 500_000, 2.0, 1.0))
+CORES = (Cores(1, 646_465, 1.23, 0.25), Cores(2, 623_053, 1.30, 0.26))
 WHEN = "18 November 2026"

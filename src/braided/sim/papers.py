@@ -37,6 +37,7 @@ def papers(data: Path | None = None) -> dict[str, list[Maker]]:
     """Return the makers of each paper's figures; `data` is a folder with real streams, for those that want some."""
     from braided.sim import ebs_figures as ebs
     from braided.sim import synergy_figures as synergy
+    from braided.sim.ablations import ablations
     from braided.sim.gdj_figures import gdj_makers
     from braided.sim.ssp_figures import by_servers, changing_rates, ten_nodes
     from braided.sim.streamcloud_figures import instances, operators, strategies
@@ -47,4 +48,5 @@ def papers(data: Path | None = None) -> dict[str, list[Maker]]:
         "gdj": gdj_makers(data),
         "ebs": [ebs.learned_lateness, ebs.migration, ebs.placement],
         "synergy": [synergy.improvement, synergy.levels],
+        "ablations": [ablations],
     }

@@ -30,7 +30,10 @@ PERIOD = 10.0
 
 @dataclass(frozen=True)
 class Setup:
-    """The parameters of section 4.1; `turn` is after how many seconds all rates change, None for never."""
+    """The parameters of section 4.1; `turn` is after how many seconds all rates change, None for never.
+
+    weights : whether controllers see that servers differ, and weigh them.
+    """
 
     joins: int = 10
     servers: int = 100
@@ -43,6 +46,7 @@ class Setup:
     seconds: float = 5000.0
     turn: float | None = None
     drop_new: bool = False
+    weights: bool = True
     seed: int = 1
 
 
@@ -82,7 +86,8 @@ def simulate(setup: Setup, way: str, per_join: int) -> Outcome:
     joins = [
         SimulatedJoin(
             join, members[join], "grid" if way == "grid" else "ssp", setup.window, setup.seed,
-            adaptive=way in ("ssp", "grid"),
+            adaptive=way in ("ssp", "grid"), measure="cpu" if setup.weights else "work",
+            results=0.01 if setup.weights else 0.0,
         )
         for join in range(setup.joins)
     ]  # fmt: skip

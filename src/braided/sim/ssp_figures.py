@@ -22,7 +22,7 @@ _DIFFERENCES = (
     "gaps between rows are uniform between 1/2r and 2/r as in the paper, whose mean gives 0.8 r rows a second",
     "one result per 100 comparisons, which only our controller looks at; the paper gives no selectivity. It matters: "
     "the more results are counted, the more our controller changes weights, and in a cluster that drops rows that "
-    "costs throughput (docs/papers_ssp.md)",
+    "costs throughput (docs/papers/papers_ssp.md)",
     "our controller measures loads as work (rows and results), not as CPU time as it does by default on Spark",
 )
 

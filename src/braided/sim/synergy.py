@@ -177,9 +177,9 @@ async def _report(workload: Workload, model: Pipelines, thresholds: Thresholds) 
         model.tick(tick * TICK)
         await asyncio.sleep(TICK)
     for discovery, *_ in parts:
-        machine = discovery.agent.machine
-        assert isinstance(machine, VirtualMachine)
-        machine.kill()
+        ended = discovery.agent.machine
+        assert isinstance(ended, VirtualMachine)
+        ended.kill()
     return sum(reporter.sent for _, reporter, _ in parts)
 
 

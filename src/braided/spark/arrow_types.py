@@ -73,10 +73,10 @@ def to_arrow(kind: T.DataType) -> pa.DataType:
         return pa.struct([pa.field(part.name, to_arrow(part.dataType), nullable=part.nullable) for part in kind])
     if isinstance(kind, T.UserDefinedType):
         return to_arrow(kind.sqlType())
-    found = _ARROW.get(type(kind).__name__)
-    if found is None:
+    type_ = _ARROW.get(type(kind).__name__)
+    if type_ is None:
         raise TypeError(f"{kind.simpleString()} has no type in Arrow")
-    return found
+    return type_
 
 
 def from_arrow(kind: pa.DataType) -> T.DataType:

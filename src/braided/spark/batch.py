@@ -156,13 +156,15 @@ def _detected(plan: Plan, operator: DetectOperator, frames: Sequence[DataFrame])
         timed = frame.where(_quoted(operator.keys.time).isNotNull())
         # -0.0 is 0.0.
         floating = [pa.types.is_floating(kind) for kind in operator.keys.hasher.types]
-        found = [_quoted(key) + 0.0 if f else _quoted(key) for key, f in zip(operator.keys.key, floating, strict=True)]
+        key_columns = [
+            _quoted(key) + 0.0 if f else _quoted(key) for key, f in zip(operator.keys.key, floating, strict=True)
+        ]
         whole = F.struct(*(_quoted(name) for name in frame.columns))
         structs = [
             whole if other == side else F.lit(None).cast(of.schema).alias(sides[other])
             for other, of in enumerate(frames)
         ]
-        parts.append(timed.select(*found, *structs).toDF(*names))
+        parts.append(timed.select(*key_columns, *structs).toDF(*names))
     rows = reduce(lambda a, b: a.unionAll(b), parts)
     rows = _by_key(rows, keys)
     fields = _wire(plan, frames[0])
@@ -182,10 +184,12 @@ def _answered(plan: Plan, join: AsofJoin | RowsJoin, frames: Sequence[DataFrame]
     for side, frame in enumerate(frames):
         # -0.0 is 0.0.
         floating = [pa.types.is_floating(kind) for kind in join.hasher.types]
-        found = [_quoted(key) + 0.0 if f else _quoted(key) for key, f in zip(join.keys[side], floating, strict=True)]
+        key_columns = [
+            _quoted(key) + 0.0 if f else _quoted(key) for key, f in zip(join.keys[side], floating, strict=True)
+        ]
         structs = [F.lit(None).cast(of.schema) for of in frames]
         structs[side] = F.struct(*(_quoted(name) for name in frame.columns))
-        parts.append(frame.where(_whole(join, side)).select(*found, *structs).toDF(*names))
+        parts.append(frame.where(_whole(join, side)).select(*key_columns, *structs).toDF(*names))
     rows = parts[0].unionAll(parts[1])
     rows = _by_key(rows, keys)
     fields = _wire(plan, *frames)

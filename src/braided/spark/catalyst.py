@@ -121,12 +121,12 @@ class PlanNode:
     @property
     def projected(self) -> list[ProjectedColumn]:
         """The columns of a `Project`."""
-        found = []
+        columns = []
         for column in _items(self._java.projectList()):
             inner = column.child() if _kind_of(column) == "Alias" else column
             source = _id_of(inner) if _kind_of(inner) == "AttributeReference" else None
-            found.append(ProjectedColumn(_id_of(column), str(column.name()), source, str(inner.sql())))
-        return found
+            columns.append(ProjectedColumn(_id_of(column), str(column.name()), source, str(inner.sql())))
+        return columns
 
     @property
     def stream_source(self) -> StreamSource | None:
@@ -136,8 +136,8 @@ class PlanNode:
             options = {str(pair._1()): str(pair._2()) for pair in _items(source.options().toSeq())}
             return StreamSource(str(source.className()), options, _schema_of(source.userSpecifiedSchema()))
         if self.kind == "StreamingRelationV2":
-            given = self._java.extraOptions().asCaseSensitiveMap().items()
-            options = {str(name): str(value) for name, value in given}
+            entries = self._java.extraOptions().asCaseSensitiveMap().items()
+            options = {str(name): str(value) for name, value in entries}
             schema = StructType.fromJson(json.loads(self._java.schema().json()))
             return StreamSource(str(self._java.sourceName()), options, schema)
         return None

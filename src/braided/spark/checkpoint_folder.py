@@ -113,15 +113,15 @@ def open_for_run(session: SparkSession, checkpoint: str, query: str, run: str) -
         rescaled = newest_rescaling(Path(location))
         if rescaled is not None:
             fill_file_sink(session, query, rescaled)
-    found = RunFolder(location, run, int(str(session.conf.get(_RETAIN))), least_bytes(session), rescaled)
-    found.files.replace(f"runs/{run}", nonce.encode())
-    _started[query] = found
+    folder = RunFolder(location, run, int(str(session.conf.get(_RETAIN))), least_bytes(session), rescaled)
+    folder.files.replace(f"runs/{run}", nonce.encode())
+    _started[query] = folder
     note = {
         "folder": location,
         "run": run,
         "nonce": nonce,
-        "retained": found.retained,
-        "least": found.least,
+        "retained": folder.retained,
+        "least": folder.least,
         "rescaled": rescaled,
     }
     set_for_query(session, query, PROPERTY, json.dumps(note))
@@ -159,9 +159,9 @@ def is_on_a_path(checkpoint: str) -> bool:
 
 def close_run(query: str, run: str) -> None:
     """Delete what a run that has ended leaves behind; called by the driver."""
-    found = _started.get(query)
-    if found is not None and found.run == run and not is_remote(found.location):
-        shutil.rmtree(Path(found.location) / "blocks" / run, ignore_errors=True)
+    folder = _started.get(query)
+    if folder is not None and folder.run == run and not is_remote(folder.location):
+        shutil.rmtree(Path(folder.location) / "blocks" / run, ignore_errors=True)
 
 
 def least_bytes(session: SparkSession) -> int:
@@ -176,13 +176,13 @@ def folder_of(query: str) -> RunFolder | None:
     """Return the folder of a query, in a task of it or in the process that started it; None where it has none."""
     if TaskContext.get() is None:
         return _started.get(query)
-    found = _note_of_task()
-    if found is None:
+    note = _note_of_task()
+    if note is None:
         raise BraidedError(
             "this task does not know the checkpoint of its query, whose start went unseen; set spark.braided.control "
             "to a path that the driver and all executors reach"
         )
-    return _folder(found)
+    return _folder(note)
 
 
 def folder_of_task() -> tuple[RunFolder, int] | None:
@@ -208,7 +208,7 @@ def _folder(note: str) -> RunFolder | None:
     if described["folder"] is None:
         return None
     rescaled = described.get("rescaled")
-    found = RunFolder(
+    folder = RunFolder(
         described["folder"],
         described["run"],
         int(described["retained"]),
@@ -216,12 +216,12 @@ def _folder(note: str) -> RunFolder | None:
         None if rescaled is None else int(rescaled),
     )
     try:
-        nonce = found.files.read(f"runs/{found.run}")
+        nonce = folder.files.read(f"runs/{folder.run}")
     except (OSError, BraidedError) as error:
-        raise StateError(f"{_elsewhere(found.location)} ({error})") from error
+        raise StateError(f"{_elsewhere(folder.location)} ({error})") from error
     if nonce != described["nonce"].encode():
-        raise StateError(_elsewhere(found.location))
-    return found
+        raise StateError(_elsewhere(folder.location))
+    return folder
 
 
 def _elsewhere(location: str) -> str:

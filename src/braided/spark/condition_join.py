@@ -67,9 +67,9 @@ def run_condition_join(
     if any(node.kind == "PythonUDF" for each in expressions_of(join) for node in each.walk()):
         raise OptionError("condition=: a Python function is in it; compute its columns in the streams before the join")
     inputs = {side: frame.toDF(*_names(frame)) for side, frame in zip(_SIDES, (left, right), strict=True)}
-    found = _Analysis(dict(inputs), kind, _condition(join, inputs, how), cap)
+    analysis = _Analysis(dict(inputs), kind, _condition(join, inputs, how), cap)
     spelling = {name.lower(): name for name in (*left.columns, *right.columns)}
-    joins = JoinPlanner(session, options, spelling).plan(found.cut, found.inputs, found.sources)
+    joins = JoinPlanner(session, options, spelling).plan(analysis.cut, analysis.inputs, analysis.sources)
     written = {name: text.partition(".")[2] for name, text in joins.spelling.items()}
     try:
         result = run_optimised(optimise_plan(joins.plan), notes=joins.notes, names=written)
@@ -78,7 +78,9 @@ def run_condition_join(
     sides = _SIDES[:1] if kind in ("left_semi", "left_anti") else _SIDES
     names = [joins.names[side, name] for side in sides for name in inputs[side].columns]
     chosen = plan_of(result.select(*(quoted(name) for name in names)))
-    if [field.dataType for field in chosen.to_frame().schema] != [field.dataType for field in native.schema]:
+    # Of a struct that never has a null field Spark may say that it has some: a difference that no row shows.
+    types = [[each.dataType.simpleString() for each in frame.schema] for frame in (chosen.to_frame(), native)]
+    if types[0] != types[1]:
         raise BraidedError(
             f"join: the result would have {chosen.to_frame().schema}, Spark's {native.schema}; report this"
         )
@@ -209,9 +211,9 @@ class _Analysis:
         if None in times:
             return "condition=: both streams need a TIMESTAMP column, by which rows are joined within a window of time"
         one, other = times
-        said = f"; {bounds[0]} is on one side only" if bounds else ""
+        hint = f"; {bounds[0]} is on one side only" if bounds else ""
         return (
-            f"condition=: no bounds on both sides tie a time of the right stream to one of the left{said}, so rows "
+            f"condition=: no bounds on both sides tie a time of the right stream to one of the left{hint}, so rows "
             f"would be kept for ever; add a cap to the condition, such as {other} BETWEEN {one} - INTERVAL 1 HOUR AND "
             f"{one} + INTERVAL 1 HOUR" + (", or cap='1 hour'" if bounds else "")
         )

@@ -60,7 +60,7 @@ def find_control(
     if not streaming:
         return Fixed("the inputs are no streams")
     if control is None:
-        why = _kept(spec)
+        why = _why_fixed(spec)
         if why is not None:
             return Fixed(why)
     setting = str(session.conf.get(CONTROL, "") or "")
@@ -87,14 +87,14 @@ def forget(query: str | None, root: str | os.PathLike[str] | None) -> list[str]:
         raise OptionError(f"query={query!r}: write the id of a query, a text")
     if root is not None and os.path.isfile(root):
         raise OptionError(f"root={str(root)!r}: is no directory; give what {CONTROL} names")
-    found = user_root() if root is None else ControlRoot(_absolute(root))
-    if found is None:
+    control_root = user_root() if root is None else ControlRoot(_absolute(root))
+    if control_root is None:
         raise OptionError(f"root=None: the user has no home directory; give what {CONTROL} names")
     if query is None:
-        return found.forget_deleted()
-    if query not in found.queries():
+        return control_root.forget_deleted()
+    if query not in control_root.queries():
         return []
-    found.forget(query)
+    control_root.forget(query)
     return [query]
 
 
@@ -114,7 +114,7 @@ def _absolute(location: str | os.PathLike[str]) -> str:
     return text if "://" in text else os.path.abspath(text)
 
 
-def _kept(spec: Spec) -> str | None:
+def _why_fixed(spec: Spec) -> str | None:
     """Return why an operator does not adapt unless it is told to; None where it does."""
     if getattr(spec, "memory", None) is not None:
         return "with a budget the routing decides which rows are kept; control=True lets it adapt"

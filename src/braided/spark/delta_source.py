@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from braided.errors import OptionError
 from braided.spark.arrow_types import arrow_of
-from braided.spark.place import NAMES_DDL
 from braided.spark.sessions import slots_of
 from braided.spark.topic_place import SupportsTriggerAvailableNow
 from braided.storage.delta_log import AddedFile, DeltaLog, Position, partition_scalar
@@ -31,6 +30,8 @@ NAME = "braided_delta"
 MARK = "braided.files"
 # Before the names of storage options: Spark redacts those whose names say that they are secret.
 STORAGE = "storage."
+# As `NAMES_DDL` has them, which is not parsed without a session.
+_NAMES = [StructField("path", StringType()), StructField("start", LongType()), StructField("stop", LongType())]
 # Files larger than this are cut by row groups, so that all cores read.
 _CUT = 64 << 20
 
@@ -52,6 +53,8 @@ def read_table(
     log = DeltaLog(location, options)  # says what is wrong before a query starts
     session.dataSource.register(DeltaSource)
     given = {"location": log.location, "parallel": str(slots_of(session)), MARK: "table"}
+    # A column that is added before a query of this frame starts is not in it.
+    given["columns"] = json.dumps([field["name"] for field in json.loads(log.schema)["fields"]])
     if max_files is not None:
         given["max_files"] = str(max_files)
     if add_columns:
@@ -67,11 +70,12 @@ def partition_names(options: Mapping[str, str]) -> tuple[str, ...]:
 
 def _log(options: Mapping[str, str]) -> DeltaLog:
     storage = {name[len(STORAGE) :]: value for name, value in options.items() if name.startswith(STORAGE)}
-    return DeltaLog(options["location"], storage, add_columns=options.get("add_columns") == "true")
+    columns = json.loads(options["columns"]) if "columns" in options else None
+    return DeltaLog(options["location"], storage, add_columns=options.get("add_columns") == "true", columns=columns)
 
 
 class DeltaSource(DataSource):  # type: ignore[misc]
-    """Options: location, names (hand out names of files), max_files, parallel (tasks a batch), add_columns, storage."""
+    """Options: location, names (hand out names of files), columns, max_files, parallel (tasks a batch), add_columns."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
@@ -88,7 +92,7 @@ class DeltaSource(DataSource):  # type: ignore[misc]
         if not self._names:
             return StructType([StructField(field.name, field.dataType, True) for field in whole.fields])
         values = [StructField(f"p{at}", whole[name].dataType) for at, name in enumerate(log.partitions)]
-        return StructType([*StructType.fromDDL(NAMES_DDL).fields, *values])
+        return StructType([*_NAMES, *values])
 
     @property
     def _names(self) -> bool:
@@ -97,8 +101,9 @@ class DeltaSource(DataSource):  # type: ignore[misc]
     def streamReader(self, schema: StructType) -> DeltaReader:
         """See `DataSource`."""
         most = self.options.get("max_files")
+        made_with = {} if self._names else {"columns": json.dumps(schema.names)}
         return DeltaReader(
-            dict(self.options),
+            {**self.options, **made_with},
             arrow_of(schema, "table"),
             self._names,
             None if most is None else int(most),

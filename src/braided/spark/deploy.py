@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
 _POOL = "spark.scheduler.pool"
+_COSTS = "costs.json"
 # A query takes its settings from its session when it is built and when it starts.
 _STARTING = threading.Lock()
 
@@ -50,7 +51,7 @@ class Deployment:
         self._session: SparkSession = sources[0].sparkSession
         self._max_files = max_files
         self._queries: dict[str, StreamingQuery] = {}
-        self._before = {name: Cost(**cost) for name, cost in _read(folder / "costs.json").items()}
+        self._before = {name: Cost(**cost) for name, cost in _read(folder / _COSTS).items()}
 
     @property
     def topic(self) -> str:
@@ -167,7 +168,7 @@ class Deployment:
         content = {name: {"ms": cost.ms, "rows": cost.rows} for name, cost in costs.items()}
         new = self._folder / f".costs.{os.getpid()}"
         new.write_text(json.dumps(content))
-        new.replace(self._folder / "costs.json")
+        new.replace(self._folder / _COSTS)
         self._before, self._queries = costs, {}
 
 
@@ -190,7 +191,7 @@ def deploy_query(
     topics: str | os.PathLike[str],
     strategy: Strategy,
     processors: int | None,
-    costs: Mapping[str, Cost] | None,
+    costs: Mapping[str, Cost] | Deployment | str | os.PathLike[str] | None,
     max_files: int | None,
 ) -> Deployment:
     """See `braided.deploy`."""
@@ -211,7 +212,8 @@ def deploy_query(
     folder = Path(os.fspath(topics)).absolute()
     if is_topic(str(folder)):
         raise OptionError(f"topics={str(topics)!r}: is a topic; name a directory for all topics of the query")
-    shares = shares_of([stage.name for stage in stages], given, costs or {})
+    names = [stage.name for stage in stages]
+    shares = shares_of(names, given, _measured(costs, names))
     return Deployment(stages, sources, folder, _kept_partitions(folder, strategy, shares), max_files)
 
 
@@ -225,6 +227,26 @@ def _with_watermarks(node: Node, frames: Sequence[DataFrame]) -> Node:
     if delay is None or WATERMARK in metadata:
         return node
     return replace(node, input=Watermark(node.input, node.time, delay))
+
+
+def _measured(
+    costs: Mapping[str, Cost] | Deployment | str | os.PathLike[str] | None, names: Sequence[str]
+) -> Mapping[str, Cost]:
+    """Return what stages took in another run: as given, or as that deployment noted it in its folder."""
+    if costs is None:
+        return {}
+    if isinstance(costs, Deployment):
+        return costs.costs()
+    if isinstance(costs, Mapping):
+        return costs
+    noted = {name: Cost(**cost) for name, cost in _read(Path(os.fspath(costs)) / _COSTS).items()}
+    missing = [name for name in names if name not in noted]
+    if missing:
+        raise OptionError(
+            f"costs={os.fspath(costs)!r}: no run there has measured the stage {missing[0]}; write the topics= of a "
+            "deployment of this query by the same strategy that has run"
+        )
+    return noted
 
 
 def _kept_partitions(folder: Path, strategy: str, shares: dict[str, int]) -> dict[str, int]:

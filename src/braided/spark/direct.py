@@ -6,8 +6,8 @@
 ```
 
 `braided.files` is Spark's own file source with a mark among its options, so that it is an ordinary DataFrame anywhere.
-Where an operator of ours takes it, through selections of columns and filters that compile (docs/where.md), the same
-source is asked for the names alone: in format `binaryFile`, which opens no file whose content nobody asks for.
+Where an operator of ours takes it, through selections of columns and filters that compile (docs/reference/where.md),
+the same source is asked for the names alone: in format `binaryFile`, which opens no file whose content nobody asks for.
 Discovery, offsets and the limit on files stay Spark's, and a checkpoint serves both ways of reading.
 
 No public API shows a DataFrame's plan as a tree; where it has another shape, Spark reads the files, and
@@ -135,13 +135,13 @@ def read_files(
         return _read_topic(session, path, max_files, reader)
     if reader is not None:
         raise OptionError(f"reader={reader!r}: only readers of a topic have names; {path} is none")
-    given = dict(options)
+    reader_options = dict(options)
     if max_files is not None:
-        given["maxFilesPerTrigger"] = str(max_files)
-    given = one_by_one(path, given)
+        reader_options["maxFilesPerTrigger"] = str(max_files)
+    reader_options = one_by_one(path, reader_options)
     if schema is None:
         schema = _schema_of(session, path, format, options)
-    source = session.readStream.format(format).schema(schema).options(**given).option(MARK, "direct")
+    source = session.readStream.format(format).schema(schema).options(**reader_options).option(MARK, "direct")
     return source.load(path)
 
 
@@ -177,8 +177,8 @@ def one_by_one(path: str, options: Mapping[str, str]) -> dict[str, str]:
         path,
         odd,
     )
-    kept = {_ALONE + name if name.lower() in _LIMITS else name: value for name, value in options.items()}
-    return {**kept, _ALONE: "true", "maxFilesPerTrigger": "1"}
+    renamed = {_ALONE + name if name.lower() in _LIMITS else name: value for name, value in options.items()}
+    return {**renamed, _ALONE: "true", "maxFilesPerTrigger": "1"}
 
 
 def _limited(options: Mapping[str, str]) -> dict[str, str]:
@@ -222,8 +222,8 @@ def read_directly(frame: DataFrame, ansi: bool) -> DirectInput | str | None:
     session = frame.sparkSession
     case_sensitive = str(session.conf.get("spark.sql.caseSensitive")).lower() == "true"
     try:
-        found = _walk(plan, session, ansi)
-        return _input(session, found, case_sensitive)
+        scan = _walk(plan, session, ansi)
+        return _input(session, scan, case_sensitive)
     except _ReadBySpark as why:
         return f"{why}; a file a batch, since some have odd names" if _ALONE in options else str(why)
 
@@ -289,35 +289,35 @@ def _filter(plan: PlanNode, below: _Found, ansi: bool) -> RowFilter:
         raise _ReadBySpark(f"the filter {text} does not compile: {error}") from error
 
 
-def _input(session: SparkSession, found: _Found, case_sensitive: bool) -> DirectInput:
-    options = {name: value for name, value in _limited(found.options).items() if name != MARK}
-    types = arrow_of(found.schema, "path")
-    needed = [source for _, _, source in found.columns]
-    needed += [source for row_filter in found.filters for source in row_filter.columns]
+def _input(session: SparkSession, scan: _Found, case_sensitive: bool) -> DirectInput:
+    options = {name: value for name, value in _limited(scan.options).items() if name != MARK}
+    types = arrow_of(scan.schema, "path")
+    needed = [source for _, _, source in scan.columns]
+    needed += [source for row_filter in scan.filters for source in row_filter.columns]
     flag = {name.lower(): str(value).lower() == "true" for name, value in options.items()}
-    committed = {TOPIC: "topic", TABLE: "table"}.get(found.leaf)
+    committed = {TOPIC: "topic", TABLE: "table"}.get(scan.leaf)
     reader = FileReader(
         pa.schema([types.field(source) for source in dict.fromkeys(needed)]),
-        tuple(source for _, _, source in found.columns),
-        found.filters,
-        tuple(bound for row_filter in found.filters for bound in _bounds(row_filter)),
-        case_sensitive or found.leaf == TOPIC,
+        tuple(source for _, _, source in scan.columns),
+        scan.filters,
+        tuple(bound for row_filter in scan.filters for bound in _bounds(row_filter)),
+        case_sensitive or scan.leaf == TOPIC,
         committed is None and flag.get("ignoremissingfiles", _is_set(session, "spark.sql.files.ignoreMissingFiles")),
         committed is None and flag.get("ignorecorruptfiles", _is_set(session, "spark.sql.files.ignoreCorruptFiles")),
         committed,
     )
     if committed is not None:
-        names = session.readStream.format(found.leaf).options(**options, names="true").load()
-        return DirectInput(names, reader, partition_names(options) if found.leaf == TABLE else ())
+        names = session.readStream.format(scan.leaf).options(**options, names="true").load()
+        return DirectInput(names, reader, partition_names(options) if scan.leaf == TABLE else ())
     path = options.pop("path")
     if is_remote(path):
         raise _ReadBySpark("the files are on another file system, whose credentials Spark has")
     if any(mark in path for mark in "*?[{"):
         raise _ReadBySpark("its path is a pattern")
-    seen = _look(local_path(path), found.schema, case_sensitive)
+    seen = _look(local_path(path), scan.schema, case_sensitive)
     partitions = seen.partitions
-    given = [f"{quoted(name)} {found.schema[name].dataType.simpleString()}" for name in partitions]
-    source = session.readStream.format("binaryFile").schema(", ".join([_NAMES, *given])).options(**options).load(path)
+    columns = [f"{quoted(name)} {scan.schema[name].dataType.simpleString()}" for name in partitions]
+    source = session.readStream.format("binaryFile").schema(", ".join([_NAMES, *columns])).options(**options).load(path)
     names = _cut(source, partitions, seen.largest, session)
     if seen.odd is None:
         return DirectInput(names, reader, partitions)
@@ -376,7 +376,7 @@ def _is_hidden(name: str) -> bool:
 
 def _bounds(row_filter: RowFilter) -> list[Bound]:
     """Return what a filter says of single columns against constants; statistics of row groups are held against it."""
-    found = []
+    bounds = []
     for part in _conjuncts(row_filter.predicate.root):
         if not isinstance(part, Compare) or part.op not in ("=", "<", "<="):
             continue
@@ -386,8 +386,8 @@ def _bounds(row_filter: RowFilter) -> list[Bound]:
                 source = row_filter.sources[one.name]
                 low = value if is_low or part.op == "=" else None
                 high = value if not is_low or part.op == "=" else None
-                found.append(Bound(source, low, high))
-    return found
+                bounds.append(Bound(source, low, high))
+    return bounds
 
 
 def _conjuncts(root: Truth) -> tuple[Truth, ...]:

@@ -34,7 +34,9 @@ def result_field(column: Column, frames: Sequence[DataFrame], marks: _Marks) -> 
 def planned_field(column: Column, frames: Sequence[DataFrame]) -> StructField:
     """Return a result column as it will be where every watermark can be lengthened."""
 
-    def marks(_: InputColumn, found: TimeMarks) -> dict[str, int]:
-        return to_metadata(found, None if found.watermark is None else found.watermark // 1000, unmarked=False)
+    def marks(_: InputColumn, time_marks: TimeMarks) -> dict[str, int]:
+        return to_metadata(
+            time_marks, None if time_marks.watermark is None else time_marks.watermark // 1000, unmarked=False
+        )
 
     return result_field(column, frames, marks)

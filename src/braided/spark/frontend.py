@@ -169,8 +169,8 @@ def _check_where(session: SparkSession, where: str, frames: Sequence[DataFrame])
     try:
         _ = session.createDataFrame([], sides).where(where).schema  # Spark Connect analyses when it is asked
     except PySparkException as error:
-        said = str(error).strip().splitlines()[0]
-        raise OptionError(f"where={where!r}: Spark says {said}") from error
+        reason = str(error).strip().splitlines()[0]
+        raise OptionError(f"where={where!r}: Spark says {reason}") from error
 
 
 def _marks(plan: Plan, lengthened: Lengthened) -> Callable[[InputColumn, TimeMarks], dict[str, int]]:
@@ -208,5 +208,5 @@ def _filtered(
         for column in plan.columns
         if isinstance(column, InputColumn)
     ]
-    carried = [F.col(COLUMN)] if plan.propagated_delay is not None else []
-    return pairs.select("*", *sides).where(F.expr(plan.residual.where)).select(*chosen, *carried)
+    lateness_columns = [F.col(COLUMN)] if plan.propagated_delay is not None else []
+    return pairs.select("*", *sides).where(F.expr(plan.residual.where)).select(*chosen, *lateness_columns)

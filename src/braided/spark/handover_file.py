@@ -23,9 +23,9 @@ FOLDER = "rescale"
 
 @dataclass(frozen=True)
 class OperatorBefore:
-    """The bookkeepings of an operator's workers, and their last routing table where it is in the checkpoint."""
+    """The bookkeeping of an operator's workers, and their last routing table where it is in the checkpoint."""
 
-    books: Sequence[Json]
+    records: Sequence[Json]
     table: RoutingTable | None
 
 
@@ -39,8 +39,8 @@ def write_handover(path: Path, workers: int, operators: Sequence[OperatorBefore]
     content = {
         "workers": workers,
         "operators": {
-            identity(before.books[0]["options"]): {
-                "books": list(before.books),
+            identity(before.records[0]["options"]): {
+                "books": list(before.records),
                 "table": None if before.table is None else before.table.to_bytes().decode(),
             }
             for before in operators

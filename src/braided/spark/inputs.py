@@ -68,7 +68,7 @@ def stream_of(frame: DataFrame, label: str) -> Stream:
     return Stream(
         label,
         arrow_schema(frame, label),
-        {name: found for name, found in marks.items() if found != TimeMarks()},
+        {name: time_marks for name, time_marks in marks.items() if time_marks != TimeMarks()},
         frozenset(collated),
         str(frame.sparkSession.conf.get("spark.sql.caseSensitive")).lower() == "true",
     )

@@ -138,7 +138,7 @@ def _run_step(spark: SparkSession, step: Step, streams: Mapping[str, DataFrame])
         make = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError) as error:
         raise JobError(f"{step.python!r}: {error}; install the module, or set PYTHONPATH") from error
-    made = make(*(streams[name] for name in step.inputs))
-    if not isinstance(made, DataFrame):
-        raise JobError(f"{step.python!r} returned a {type(made).__name__}, not a DataFrame")
-    return made
+    result = make(*(streams[name] for name in step.inputs))
+    if not isinstance(result, DataFrame):
+        raise JobError(f"{step.python!r} returned a {type(result).__name__}, not a DataFrame")
+    return result

@@ -180,8 +180,8 @@ def _over_join(text: str, joined: JoinedFrame) -> exp.Expression:
         again = [plan_of(joined.selectExpr(each)) for each in (text, tree.sql(dialect=Braided))]
         if not again[0].same_result(again[1]):
             raise NotApplied(f"Spark reads {text} in another way than we do")
-        found = {column.sql(dialect=Braided) for column in tree.find_all(exp.Column)}
-        sources = {name: plan_of(joined.selectExpr(name)).projected[0].source for name in found}
+        columns = {column.sql(dialect=Braided) for column in tree.find_all(exp.Column)}
+        sources = {name: plan_of(joined.selectExpr(name)).projected[0].source for name in columns}
     except (SqlglotError, PySparkException) as error:
         raise NotApplied(f"{text} is more than names of its columns") from error
 

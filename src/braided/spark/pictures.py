@@ -61,9 +61,9 @@ class _Walk:
         if kind == "CollectMetrics" and plan.metric.startswith(METRIC) and plan.metric.endswith(":work"):
             return [self._operator(plan)]
         inputs = [box for child in plan.children for box in self.boxes(child)]
-        said = re.sub(r"^\W+|#\d+L?|-T\d+ms", "", plan.line()) if kind in _NAMES else ""
-        if kind in _NAMES and not _is_own(said, inputs):
-            return [Box(f"Spark: {_NAMES[kind]}", "spark", [said[:_LETTERS]], inputs)]
+        text = re.sub(r"^\W+|#\d+L?|-T\d+ms", "", plan.line()) if kind in _NAMES else ""
+        if kind in _NAMES and not _is_own(text, inputs):
+            return [Box(f"Spark: {_NAMES[kind]}", "spark", [text[:_LETTERS]], inputs)]
         if not plan.children:
             shown = ", ".join(column.name for column in plan.output)
             return [Box("stream" if plan.is_streaming else "table", "source", [shown])]
@@ -88,17 +88,17 @@ class _Walk:
         first, *lines = self.explain(watched)
         inputs = []
         for router, stream in zip(routers, watched.plan.streams, strict=True):
-            found = self.boxes(router)
-            if [list(box.lines) for box in found] == [[_FILES]]:  # the routers read them
-                found = [Box("stream of files", "source", [", ".join(stream.schema.names)])]
-            inputs += found
-        told = [first.partition(": ")[2], *(line.strip() for line in lines)]
-        return Box(f"Braided: {watched.name}", "braided", told, inputs, metric)
+            boxes = self.boxes(router)
+            if [list(box.lines) for box in boxes] == [[_FILES]]:  # the routers read them
+                boxes = [Box("stream of files", "source", [", ".join(stream.schema.names)])]
+            inputs += boxes
+        lines_of_box = [first.partition(": ")[2], *(line.strip() for line in lines)]
+        return Box(f"Braided: {watched.name}", "braided", lines_of_box, inputs, metric)
 
 
-def _is_own(said: str, inputs: list[Box]) -> bool:
+def _is_own(text: str, inputs: list[Box]) -> bool:
     """Whether a filter is part of how our operators run: it drops report rows, ticks, or rows without a pane."""
-    if not said.startswith("Filter ") or [box.kind for box in inputs] != ["braided"]:
+    if not text.startswith("Filter ") or [box.kind for box in inputs] != ["braided"]:
         return False
     merged = any("partial results" in line for line in inputs[0].lines)
-    return REPORT in said or (merged and re.search(rf"\b({PANE}|{HORIZON})\b", said) is not None)
+    return REPORT in text or (merged and re.search(rf"\b({PANE}|{HORIZON})\b", text) is not None)

@@ -32,7 +32,7 @@ class Processor(StatefulProcessor):  # type: ignore[misc]
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Open the state variables."""
-        self._book = handle.getValueState("book", _CONTENT)
+        self._bookkeeping = handle.getValueState("book", _CONTENT)
         self._blocks = handle.getMapState("blocks", _ID, _CONTENT)
 
     def handleInputRows(
@@ -40,7 +40,7 @@ class Processor(StatefulProcessor):  # type: ignore[misc]
     ) -> Iterator[pd.DataFrame]:
         """Process everything this worker gets in one batch."""
         work: Work = cloudpickle.loads(self._packed)
-        return work(key, rows, self._book, self._blocks)
+        return work(key, rows, self._bookkeeping, self._blocks)
 
     def close(self) -> None:
         """Nothing is held between batches."""

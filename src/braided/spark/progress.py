@@ -50,9 +50,9 @@ def read_report(query: Any, name: str | None = None, *, full: bool = False) -> R
         raise OptionError(f"query={type(query).__name__}: give the StreamingQuery that start() returned")
     names: set[str] = set()
     for progress in reversed(query.recentProgress):
-        found = metrics_of(progress)
-        names |= {name_of(metric) for metric in found}
-        chosen = [metric for metric in found if name is None or name_of(metric) == name]
+        metrics = metrics_of(progress)
+        names |= {name_of(metric) for metric in metrics}
+        chosen = [metric for metric in metrics if name is None or name_of(metric) == name]
         if name is not None and len(chosen) > 1:
             raise OptionError(f"name={name!r}: {len(chosen)} operators of this query share it; give each its own")
         if chosen:
@@ -69,26 +69,26 @@ def read_report(query: Any, name: str | None = None, *, full: bool = False) -> R
 
 def _watched(metric: str) -> Watched | None:
     """Return the operator of a metric; None for one that this process did not make."""
-    found = [registry.find(metric) for registry in registries()]
-    return next((watched for watched in found if watched is not None), None)
+    candidates = [registry.find(metric) for registry in registries()]
+    return next((watched for watched in candidates if watched is not None), None)
 
 
 def _routing_of(watched: Watched | None, query: str, reports: list[Json], routed: list[Json]) -> Json | None:
     """Describe the table that a batch used; None for an operator that this process did not make, or that has none."""
     if watched is None or watched.plan.joined is None or not reports or reports[0].get("table") is None:
         return None
-    found = watched.in_query(query)
-    table = watched.table_of(found, reports[0])
-    described = describe_routing(table, watched, found)
+    adapting = watched.in_query(query)
+    table = watched.table_of(adapting, reports[0])
+    described = describe_routing(table, watched, adapting)
     rows = sum(report["rows"] for report in routed)
     if rows:
         described["copies_per_row"] = round(sum(report["copies"] for report in routed) / rows, 4)
     return described
 
 
-def describe_routing(table: RoutingTable, watched: Watched, found: Adapting | None) -> Json:
+def describe_routing(table: RoutingTable, watched: Watched, adapting: Adapting | None) -> Json:
     """Return a table for people, as plain JSON: its scheme, grids with what lies on them, moves, decisions."""
-    controller = None if found is None else found.controller
+    controller = None if adapting is None else adapting.controller
     labels = {} if controller is None else controller.labels
     grids = []
     for at, key in enumerate(table.key_hashes.tolist()):
@@ -106,10 +106,10 @@ def describe_routing(table: RoutingTable, watched: Watched, found: Adapting | No
         "alive": len(np.unique(table.live[table.live >= 0])),
         "grids": grids,
         "moving": int((table.live[:BUCKETS, 1] >= 0).sum()),
-        "control": None if found is None else found.control.location,
+        "control": None if adapting is None else adapting.control.location,
     }
-    if found is not None:
-        described["decisions"] = found.control.decisions()
+    if adapting is not None:
+        described["decisions"] = adapting.control.decisions()
     if controller is not None:
         described["loads"] = controller.loads()
     return described
@@ -177,11 +177,11 @@ def explain_operator(watched: Watched) -> list[str]:
     first, *notes = explain_plan(watched)
     lines = [first]
     if watched.plan.joined is not None:
-        found = next(reversed(watched.adapting.values()), None) or _own(watched)
-        published = found is not None and found.control.versions()
-        table = found.control.newest() if found is not None and published else watched.routing.first()
-        lines += routing_lines(describe_routing(table, watched, found))
-        lines.append(f"    {_adapts(watched, found)}")
+        adapting = next(reversed(watched.adapting.values()), None) or _own(watched)
+        published = adapting is not None and adapting.control.versions()
+        table = adapting.control.newest() if adapting is not None and published else watched.routing.first()
+        lines += routing_lines(describe_routing(table, watched, adapting))
+        lines.append(f"    {_adapts(watched, adapting)}")
     return lines + notes
 
 
@@ -199,9 +199,9 @@ def _own(watched: Watched) -> Adapting | None:
     return Adapting(control) if isinstance(control, ControlDir) else None
 
 
-def _adapts(watched: Watched, found: Adapting | None) -> str:
-    if found is not None:
-        return f"adapts by {found.control.location}"
+def _adapts(watched: Watched, adapting: Adapting | None) -> str:
+    if adapting is not None:
+        return f"adapts by {adapting.control.location}"
     if isinstance(watched.routing.control, InCheckpoint):
         return f"adapts by {place_of(watched)}/{watched.routing.operator}"
     root = root_of(watched)

@@ -180,8 +180,8 @@ class Query:
         """Group rows by windows, of time or of a number of rows, and by columns; each further option is a value.
 
         After a join it begins in the join's workers where its values merge: ``count``, ``sum``, ``avg``, ``min``,
-        ``max``, ``first``, ``last``, ``bool_and`` and ``bool_or`` (docs/sql.md). Else it is Spark's own, which wants a
-        watermark: the stream's `lateness` where it has one. `braided.explain` says which and why.
+        ``max``, ``first``, ``last``, ``bool_and`` and ``bool_or`` (docs/reference/sql.md). Else it is Spark's own,
+        which wants a watermark: the stream's `lateness` where it has one. `braided.explain` says which and why.
 
         Parameters
         ----------

@@ -101,50 +101,50 @@ class Watched:
         if control is None:
             return None
         with self.lock:
-            found = self.adapting.get(query)
-            if found is None or found.control.location != control.location:  # a copy of a checkpoint has its id
-                found = self.adapting[query] = Adapting(control)
+            adapting = self.adapting.get(query)
+            if adapting is None or adapting.control.location != control.location:  # a copy of a checkpoint has its id
+                adapting = self.adapting[query] = Adapting(control)
             self.adapting.move_to_end(query)
             while len(self.adapting) > _MOST_QUERIES:
                 self.adapting.popitem(last=False)
-        return found
+        return adapting
 
-    def table_of(self, found: Adapting | None, report: Json) -> RoutingTable:
+    def table_of(self, adapting: Adapting | None, report: Json) -> RoutingTable:
         """Return the table that a batch used, by the report of one of its workers."""
-        return self.routing.first(report["workers"]) if found is None else found.control.table(report["table"][0])
+        return self.routing.first(report["workers"]) if adapting is None else adapting.control.table(report["table"][0])
 
     def on_progress(self, progress: Any, metric: str) -> list[Json]:
         """Take a batch's reports; decide, publish, log. Return the decisions."""
         joined = self.plan.joined
         with self.lock:
-            found = self.in_query(str(progress.id))
-            if found is None or joined is None:
+            adapting = self.in_query(str(progress.id))
+            if adapting is None or joined is None:
                 return []
-            control = found.control
-            if control.owner() != str(progress.id) or progress.batchId <= found.last_batch:
+            control = adapting.control
+            if control.owner() != str(progress.id) or progress.batchId <= adapting.last_batch:
                 return []
             reports = [reports_of(progress, metric, part) for part in ("work", "route")]
             batch_ms = float(progress.durationMs.get("triggerExecution", 0)) or 1.0
             seen = observe(progress.batchId, batch_ms, *reports)
             if seen is None:
                 return []
-            found.last_batch = progress.batchId
-            if found.controller is None or found.controller.table.version < seen.version:
-                found.controller = self.make_controller(
+            adapting.last_batch = progress.batchId
+            if adapting.controller is None or adapting.controller.table.version < seen.version:
+                adapting.controller = self.make_controller(
                     control.newest(),
                     joined.window,
                     slots=self.slots,
                     most_columns=joined.most_columns,
                     home=joined.home,
                 )
-            before = found.controller.table
-            decisions = found.controller.step(seen, control.wanted())
-            after = found.controller.table
+            before = adapting.controller.table
+            decisions = adapting.controller.step(seen, control.wanted())
+            after = adapting.controller.table
             if after is not before and not control.publish(after):
                 _log.warning("control=%r: table %d exists already; going on from it", control.location, after.version)
-                found.controller = None
+                adapting.controller = None
                 return []
-            logged = [named(decision.to_json(), found.controller, self.routing.redact) for decision in decisions]
+            logged = [named(decision.to_json(), adapting.controller, self.routing.redact) for decision in decisions]
             control.log(logged)
             if progress.batchId % _PRUNE_EVERY == 0:
                 _prune(control, progress.batchId)
@@ -423,12 +423,12 @@ def metrics_of(progress: Any) -> list[str]:
 
 def all_metrics_of(progress: Any) -> list[str]:
     """Return the operators of a query, in the order in which they were made."""
-    found = [
+    metrics = [
         metric[len(METRIC) : -len(":work")]
         for metric in progress.observedMetrics
         if metric.startswith(METRIC) and metric.endswith(":work")
     ]
-    return sorted(found, key=lambda metric: int(metric.split("-", 1)[0]))
+    return sorted(metrics, key=lambda metric: int(metric.split("-", 1)[0]))
 
 
 def reports_of(progress: Any, metric: str, part: str) -> list[Json]:
@@ -442,8 +442,8 @@ def reports_text(progress: Any, metric: str, part: str) -> Sequence[str]:
     if row is None:
         return ()
     # Spark Connect hands over a row as its parts: its values, and a schema.
-    found = row.asDict()
-    texts: Sequence[str] = found["reports"] if "reports" in found else found["values"][0]
+    report = row.asDict()
+    texts: Sequence[str] = report["reports"] if "reports" in report else report["values"][0]
     return texts
 
 

@@ -2,7 +2,7 @@
 
 ```
  1. Spark divides its own state anew        its tool commits a batch B that has no rows
- 2. write braided/rescale/<B>               the bookkeepings of all workers, and the last routing tables
+ 2. write braided/rescale/<B>               the bookkeeping of all workers, and the last routing tables
  3. put those tables aside                  they are for the old workers
 ```
 
@@ -53,9 +53,9 @@ def rescale(session: SparkSession, checkpoint: str, workers: int) -> str:
             )
         return done
     before = [_workers_before(folder, operator) for operator in state.operators]
-    if len({identity(old.books[0]["options"]) for old in before}) < len(before):
+    if len({identity(old.records[0]["options"]) for old in before}) < len(before):
         raise StateError(f"{checkpoint}: two operators have the same options and cannot be told apart; {_WHOLE}")
-    if {len(old.books) for old in before} == {workers}:
+    if {len(old.records) for old in before} == {workers}:
         raise OptionError(f"--workers {workers}: the query has so many already")
     if state.partitions != workers:
         if not can_divide_state(session):
@@ -72,23 +72,24 @@ def rescale(session: SparkSession, checkpoint: str, workers: int) -> str:
 
 def _workers_before(folder: Path, operator: OperatorState) -> OperatorBefore:
     """Return what an operator's workers leave; refuse an operator whose state cannot be divided."""
-    books, options = [worker.book for worker in operator.workers], operator.options
+    records, options = [worker.bookkeeping for worker in operator.workers], operator.options
     special = [name for name in ("how", "shed", "partials") if options.get(name) is not None]
     if operator.kind != "join" or special:
         raise StateError(
             f"{operator.name}: only inner joins of two streams can be rescaled, this is a {operator.kind}"
             f"{f' with {special[0]}' if special else ''}; {_WHOLE}"
         )
-    if any(book.get("store") != IN_FILES for book in books):
+    if any(bookkeeping.get("store") != IN_FILES for bookkeeping in records):
         raise StateError(f"{operator.name}: its rows are in Spark's state store, not in files; {_WHOLE}")
-    if books[0].get("control") is None:
-        return OperatorBefore(books, None)
-    location = folder / "control" / Path(books[0]["control"][0]).name
+    if records[0].get("control") is None:
+        return OperatorBefore(records, None)
+    location = folder / "control" / Path(records[0]["control"][0]).name
     if not location.is_dir():
         raise StateError(
-            f"{operator.name}: its routing tables are not in the checkpoint but at {books[0]['control'][0]!r}; {_WHOLE}"
+            f"{operator.name}: its routing tables are not in the checkpoint but at "
+            f"{records[0]['control'][0]!r}; {_WHOLE}"
         )
-    return OperatorBefore(books, ControlDir(str(location)).table(books[0]["table"][0]))
+    return OperatorBefore(records, ControlDir(str(location)).table(records[0]["table"][0]))
 
 
 def _put_tables_aside(folder: Path, batch: int) -> None:

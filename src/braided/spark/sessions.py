@@ -51,9 +51,9 @@ def slots_of(session: SparkSession) -> int:
     """Return how many tasks run at once, as far as the session says."""
     if not is_connect(session):
         return int(session.sparkContext.defaultParallelism)
-    given = str(session.conf.get("spark.default.parallelism", "") or "")
+    parallelism = str(session.conf.get("spark.default.parallelism", "") or "")
     local = re.match(r"local\[(\d+)", str(session.conf.get("spark.master", "") or ""))
-    return int(given) if given.isdigit() else int(local[1]) if local else os.cpu_count() or 1
+    return int(parallelism) if parallelism.isdigit() else int(local[1]) if local else os.cpu_count() or 1
 
 
 def keep_watermarks(session: SparkSession, frames: Sequence[DataFrame]) -> None:

@@ -37,7 +37,7 @@ from braided.spark.tasks import (
     batch_number,
     file_rows,
     files_of,
-    settle,
+    freeze_loaded,
     wire_names,
 )
 from braided.spark.topic_schema import create_topic_of
@@ -175,7 +175,7 @@ class WriteTask:
         except BaseException:
             writer.discard()
             raise
-        settle()
+        freeze_loaded()
 
 
 @dataclass(frozen=True)
@@ -267,12 +267,12 @@ def _read(session: SparkSession, checkpoint: str, name: str) -> str:
 
 def _by_the_workers(frame: DataFrame, target: Target, schema: pa.Schema) -> DataFrame | None:
     """Return the operator that a DataFrame comes straight from, with workers that write; None if it does not."""
-    found = _result(plan_of(frame))
-    if found is None or found.is_filtered:
+    result = _result(plan_of(frame))
+    if result is None or result.is_filtered:
         return None
-    columns = tuple(at for at in found.columns if at is not None)
-    watched = registry_of(frame.sparkSession).find(found.metric)
-    if watched is None or watched.dataflow is None or len(columns) < len(found.columns):
+    columns = tuple(at for at in result.columns if at is not None)
+    watched = registry_of(frame.sparkSession).find(result.metric)
+    if watched is None or watched.dataflow is None or len(columns) < len(result.columns):
         return None
     times = _times(watched.dataflow, columns, schema.names)
     return stateful(watched.dataflow, WrittenResult(target, schema, columns, times))

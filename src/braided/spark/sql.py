@@ -198,13 +198,13 @@ def _rename(tree: exp.Expression, named: Mapping[str, str], text: str) -> str:
     for table in list(tree.find_all(exp.Table)):
         called, name = table.name, table.name.lower()
         if name in named and not table.db and name not in shadowed:
-            given = table.args.get("alias")
+            alias = table.args.get("alias")
             view = exp.to_identifier(named[name])
             view.meta.update(table.this.meta)
             at = table.this.meta
-            changes.append((at["start"], at["end"] + 1, named[name] + ("" if given else f" AS `{called}`")))
+            changes.append((at["start"], at["end"] + 1, named[name] + ("" if alias else f" AS `{called}`")))
             table.set("this", view)
-            table.set("alias", given or exp.TableAlias(this=exp.to_identifier(called)))
+            table.set("alias", alias or exp.TableAlias(this=exp.to_identifier(called)))
     for start, stop, new in sorted(changes, reverse=True):
         text = text[:start] + new + text[stop:]
     return text
@@ -230,10 +230,10 @@ def _analysed(
     try:
         return session.sql(text)
     except Exception as error:
-        said = _with_views(str(error), {name: view for view, name in (stand_ins or {}).items()})
+        reason = _with_views(str(error), {name: view for view, name in (stand_ins or {}).items()})
         for name, view in named.items():
-            said = said.replace(view, name)
-        raise OptionError(f"sql: {said.split('JVM stacktrace')[0].strip()}") from error
+            reason = reason.replace(view, name)
+        raise OptionError(f"sql: {reason.split('JVM stacktrace')[0].strip()}") from error
 
 
 def _is_aggregated(select: exp.Select) -> bool:
@@ -305,11 +305,11 @@ class _Query:
             keep_shared(self.tree)
         # What nothing reads is not built: a match may have been all that did.
         self.tree = eliminate_ctes(self.tree)
-        (text, count), (ours, found) = map(without_distinct, (text, self.tree.sql(dialect=Braided)))
+        (text, count), (ours, theirs) = map(without_distinct, (text, self.tree.sql(dialect=Braided)))
         frames = [self.session.sql(_with_views(each, self.stand_ins)) for each in (text, ours)]
         one, other = (plan_of(frame).optimised() for frame in frames)
         same = one.same_result(other) or shape(one.text) == shape(other.text)
-        if not same or count != found:
+        if not same or count != theirs:
             raise OptionError(_REFUSED)
 
     def _frame(self, table: exp.Table) -> DataFrame:
@@ -344,21 +344,21 @@ class _Query:
         inputs = {alias: self._input(node, scope.sources[alias]) for alias, node in nodes.items()}
         sources = _sources(nodes, inputs)
         try:
-            found = cut_select(select, sources, self.matches, self.cap)
+            cut = cut_select(select, sources, self.matches, self.cap)
         except LeftToSparkError as why:
             self.notes.append(str(why))
             return
-        if found is None:
+        if cut is None:
             return
-        self.capped |= bool(found.capped)
-        cast_keys(found, inputs, sources)
+        self.capped |= bool(cut.capped)
+        cast_keys(cut, inputs, sources)
         spelling = {name.lower(): name for frame in self.frames.values() for name in frame.columns}
-        joins = JoinPlanner(self.session, self.options, spelling).plan(found, inputs, sources)
+        joins = JoinPlanner(self.session, self.options, spelling).plan(cut, inputs, sources)
         try:
-            grouped = self._with_aggregate(select, found, sources, joins)
+            grouped = self._with_aggregate(select, cut, sources, joins)
             if isinstance(grouped, str):
                 optimised = optimise_plan(joins.plan, reason=grouped)
-                self._warn_if_unmarked(select, found, sources, spelled(grouped, joins.spelling))
+                self._warn_if_unmarked(select, cut, sources, spelled(grouped, joins.spelling))
             else:
                 optimised, reader = grouped
             result = run_optimised(
@@ -376,14 +376,14 @@ class _Query:
                 column.replace(exp.column(name, view))
 
     def _with_aggregate(
-        self, select: exp.Select, found: Cut, sources: dict[str, Source], joins: JoinPlan
+        self, select: exp.Select, cut: Cut, sources: dict[str, Source], joins: JoinPlan
     ) -> tuple[OptimisedPlan, AggregateReader] | str:
         """Return the aggregate of a SELECT, begun in the workers of its last join; or why it stays Spark's."""
         if self.left_to_spark is not None:
             return self.left_to_spark
         try:
             node, reader = aggregate_of(
-                select, found, sources, joins.names, partial(aggregates, self.session), joins.plan.root
+                select, cut, sources, joins.names, partial(aggregates, self.session), joins.plan.root
             )
         except NotApplied as why:
             return str(why)
@@ -393,13 +393,13 @@ class _Query:
             return optimised, reader
         return why_native(optimised.optimised) or "it is not over a join of two streams"
 
-    def _warn_if_unmarked(self, select: exp.Select, found: Cut, sources: Mapping[str, Source], why: str) -> None:
+    def _warn_if_unmarked(self, select: exp.Select, cut: Cut, sources: Mapping[str, Source], why: str) -> None:
         """Say that Spark's own aggregate needs a watermark, where no input has one."""
-        if select.args.get("group") is not None and not any(sources[alias].marked for alias in found.columns):
+        if select.args.get("group") is not None and not any(sources[alias].marked for alias in cut.columns):
             _log.warning(
                 "sql: the aggregate after the join of %s is Spark's own: %s. In append mode it needs a "
                 "watermark, which none of them has: give them one with withWatermark(...)",
-                " and ".join(found.columns),
+                " and ".join(cut.columns),
                 why,
             )
 

@@ -42,7 +42,7 @@ def hoist_conditions(
 
     `conditions` are the parts over l. and r. columns. What differs from one evaluation to the next is left where it is.
     """
-    found = []
+    residual = []
     for part, condition in zip(parts, conditions, strict=True):
         analyses = [SparkAnalysis(plan.sources) for plan in sides]
         frames = [analysis.frame(plan.root) for analysis, plan in zip(analyses, sides, strict=True)]
@@ -51,17 +51,17 @@ def hoist_conditions(
         used = tables_of(part)
         side = 0 if used <= set(step.left) else 1 if used == {step.right} else None
         if side is None or compile_predicate(condition, streams, setting)[0] is not None:
-            found.append(condition)
+            residual.append(condition)
             continue
         text = _over_names(part, names)
         if not plan_of(frames[side].selectExpr(text)).is_deterministic:
-            found.append(condition)
+            residual.append(condition)
             continue
         name = numbered("on", frames[0].columns + frames[1].columns)
         changed = sides[side].then(partial(Project, expressions=("*", f"{text} AS {quoted(name)}")))
         sides = (changed, sides[1]) if side == 0 else (sides[0], changed)
-        found.append(f"{'lr'[side]}.{quoted(name)}")
-    return sides, found
+        residual.append(f"{'lr'[side]}.{quoted(name)}")
+    return sides, residual
 
 
 def _over_names(part: exp.Expression, names: Mapping[tuple[str, str], str]) -> str:

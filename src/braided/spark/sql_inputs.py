@@ -23,22 +23,22 @@ if TYPE_CHECKING:
 def streams_of_views(session: SparkSession, text: str) -> dict[str, DataFrame]:
     """Return the streams among the temporary views that a text reads, by their names."""
     words = Words(text)
-    found: dict[str, DataFrame] = {}
+    streams: dict[str, DataFrame] = {}
     for at in range(1, len(words)):
         name = words.name(at)
         before = words.is_(at - 1, TokenType.FROM, TokenType.JOIN, TokenType.COMMA) or words.says(at - 1, "STREAM")
-        if name is None or not before or words.is_(at + 1, TokenType.DOT) or name.lower() in map(str.lower, found):
+        if name is None or not before or words.is_(at + 1, TokenType.DOT) or name.lower() in map(str.lower, streams):
             continue
         if session.catalog.tableExists(quoted(name)):
             frame = session.table(quoted(name))
             if frame.isStreaming:
-                found[name] = frame
-    if not found:
+                streams[name] = frame
+    if not streams:
         raise OptionError(
             "streams=: no temporary view that the text reads is a stream; give the streaming DataFrames by the names "
             "that the text uses, or make views of them: calls.createOrReplaceTempView('calls')"
         )
-    return found
+    return streams
 
 
 def with_arguments(session: SparkSession, text: str, args: Any) -> str:

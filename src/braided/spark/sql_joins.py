@@ -87,30 +87,28 @@ class JoinPlanner:
         self._given = _one_result(dict(options))
         self._spelling = spelling
 
-    def plan(self, found: Cut, inputs: Mapping[str, DataFrame], sources: Mapping[str, Source]) -> JoinPlan:
+    def plan(self, cut: Cut, inputs: Mapping[str, DataFrame], sources: Mapping[str, Source]) -> JoinPlan:
         """Return the streams of a SELECT joined."""
-        names = {
-            (alias, column): f"{alias}__{column}" for alias, columns in found.columns.items() for column in columns
-        }
+        names = {(alias, column): f"{alias}__{column}" for alias, columns in cut.columns.items() for column in columns}
         if len(set(names.values())) != len(names):
             names = {key: f"c{number}__{key[1]}" for number, key in enumerate(names)}
         spelling = {
             name: f"{alias}.{_written(column, inputs[alias].columns, self._spelling)}"
             for (alias, column), name in names.items()
         }
-        fields = [(alias, field) for alias in found.columns for field in inputs[alias].schema.fields]
+        fields = [(alias, field) for alias in cut.columns for field in inputs[alias].schema.fields]
         types = {(alias, field.name.lower()): field.dataType for alias, field in fields}
-        streams = {alias: _stream(alias, found, inputs[alias], names) for alias in found.columns}
-        many = self._many(found, streams, sources, names, types)
+        streams = {alias: _stream(alias, cut, inputs[alias], names) for alias in cut.columns}
+        many = self._many(cut, streams, sources, names, types)
         if many is not None:
             plan, names, note = many
-            return JoinPlan(plan, names, spelling, [*found.capped, note])
-        values = self._constants([each for step in found.steps for each in step.bounds])
-        joined = streams[found.first]
-        for number, step in enumerate(found.steps):
-            options = self._options(found, step, number)
-            later = [column for after in found.steps[number + 1 :] for column in after.columns]
-            needed = {*found.read, *((column.table, column.name) for column in later)}
+            return JoinPlan(plan, names, spelling, [*cut.capped, note])
+        values = self._constants([each for step in cut.steps for each in step.bounds])
+        joined = streams[cut.first]
+        for number, step in enumerate(cut.steps):
+            options = self._options(cut, step, number)
+            later = [column for after in cut.steps[number + 1 :] for column in after.columns]
+            needed = {*cut.read, *((column.table, column.name) for column in later)}
             copies = _Copies((joined, streams[step.right]), names, needed)
             if step.match is None:
                 spec: Spec = self._step(copies, step, names, types, values, sources, options)
@@ -118,7 +116,7 @@ class JoinPlanner:
                 spec = self._asof(copies, step, names, values, sources, options)
             names = copies.after
             joined = combine(copies.sides, partial(_operator, spec, options))
-        return JoinPlan(joined, names, spelling, found.capped)
+        return JoinPlan(joined, names, spelling, cut.capped)
 
     def _step(
         self,
@@ -223,21 +221,21 @@ class JoinPlanner:
 
     def _many(
         self,
-        found: Cut,
+        cut: Cut,
         streams: Mapping[str, LogicalPlan[DataFrame]],
         sources: Mapping[str, Source],
         names: Mapping[tuple[str, str], str],
         types: Mapping[tuple[str, str], DataType],
     ) -> tuple[LogicalPlan[DataFrame], dict[tuple[str, str], str], str] | None:
         """Return three and more streams that share a key and a window as one join of many; None where they do not."""
-        if any(step.how != "inner" or step.match is not None for step in found.steps):
+        if any(step.how != "inner" or step.match is not None for step in cut.steps):
             return None
-        common = find_common(found, sources)
+        common = find_common(cut, sources)
         if common is None or self._given.get("partition", "auto") not in ("auto", "hash"):
             return None
         values = self._constants(common.bounds)
         span = common.within(lambda each: values[id(each)])
-        lateness = common_lateness(common, found.hints, self._given.get("lateness"))
+        lateness = common_lateness(common, cut.hints, self._given.get("lateness"))
         if span is None or lateness is None:
             return None
         if not all(self._is_exact(each, values[id(each)], sources) for each in common.bounds):
@@ -263,9 +261,9 @@ class JoinPlanner:
         for text, field in zip(texts, frame.schema.fields, strict=True):
             if not isinstance(field.dataType, DayTimeIntervalType):
                 raise OptionError(f"sql: {text} has no fixed length; bound times by days, hours, minutes or seconds")
-        found = iter(frame.collect()[0])
+        values = iter(frame.collect()[0])
         micro = datetime.timedelta(microseconds=1)
-        return {id(each): sum(sign * (next(found) // micro) for sign, _ in each.constants) for each in bounds}
+        return {id(each): sum(sign * (next(values) // micro) for sign, _ in each.constants) for each in bounds}
 
     def _is_exact(self, each: Bound, value: int, sources: Mapping[str, Source]) -> bool:
         """Whether a bound on instants says just what the text says.
@@ -277,15 +275,15 @@ class JoinPlanner:
         zone = str(self._session.conf.get("spark.sql.session.timeZone"))
         return bool(_FIXED_ZONE.fullmatch(zone)) or not (each.subtracts or abs(value) >= _DAY_US)
 
-    def _options(self, found: Cut, step: Step, number: int) -> dict[str, Any]:
+    def _options(self, cut: Cut, step: Step, number: int) -> dict[str, Any]:
         """Return the options of one join: those of the call, and those that hints give to its inputs."""
         options = dict(self._given)
         lateness: list[Any] = [options.get("lateness")] * 2
-        for alias, given in found.hints.items():
-            is_left = number == 0 and alias == found.first
+        for alias, texts in cut.hints.items():
+            is_left = number == 0 and alias == cut.first
             if alias != step.right and not is_left:
                 continue
-            for text in given:
+            for text in texts:
                 name, _, value = (part.strip() for part in text.partition("="))
                 if name not in OPTIONS or not value:
                     raise OptionError(
@@ -307,13 +305,13 @@ def _one_result(options: dict[str, Any]) -> dict[str, Any]:
     return options
 
 
-def _stream(alias: str, found: Cut, frame: DataFrame, names: Mapping[tuple[str, str], str]) -> LogicalPlan[DataFrame]:
+def _stream(alias: str, cut: Cut, frame: DataFrame, names: Mapping[tuple[str, str], str]) -> LogicalPlan[DataFrame]:
     """Return an input with its own conditions, and the columns that are read under the names of the result."""
     plan = plan_of_source(frame, frame.columns)
-    for part in found.filters[alias]:
+    for part in cut.filters[alias]:
         plan = plan.then(partial(Filter, condition=bare(part)))
     actual = {name.lower(): name for name in frame.columns}
-    columns = tuple(f"{quoted(actual[column])} AS {quoted(names[alias, column])}" for column in found.columns[alias])
+    columns = tuple(f"{quoted(actual[column])} AS {quoted(names[alias, column])}" for column in cut.columns[alias])
     return plan.then(partial(Project, expressions=columns))
 
 
@@ -338,12 +336,12 @@ def _value(name: str, text: str) -> Any:
 
 def _loosest(bounds: Sequence[tuple[Bound, int]]) -> list[tuple[Bound, int]]:
     """Of the two values of a bound that is not exact, keep the one that lets more through."""
-    found: dict[int, tuple[Bound, int]] = {}
+    loosest: dict[int, tuple[Bound, int]] = {}
     result = []
     for each, value in bounds:
-        before = found.get(id(each))
+        before = loosest.get(id(each))
         if before is None:
-            found[id(each)] = each, value
+            loosest[id(each)] = each, value
             result.append((each, value))
             continue
         if each.op is exp.EQ:

@@ -14,16 +14,16 @@ from braided.sqltext.common import Common
 _AROUND = ("name", "control", "redact")
 
 
-def common_lateness(common: Common, hints: Mapping[str, Sequence[str]], given: Any) -> tuple[Any, ...] | None:
+def common_lateness(common: Common, hints: Mapping[str, Sequence[str]], default: Any) -> tuple[Any, ...] | None:
     """Return the lateness of each stream; None where a hint says something else, which is of one join of two."""
-    found = dict.fromkeys(common.streams, given)
+    lateness = dict.fromkeys(common.streams, default)
     for alias, texts in hints.items():
         for text in texts:
             name, _, value = (part.strip() for part in text.partition("="))
-            if alias not in found or name != "lateness":
+            if alias not in lateness or name != "lateness":
                 return None
-            found[alias] = value
-    return tuple(found.values())
+            lateness[alias] = value
+    return tuple(lateness.values())
 
 
 def many_spec(

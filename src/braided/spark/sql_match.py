@@ -32,36 +32,36 @@ def with_matches(
     `query` runs a text over streams: a subquery that a clause reads.
     """
     known = dict(streams)
-    while (found := find_match(text)) is not None:
-        frame = _input(session, found, known, query)
+    while (clause := find_match(text)) is not None:
+        frame = _input(session, clause, known, query)
         name = next(
             name
             for number in range(1, len(text) + len(known) + 2)
             if (name := f"match_{number}") not in text.lower() and name not in map(str.lower, known)
         )
-        known[name] = _matched(session, found.clause, frame, options)
-        text = found.without(name)
+        known[name] = _matched(session, clause.clause, frame, options)
+        text = clause.without(name)
     return text, known
 
 
 def _input(
     session: SparkSession,
-    found: Match,
+    clause: Match,
     streams: Mapping[str, DataFrame],
     query: Callable[[str, Mapping[str, DataFrame]], DataFrame],
 ) -> DataFrame:
-    if found.query is not None:
-        return query(found.query, streams)
-    assert found.table is not None
+    if clause.query is not None:
+        return query(clause.query, streams)
+    assert clause.table is not None
     named = {name.lower(): frame for name, frame in streams.items()}
-    if len(found.table) == 1 and found.table[0].lower() in named:
-        return named[found.table[0].lower()]
-    table = ".".join(map(quoted, found.table))
+    if len(clause.table) == 1 and clause.table[0].lower() in named:
+        return named[clause.table[0].lower()]
+    table = ".".join(map(quoted, clause.table))
     try:
         return session.table(table)
     except PySparkException as error:
         raise OptionError(
-            f"sql: {found.place}: no stream and no table is called {table}; streams are {', '.join(streams)}"
+            f"sql: {clause.place}: no stream and no table is called {table}; streams are {', '.join(streams)}"
         ) from error
 
 
@@ -72,11 +72,11 @@ def _matched(session: SparkSession, clause: Clause, frame: DataFrame, options: M
         spec = MatchSpec(**clause.options, lateness=options.get("lateness"))
         return run(spec, [frame], name=options.get("name"))
     except OptionError as error:
-        said = str(error).replace(
+        reason = str(error).replace(
             "write how long a match may take, such as '5 minutes'",
             "write how long a match may take, after PATTERN (...): WITHIN INTERVAL '5' MINUTE",
         )
-        raise type(error)(clause.placed(said)) from error
+        raise type(error)(clause.placed(reason)) from error
 
 
 def _interval(session: SparkSession, clause: Clause) -> datetime.timedelta:

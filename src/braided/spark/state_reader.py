@@ -76,33 +76,34 @@ def _find_operators(session: SparkSession, place: str) -> tuple[int, int, list[i
 
 def _read_operator(session: SparkSession, place: str, batch: int, number: int, redact: bool) -> OperatorState:
     values = _variable(session, place, batch, number, "book").selectExpr("value.content").collect()
-    books = _newest([read_bookkeeping(bytes(row[0])) for row in values])
-    if [book["worker"] for book in books] != list(range(books[0]["workers"] if books else 1)):
+    records = _newest([read_bookkeeping(bytes(row[0])) for row in values])
+    if [bookkeeping["worker"] for bookkeeping in records] != list(range(records[0]["workers"] if records else 1)):
         raise StateError(f"{place}: operator {number} has not the state of all workers; {RESTORE}")
-    home = books[0].get("home", books[0]["options"]["operator"])
+    home = records[0].get("home", records[0]["options"]["operator"])
     workers = []
-    for book in books:
-        if book.get("store", IN_SPARK) == IN_FILES:
+    for bookkeeping in records:
+        if bookkeeping.get("store", IN_SPARK) == IN_FILES:
             folder = _Folder(
-                Path(local_path(place)) / "braided" / "state" / str(book["home"]) / str(book["worker"]), book
+                Path(local_path(place)) / "braided" / "state" / str(bookkeeping["home"]) / str(bookkeeping["worker"]),
+                bookkeeping,
             )
-            workers.append(WorkerState(book, folder.read, folder.count()))
-        elif book.get("store") == IN_OBJECTS:
+            workers.append(WorkerState(bookkeeping, folder.read, folder.count()))
+        elif bookkeeping.get("store") == IN_OBJECTS:
             raise StateError(
                 f"{place}: operator {number} keeps its state in objects, which cannot be read here yet; "
                 "`braided.report` has its figures while the query runs"
             )
         else:
             blocks = _variable(session, place, batch, number, "blocks")
-            workers.append(WorkerState(book, _SparkBlocks(blocks, book).read))
+            workers.append(WorkerState(bookkeeping, _SparkBlocks(blocks, bookkeeping).read))
     return OperatorState(number, str(home), workers, redact)
 
 
-def _newest(books: list[Json]) -> list[Json]:
-    """Return the bookkeepings since the last change of the number of workers, by worker; Spark keeps older ones too."""
-    newest = max((int(book.get("generation", -1)) for book in books), default=-1)
-    current = [book for book in books if int(book.get("generation", -1)) == newest]
-    return sorted(current, key=lambda book: int(book["worker"]))
+def _newest(records: list[Json]) -> list[Json]:
+    """Return the records since the last change of the number of workers, by worker; Spark keeps older ones too."""
+    newest = max((int(bookkeeping.get("generation", -1)) for bookkeeping in records), default=-1)
+    current = [bookkeeping for bookkeeping in records if int(bookkeeping.get("generation", -1)) == newest]
+    return sorted(current, key=lambda bookkeeping: int(bookkeeping["worker"]))
 
 
 def _variable(session: SparkSession, place: str, batch: int, operator: int, name: str) -> DataFrame:
@@ -110,8 +111,8 @@ def _variable(session: SparkSession, place: str, batch: int, operator: int, name
     return session.read.format("statestore").options(**options).load(place)
 
 
-def _names(book: Json) -> dict[int, str]:
-    return {int(number): str(name) for number, name in book["blocks"].items() if number != "next"}
+def _names(bookkeeping: Json) -> dict[int, str]:
+    return {int(number): str(name) for number, name in bookkeeping["blocks"].items() if number != "next"}
 
 
 @dataclass(frozen=True)
@@ -119,20 +120,21 @@ class _Folder:
     """The files of one worker, read and never changed."""
 
     path: Path
-    book: Json
+    bookkeeping: Json
 
     def read(self, number: int) -> pa.Buffer:
         try:
-            return map_block(self.path / _names(self.book)[number])[0][0]
+            return map_block(self.path / _names(self.bookkeeping)[number])[0][0]
         except UnusableBlockError as error:
             raise StateError(
-                f"the state of worker {self.book['worker']}: {error}; read it again if the query runs, else {RESTORE}"
+                f"the state of worker {self.bookkeeping['worker']}: {error}; read it again if the query runs, "
+                f"else {RESTORE}"
             ) from error
 
     def count(self) -> dict[str, Files]:
         """Return how many files there are: live, dropped, and those that this bookkeeping does not name."""
-        live = set(_names(self.book).values())
-        dropped = {str(name) for name, _ in self.book["dropped"]}
+        live = set(_names(self.bookkeeping).values())
+        dropped = {str(name) for name, _ in self.bookkeeping["dropped"]}
         counts = {"live": [0, 0], "dropped": [0, 0], "unnamed": [0, 0]}
         for name, size in self._sizes():
             counted = counts["live" if name in live else "dropped" if name in dropped else "unnamed"]
@@ -154,12 +156,14 @@ class _SparkBlocks:
     """The blocks of one worker in Spark's state store, fetched one at a time."""
 
     blocks: DataFrame
-    book: Json
+    bookkeeping: Json
 
     def read(self, number: int) -> pa.Buffer:
         chosen = self.blocks.where(f"user_map_key.id = {number}").selectExpr("partition_id", "user_map_value.content")
-        name = _names(self.book)[number].partition("-")[0]
+        name = _names(self.bookkeeping)[number].partition("-")[0]
         for row in chosen.toLocalIterator():
             if digest_of(bytes(row["content"])) == name:
                 return pa.py_buffer(bytes(row["content"]))
-        raise StateError(f"the state of worker {self.book['worker']}: block {number} is missing or damaged; {RESTORE}")
+        raise StateError(
+            f"the state of worker {self.bookkeeping['worker']}: block {number} is missing or damaged; {RESTORE}"
+        )

@@ -85,8 +85,8 @@ FILES = pa.schema(
 FILES_DDL = "name string, rows long, bytes long, values string, footer binary, progress string"
 
 
-def settle() -> None:
-    """Take all that is loaded by now out of the garbage collector's sight, after a process's tasks 1, 2, 4, 8 ...
+def freeze_loaded() -> None:
+    """Freeze what is loaded, so that the garbage collector skips it, after a process's tasks 1, 2, 4, 8 ...
 
     PySpark's daemon collects after every task. With pandas, Arrow and numba loaded that walks a hundred thousand
     objects which never become garbage, and takes longer than the work of a small batch. A process loads more with its
@@ -258,7 +258,7 @@ class RouteTask:
             else:
                 report = json.dumps(asdict(sent), separators=(",", ":"))
                 yield pa.RecordBatch.from_pylist([{"worker": -1, "report": report}], schema=PACKETS)
-        settle()
+        freeze_loaded()
 
     def _promise(self) -> Progress | None:
         """Return how far this input has come, where it is a topic whose writer says so."""
@@ -313,8 +313,8 @@ def _packet_rows(packets: list[Packet], ids: tuple[int, ...], folder: ShuffleFol
 
 def shuffle_folder(home: str) -> ShuffleFolder | None:
     """Return where a task's blocks cross the shuffle; None where they travel inline."""
-    found = folder_of_task()
-    return None if found is None else found[0].blocks(home, found[1])
+    folder = folder_of_task()
+    return None if folder is None else folder[0].blocks(home, folder[1])
 
 
 class Worker:
@@ -338,7 +338,9 @@ class Worker:
         self._flat = flat
         self._version = __version__
 
-    def __call__(self, key: tuple[int], rows: Iterator[pd.DataFrame], book: Any, blocks: Any) -> Iterator[pd.DataFrame]:
+    def __call__(
+        self, key: tuple[int], rows: Iterator[pd.DataFrame], bookkeeping: Any, blocks: Any
+    ) -> Iterator[pd.DataFrame]:
         """Process everything this worker gets in one batch; its state is in the two variables."""
         import pandas as pd
 
@@ -368,13 +370,13 @@ class Worker:
             control=self._location(),
             rescaling=self._rescaling(),
         )
-        results = run_worker(self._operator, task, packets, SparkStore(book, blocks, self._folder(worker)))
+        results = run_worker(self._operator, task, packets, SparkStore(bookkeeping, blocks, self._folder(worker)))
         if folder is not None:
             folder.clean(worker)
         del packets
         if self._written is not None:
             yield self._write(worker, results, self._written)
-            settle()
+            freeze_loaded()
             return
         while True:
             try:
@@ -387,7 +389,7 @@ class Worker:
                     else [BLOCK]
                 )
                 yield pd.DataFrame({**{name: [None] for name in names}, REPORT: [report]})
-                settle()
+                freeze_loaded()
                 return
             yield (
                 self._rows(piece)
@@ -397,15 +399,15 @@ class Worker:
 
     def _folder(self, worker: int) -> StateFolder | ObjectFolder | None:
         """Return where blocks of state are in the checkpoint; None where this query has no such folder."""
-        found = folder_of_task()
-        return None if found is None else found[0].state(self._home, worker, found[1])
+        folder = folder_of_task()
+        return None if folder is None else folder[0].state(self._home, worker, folder[1])
 
     def _rescaling(self) -> WorkersBefore | None:
         """Return what workers left when their number changed; None where it never did."""
-        found = folder_of_task()
-        if found is None or found[0].rescaled is None:
+        folder = folder_of_task()
+        if folder is None or folder[0].rescaled is None:
             return None
-        return WorkersBefore(Path(found[0].location), found[0].rescaled, found[1], self._routing.first)
+        return WorkersBefore(Path(folder[0].location), folder[0].rescaled, folder[1], self._routing.first)
 
     def _location(self) -> str | None:
         """Return where the query's routing tables are; not by way of links, which may lead elsewhere one day."""
@@ -457,8 +459,8 @@ _STORES = {type(None): IN_SPARK, StateFolder: IN_FILES, ObjectFolder: IN_OBJECTS
 class SparkStore:
     """A worker's state: the bookkeeping in Spark's state store, blocks there or in the checkpoint."""
 
-    def __init__(self, book: Any, blocks: Any, folder: StateFolder | ObjectFolder | None) -> None:
-        self._book = book
+    def __init__(self, bookkeeping: Any, blocks: Any, folder: StateFolder | ObjectFolder | None) -> None:
+        self._bookkeeping = bookkeeping
         self._blocks = blocks
         self._folder = folder
 
@@ -466,23 +468,23 @@ class SparkStore:
         """See `Store`."""
         # Asked for a value that is not there, Spark logs a warning: one for each worker of a new query. Asking whether
         # it is there takes 0.2 ms more in a batch.
-        return bytes(self._book.get()[0]) if self._book.exists() else None
+        return bytes(self._bookkeeping.get()[0]) if self._bookkeeping.exists() else None
 
-    def save(self, book: bytes) -> None:
+    def save(self, bookkeeping: bytes) -> None:
         """See `Store`."""
-        self._book.update((book,))
+        self._bookkeeping.update((bookkeeping,))
 
-    def open(self, book: Json) -> BlockStore:
+    def open(self, bookkeeping: Json) -> BlockStore:
         """See `Store`. Where blocks are is decided with the first batch, for as long as the checkpoint lives."""
-        if not book["batches"]:
-            book["store"] = _STORES[type(self._folder)]
-        store = book.get("store", IN_SPARK)
+        if not bookkeeping["batches"]:
+            bookkeeping["store"] = _STORES[type(self._folder)]
+        store = bookkeeping.get("store", IN_SPARK)
         if store == IN_SPARK:
             return _SparkBlocks(self._blocks)
         if isinstance(self._folder, StateFolder) and store == IN_FILES:
-            return FileBlocks(self._folder, book)
+            return FileBlocks(self._folder, bookkeeping)
         if isinstance(self._folder, ObjectFolder) and store == IN_OBJECTS:
-            return ObjectBlocks(self._folder, book)
+            return ObjectBlocks(self._folder, bookkeeping)
         began = "on a local path" if store == IN_FILES else f"on a store that the driver reached by fsspec ({OBJECTS})"
         raise StateError(
             f"the state is in {store} of the checkpoint, which this query cannot reach: its checkpoint was {began} "

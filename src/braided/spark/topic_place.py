@@ -27,6 +27,8 @@ from braided.storage.progress import to_text
 from braided.storage.topic import Topic, check_reader, is_topic
 from braided.storage.writing import DataFile
 
+__all__ = ["SupportsTriggerAvailableNow", "TopicPlace", "TopicReader"]
+
 try:
     from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow as _Limited
 except ImportError:  # before Spark 4.2 a source could not be limited

@@ -65,7 +65,7 @@ def write_task(
 ) -> Written:
     """Write the rows of one attempt of a task, to the folder of its stream's batch unless another is given."""
     from braided.runtime.router import conform
-    from braided.spark.tasks import batch_number, settle
+    from braided.spark.tasks import batch_number, freeze_loaded
 
     context = TaskContext.get()
     assert context is not None
@@ -78,7 +78,7 @@ def write_task(
     except BaseException:
         writer.discard()
         raise
-    settle()
+    freeze_loaded()
     return Written(context.getLocalProperty("sql.streaming.queryId"), tuple(files))
 
 

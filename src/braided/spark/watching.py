@@ -141,11 +141,11 @@ class Watch:
         if watched is not None and watched.plan.joined is not None and table is not None:
             decisions = self._change(progress, metric, watched, work[0], decisions)
         for decision in decisions:
-            told = {name: value for name, value in decision.items() if not (self._redact and name == "value")}
-            self._add({"event": "decision", "query": run, "operator": metric, **told})
+            fields = {name: value for name, value in decision.items() if not (self._redact and name == "value")}
+            self._add({"event": "decision", "query": run, "operator": metric, **fields})
         rows = sum(part["rows"] for part in routed)
-        found = None if watched is None else watched.in_query(str(progress.id))
-        loads = found.controller.loads() if found is not None and found.controller is not None else []
+        adapting = None if watched is None else watched.in_query(str(progress.id))
+        loads = adapting.controller.loads() if adapting is not None and adapting.controller is not None else []
         return {
             "operator": metric,
             "name": name_of(metric),
@@ -162,15 +162,15 @@ class Watch:
         self, progress: Any, metric: str, watched: Watched, report: Json, decisions: Sequence[Json]
     ) -> Sequence[Json]:
         """Add a table that was not seen yet; with the first one come the decisions that led to it."""
-        run, found = str(progress.runId), watched.in_query(str(progress.id))
+        run, adapting = str(progress.runId), watched.in_query(str(progress.id))
         known, version = self._tables.get((run, metric)), int(report["table"][0])
         if known != version:
             self._tables[run, metric] = version
-            table = watched.table_of(found, report)
-            controller = None if found is None or self._redact or watched.routing.redact else found.controller
-            told = describe_table(table, {} if controller is None else controller.labels)
-            self._add({"event": "table", "query": run, "operator": metric, **told})
-        return found.control.decisions() if known is None and found is not None else decisions
+            table = watched.table_of(adapting, report)
+            controller = None if adapting is None or self._redact or watched.routing.redact else adapting.controller
+            fields = describe_table(table, {} if controller is None else controller.labels)
+            self._add({"event": "table", "query": run, "operator": metric, **fields})
+        return adapting.control.decisions() if known is None and adapting is not None else decisions
 
     def _hot_keys(self, work: Sequence[Json], routed: Sequence[Json]) -> list[Json]:
         """Return the heaviest keys of a batch: rows of the first stream, of the others, and results."""

@@ -109,14 +109,14 @@ def is_window(node: exp.Expression) -> bool:
 
 def _not_aggregated(select: exp.Select) -> list[exp.Expression]:
     """Return what ``GROUP BY ALL`` groups by: the columns of a SELECT without an aggregate in them."""
-    found = [column.unalias() for column in select.expressions if not column.find(exp.AggFunc)]
-    return [column for at, column in enumerate(found) if column not in found[:at]]
+    columns = [column.unalias() for column in select.expressions if not column.find(exp.AggFunc)]
+    return [column for at, column in enumerate(columns) if column not in columns[:at]]
 
 
 def window_of(node: exp.Expression) -> tuple[exp.Column, int, int, int]:
     """Return the time of a window, its size, slide and offset; raise `NotApplied` where they are not plain."""
-    given = list(node.expressions) if node.expressions else [value for value in node.args.values() if value]
-    column, durations = given[0], given[1:]
+    arguments = list(node.expressions) if node.expressions else [value for value in node.args.values() if value]
+    column, durations = arguments[0], arguments[1:]
     if not isinstance(column, exp.Column):
         raise NotApplied("its window is not over a time of a stream")
     if not durations or not all(isinstance(each, exp.Literal) and each.is_string for each in durations):

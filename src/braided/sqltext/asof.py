@@ -101,7 +101,7 @@ def _match_word(words: Words, join: int) -> int:
 
 def place_matches(tree: exp.Expression, clauses: Sequence[AsofClause]) -> dict[int, exp.Expression]:
     """Return the match conditions of joins, by the id of the join."""
-    found = {}
+    placed = {}
     for clause in clauses:
         inside = [
             (first, join)
@@ -109,8 +109,8 @@ def place_matches(tree: exp.Expression, clauses: Sequence[AsofClause]) -> dict[i
             if (first := _first(join.this)) is not None and clause.start < first < clause.stop
         ]
         # Joins inside of the input begin later.
-        found[id(min(inside, key=lambda each: each[0])[1])] = clause.condition
-    return found
+        placed[id(min(inside, key=lambda each: each[0])[1])] = clause.condition
+    return placed
 
 
 def _first(node: exp.Expression) -> int | None:
@@ -173,8 +173,8 @@ def asof_step(
 
 def _qualified(part: exp.Expression, aliases: Sequence[str], sources: Mapping[str, Source]) -> exp.Expression:
     """Return a condition whose columns have the aliases of their inputs, as all others of the query have by now."""
-    found = part.copy()
-    for column in found.find_all(exp.Column):
+    copy = part.copy()
+    for column in copy.find_all(exp.Column):
         name, table = column.name.lower(), column.table.lower()
         owners = [alias for alias in aliases if name in sources[alias].types and table in ("", alias)]
         if len(owners) != 1:
@@ -186,7 +186,7 @@ def _qualified(part: exp.Expression, aliases: Sequence[str], sources: Mapping[st
             raise OptionError(f"sql: {position(column)}: MATCH_CONDITION: {column.sql()} {why}")
         column.set("this", exp.to_identifier(name, quoted=True))
         column.set("table", exp.to_identifier(owners[0], quoted=True))
-    return found
+    return copy
 
 
 def _refuse(condition: exp.Expression, alias: str, joined: Sequence[str]) -> NoReturn:
@@ -199,11 +199,11 @@ def _refuse(condition: exp.Expression, alias: str, joined: Sequence[str]) -> NoR
 
 def take_tolerances(hints: dict[str, list[str]]) -> dict[str, str]:
     """Return the tolerances that hints give, by alias, and take them out of the hints."""
-    found = {}
+    tolerances = {}
     for alias, options in hints.items():
         for text in list(options):
             name, _, value = (part.strip() for part in text.partition("="))
             if name.lower() == "tolerance":
                 options.remove(text)
-                found[alias] = value
-    return found
+                tolerances[alias] = value
+    return tolerances

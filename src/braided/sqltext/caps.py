@@ -44,26 +44,26 @@ def parse_cap(cap: Any) -> int | None:
 
 def take_caps(hints: dict[str, list[str]], is_time: Callable[[str, str], bool], cap: int | None = None) -> Caps:
     """Return what hints say of times, and take it out of them. `is_time` knows the columns of an alias."""
-    found = Caps(of_all=cap)
-    for alias, given in hints.items():
-        for text in list(given):
+    caps = Caps(of_all=cap)
+    for alias, texts in hints.items():
+        for text in list(texts):
             name, _, value = (part.strip() for part in text.partition("="))
             if name.lower() not in OF_TIMES:
                 continue
-            given.remove(text)
-            said = f"sql: the hint BRAIDED({alias!r}, {text!r})"
+            texts.remove(text)
+            place = f"sql: the hint BRAIDED({alias!r}, {text!r})"
             if name.lower() == "time":
                 if not is_time(alias, value.lower()):
-                    raise OptionError(f"{said}: {alias} has no such time")
-                found.times[alias] = value.lower()
+                    raise OptionError(f"{place}: {alias} has no such time")
+                caps.times[alias] = value.lower()
                 continue
             try:
-                found.lengths[alias] = parse_duration(value, "cap")
+                caps.lengths[alias] = parse_duration(value, "cap")
             except OptionError as error:
-                raise OptionError(f"{said}: {error}") from error
-            if found.lengths[alias] < 0:
-                raise OptionError(f"{said}: write a duration of nothing or more")
-    return found
+                raise OptionError(f"{place}: {error}") from error
+            if caps.lengths[alias] < 0:
+                raise OptionError(f"{place}: write a duration of nothing or more")
+    return caps
 
 
 def capped(
@@ -76,16 +76,16 @@ def capped(
     """
     if not bounds or two_sided(bounds, alias) is not None:
         return []
-    found = [both for both in bounds if {alias, both[1].plus.table, both[1].minus.table} & set(caps.lengths)]
-    if not found and caps.of_all is not None:
-        found = list(bounds)
-    if not found:
+    concerned = [both for both in bounds if {alias, both[1].plus.table, both[1].minus.table} & set(caps.lengths)]
+    if not concerned and caps.of_all is not None:
+        concerned = list(bounds)
+    if not concerned:
         return []
-    named = [both for both in found if all(caps.times.get(c.table) in (None, c.name) for c in _both(both[1]))]
+    named = [both for both in concerned if all(caps.times.get(c.table) in (None, c.name) for c in _both(both[1]))]
     marked = [both for both in named if all(is_marked(column) for column in _both(both[1]))]
-    found = marked or named or found
-    part, first = found[0]
-    for _, other in found[1:]:
+    concerned = marked or named or concerned
+    part, first = concerned[0]
+    for _, other in concerned[1:]:
         if ties(other) != ties(first):
             column = next(c for c in _both(other) if c.sql() not in ties(first))
             one = next(c for c in _both(first) if c.table == column.table)
@@ -121,8 +121,8 @@ def check_caps(caps: Caps, steps: Sequence[tuple[str, Sequence[Bound]]]) -> list
     ]
 
 
-def _both(found: Bound) -> tuple[exp.Column, exp.Column]:
-    return found.plus, found.minus
+def _both(bound_: Bound) -> tuple[exp.Column, exp.Column]:
+    return bound_.plus, bound_.minus
 
 
 def _shown(column: exp.Column) -> str:

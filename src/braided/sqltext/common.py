@@ -63,9 +63,11 @@ def find_common(cut: Cut, sources: Mapping[str, Source]) -> Common | None:
     bounds, equal, rest = [each for step in cut.steps for each in step.bounds], [], []
     equal += [pair for step in cut.steps for pair in step.keys]
     for part in (part for step in cut.steps for part in step.rest):
-        found, pair = bound(part, is_time), equality(part)
-        if found is not None and all(times[time.table] == time.name for time in (found.plus, found.minus)):
-            bounds.append(found)
+        time_bound, pair = bound(part, is_time), equality(part)
+        if time_bound is not None and all(
+            times[time.table] == time.name for time in (time_bound.plus, time_bound.minus)
+        ):
+            bounds.append(time_bound)
         elif pair is not None:
             equal.append(pair)
         else:
@@ -87,11 +89,11 @@ def _keys(
             classes.remove(known)
             new |= known
         classes.append(new)
-    whole = [found for found in classes if sorted(alias for alias, _ in found) == sorted(streams)]
-    keys = tuple(tuple(dict(found)[alias] for alias in streams) for found in whole)
+    whole = [members for members in classes if sorted(alias for alias, _ in members) == sorted(streams)]
+    keys = tuple(tuple(dict(members)[alias] for alias in streams) for members in whole)
     left = [
         exp.EQ(this=one.copy(), expression=other.copy())
         for one, other in equal
-        if not any((one.table, one.name) in found for found in whole)
+        if not any((one.table, one.name) in members for members in whole)
     ]
     return keys, left

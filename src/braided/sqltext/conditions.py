@@ -98,9 +98,9 @@ def _scaled(value: Linear | None, sign: int) -> Linear | None:
     return Linear([(sign * s, c) for s, c in value.times], [(sign * s, c) for s, c in value.constants])
 
 
-def ties(found: Bound) -> set[str]:
+def ties(bound_: Bound) -> set[str]:
     """Return the two times that a bound is on."""
-    return {found.plus.sql(), found.minus.sql()}
+    return {bound_.plus.sql(), bound_.minus.sql()}
 
 
 def two_sided(bounds: Sequence[tuple[exp.Expression, Bound]], alias: str) -> tuple[exp.Column, exp.Column] | None:
@@ -143,8 +143,8 @@ def limits(bounds: Sequence[tuple[Bound, int]], left: set[str]) -> tuple[int | N
 
 def position(node: exp.Expression) -> str:
     """Return where a part of the text is, as an editor counts."""
-    for found in node.find_all(exp.Identifier):
-        at = found.meta
+    for identifier in node.find_all(exp.Identifier):
+        at = identifier.meta
         if "line" in at:  # sqlglot counts to the end of a word
             return f"line {at['line']}, column {at['col'] - (at['end'] - at['start'])}"
     return "the text"

@@ -57,13 +57,13 @@ def cut_select(
     caps = take_caps(hints, lambda alias, name: sources[alias].is_time(name), cap)
     own = [join for join in joins if _is_stream(join, sources)]
     filters: dict[str, list[exp.Expression]] = {alias: [] for alias in streams}
-    kept: list[exp.Expression] = []
+    remaining: list[exp.Expression] = []
     if all(is_plain(join, matches or {}) for join in own):
         between: list[exp.Expression] = []
         for part in [*(part for join in own for part in conjuncts(join.args.get("on"))), *conditions]:
             used = tables_of(part)
             if part.find(exp.Query) or not used or not used <= set(streams):
-                kept.append(part)
+                remaining.append(part)
             elif len(used) == 1:
                 filters[used.pop()].append(part)
             else:
@@ -82,16 +82,16 @@ def cut_select(
             )
         ordered = OrderedJoins(first, own, sources, caps, matches or {})
         steps = ordered.steps(conditions, take_tolerances(hints))
-        filters, kept = ordered.filters, ordered.kept
-    said = check_caps(caps, [(step.right, step.bounds) for step in steps if step.match is None])
+        filters, remaining = ordered.filters, ordered.kept
+    caps_error = check_caps(caps, [(step.right, step.bounds) for step in steps if step.match is None])
     tables = [join for join in joins if not _is_stream(join, sources)]
     if not sources[first].streaming:
         # The query starts with a table: it is joined after the streams.
         tables = [exp.Join(this=start.this.copy(), kind="CROSS"), *tables]
     select.set("joins", tables)
-    select.set("where", exp.Where(this=exp.and_(*kept)) if kept else None)
+    select.set("where", exp.Where(this=exp.and_(*remaining)) if remaining else None)
     read = list(dict.fromkeys((column.table, column.name) for column in own_columns(select)))
-    return Cut(streams[0], steps, filters, _columns(read, streams, steps), hints, said, read)
+    return Cut(streams[0], steps, filters, _columns(read, streams, steps), hints, caps_error, read)
 
 
 def _order(start: exp.Expression, joins: Sequence[exp.Join]) -> list[str]:
@@ -187,16 +187,16 @@ def own_nodes(select: exp.Select) -> Iterator[exp.Expression]:
 
 def _hints(select: exp.Select) -> dict[str, list[str]]:
     """Return the options that a hint gives to joins, by the alias of an input; and take it out."""
-    found: dict[str, list[str]] = {}
+    hints: dict[str, list[str]] = {}
     hint = select.args.get("hint")
     for each in hint.expressions if hint is not None else ():
         if str(each.name).upper() != "BRAIDED":
             continue
-        given = [value.this if isinstance(value, exp.Literal) else value.sql() for value in each.expressions]
-        if not given:
+        texts = [value.this if isinstance(value, exp.Literal) else value.sql() for value in each.expressions]
+        if not texts:
             raise OptionError("sql: the hint BRAIDED needs the alias of an input: BRAIDED('a', 'lateness=30 seconds')")
-        found.setdefault(given[0].lower(), []).extend(given[1:])
-    if found and hint is not None:
+        hints.setdefault(texts[0].lower(), []).extend(texts[1:])
+    if hints and hint is not None:
         others = [each for each in hint.expressions if str(each.name).upper() != "BRAIDED"]
         select.set("hint", exp.Hint(expressions=others) if others else None)
-    return found
+    return hints

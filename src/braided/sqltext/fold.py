@@ -45,17 +45,17 @@ class _Pair:
 def fold(tree: exp.Expression, streams: Collection[str]) -> list[str]:
     """Fold every such join of a qualified query, where it is over `streams`; return what was done, in words."""
     ctes = {cte.alias: cte.this for cte in tree.find_all(exp.CTE)}
-    said = []
+    reasons = []
     for select in list(tree.find_all(exp.Select)):
-        found = _find(select, ctes)
-        if found is not None and reads(found[0].rows, streams, ctes):
-            pair, rest = found
-            said.append(
+        fitting = _find(select, ctes)
+        if fitting is not None and reads(fitting[0].rows, streams, ctes):
+            pair, rest = fitting
+            reasons.append(
                 f"{pair.rows.alias_or_name} and {pair.total.alias_or_name} are made at once, without a join: "
                 f"{pair.total.alias_or_name} is an aggregate of the rows of {pair.rows.alias_or_name}"
             )
             _rewrite(select, pair, rest)
-    return said
+    return reasons
 
 
 def reads(node: exp.Expression, streams: Collection[str], ctes: Mapping[str, exp.Expression]) -> bool:
@@ -107,12 +107,12 @@ def _pair(rows: exp.Expression, total: exp.Expression, ctes: Mapping[str, exp.Ex
     columns = [projection.alias_or_name for projection in body.expressions]
     if len(set(columns)) < len(columns) or any(node.alias_column_names for node in (rows, total, start.this)):
         return None
-    given = {part.this.sql(): part.alias for part in aggregate.expressions if isinstance(part, exp.Alias)}
+    aliases = {part.this.sql(): part.alias for part in aggregate.expressions if isinstance(part, exp.Alias)}
     keys = {}
     for key in group.expressions:
-        if not isinstance(key, exp.Column) or key.name not in columns or key.sql() not in given:
+        if not isinstance(key, exp.Column) or key.name not in columns or key.sql() not in aliases:
             return None
-        keys[key.name] = given[key.sql()]
+        keys[key.name] = aliases[key.sql()]
     windows = {part.alias for part in body.expressions if isinstance(part, exp.Alias) and _is_window(part.this)}
     return _Pair(rows, total, start.this, columns, keys, windows) if keys else None
 
@@ -153,10 +153,10 @@ def _rewrite(select: exp.Select, pair: _Pair, rest: list[exp.Expression]) -> Non
         *(part for name in pair.columns for part in (exp.Literal.string(name), _column(name, source))),
     )
     aggregate = pair.total.this.copy()
-    given = [projection.alias_or_name for projection in aggregate.expressions]
+    names = [projection.alias_or_name for projection in aggregate.expressions]
     aggregate = aggregate.select(exp.alias_(exp.func("collect_list", packed), _ROWS, quoted=True), copy=False)
     row = exp.alias_(exp.func("explode", _column(_ROWS, _FOLDED)), _ROW, quoted=True)
-    each = exp.select(*(exp.alias_(_column(name, _FOLDED), name, quoted=True) for name in given), row)
+    each = exp.select(*(exp.alias_(_column(name, _FOLDED), name, quoted=True) for name in names), row)
     each = each.from_(aggregate.subquery(_FOLDED, copy=False), copy=False)
     # Rows without a key have a group, but a join by the key does not find it.
     conditions = [exp.Not(this=exp.Is(this=_column(name, total), expression=exp.Null())) for name in pair.keys.values()]

@@ -91,7 +91,7 @@ class OrderedJoins:
                     self._place_condition(part, level, join)
         for part in where:
             self._place_filter(part, len(self.joins), None)
-        found = []
+        steps = []
         for level, join in enumerate(self.joins, start=1):
             joined, alias, parts = self._streams[:level], self._streams[level], self._parts[level]
             if id(join) in self.matches:
@@ -107,8 +107,8 @@ class OrderedJoins:
                     f"sql: {position(join)}: a {called(join)} of streams needs a key: an equality of columns such as "
                     f"{joined[0]}.k = {alias}.k in its condition; only an inner join can do without"
                 )
-            found.append(step)
-        return found
+            steps.append(step)
+        return steps
 
     def _place_filter(self, part: exp.Expression, level: int, join: exp.Join | None) -> None:
         """Place a condition that drops rows after a join: of WHERE, or of the ON of an inner join."""

@@ -85,12 +85,12 @@ def _refuse_input(words: Words, at: int) -> NoReturn:
 
 def _read_input(words: Words, start: int, stop: int) -> tuple[tuple[str, ...] | None, str | None]:
     """Return the input of a clause as a name or as a query; its alias has no meaning outside."""
-    kept, names = _visible(words, start)
+    visible, names = _visible(words, start)
     if words.is_(start, TokenType.L_PAREN):
         close = words.close(start)
         if not words.is_(start + 1, TokenType.SELECT, TokenType.WITH) or not _is_alias(words, close + 1, stop):
             _refuse_input(words, start)
-        return None, _joined(words, [*kept, (start + 1, close)])
+        return None, _joined(words, [*visible, (start + 1, close)])
     parts = []
     at = start
     while (name := words.name(at)) is not None:
@@ -102,7 +102,7 @@ def _read_input(words: Words, start: int, stop: int) -> tuple[tuple[str, ...] | 
     if not parts or not _is_alias(words, at, stop):
         _refuse_input(words, start)
     if len(parts) == 1 and parts[0].lower() in names:
-        return None, f"{_joined(words, kept)} SELECT * FROM `{parts[0]}`"
+        return None, f"{_joined(words, visible)} SELECT * FROM `{parts[0]}`"
     return tuple(parts), None
 
 
@@ -113,7 +113,7 @@ def _is_alias(words: Words, at: int, stop: int) -> bool:
 
 def _visible(words: Words, before: int) -> tuple[list[tuple[int, int]], set[str]]:
     """Return the common table expressions that a word may use: the words of each WITH, and their names."""
-    kept: list[tuple[int, int]] = []
+    spans: list[tuple[int, int]] = []
     names: set[str] = set()
     for at in range(before):
         if not words.is_(at, TokenType.WITH) or words.end_around(at) <= before:
@@ -126,8 +126,8 @@ def _visible(words: Words, before: int) -> tuple[list[tuple[int, int]], set[str]
                 )
             names.add(name)
         if new:
-            kept.append((at, last + 1))
-    return kept, names
+            spans.append((at, last + 1))
+    return spans, names
 
 
 def _definitions(words: Words, at: int, before: int) -> tuple[int, list[str]]:

@@ -53,11 +53,11 @@ class Clause:
             return f"sql: MATCH_RECOGNIZE: {message}"
         part = self.parts[named[0]]
         value = _value(self.options, named[0])
-        said = message.removeprefix(named[0]).removeprefix(f"={value!r}")
-        said = f" {said[1:]}" if said.startswith("=") else said
-        found = re.match(r": position (\d+)", said)
-        start = part.start + (int(found[1]) - 1 if found else 0)
-        return f"sql: {place(self.text, start)}: {part.called}{said[found.end() if found else 0 :]}"
+        reason = message.removeprefix(named[0]).removeprefix(f"={value!r}")
+        reason = f" {reason[1:]}" if reason.startswith("=") else reason
+        position = re.match(r": position (\d+)", reason)
+        start = part.start + (int(position[1]) - 1 if position else 0)
+        return f"sql: {place(self.text, start)}: {part.called}{reason[position.end() if position else 0 :]}"
 
 
 def _value(options: Mapping[str, Any], option: str) -> object:
@@ -108,21 +108,21 @@ class _Reader:
         if self._accept("DEFINE"):
             options["define"] = dict(self._define())
         if self._at < self._stop:
-            self._expected("the end of the clause (its parts have an order: docs/match.md)")
+            self._expected("the end of the clause (its parts have an order: docs/reference/match.md)")
         return self._clause
 
     def _accept(self, *words: str) -> bool:
-        found = self._at + len(words) <= self._stop and self._words.says(self._at, *words)
-        self._at += len(words) if found else 0
-        return found
+        accepted = self._at + len(words) <= self._stop and self._words.says(self._at, *words)
+        self._at += len(words) if accepted else 0
+        return accepted
 
     def _expect(self, words: tuple[str, ...], what: str) -> None:
         if not self._accept(*words):
             self._expected(what)
 
     def _expected(self, what: str) -> NoReturn:
-        found = "the end of the clause" if self._at >= self._stop else self._words.shown(self._at)
-        self._refuse(self._at, f"expected {what}; found {found}")
+        actual = "the end of the clause" if self._at >= self._stop else self._words.shown(self._at)
+        self._refuse(self._at, f"expected {what}; found {actual}")
 
     def _refuse(self, at: int, why: str) -> NoReturn:
         raise OptionError(f"sql: {self._words.place(at)}: MATCH_RECOGNIZE: {why}")

@@ -19,14 +19,14 @@ def without_distinct(text: str) -> tuple[str, int]:
     ('SELECT DISTINCT count( a), sum(  b) FROM t WHERE f(distinct) > 1', 2)
     """
     tokens = Braided().tokenize(text)
-    found = [
+    aggregates = [
         token
         for before, token, after in zip(tokens, tokens[1:], tokens[2:], strict=False)
         if token.token_type == TokenType.DISTINCT and before.text == "(" and after.text not in (")", ",")
     ]
-    for token in reversed(found):
+    for token in reversed(aggregates):
         text = text[: token.start] + text[token.end + 1 :]
-    return text, len(found)
+    return text, len(aggregates)
 
 
 def shape(plan: str) -> str:

@@ -32,14 +32,14 @@ def join_subqueries(tree: exp.Expression, streams: Collection[str]) -> None:
         start = select.args.get("from_") or select.args.get("from")
         if where is None or start is None or not _reads_stream(select, streams, ctes):
             continue
-        kept = []
+        remaining = []
         for part in conjuncts(where.this):
             join = _join(part, select, streams, ctes)
             if join is None:
-                kept.append(part)
+                remaining.append(part)
             else:
                 select.append("joins", join)
-        select.set("where", exp.Where(this=exp.and_(*kept, copy=False)) if kept else None)
+        select.set("where", exp.Where(this=exp.and_(*remaining, copy=False)) if remaining else None)
     for node in tree.find_all(exp.Exists, exp.In):
         query = _query(node)
         if query is not None and reads(query, streams, ctes):
@@ -125,8 +125,8 @@ def _join(
 
 
 def _start(select: exp.Select) -> exp.Expression:
-    found: exp.Expression = select.args.get("from_") or select.args["from"]
-    return found
+    source: exp.Expression = select.args.get("from_") or select.args["from"]
+    return source
 
 
 def _aggregates(query: exp.Expression) -> bool:

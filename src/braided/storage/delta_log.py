@@ -13,7 +13,7 @@ files alone do not say: deletion vectors, columns under other names.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
@@ -54,8 +54,18 @@ class Position:
 class DeltaLog:
     """What a stream reads of a table. `options` are the storage options of deltalake."""
 
-    def __init__(self, location: str, options: Mapping[str, str] | None = None, *, add_columns: bool = False) -> None:
-        """`add_columns` lets columns that are added later be left out until the stream starts again."""
+    def __init__(
+        self,
+        location: str,
+        options: Mapping[str, str] | None = None,
+        *,
+        add_columns: bool = False,
+        columns: Sequence[str] | None = None,
+    ) -> None:
+        """`columns` are those that the stream was made with, by default all that the table has now.
+
+        `add_columns` lets columns that are added later be left out until the stream is made again.
+        """
         self.location = plain_location(location)
         self.name = f"table='delta:{location}'"
         self._options = dict(options or {}) or None
@@ -72,7 +82,8 @@ class DeltaLog:
         self._check_features(self._table.protocol().reader_features or ())
         self.schema = str(self._table.schema().to_json())
         """The table's schema, as Spark writes one in JSON."""
-        self._kinds = _kinds(self.schema)
+        kinds = _kinds(self.schema)
+        self._kinds = kinds if columns is None else {name: kinds[name] for name in columns if name in kinds}
 
     def _at(self, version: int | None) -> Any:
         deltalake = library()
@@ -144,7 +155,7 @@ class DeltaLog:
             ])  # fmt: skip
             values = [actions["partition"].combine_chunks().field(name) for name in self.partitions]
         texts = [column.cast(pa.string()).to_pylist() for column in values]
-        rows = zip(*texts, strict=True) if texts else ((),) * len(actions)
+        rows: Iterable[tuple[str | None, ...]] = zip(*texts, strict=True) if texts else [()] * len(actions)
         return [
             AddedFile(self._place(path), size, tuple(row))
             for path, size, row in zip(

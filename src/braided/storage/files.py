@@ -382,6 +382,9 @@ class RemoteFiles(Files):
     def delete_folder(self, folder: str) -> None:
         """See `Files`. Object stores have no folders."""
 
+    def open_output(self, name: str) -> Any:
+        return self._system.open(self._path(name), "wb")
+
     def copy(self, source: str, target: str) -> None:
         """Copy all below a folder; the store copies, many at a time. What is deleted meanwhile is left out."""
         names = self.below(source)

@@ -11,7 +11,7 @@ from braided.errors import OptionError
 from braided.time.lateness import Lateness
 
 JOIN_FLOOR = 10_000_000
-"""The least lateness that a join learns: ten seconds. It costs a join state, not time (docs/time.md)."""
+"""The least lateness that a join learns: ten seconds. It costs a join state, not time (docs/concepts/time.md)."""
 
 
 def resolve_rule(lateness: Any, floor: int) -> int | Lateness:

@@ -123,9 +123,9 @@ class GuardedHandler(BaseHTTPRequestHandler):
         elif self.server.token is None or self._is_bearer() or self._has_cookie():
             self.serve(address.path)
         else:
-            given = parse_qs(address.query).get("token", [""])[0]
-            if self._is_token(given):
-                cookie = f"{_COOKIE}={given}; HttpOnly; SameSite=Strict; Path=/"
+            token = parse_qs(address.query).get("token", [""])[0]
+            if self._is_token(token):
+                cookie = f"{_COOKIE}={token}; HttpOnly; SameSite=Strict; Path=/"
                 self.answer(303, b"", {"Location": "/" + address.path.lstrip("/"), "Set-Cookie": cookie})
             else:
                 self.answer(401, b"open the address with its token, as braided printed it\n")
@@ -133,19 +133,19 @@ class GuardedHandler(BaseHTTPRequestHandler):
     do_HEAD = do_GET
 
     def _is_bearer(self) -> bool:
-        scheme, _, given = self.headers.get("Authorization", "").partition(" ")
-        return scheme.lower() == "bearer" and self._is_token(given.strip())
+        scheme, _, token = self.headers.get("Authorization", "").partition(" ")
+        return scheme.lower() == "bearer" and self._is_token(token.strip())
 
     def _has_cookie(self) -> bool:
         try:
-            found = SimpleCookie(self.headers.get("Cookie", "")).get(_COOKIE)
+            cookie = SimpleCookie(self.headers.get("Cookie", "")).get(_COOKIE)
         except CookieError:
             return False
-        return found is not None and self._is_token(found.value)
+        return cookie is not None and self._is_token(cookie.value)
 
-    def _is_token(self, given: str) -> bool:
+    def _is_token(self, token: str) -> bool:
         assert self.server.token is not None
-        return hmac.compare_digest(given.encode(), self.server.token.encode())
+        return hmac.compare_digest(token.encode(), self.server.token.encode())
 
     def answer(self, status: int, content: bytes, headers: dict[str, str] | None = None) -> None:
         """Send a whole answer."""

@@ -79,8 +79,8 @@ class History:
     def since(self, number: int) -> list[Numbered]:
         """Return what is kept of the events after a number, in order; 0 for all."""
         with self._changed:
-            found = [event for kept in self._runs.values() for event in kept.all() if event.number > number]
-        return sorted(found, key=lambda event: event.number)
+            events = [event for run in self._runs.values() for event in run.all() if event.number > number]
+        return sorted(events, key=lambda event: event.number)
 
     def wait(self, number: int, seconds: float) -> bool:
         """Wait until there is an event after a number; False if there is none in time, or the history is closed."""

@@ -67,9 +67,9 @@ def check_event(event: Any, where: str) -> Json:
     return event
 
 
-def _check_fields(found: Any, fields: Mapping[str, type | tuple[type, ...]], where: str) -> None:
+def _check_fields(fields_: Any, fields: Mapping[str, type | tuple[type, ...]], where: str) -> None:
     for name, kind in fields.items():
-        if not isinstance(found, dict) or not isinstance(found.get(name), kind):
+        if not isinstance(fields_, dict) or not isinstance(fields_.get(name), kind):
             raise HistoryError(f"{where}.{name}: is missing or damaged; restore the file from a copy")
 
 

@@ -52,7 +52,7 @@ class HistoryWriter:
             if event["event"] in ("started", "graph", "table", "fleet", "note"):
                 self._kept[run, event["event"], event.get("operator", "")] = line
             elif event["event"] == "ended":
-                self._kept = {key: kept for key, kept in self._kept.items() if key[0] != run}
+                self._kept = {key: stored for key, stored in self._kept.items() if key[0] != run}
 
     def _turn(self) -> None:
         self._file.close()

@@ -19,7 +19,7 @@ def summarize(events: Iterable[Json]) -> list[Json]:
     for event in events:
         if "query" in event:
             runs.setdefault(event["query"], []).append(event)
-    return [_run(query, found) for query, found in runs.items()]
+    return [_run(query, own) for query, own in runs.items()]
 
 
 def _run(query: str, events: Sequence[Json]) -> Json:
@@ -105,10 +105,10 @@ def _lines(run: Json) -> list[str]:
             f"  routing {table['scheme']}, table {table['version']}: {len(table['in_use'])} of "
             f"{table['workers']} workers in use" + (f"; {', '.join(grids)}" if grids else "")
         )
-    for made in run["decisions"][-_MOST_DECISIONS:]:
-        what = [str(made[name]) for name in ("value", "key") if name in made][:1]
-        what += [f"grid {made['grid']}"] if "grid" in made else []
-        lines.append(f"  batch {made['batch']}: {' '.join([made['action'], *what])}; {made['reason']}")
+    for decision in run["decisions"][-_MOST_DECISIONS:]:
+        what = [str(decision[name]) for name in ("value", "key") if name in decision][:1]
+        what += [f"grid {decision['grid']}"] if "grid" in decision else []
+        lines.append(f"  batch {decision['batch']}: {' '.join([decision['action'], *what])}; {decision['reason']}")
     return lines
 
 

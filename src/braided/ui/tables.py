@@ -43,10 +43,14 @@ def control_events(path: Path) -> list[Json]:
     control = ControlDir(str(path))
     run = {"query": control.owner() or "none"}
     table, decisions = control.newest(), control.decisions()
-    labels = {int(made["key"], 16): str(made["value"]) for made in decisions if "key" in made and "value" in made}
+    labels = {
+        int(decision["key"], 16): str(decision["value"])
+        for decision in decisions
+        if "key" in decision and "value" in decision
+    }
     operator = {**run, "operator": path.name}
     return [
         {"event": "started", **run, "name": path.name, "time": 0},
         {"event": "table", **operator, **describe_table(table, labels)},
-        *({"event": "decision", **operator, **made} for made in decisions),
+        *({"event": "decision", **operator, **decision} for decision in decisions),
     ]

@@ -141,7 +141,7 @@ def test_a_control_file_is_damaged_or_removed(spark: SparkSession, root: Path) -
                 shutil.copytree(root / "control", home / "control")
                 run(spark, root, home=home, control=True)
             assert found(spark, home) == expected(root), (file, how)
-    # What docs/faults.md says. Whether a batch has used the newest table depends on when the controller made it.
+    # What docs/concepts/faults.md says. Whether a batch has used the newest table depends on when the controller made it.
     assert stopped - {("tables", "removed")} == {("owner.json", "damaged"), ("tables", "damaged"), ("pins", "damaged")}
 
 

@@ -174,10 +174,10 @@ def _damaged(stores: list[MemoryStore], tries: int) -> Iterator[tuple[str, list[
     """Yield the state with one thing wrong at a time."""
     rng = np.random.default_rng(0)
     for worker, store in enumerate(stores):
-        assert store.book is not None
-        for what, content in _spoiled(store.book, 3 * tries, rng):
+        assert store.bookkeeping is not None
+        for what, content in _spoiled(store.bookkeeping, 3 * tries, rng):
             bad = reloaded(stores)
-            bad[worker].book = content
+            bad[worker].bookkeeping = content
             yield f"book of worker {worker} {what}", bad
         others = list(store.blocks.values())
         for block, whole in list(store.blocks.items())[:: 1 + len(others) // (8 * tries)]:
@@ -210,13 +210,15 @@ def check_change(spec: Spec, change: Change) -> None:
     after = Host(changed, way)
     after.runtime.stores = reloaded(host.runtime.stores)
     after.batch = 1
-    before = [(store.book, dict(store.blocks)) for store in after.runtime.stores]
+    before = [(store.bookkeeping, dict(store.blocks)) for store in after.runtime.stores]
     if change.refused is not None:
         with pytest.raises(
             StateError, match=rf"\b{change.refused} was .* and is .*; restore|restore {change.refused}="
         ):
             next(after.runtime.run_batch(todo[1], moment=after.moment))
-        assert [(store.book, dict(store.blocks)) for store in after.runtime.stores] == before, "state was written"
+        assert [(store.bookkeeping, dict(store.blocks)) for store in after.runtime.stores] == before, (
+            "state was written"
+        )
         return
     kind = kind_of(spec)
     bag = Counter(kind.content(spec, row) for row in rows)
@@ -267,8 +269,8 @@ def check_bounded_state(spec: Spec, batches_: int, pace: int, *, broken: bool = 
         host.run(_steady(number, operator.inputs, pace, broken=broken))
         stores = host.runtime.stores
         rows = sum(report["last"]["stored_rows"] for report in host.runtime.reports)
-        books = sum(len(store.book or b"") for store in stores)
-        levels.append((rows, sum(len(store.blocks) for store in stores), books, stored_bytes(host.runtime)))
+        records = sum(len(store.bookkeeping or b"") for store in stores)
+        levels.append((rows, sum(len(store.blocks) for store in stores), records, stored_bytes(host.runtime)))
     third = batches_ // 3
     rows_, blocks, books_, sizes = zip(*levels, strict=True)
     for what, values, room in (("rows", rows_, 0.2), ("blocks", blocks, 0.2), ("bytes of bookkeeping", books_, 0.2)):

@@ -241,15 +241,15 @@ def traced(runtime: LocalRuntime, tasks: Tasks, *, final: bool, moment: int | No
 
 def state_of(store: MemoryStore) -> tuple[str, dict[int, bytes]]:
     """Return a worker's state as it is stored, but for what its report shows of CPU time and of the cache."""
-    book = {} if store.book is None else read_bookkeeping(store.book)
+    bookkeeping = {} if store.bookkeeping is None else read_bookkeeping(store.bookkeeping)
     for name in ("cpu_ms", "cached_reads"):
-        book.get("counts", {}).pop(name, None)
-    return json.dumps(book), dict(store.blocks)
+        bookkeeping.get("counts", {}).pop(name, None)
+    return json.dumps(bookkeeping), dict(store.blocks)
 
 
 def stored_bytes(runtime: LocalRuntime) -> int:
     """Return what all stores hold."""
-    return sum(len(store.book or b"") + sum(map(len, store.blocks.values())) for store in runtime.stores)
+    return sum(len(store.bookkeeping or b"") + sum(map(len, store.blocks.values())) for store in runtime.stores)
 
 
 def steps(history: History, way: Way, spec: Spec) -> Iterator[tuple[Host, Tasks, bool]]:

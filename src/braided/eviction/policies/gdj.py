@@ -146,6 +146,9 @@ def _newcomer(
 def _group_matched(state: Any, learned: Credits, slot: int) -> None:
     if learned.gain == _GAIN_ONE:
         state.rows[slot].credit += 1.0
+    elif learned.gain == _GAIN_RANK:
+        before = current_credit(state.rows, state.chains, slot)
+        state.rows[slot].credit += 1.0 + values_below(learned.snapshot[0], learned.pools[0].snapshot, before)
 
 
 @in_place
@@ -185,7 +188,8 @@ class GDJ(Policy):
     Where results are combinations of many streams (`Buffer`), with gain one an event adds to a row as many as both are
     part of, nothing where a third stream has no row of the key; rank and reset add once where there is any.
 
-    A group of joins takes gain one or none, and no decay; there, ``"auto"`` is a first guess that stays.
+    A group of joins takes METHODs 1 to 3, as it takes gain one, none or rank: with an `initial` percentile any decay
+    keeps the same rows as none, so none is done. With `constant` it takes no decay. ``"auto"`` is a first guess there.
 
     Cost: gain one is one addition for all rows that an event matches; rank and reset are one step a row. Memory: 190
     bytes a row of capacity, 380 with ``"auto"``; 1 or 2 bytes a stored row when saved.
@@ -210,7 +214,7 @@ class GDJ(Policy):
     name = "gdj"
     row_bytes = 376
     stream_bytes = 58
-    in_groups = "'gdj' (gain 'one', decay 'none')"
+    in_groups = "'gdj' (gain 'one', 'none' or 'rank'; with constant= no decay)"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "unit", as_text(self.unit, "unit"))
@@ -246,7 +250,7 @@ class GDJ(Policy):
     @property
     def group_hooks(self) -> GroupHooks | None:
         """In a group of joins, a match in any of them adds to the one credit of a row."""
-        if self.gain not in ("one", "none") or self.decay != "none":
+        if self.gain == "reset" or (self.decay != "none" and self.constant is not None):
             return None
         return GroupHooks(_group_matched, _group_arrived, _group_newcomer)
 

@@ -21,9 +21,9 @@ def recall_of(sums: list[float]) -> RecallEstimate:
     >>> recall_of([100.0, 50.0, 400.0, 200.0, 100.0, 60.0])
     RecallEstimate(recall=0.5, error=0.0)
     """
-    matches, found, mm, mf, ff, pairs = sums
+    matches, results, mm, mf, ff, pairs = sums
     slope = mf / ff if ff > 0 else 0.0
-    exact = max(pairs, matches + slope * (pairs - found))
+    exact = max(pairs, matches + slope * (pairs - results))
     if exact <= 0:
         return RecallEstimate(None, None)
     variance = max(0.0, mm - 2 * slope * mf + slope * slope * ff)

@@ -135,7 +135,7 @@ class AsofJoin:
         stage = OrderingStage(self, old["stage"], blocks, agreed=True, lead=_RIGHT)
         keyed, keyless, untimed = self._sorted_out(work.blocks)
         aside = stage.take(replace(work, blocks=keyed))
-        kept = OpenRows(blocks, self._stored.schema, old["kept"])
+        open_rows = OpenRows(blocks, self._stored.schema, old["kept"])
         results = 0
         waiting_keyless = KeylessRows(blocks, self.inputs[_LEFT], self.times[_LEFT], old.get("keyless", ()))
         horizon = MAX_TIME if stage.silent else stage.ahead
@@ -146,10 +146,10 @@ class AsofJoin:
                 results += piece.num_rows
                 yield piece
         for moments in self._moments(stage, aside, final=work.final or stage.silent):
-            for piece in self._answers(kept, moments):
+            for piece in self._answers(open_rows, moments):
                 results += piece.num_rows
                 yield piece
-        waiting, stored = stage.stored(), kept.levels()
+        waiting, stored = stage.stored(), open_rows.levels()
         # Left rows may wait beside the right ones: whether some do, nothing counts.
         fresh = not stage.silent and (old.get("fresh", True) or any(stream.rows for stream in work.streams))
         other = waiting_keyless.levels()
@@ -160,7 +160,7 @@ class AsofJoin:
         return Outcome(
             {
                 "stage": stage.to_json(),
-                "kept": kept.to_json(),
+                "kept": open_rows.to_json(),
                 "fresh": fresh,
                 "keyless": waiting_keyless.to_json(),
             },
@@ -211,19 +211,19 @@ class AsofJoin:
             horizon = stage.last + 1
         yield Moments(left, right, stage.ahead, stage.until, final)
 
-    def _answers(self, kept: OpenRows, moments: Moments) -> Iterator[pa.RecordBatch]:
+    def _answers(self, open_rows: OpenRows, moments: Moments) -> Iterator[pa.RecordBatch]:
         """Yield the results of left rows whose answer is known; keep what else is needed."""
         new = np.concatenate([moments.right.hashes, moments.left.hashes])
         among = len(moments.right.hashes)
-        for leaves, own in kept.touched(new, MAX_TIME if moments.final else moments.horizon):
+        for leaves, own in open_rows.touched(new, MAX_TIME if moments.final else moments.horizon):
             left, right = moments.left, moments.right
             if own is not None:
                 left, right = left.pick(own[own >= among] - among), right.pick(own[own < among])
-            waiting, needed = self._stored.decode([part for leaf in leaves for part in kept.read(leaf)])
+            waiting, needed = self._stored.decode([part for leaf in leaves for part in open_rows.read(leaf)])
             stays = yield from self._decide(
                 replace(moments, left=together([*waiting, left]), right=together([*needed, right]))
             )
-            kept.replace(leaves, *stays)
+            open_rows.replace(leaves, *stays)
 
     def _decide(
         self, moments: Moments

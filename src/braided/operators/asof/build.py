@@ -22,10 +22,10 @@ def build_asof(spec: AsofSpec, streams: tuple[Stream, ...], setting: EngineFeatu
     names = find_names(streams, spec.on, spec.time)
     # Every left row waits for the lateness of the right stream: where that is learned it has no floor, as in `order`.
     # The lateness of the left stream costs state alone, as in a window join.
-    given = resolve_rules(spec.lateness, 2)[0], resolve_rules(spec.lateness, 2, floor=0)[1]
-    if given[1] is None and _is_learned(streams[1].marks_of(names.times[1])):
-        given = given[0], resolve_rule("auto", 0)
-    rules = stream_rules(streams, names.times, given)
+    waits = resolve_rules(spec.lateness, 2)[0], resolve_rules(spec.lateness, 2, floor=0)[1]
+    if waits[1] is None and _is_learned(streams[1].marks_of(names.times[1])):
+        waits = waits[0], resolve_rule("auto", 0)
+    rules = stream_rules(streams, names.times, waits)
     schemas = streams[0].schema, streams[1].schema
     kinds = tuple(
         common_key_type(schemas[0].field(a).type, schemas[1].field(b).type, (a, b))

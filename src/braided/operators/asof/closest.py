@@ -123,8 +123,8 @@ class Search:
 
     def _near(self, times: Times, other: Index) -> Mask:
         """Return whether there is another row, and within the tolerance."""
-        found: Mask = other >= 0
-        return found if self.tolerance is None else found & (_distances(times, other) <= np.uint64(self.tolerance))
+        near: Mask = other >= 0
+        return near if self.tolerance is None else near & (_distances(times, other) <= np.uint64(self.tolerance))
 
 
 def _distances(times: Times, other: Index) -> Distances:

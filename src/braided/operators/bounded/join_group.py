@@ -123,11 +123,11 @@ class JoinGroup:
         return None
 
     def describe(self) -> str:
-        told = []
+        lines = []
         for member in self.members:
             left, right = (self.names[stream] for stream in member.streams)
-            told.append(f"{member.name}: {left} (l) with {right} (r) {member.join.describe().removeprefix('joins ')}")
-        return "joins under one budget, " + "; ".join(told)
+            lines.append(f"{member.name}: {left} (l) with {right} (r) {member.join.describe().removeprefix('joins ')}")
+        return "joins under one budget, " + "; ".join(lines)
 
     def admit(self, side: int, rows: pa.RecordBatch, table: RoutingTable) -> Admitted:
         """Drop rows that have a null in the key of every join; route the others by their key, if there is one."""

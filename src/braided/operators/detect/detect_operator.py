@@ -132,7 +132,7 @@ class DetectOperator:
                 **{name: count + waiting.get(name, 0) for name, count in levels.items()},
                 **stage.levels(self.names),
             },
-            streams=[{"name": name, **told} for name, told in zip(self.names, stage.report(), strict=True)],
+            streams=[{"name": name, **report} for name, report in zip(self.names, stage.report(), strict=True)],
             progress=self._progress(stage, hierarchy, horizon),
             # Reports of all workers together are small: one worker says how things came about.
             detectors=hierarchy.report(history=work.worker == 0),

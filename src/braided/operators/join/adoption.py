@@ -37,17 +37,17 @@ def adopt_runs(join: StoredStreams, handover: Handover, worker: int, blocks: Blo
 
     Cost: a look at the hash of every stored row, in every new worker; rows of its own are copied once.
     """
-    before = [JoinState.restore(join, state, kept) for state, kept in handover.states()]
+    before = [JoinState.restore(join, state, kept_blocks) for state, kept_blocks in handover.states()]
     adopted = JoinState(join, blocks)
     for stream, known in zip(adopted.streams, before[0].streams, strict=True):
         stream.restore(known.to_json())
     for side in range(len(join.inputs)):
         adopted.expired[side] = max(state.expired[side] for state in before)
         share = _Share(join, side, handover, worker)
-        found = [(number, info) for number, state in enumerate(before) for infos in state.sides[side] for info in infos]
+        runs = [(number, info) for number, state in enumerate(before) for infos in state.sides[side] for info in infos]
         # In order of time, so that rows that expire together are together again.
-        found.sort(key=lambda entry: (entry[1].last_time, entry[0], entry[1].number))
-        adopted.sides[side] = [adopted.write(run) for run in share.runs(before, found)]
+        runs.sort(key=lambda entry: (entry[1].last_time, entry[0], entry[1].number))
+        adopted.sides[side] = [adopted.write(run) for run in share.runs(before, runs)]
         apart: dict[StreamProgress, list[tuple[int, RunInfo]]] = {}
         for number, state in enumerate(before):
             for since, infos in state.apart[side]:

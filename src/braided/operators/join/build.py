@@ -50,7 +50,7 @@ def build_join(spec: JoinSpec, streams: tuple[Stream, ...], setting: EngineFeatu
         if spec.late == "side":
             raise OptionError(
                 f"where={spec.where!r}: only Spark can evaluate this ({why}), after the join; with late='side' write "
-                "what docs/where.md lists, or filter the result"
+                "what docs/reference/where.md lists, or filter the result"
             )
         whole = tuple(
             OutputColumn(f"{'lr'[side]}{number}", side, source)
@@ -110,7 +110,7 @@ def _outer(
     if spec.where is not None and predicate is None:
         raise OptionError(
             f"where={spec.where!r}: how={spec.how!r} must know itself what matches, and only Spark can evaluate this "
-            f"({why}); write what docs/where.md lists, or filter the streams before"
+            f"({why}); write what docs/reference/where.md lists, or filter the streams before"
         )
     if predicate is not None:
         join = replace(join, where=predicate, where_text=spec.where)

@@ -35,7 +35,7 @@ def condition_options(arguments: Mapping[str, Any]) -> dict[str, Any]:
             raise OptionError(f"{name}={arguments[name]!r}: the condition says that already; leave one of them out")
     if tuple(arguments["suffixes"]) != ("", "_right"):
         raise OptionError("suffixes=: a join by a condition has the columns of both streams as they are; leave it out")
-    said = ("on", *_IN_CONDITION, "suffixes", "how")
+    from_condition = ("on", *_IN_CONDITION, "suffixes", "how")
     around = {name: arguments[name] for name in (*_AROUND, "cap")}
-    own = {name: arguments[name] for name in JoinSpec.descriptions() if name not in said}
+    own = {name: arguments[name] for name in JoinSpec.descriptions() if name not in from_condition}
     return {**own, **around}

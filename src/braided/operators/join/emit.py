@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -14,6 +14,7 @@ from braided.operators.join.runs import Run, all_meet
 from braided.operators.join.sizes import fixed_row_bytes, row_bytes
 
 if TYPE_CHECKING:
+    from braided.operators.join.stored import JoinState
     from braided.operators.join.window_join import WindowJoin
     from braided.routing.tally import Tally
 
@@ -73,6 +74,23 @@ class Emitter:
         self._waiting: list[tuple[Source, Source]] = []
         self._rows = self._bytes = 0
         self.results = 0
+
+    def meet(
+        self, state: JoinState, new: Sequence[Sequence[Run]], probing: Sequence[Sequence[Run]]
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the pairs of new rows with what is stored and with each other, and of rows that only probe."""
+        for left in new[0]:
+            for right in (*state.runs_for(left, 1), *new[1]):
+                yield from self.probe(0, left, right)
+        for right in new[1]:
+            for left in state.runs_for(right, 0):
+                yield from self.probe(1, right, left)
+        # Rows sent to an older assignment meet only what is stored there: nothing new is stored under it.
+        for side in (0, 1):
+            for probe in probing[side]:
+                for stored in state.runs_for(probe, 1 - side):
+                    yield from self.probe(side, probe, stored)
+        yield from self.flush()
 
     def probe(self, side: int, probe: Run, stored: Run) -> Iterator[pa.RecordBatch]:
         """Yield full pieces of the pairs that probe rows of one side form with a run of the other side."""

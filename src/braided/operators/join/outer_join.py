@@ -121,50 +121,39 @@ class OuterJoin(WindowJoin):
     ) -> Generator[pa.RecordBatch, None, Outcome]:
         """Join one batch."""
         assert ranges is None, "an aggregate begins in the workers of inner joins alone"
-        kept = OuterState.restore(self, state, blocks)
+        join_state = OuterState.restore(self, state, blocks)
         timed = [block for block in work.blocks if block.timed]
-        late = [self.count_late(side, timed, kept.safe[side]) for side in (0, 1)]
+        late = [self.count_late(side, timed, join_state.safe[side]) for side in (0, 1)]
         keyed, keyless, untimed = self._sorted_out(work.blocks)
-        new = [self._settled(side, self.new_runs(side, keyed, stored=True), kept.safe[side]) for side in (0, 1)]
+        new = [self._settled(side, self.new_runs(side, keyed, stored=True), join_state.safe[side]) for side in (0, 1)]
         probing = [self.new_runs(side, keyed, stored=False) for side in (0, 1)]
         tally = Tally() if work.watched else None
         if tally is not None:
             for side in (0, 1):
                 for run in (*new[side], *probing[side]):
                     tally.rows(side, run.hashes, run.tags)
-        kept.advance(work)
-        emitter = OuterEmitter(self, tally, kept.held)
+        join_state.advance(work)
+        emitter = OuterEmitter(self, tally, join_state.held)
         for side, rows in untimed:
             yield from emitter.alone(side, rows)
-        for left in new[0]:
-            for right in (*kept.runs_for(left, 1), *new[1]):
-                yield from emitter.probe(0, left, right)
-        for right in new[1]:
-            for left in kept.runs_for(right, 0):
-                yield from emitter.probe(1, right, left)
-        # Rows sent to an old home meet the preserved rows that are stored there; no new ones are.
-        for side in (0, 1):
-            for probe in probing[side]:
-                for stored in kept.runs_for(probe, 1 - side):
-                    yield from emitter.probe(side, probe, stored)
-        yield from emitter.flush()
+        yield from emitter.meet(join_state, new, probing)
         for side in (0, 1):
             if side in self.untimed:
-                for run, at in kept.leaving(side, new[side], final=work.final):
+                for run, at in join_state.leaving(side, new[side], final=work.final):
                     yield from emitter.alone(side, run.rows.take(pa.array(at)))
-                for rows in kept.keyless_leaving(side, keyless[side], final=work.final):
+                for rows in join_state.keyless_leaving(side, keyless[side], final=work.final):
                     yield from emitter.alone(side, rows)
-            kept.absorb(side, new[side])
-        kept.keep_settled()
-        if kept.held is not None:
-            yield from emitter.released(kept.held.release())
+            join_state.absorb(side, new[side])
+        join_state.keep_settled()
+        if join_state.held is not None:
+            yield from emitter.released(join_state.held.release())
         return Outcome(
-            kept.to_json(),
-            counts={"results": emitter.results, **kept.counts(late)},
+            join_state.to_json(),
+            counts={"results": emitter.results, **join_state.counts(late)},
             load={} if tally is None else tally.to_json(),
-            levels={**kept.levels(), **kept.releasable()},
-            streams=kept.reports(),
-            progress=kept.progress(),
+            levels={**join_state.levels(), **join_state.releasable()},
+            streams=join_state.reports(),
+            progress=join_state.progress(),
         )
 
     def late_before(self, state: Json | None) -> list[int]:
@@ -242,7 +231,10 @@ class OuterState(JoinState):
 
     def levels(self) -> dict[str, int]:
         levels = super().levels()
-        for rows in (*self.keyless, *([] if self.held is None else [self.held])):
+        waiting: list[KeylessRows | HeldPairs] = [*self.keyless]
+        if self.held is not None:
+            waiting.append(self.held)
+        for rows in waiting:
             levels |= {name: levels[name] + count for name, count in rows.levels().items()}
         return levels
 

@@ -127,16 +127,16 @@ def sorted_block(rows: pa.RecordBatch, hashes: UInt64s, times: Times, file: Bloc
 
 def merge_runs(runs: Sequence[Run], horizon: int) -> Run:
     """Merge runs into one and leave out the rows older than the horizon."""
-    kept = [run if not len(run.times) or run.span[0] >= horizon else _unexpired(run, horizon) for run in runs]
-    if len(kept) == 1:
-        return kept[0]
-    rows = pa.concat_batches([run.rows for run in kept])
+    live = [run if not len(run.times) or run.span[0] >= horizon else _unexpired(run, horizon) for run in runs]
+    if len(live) == 1:
+        return live[0]
+    rows = pa.concat_batches([run.rows for run in live])
     tags = settled = None
-    if any(run.tags is not None for run in kept):
-        tags = np.concatenate([np.zeros(len(run.times), np.int32) if run.tags is None else run.tags for run in kept])
-    if kept[0].settled is not None:  # then all have them
-        settled = np.concatenate([run.settled for run in kept if run.settled is not None])
-    hashes, times = (np.concatenate([getattr(run, name) for run in kept]) for name in ("hashes", "times"))
+    if any(run.tags is not None for run in live):
+        tags = np.concatenate([np.zeros(len(run.times), np.int32) if run.tags is None else run.tags for run in live])
+    if live[0].settled is not None:  # then all have them
+        settled = np.concatenate([run.settled for run in live if run.settled is not None])
+    hashes, times = (np.concatenate([getattr(run, name) for run in live]) for name in ("hashes", "times"))
     return sorted_run(rows, hashes, times, tags, settled)
 
 

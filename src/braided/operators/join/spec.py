@@ -69,7 +69,7 @@ class JoinSpec(WithLateness, WithLateRows, WithBudget):
         "``rows=100``: each row meets the last 100 rows of the other stream that have its key, in order of time, and "
         "with `within` or `between` those of them that are in that window. ``rows=(n_left, n_right)``: a right row "
         "meets the last n_left left rows, a left row the last n_right right rows; one may be 0. Inner joins alone, and "
-        "keys stay where they are; without a key, on one worker: docs/rows.md.",
+        "keys stay where they are; without a key, on one worker: docs/reference/rows.md.",
         default=None,
     )
     forget: Duration | None = option(
@@ -78,15 +78,15 @@ class JoinSpec(WithLateness, WithLateRows, WithBudget):
         default=None,
     )
     where: str | None = option(
-        "A further SQL predicate over ``l.`` and ``r.`` columns. What docs/where.md lists runs vectorised inside the "
-        "join, anything else in Spark after it. It is trusted text: docs/where.md.",
+        "A further SQL predicate over ``l.`` and ``r.`` columns. What docs/reference/where.md lists runs vectorised "
+        "inside the join, anything else in Spark after it. It is trusted text: docs/reference/where.md.",
         default=None,
     )
     suffixes: tuple[str, str] = option("Appended to left and right column names that clash.", default=("", "_right"))
     how: How = option(
         '``"inner"``, ``"left"``, ``"right"``, ``"full"``, ``"left_semi"`` or ``"left_anti"``. A row of a kept stream '
         "that matches nothing comes out, with nulls, once no row that is not late can match it any more. All but inner "
-        "joins need a key: docs/outer.md.",
+        "joins need a key: docs/reference/outer.md.",
         default="inner",
     )
     partition: Partition = option(

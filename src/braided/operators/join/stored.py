@@ -236,7 +236,7 @@ class JoinState:
     def absorb(self, side: int, new: Sequence[Run]) -> None:
         """Store the new rows that can still match, drop what has expired, merge what belongs together."""
         horizon, limit = self.horizon(side), self._quarantine.limit
-        kept: list[Sequence_] = []
+        remaining: list[Sequence_] = []
         taken_back: list[Run] = []
         for sequence in self.sides[side]:
             live = []
@@ -250,10 +250,10 @@ class JoinState:
                     self.expired[side] = max(self.expired[side], info.last_time)
                 self._delete([info])
             if live:
-                kept.append(live)
+                remaining.append(live)
         trusted = [self._live(side, [piece], horizon) for piece in self._believed(side, new, taken_back)]
         fresh = [run for piece in trusted for run in self._slices(side, piece)]
-        self.sides[side] = self._merge(side, kept, fresh, horizon)
+        self.sides[side] = self._merge(side, remaining, fresh, horizon)
         self._compact(side, horizon)
 
     def _believed(self, side: int, new: Sequence[Run], taken_back: list[Run]) -> list[Run]:
@@ -267,7 +267,7 @@ class JoinState:
         if not self.apart[side] and not doubted and not taken_back:
             return list(new)
         now, patience = rule.since(side), self.window.patience(side)
-        kept: list[tuple[StreamProgress, Sequence_]] = []
+        apart: list[tuple[StreamProgress, Sequence_]] = []
         opened: dict[StreamProgress, list[Run]] = {StreamProgress(): taken_back}
         mark, arrived = now, list(new)
         for since, infos in self.apart[side]:
@@ -280,7 +280,7 @@ class JoinState:
             elif verdict == "believed":
                 opened.setdefault(since, []).extend(self.load(side, info) for info in infos)
             else:
-                kept.append((since, infos))
+                apart.append((since, infos))
                 continue
             self._delete(infos)
         opened.setdefault(mark, []).extend(arrived)
@@ -296,8 +296,8 @@ class JoinState:
                 if rule.judge(side, limit + 1, since, patience) == "given up":
                     self._given_up[side] += int(np.count_nonzero(ahead))
                 else:
-                    kept.append((since, self.write(together.take(np.flatnonzero(ahead)))))
-        self.apart[side] = kept
+                    apart.append((since, self.write(together.take(np.flatnonzero(ahead)))))
+        self.apart[side] = apart
         return believed
 
     def _width(self, side: int, span: int) -> int:
@@ -328,15 +328,15 @@ class JoinState:
             yield run.take(np.flatnonzero((slices >= low) & (slices <= high)))
             low = high + 1
 
-    def _merge(self, side: int, kept: list[Sequence_], fresh: list[Run], horizon: int) -> list[Sequence_]:
+    def _merge(self, side: int, live: list[Sequence_], fresh: list[Run], horizon: int) -> list[Sequence_]:
         """Merge sequences of one slice and size class, and all of a slice into one once it is closed."""
         groups: dict[int, list[Item]] = {}
-        times = [(min(i.first_time for i in s), max(i.last_time for i in s)) for s in kept]
+        times = [(min(i.first_time for i in s), max(i.last_time for i in s)) for s in live]
         times += [run.span for run in fresh]
         span = max((last for _, last in times), default=0) - horizon
         # The horizon is MIN_TIME until the other stream has a clock; then only the retention counts.
         width = self._width(side, 0 if span > MAX_TIME // 2 else span)
-        items: list[Item] = [*kept, *((run,) for run in fresh)]
+        items: list[Item] = [*live, *((run,) for run in fresh)]
         for (_, last), item in zip(times, items, strict=True):
             groups.setdefault(last // width, []).append(item)
         clock = self.clocks[side]

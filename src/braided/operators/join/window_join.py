@@ -89,38 +89,29 @@ class WindowJoin(KeyedInputs):
         self, work: Work, state: Json | None, blocks: Blocks, ranges: Ranges | None = None
     ) -> Generator[pa.RecordBatch, None, Outcome]:
         """Join one batch; what `ranges` takes is not made into pairs."""
-        kept = JoinState.restore(self, state, blocks)
+        join_state = JoinState.restore(self, state, blocks)
         new = [self.new_runs(side, work.blocks, stored=True) for side in (0, 1)]
         probing = [self.new_runs(side, work.blocks, stored=False) for side in (0, 1)]
-        late = [self.count_late(side, work.blocks, kept.streams[side].safe) for side in (0, 1)]
-        lost = [self.count_lost(side, work.blocks, kept.lost(side, self.window.reach(side)[0])) for side in (0, 1)]
+        late = [self.count_late(side, work.blocks, join_state.streams[side].safe) for side in (0, 1)]
+        lost = [
+            self.count_lost(side, work.blocks, join_state.lost(side, self.window.reach(side)[0])) for side in (0, 1)
+        ]
         tally = Tally() if work.watched else None
         if tally is not None:
             for side in (0, 1):
                 for run in (*new[side], *probing[side]):
                     tally.rows(side, run.hashes, run.tags)
         emitter = Emitter(self, tally, ranges)
-        for left in new[0]:
-            for right in (*kept.runs_for(left, 1), *new[1]):
-                yield from emitter.probe(0, left, right)
-        for right in new[1]:
-            for left in kept.runs_for(right, 0):
-                yield from emitter.probe(1, right, left)
-        # Rows sent to an older assignment meet only what is stored there: nothing new is stored under it.
-        for side in (0, 1):
-            for probe in probing[side]:
-                for stored in kept.runs_for(probe, 1 - side):
-                    yield from emitter.probe(side, probe, stored)
-        yield from emitter.flush()
+        yield from emitter.meet(join_state, new, probing)
 
-        kept.advance(work)
+        join_state.advance(work)
         for side in (0, 1):
-            kept.absorb(side, new[side])
+            join_state.absorb(side, new[side])
         return Outcome(
-            kept.to_json(),
-            counts={"results": emitter.results, **kept.counts(late, lost)},
+            join_state.to_json(),
+            counts={"results": emitter.results, **join_state.counts(late, lost)},
             load={} if tally is None else tally.to_json(),
-            levels=kept.levels(),
-            streams=[stream.report() for stream in kept.streams],
-            progress=kept.progress(),
+            levels=join_state.levels(),
+            streams=[stream.report() for stream in join_state.streams],
+            progress=join_state.progress(),
         )

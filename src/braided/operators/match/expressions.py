@@ -41,7 +41,7 @@ _SIDE = re.compile(r"(?:class )?(row|r([0-9]+))([-+][0-9]+)?")
 _WHOLE = ("tinyint", "smallint", "int", "bigint")
 _FLOATS = ("float", "double")
 _TRUTHS = ("and", "or", "not", "isnull", "in", "=", "<", "<=", "<=>")
-_PAGE = "docs/match.md"
+_PAGE = "docs/reference/match.md"
 _SUBQUERY = re.compile(r"\(\s*select\b", re.IGNORECASE)
 _MOST_STEPS = {"prev": 1000, "next": 1000, "first": 100, "last": 100}
 

@@ -127,7 +127,7 @@ class MatchOperator:
                 **{name: count + waiting.get(name, 0) for name, count in opened.items()},
                 **stage.levels(_LABELS),
             },
-            streams=[{"name": name, **told} for name, told in zip(_LABELS, stage.report(), strict=True)],
+            streams=[{"name": name, **report} for name, report in zip(_LABELS, stage.report(), strict=True)],
             progress=self._progress(stage),
         )
 

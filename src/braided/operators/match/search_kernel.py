@@ -180,7 +180,7 @@ def _failed_before(space, live, place, depth):  # type: ignore[no-untyped-def]
                 same = same and sums[at, register] == real[depth, register]
         if same:
             return True
-        at = at + 1 if at + 1 < size else 0
+        at = np.int64(at + 1 if at + 1 < size else 0)
     if 2 * space.numbers[_HELD] < size:
         space.numbers[_HELD] += 1
         places[at, 0], places[at, 1] = stamp, place

@@ -26,8 +26,8 @@ def build_rows_join(spec: JoinSpec, streams: tuple[Stream, ...], predicate: Pred
     names = find_names(streams, spec.on, spec.time)
     known = [stream.marks_of(time) for stream, time in zip(streams, names.times, strict=True)]
     # Every row waits for the lateness of both streams: where that is learned it has no floor, as in `order`.
-    given = resolve_rules(spec.lateness, 2, floor=0)
-    rules = tuple(marks.waiting_lateness(rule) for marks, rule in zip(known, given, strict=True))
+    resolved = resolve_rules(spec.lateness, 2, floor=0)
+    rules = tuple(marks.waiting_lateness(rule) for marks, rule in zip(known, resolved, strict=True))
     window = Window(*spec.bounds, tuple(map(least, rules)))
     join = window_join(names, streams, window, spec.suffixes, rules=rules, idle=resolve_idle(spec.idle))
     values = {field.name: getattr(join, field.name) for field in fields(join)}

@@ -103,11 +103,11 @@ class RowsJoin(WindowJoin):
         emitter = Emitter(self)
         for left, right, horizon in self._pieces(stage):
             yield from self._joined(emitter, stored, left, right, horizon)
-        waiting, kept = stage.stored(), stored.levels()
+        waiting, levels = stage.stored(), stored.levels()
         return Outcome(
             {"stage": stage.to_json(), "last": stored.to_json()},
             counts={"results": emitter.results, **stage.counts(LABELS)},
-            levels={**{name: waiting[name] + kept[name] for name in waiting}, **stage.levels(LABELS)},
+            levels={**{name: waiting[name] + levels[name] for name in waiting}, **stage.levels(LABELS)},
             streams=[{"name": name, **known} for name, known in zip(LABELS, stage.report(), strict=True)],
         )
 

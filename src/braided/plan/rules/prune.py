@@ -99,9 +99,9 @@ def _pruned(join: Operator, read: set[str], analysis: Analysis) -> Operator:
     inputs = list(join.inputs)
     for side, stream in enumerate(physical.streams):
         own = {*names.keys[side], names.times[side]}
-        kept = [name for name in stream.schema.names if name in own or name.lower() in inside]
-        if len(kept) < len(stream.schema.names):
-            inputs[side] = Project(inputs[side], tuple(map(_quoted, kept)))
+        used = [name for name in stream.schema.names if name in own or name.lower() in inside]
+        if len(used) < len(stream.schema.names):
+            inputs[side] = Project(inputs[side], tuple(map(_quoted, used)))
     if all(new is old for new, old in zip(inputs, join.inputs, strict=True)):
         return join
     return replace(join, streams=tuple(inputs))

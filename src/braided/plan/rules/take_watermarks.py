@@ -35,11 +35,11 @@ def take_watermarks(join: Operator, analysis: Analysis) -> Operator:
     for number, side in enumerate(join.inputs):
         time = physical.times[number]
         inputs.append(_without(side, time, analysis))
-        given = one_of(spec.lateness, number)
+        rule = one_of(spec.lateness, number)
         marks = physical.streams[number].marks_of(time)
-        if given is None and marks.delay is None and marks.watermark is not None:
-            given = datetime.timedelta(microseconds=marks.watermark)
-        lateness.append(given)
+        if rule is None and marks.delay is None and marks.watermark is not None:
+            rule = datetime.timedelta(microseconds=marks.watermark)
+        lateness.append(rule)
     taken = replace(join, spec=replace(spec, lateness=tuple(lateness)), streams=tuple(inputs))
     if any(analysis.has_watermark(side) for side in taken.inputs):
         raise NotApplied("a watermark of its inputs remains")
