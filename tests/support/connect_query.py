@@ -100,7 +100,7 @@ def through_topics(spark: Any, root: Path, left: Any, right: Any, options: dict[
             joined, root / "topic", checkpoint=root / "check-topic", trigger="available now"
         ).awaitTermination()
     with braided.dashboard(spark) as page:
-        copied = braided.order(braided.files(spark, root / "topic"), time="ts", key="k", lateness="5 seconds")
+        copied = braided.files(spark, root / "topic")
         writer = copied.writeStream.format("braided").option("checkpointLocation", str(root / "check-copy"))
         query = writer.queryName("copy").trigger(availableNow=True).start(str(root / "copy"))
         query.awaitTermination()
