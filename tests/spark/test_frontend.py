@@ -213,8 +213,8 @@ def test_every_public_function_has_an_example_that_runs(spark: SparkSession, tmp
         for test in doctest.DocTestFinder(recurse=False).find(function, name, globs=names)
     ]
     assert {test.name for test in tests if test.examples} == {
-        "dashboard", "deploy", "detect", "explain", "files", "forget_control", "join", "join_asof", "join_group", "match", "merge", "metrics", "multijoin", "order", "report",
-        "row_windows", "scale", "sql", "state", "stream", "topic", "write_files",
+        "dashboard", "deploy", "detect", "explain", "files", "forget_control", "join", "join_asof", "join_group", "match", "merge", "metrics", "multijoin", "order", "register",
+        "report", "row_windows", "scale", "sql", "state", "stream", "topic", "write_files",
     }  # fmt: skip
     for test in tests:
         assert runner.run(test).failed == 0, test.name

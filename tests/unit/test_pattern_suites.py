@@ -25,7 +25,7 @@ REFUSALS: list[PatternRefusal] = [
 ]
 DIFFERENCES = [*trino_patterns.DIFFERENCES, *flink_patterns.DIFFERENCES]
 CUTS = {"one batch": 10_000, "a row per batch": 1, "shuffled": 3}
-PAGE = Path(__file__).parents[2] / "docs" / "conformance.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "conformance.md"
 
 
 def table(columns: Any, rows: Any) -> pa.Table:

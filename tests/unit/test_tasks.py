@@ -15,5 +15,5 @@ def test_what_later_tasks_load_is_out_of_the_collectors_sight_too(monkeypatch: p
     monkeypatch.setattr(tasks, "_ended", itertools.count(1))
     monkeypatch.setattr("gc.freeze", lambda: frozen.append(ended))
     for ended in range(1, 40):  # noqa: B007
-        tasks.settle()
+        tasks.freeze_loaded()
     assert frozen == [1, 2, 4, 8, 16, 32]

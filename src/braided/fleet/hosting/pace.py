@@ -55,6 +55,8 @@ def offsets_between(end: str | None, latest: str | None) -> int | None:
     """
     try:
         done, there = json.loads(end or "null"), json.loads(latest or "null")
+        if done is None:
+            return None
         return sum(
             max(0, int(newest) - int(done.get(topic, {}).get(partition, 0)))
             for topic, partitions in there.items()
