@@ -898,8 +898,8 @@ def register(spark: SparkSession) -> None:
     docs/how-to/sources.md.
 
     >>> braided.register(spark)
-    >>> spark.range(3).write.format("braided").mode("append").save(topic_dir)
-    >>> spark.read.format("braided").load(topic_dir).count()
+    >>> spark.range(3).write.format("braided").mode("append").save(numbers_dir)
+    >>> spark.read.format("braided").load(numbers_dir).count()
     3
     """
     from braided.spark.source import register as register_in

@@ -193,7 +193,7 @@ def test_every_public_function_has_an_example_that_runs(spark: SparkSession, tmp
         "spark": spark,
         "calls_dir": str(calls),
         "check_dir": str(tmp_path / "check"),
-        **{name: str(tmp_path / name) for name in ("hits_dir", "topic_dir", "deploy_dir", "checkpoint")},
+        **{name: str(tmp_path / name) for name in ("hits_dir", "topic_dir", "numbers_dir", "deploy_dir", "checkpoint")},
     }
     joined = braided.join(
         names["calls"], names["alerts"], on="phone", time="ts", within="10 seconds", name="hits",
