@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(shutil.which("prometheus") is None, reason="no p
 
 
 def _commands() -> list[str]:
-    page = (ROOT / "docs" / "production.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "how-to" / "production.md").read_text(encoding="utf-8")
     return re.findall(r"```text\n(.*?)```", page, re.DOTALL)[0].strip().splitlines()
 
 
