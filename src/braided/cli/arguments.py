@@ -267,8 +267,8 @@ def _add_checkpoints(commands: Commands) -> None:
     rescale = commands.add_parser(
         "rescale",
         help="give a query that has stopped more or fewer workers",
-        description="Divide the state of a stopped query among another number of workers. Needs Spark 4.2 or later. "
-        "Not for queries that write with Spark's own file sink: see docs/how-to/restart.md.",
+        description="Divide the state of a stopped query among another number of workers. Needs Spark 4.2 or later: "
+        "docs/how-to/restart.md.",
     )
     rescale.add_argument(
         "checkpoint", metavar="PATH", help="the checkpoint of a query that does not run; copy it first"
