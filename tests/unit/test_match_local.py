@@ -814,3 +814,18 @@ def test_stored_rows_of_other_patterns_have_no_new_columns() -> None:
         "__braided_hash",
         "__braided_done",
     ]
+
+
+def test_texts_of_no_value_are_null_and_empty_with_concat_ws() -> None:
+    rows = pa.table({"ts": pa.array([0, 1], pa.timestamp("us")), "s": pa.array([None, None], pa.string())})
+    measures = {"l": "listagg(s, ',')", "c": "concat_ws(',', array_agg(s))", "a": "array_agg(s)"}
+    result = braided.local.match(rows, time="ts", pattern="A+", within="1 second", measures=measures)
+    assert result.table.to_pylist() == [{"l": None, "c": "", "a": []}]
+
+
+@pytest.mark.parametrize("key", [pa.array([{"a": 1}]), pa.array([[1]])])
+def test_a_nested_key_is_refused_under_its_option(key: pa.Array) -> None:
+    rows = pa.table({"k": key, "ts": pa.array([0], pa.timestamp("us"))})
+    for name, options in (("match", {"pattern": "A", "measures": {"n": "count(*)"}}), ("order", {})):
+        with pytest.raises(braided.OptionError, match=r"^key='k': a column of type .* cannot be a key"):
+            getattr(braided.local, name)(rows, time="ts", key="k", **options)

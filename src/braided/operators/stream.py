@@ -105,6 +105,9 @@ class Stream:
 
     def hasher(self, keys: Sequence[str]) -> KeyHasher:
         kinds = [self.schema.field(name).type for name in keys]
+        for name, kind in zip(keys, kinds, strict=True):
+            if pa.types.is_nested(kind):
+                raise OptionError(f"key={name!r}: a column of type {kind} cannot be a key; take its fields, or cast it")
         return KeyHasher(
             tuple(common_key_type(kind, kind, (name, name)) for name, kind in zip(keys, kinds, strict=True))
         )

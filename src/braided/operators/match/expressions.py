@@ -29,7 +29,7 @@ from braided.expressions.tree import Call, Column, Constant, IsNull, Like, Some,
 from braided.operators.match.match_aggregates import MatchAggregate, list_type
 
 ROW, NUMBERS, CLASS, MATCH_NUMBER = "row", "numbers", "class ", "match_number"
-_LISTS = ("array_agg", "collect_list", "listagg", "string_agg")
+_LISTS = ("array_agg", "collect_list", "listagg", "string_agg", "concat_ws")
 _BY = ("max_by", "min_by")
 _AGGREGATES = ("count", "sum", "avg", "min", "max", *_BY, *_LISTS)
 # Functions of values, with the least and the largest number of them.
@@ -271,14 +271,14 @@ class _Parser(Parser):
         return self._node("call", (name, *values), start)
 
     def _joined(self, start: int) -> Syntax:
-        """Read ``concat_ws(',', array_agg(x))``, which is ``listagg(x, ',')``."""
+        """Read ``concat_ws(',', array_agg(x))``: as ``listagg(x, ',')``, but of no value an empty text, not null."""
         separator = self._separator()
         self._expect(",")
         inner = self._nested(self._sum)
         if inner.op != "navigation" or inner.args[0] not in ("array_agg", "collect_list"):
             self._refuse("CONCAT_WS takes a text and one ARRAY_AGG")
         self._expect(")")
-        return self._node("navigation", ("listagg", *inner.args[1:], separator), start)
+        return self._node("navigation", ("concat_ws", *inner.args[1:], separator), start)
 
     def _separator(self) -> str:
         start, token = self._at, self._next
@@ -556,11 +556,11 @@ class _Compiler(Compiler):
             if arguments[1].type.name not in (*_WHOLE, *_FLOATS, "string", "date", "timestamp", "timestamp_ntz"):
                 raise self._refusal(f"{node.text}: {name.upper()} by {arguments[1].type}")
         elif name in _LISTS:
-            if name in ("listagg", "string_agg"):
+            if name in ("listagg", "string_agg", "concat_ws"):
                 separator = others[0]
                 if kind.name != "string":
                     raise self._refusal(f"{node.text}: {kind} is no text; cast it to string")
-                name = "joined"
+                name = "concat_ws" if name == "concat_ws" else "listagg"
             else:
                 name, kind = "array_agg", Type(f"array<{kind.name}>")
                 if list_type(kind) is None:

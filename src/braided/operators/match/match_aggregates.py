@@ -76,9 +76,13 @@ class RowsOfMatches:
                 return pa.array(self._counted(selected, ends))
             case "sum" | "avg":
                 return self._summed(aggregate, selected, arguments[0], ends)
-            case "array_agg" | "joined":
+            case "array_agg":
+                return self._listed(aggregate, selected, arguments[0], ends)
+            case "listagg" | "concat_ws":
                 lists = self._listed(aggregate, selected, arguments[0], ends)
-                return lists if aggregate.kind == "array_agg" else pc.binary_join(lists, aggregate.separator)
+                texts = pc.binary_join(lists, aggregate.separator)
+                no_value = pc.equal(pc.list_value_length(lists), 0)
+                return pc.if_else(no_value, None, texts) if aggregate.kind == "listagg" else texts
             case _:
                 best = self._best(selected, arguments[-1], ends, least=aggregate.kind in ("min", "min_by"))
                 return arguments[0].take(best)

@@ -130,7 +130,8 @@ class MatchSpec(WithIdle):
                 raise OptionError(f"{option_}: {twice[0]!r} is there twice, however it is written; leave one out")
         if not self.measures and self.rows == "one" and not self.key:
             raise OptionError(
-                "measures=None: the result would have no column; write at least one, such as {'first': 'first(A.ts)'}"
+                f"measures={self.measures!r}: the result would have no column; write at least one, such as "
+                "{'first': 'first(A.ts)'}"
             )
         for name in self.define or {}:
             if name.upper() not in known:

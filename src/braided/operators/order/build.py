@@ -22,9 +22,6 @@ def build_order(spec: OrderSpec, streams: tuple[Stream, ...], setting: EngineFea
             )
     time = streams[0].time_column(spec.time)
     keys = streams[0].key_columns(spec.key)
-    for name in keys:
-        if pa.types.is_nested(schema.field(name).type):
-            raise OptionError(f"key={name!r}: a column of type {schema.field(name).type} cannot be a key")
     given_rules = resolve_rules(spec.lateness, len(streams), floor=0)
     rules = tuple(
         stream.marks_of(time).waiting_lateness(rule) for stream, rule in zip(streams, given_rules, strict=True)
