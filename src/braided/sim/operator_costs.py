@@ -1,7 +1,7 @@
 """What a row, a comparison, a block, a task and a batch cost here, as measured: simulated figures compute with it.
 
 `benchmarks/operator_costs.py` and `benchmarks/cores.py` measure them anew. Other machines have other costs, but what
-the figures say depends on their ratios alone; `tests/slow/test_papers_figures.py` fails when a ratio has changed.
+the figures say depends on their ratios alone. No test compares these constants with a new measurement.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ class OperatorCosts:
     row : a row of a join, routed, probed with and stored. result : a pair of a join. routed : a row read, hashed and
     packed by a router. mapped : the same with an expression evaluated. aggregated : a pair added to its windows.
     comparison : a pair tested by a predicate. block : a block from one task to one worker. topic : a row written to a
-    topic and read again. spark : what Spark adds for a row that enters an
-    operator: reading it, and handing it to Python. task : a task of Spark with its Python process, whatever it joins.
-    batch : milliseconds of a
-    batch, whatever it joins.
+    topic and read again. spark : what Spark adds for a row that enters an operator: reading it, and passing it to
+    Python. task : a task of Spark with its Python process, whatever it joins. batch : milliseconds of a batch, whatever
+    it joins.
     """
 
     row: float
