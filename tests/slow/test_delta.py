@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -203,6 +204,28 @@ def test_what_does_not_belong_together_is_refused(tmp_path: Path) -> None:
         open_sink("/x")
 
 
+@pytest.mark.parametrize("others", [0, 1, 5])
+def test_a_table_that_is_replaced_under_a_query_gets_no_batch_of_it(tmp_path: Path, others: int) -> None:
+    """However many versions the new table has: the library would add them to those that it has read."""
+    sink = open_sink(f"delta:{tmp_path}/out")
+    target = sink.prepare(ROWS, Layout())
+    for number in range(3):
+        assert _batch(sink, target, number, _some(number))
+    shutil.rmtree(tmp_path / "out")
+    with pytest.raises(TableError, match="is gone; restore it, or start with a new checkpoint"):
+        _batch(sink, target, 3, _some(3))
+    for number in range(others):
+        deltalake.write_deltalake(str(tmp_path / "out"), pa.table(_some(100 + number)), mode="append")
+        with pytest.raises(TableError, match="was replaced by another table; start a new query, with a new checkpoint"):
+            _batch(sink, target, 3, _some(3))
+    if others:
+        assert sorted(read_delta(str(tmp_path / "out"))["k"].to_pylist()) == list(range(100, 100 + others))
+        again = open_sink(f"delta:{tmp_path}/out")
+        target = again.prepare(ROWS, Layout())
+        with pytest.raises(TableError, match="knows nothing of the query q, whose checkpoint has done 3 batches"):
+            _batch(again, target, 3, _some(3))
+
+
 # --- The source -----------------------------------------------------------------------------------------------------
 
 
@@ -269,6 +292,25 @@ def test_a_join_of_tables_reads_their_files_in_its_routers(
         assert db.execute("select k, ts, ts_right, day from found order by all").fetchall() == wanted
     assert len(wanted) > 100
     assert pl.read_delta(str(tmp_path / "out"))["day"].value_counts().height == 2
+
+
+@pytest.mark.parametrize("versions", [1, 3, 6])
+def test_a_table_that_is_replaced_under_a_stream_stops_it(tmp_path: Path, versions: int) -> None:
+    table = tmp_path / "in"
+    for number in range(3):
+        _foreign(table, number)
+    log = delta_log.DeltaLog(str(table))
+    assert log.latest() == 2
+    _foreign(table, 3)
+    assert log.latest() == 3
+    shutil.rmtree(table)
+    for number in range(versions):
+        _foreign(table, 100 + number)
+    with pytest.raises(TableError, match="was replaced by another table; start a new query, with a new checkpoint"):
+        log.latest()
+    shutil.rmtree(table)
+    with pytest.raises(TableError, match="is gone; restore it, or start a new query"):
+        log.latest()
 
 
 def test_a_stream_of_a_table_that_braided_writes(spark: SparkSession, tmp_path: Path) -> None:

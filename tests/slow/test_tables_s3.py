@@ -105,7 +105,7 @@ def test_requests_of_a_batch(store: Store, bucket: str, tmp_path: Path) -> None:
         print(kind, {method: count / 5 for method, count in requests.items()})
     # With one file: what docs/how-to/tables.md says.
     totals = {kind: sum(requests.values()) / 5 for kind, requests in found.items()}
-    assert totals == {"topic": 6, "delta": 11, "iceberg": 20}
+    assert totals == {"topic": 6, "delta": 12, "iceberg": 20}
 
 
 @pytest.mark.parametrize("kind", ["topic", "delta"])
