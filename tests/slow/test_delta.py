@@ -17,6 +17,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from support.crashes import expected, run_to_a_table, write_streams
+from support.odd_rows import NAMES, named, shown
+from support.odd_rows import ROWS as ROWS_OF_TYPES
 from support.table_driver import ROWS as ROWS_A_BATCH
 from support.tables import BATCHES, ForeignWriter, kill_drivers, read_delta
 
@@ -428,6 +430,39 @@ def test_partitions_and_file_sizes(tmp_path: Path) -> None:
         assert len(deltalake.DeltaTable(str(tmp_path / "out")).file_uris()) <= before
         db.register("found", read_delta(str(tmp_path / "out")))
         assert db.execute("select v, day, kind, flag from found order by all").fetchall() == wanted
+
+
+def test_values_of_every_type_and_names_of_every_kind_come_back(tmp_path: Path) -> None:
+    wanted = {"types": ROWS_OF_TYPES} | {f"{at}": named(name, ["x", None]) for at, name in enumerate(NAMES)}
+    for at, rows in wanted.items():
+        sink = open_sink(f"delta:{tmp_path}/{at}")
+        assert _batch(sink, sink.prepare(rows.schema, Layout()), 0, rows)
+        for found in (read_delta(f"{tmp_path}/{at}"), pl.read_delta(f"{tmp_path}/{at}").to_arrow()):
+            assert shown(found) == shown(rows)
+    for at, name in enumerate(NAMES):
+        rows = named(name, ["x/y", name, None])
+        sink = open_sink(f"delta:{tmp_path}/by{at}")
+        assert _batch(sink, sink.prepare(rows.schema, Layout((name,))), 0, rows)
+        assert shown(read_delta(f"{tmp_path}/by{at}")) == shown(rows)
+        assert shown(pl.read_delta(f"{tmp_path}/by{at}").to_arrow()) == shown(rows)
+    inner = pa.struct([("a b", pa.int64())])
+    for kind, message in (
+        (pa.list_(inner), r"column 'x\.a b': Delta takes no spaces, commas, brackets or '='; rename it"),
+        (pa.list_(pa.null()), "column 'x': Delta has no type for list<item: null>; cast it"),
+    ):
+        with pytest.raises(TableError, match=message):
+            open_sink(f"delta:{tmp_path}/no").prepare(pa.schema([("x", kind)]), Layout())
+
+
+@pytest.mark.parametrize("column", ROWS_OF_TYPES.schema.names[1:])
+def test_a_column_of_any_type_can_be_added(tmp_path: Path, column: str) -> None:
+    narrow, wide = ROWS_OF_TYPES.select(["id"]), ROWS_OF_TYPES.select(["id", column])
+    for number, rows in enumerate((narrow, wide, narrow)):
+        sink = open_sink(f"delta:{tmp_path}/out")
+        assert _batch(sink, sink.prepare(rows.schema, Layout(add_columns=True)), number, rows)
+    wanted = pa.concat_tables([pa.table(rows) for rows in (narrow, wide, narrow)], promote_options="default")
+    assert shown(read_delta(f"{tmp_path}/out")) == shown(wanted)
+    assert shown(pl.read_delta(f"{tmp_path}/out").to_arrow()) == shown(wanted)
 
 
 def test_small_files_are_compacted_beside_the_batches(

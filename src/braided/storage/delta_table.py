@@ -15,7 +15,7 @@ import contextlib
 import json
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -329,16 +329,33 @@ def delta_types(name: str, rows: pa.Schema) -> list[dict[str, Any]]:
     """Return the fields of a schema as Delta has them; refuse a column that it has no type for."""
     fields = []
     for column in rows:
-        if _ODD.search(column.name) or not column.name:
-            raise TableError(
-                f"{name}: column {column.name!r}: Delta takes no spaces, commas, brackets or '='; rename it"
-            )
+        for path in _names(column):
+            if _ODD.search(path) or not path:
+                raise TableError(f"{name}: column {path!r}: Delta takes no spaces, commas, brackets or '='; rename it")
         try:
+            if _has_null(column.type):
+                raise TypeError
             schema = library().Schema.from_arrow(pa.schema([column]))
         except Exception as error:
             raise TableError(f"{name}: column {column.name!r}: Delta has no type for {column.type}; cast it") from error
         fields += json.loads(schema.to_json())["fields"]
     return fields
+
+
+def _names(field: pa.Field[Any]) -> Iterator[str]:
+    """Yield the name of a column and those of the fields in it, as the user has named them."""
+    yield field.name
+    pending = [field.type]
+    while pending:
+        kind = pending.pop()
+        parts = [kind.field(at) for at in range(kind.num_fields)]
+        if pa.types.is_struct(kind):
+            yield from (f"{field.name}.{part.name}" if part.name else "" for part in parts)
+        pending += [part.type for part in parts]
+
+
+def _has_null(kind: pa.DataType) -> bool:
+    return pa.types.is_null(kind) or any(_has_null(kind.field(at).type) for at in range(kind.num_fields))
 
 
 def _kind(field: Mapping[str, Any]) -> Any:
