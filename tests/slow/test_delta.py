@@ -24,6 +24,7 @@ from support.tables import BATCHES, ForeignWriter, kill_drivers, read_delta
 
 import braided
 from braided.errors import OptionError, TableError
+from braided.spark.source import BraidedSource
 from braided.spark.table_sink import TableCommit
 from braided.storage import delta_log, upkeep
 from braided.storage.tables import Layout, open_sink
@@ -315,6 +316,26 @@ def test_a_table_that_is_replaced_under_a_stream_stops_it(tmp_path: Path, versio
         log.latest()
 
 
+def test_a_stream_of_a_table_has_its_values_of_every_type(tmp_path: Path) -> None:
+    tables = {"types": (ROWS_OF_TYPES, None)}
+    tables |= {f"{at}": (named(name, ["x/y", name, None]), [name]) for at, name in enumerate(NAMES)}
+    for column in ("ts", "ntz", "flag", "i8", "day"):
+        tables[column] = ROWS_OF_TYPES.select(["id", column]).slice(0, 3), [column]
+    for at, (rows, by) in tables.items():
+        deltalake.write_deltalake(f"{tmp_path}/{at}", pa.table(rows), partition_by=by)
+        assert shown(_read_in_process(f"delta:{tmp_path}/{at}")) == shown(rows)
+
+
+def _read_in_process(place: str) -> pa.Table:
+    """Return the rows of a stream as Spark's tasks read them, by what Spark calls."""
+    schema = BraidedSource({"path": place}).schema()
+    assert not isinstance(schema, str)
+    reader = BraidedSource({"path": place}).streamReader(schema)
+    start = reader.initialOffset()
+    tasks = reader.partitions(start, reader.latestOffset(start))
+    return pa.Table.from_batches([rows for task in tasks for rows in reader.read(task)])
+
+
 def test_a_stream_of_a_table_that_braided_writes(spark: SparkSession, tmp_path: Path) -> None:
     _foreign(tmp_path / "in", *range(50))
     for number in range(3):
@@ -339,6 +360,9 @@ def test_what_a_stream_of_a_table_does_not_understand_is_refused(spark: SparkSes
         _read_all(spark, frame, tmp_path / "check")
     lenient = braided.table(spark, f"delta:{table}", add_columns=True)
     assert [row["new"] for row in _read_all(spark, lenient, tmp_path / "check")] == ["x"]
+    deltalake.write_deltalake(str(tmp_path / "bytes"), pa.table({"k": [1], "b": [b"x"]}), partition_by=["b"])
+    with pytest.raises(TableError, match="is partitioned by 'b', which is binary; use Spark's own connector"):
+        braided.table(spark, f"delta:{tmp_path}/bytes")
     log = delta_log.DeltaLog(str(table))
     for action, message in (
         ({"add": {"path": "a", "size": 1, "partitionValues": {}, "dataChange": True, "deletionVector": {}}}, "deletion vectors"),

@@ -84,6 +84,9 @@ class DeltaLog:
         self.schema = str(self._table.schema().to_json())
         """The table's schema, as Spark writes one in JSON."""
         kinds = _kinds(self.schema)
+        for column in self.partitions:
+            if kinds.get(column) == "binary":  # writers differ in how they write such a value as text
+                raise TableError(f"{self.name}: is partitioned by {column!r}, which is binary; {_ELSE}")
         self._kinds = kinds if columns is None else {name: kinds[name] for name in columns if name in kinds}
 
     def _at(self, version: int | None) -> Any:
@@ -267,6 +270,8 @@ def partition_scalar(text: str | None, kind: pa.DataType, column: str) -> pa.Sca
     '2024-05-01'
     """
     try:
+        if pa.types.is_binary(kind):
+            raise pa.ArrowInvalid("no text of bytes is the same everywhere")
         if text is not None and pa.types.is_timestamp(kind) and kind.tz is not None and not text.endswith("Z"):
             text += "Z"
         return pa.array([text], pa.string()).cast(kind)[0]
