@@ -154,6 +154,7 @@ def test_a_stream_leaves_out_what_is_gone_when_it_begins_and_nothing_else(tmp_pa
     second = _Stream(root, max_files="2")
     assert [second.plan(), second.plan(), second.plan()] == [True, True, False]
     assert second.rows(0) == [0, 2]
+    first.restart()
     with pytest.raises(BraidedError, match=r"1\.parquet: the file is gone; bring it back, or set the option ignoreMi"):
         first.rows(0)
     (root / "3.parquet").unlink()
@@ -179,6 +180,10 @@ def test_what_changes_under_a_stream_stops_it(tmp_path: Path) -> None:
     entry.write_text(content.replace('"format":1', '"format":2'))
     with pytest.raises(BraidedError, match="has format 2, this version reads 1; upgrade braided"):
         stream.rows(0)
+    for wrong in (content.replace('"first":0', '"first":1'), '{"format":1}'):
+        entry.write_text(wrong)
+        with pytest.raises(BraidedError, match=r"_braided_files/000000000000\.json: is damaged, or not of this list"):
+            stream.rows(0)
     entry.unlink()
     stream.restart()
     with pytest.raises(BraidedError, match="is not the one that the checkpoint has read from, or entries are missing"):
@@ -203,6 +208,10 @@ class _Late:
     def create(self, name: str, content: bytes) -> bool:
         self._other.update()
         return bool(self._files.create(name, content))
+
+    def replace(self, name: str, content: bytes) -> None:
+        self._other.update()
+        self._files.replace(name, content)
 
 
 def test_two_that_list_a_directory_at_once_number_each_file_once(tmp_path: Path) -> None:
