@@ -82,7 +82,8 @@ def resolve(location: str, what: str, error: type[BraidedError]) -> tuple[Any, s
     try:
         system, path = fsspec.core.url_to_fs(location)
     except ImportError as cause:
-        raise error(f"{what}: {cause}, beside braided[fsspec]") from cause
+        extra = "as braided[s3] does" if location.startswith("s3") else "beside braided[fsspec]"
+        raise error(f"{what}: {cause}, {extra}") from cause
     except ValueError as cause:
         raise error(f"{what}: {cause}") from cause
     return system, path
