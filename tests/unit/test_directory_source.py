@@ -10,6 +10,7 @@ from decimal import Decimal
 from pathlib import Path
 from random import Random
 from typing import Any
+from unittest import mock
 
 import fsspec
 import pyarrow as pa
@@ -22,6 +23,7 @@ from support.profiles import examples
 
 from braided.errors import BraidedError, OptionError
 from braided.spark.source import BraidedSource
+from braided.storage import file_index
 from braided.storage.file_index import FOLDER, FileIndex
 
 LONG = StructType([StructField("x", LongType())])
@@ -97,6 +99,11 @@ def test_streams_of_one_directory_lose_nothing_and_repeat_nothing(
 ) -> None:
     """Files of any age come and go, beside streams that begin, plan batches, run them again and start again."""
     random = Random(seed)
+    with mock.patch.object(file_index, "_MERGED", random.choice((2, 3, 100))):
+        _live(random, tmp_path_factory)
+
+
+def _live(random: Random, tmp_path_factory: pytest.TempPathFactory) -> None:
     root = tmp_path_factory.mktemp("files") / "in"
     root.mkdir()
     streams: list[_Stream] = []
@@ -226,6 +233,26 @@ def test_two_that_list_a_directory_at_once_number_each_file_once(tmp_path: Path)
     assert one.id == two.id
     assert [file.name for file in one._found] == [file.name for file in two._found]
     assert len(list((root / FOLDER).iterdir())) == 2
+
+
+def test_a_stream_that_starts_reads_few_files_of_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    index = FileIndex(str(tmp_path))
+    monkeypatch.setattr(file_index, "_MERGED", 5)
+    for number in range(23):
+        _put(tmp_path, f"{number}.parquet", number)
+        index.update()
+    again = FileIndex(str(tmp_path))
+    names: list[str] = []
+    read = again._files.read
+    again._files = mock.Mock(wraps=again._files)
+    again._files.read.side_effect = lambda name: names.append(name) or read(name)
+    assert again.update() == 23
+    assert [file.name for file in again._found] == [file.name for file in index._found]
+    assert [name.rpartition("/")[2].partition("-")[0] for name in names[:5]] == ["merged"] * 5
+    assert len(names) == 4 + 1 + 3 + 1, "the merged ones, none after them, three entries, none after them"
+    (tmp_path / FOLDER / "merged-0000000002.json").write_text("[{]")
+    with pytest.raises(BraidedError, match=r"merged-0000000002\.json: is damaged, or not of this list"):
+        FileIndex(str(tmp_path)).update()
 
 
 def test_columns_are_those_of_the_oldest_file_and_of_its_folders(tmp_path: Path) -> None:

@@ -6,6 +6,8 @@
  numbers of the files                  0  1  2  3  4  5                  the same for both
 ```
 
+Entries 0 to 99 are in the file `merged-0` too, and so on: a stream that starts reads few files.
+
 No order by name or time has every new file at its end: a file that is moved into a directory may be older than those
 that are there. So whoever sees new files first gives them the next numbers, and all others read them here. A file is
 in the log once, by its name. The log is in a hidden folder of the directory, or elsewhere where that is read-only.
@@ -31,6 +33,8 @@ FOLDER = "_braided_files"
 FORMAT = 1
 # An entry with more files is cut, so that a first listing makes no file of any size.
 _MOST = 10_000
+# So many entries are also in one file, since a stream that starts reads all of them.
+_MERGED = 100
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,8 @@ class FileIndex:
         self._names: set[str] = set()
         self._gone: dict[int, int] = {}  # the number of a file: the entry that notes it
         self._entries = 0
+        self._recent: list[Any] = []
+        """Entries since those that are in files of a hundred."""
 
     def begin(self) -> FilePosition:
         """Return where a new stream begins: with all files that there are now."""
@@ -104,19 +110,36 @@ class FileIndex:
             self._read()
         if self.id != position.index or len(self._found) < position.files or self._entries < position.began:
             raise BraidedError(
-                f"path={self.directory!r}: its list of files ({self._where(0)} and those after it) is not the one that "
-                "the checkpoint has read from, or entries are missing; restore it from a copy, or start with a new "
-                "checkpoint"
+                f"path={self.directory!r}: its list of files ({self._where(self._folder)}) is not the one that the "
+                "checkpoint has read from, or entries are missing; restore it from a copy, or start with a new checkpoint"
             )
 
     def _read(self) -> None:
-        while (content := self._files.read(self._name(self._entries))) is not None:
-            self._take(content)
+        while True:
+            merged = self._files.read(self._merged()) if self._entries % _MERGED == 0 else None
+            if merged is not None:
+                for entry in self._parsed(merged, self._merged()):
+                    self._take(entry, self._merged())
+                continue
+            name = self._name(self._entries)
+            content = self._files.read(name)
+            if content is None:
+                return
+            entry = self._parsed(content, name)
+            self._take(entry, name)
+            self._recent.append(entry)
+            if self._entries % _MERGED == 0:
+                self._create(self._merged(-1), self._recent)
+                self._recent = []
 
-    def _take(self, content: bytes) -> None:
-        where = self._where(self._entries)
+    def _parsed(self, content: bytes, name: str) -> Any:
         try:
-            entry = json.loads(content)
+            return json.loads(content)
+        except ValueError as error:
+            raise self._damaged(name) from error
+
+    def _take(self, entry: Any, name: str) -> None:
+        try:
             version = entry["format"]
             if version == FORMAT:
                 if entry["first"] != len(self._found) or (self._entries and entry["id"] != self.id):
@@ -124,8 +147,11 @@ class FileIndex:
                 self._apply(entry)
                 return
         except (ValueError, KeyError, TypeError, IndexError) as error:
-            raise BraidedError(f"{where}: is damaged, or not of this list; restore it from a copy") from error
-        raise BraidedError(f"{where}: has format {version!r}, this version reads {FORMAT}; upgrade braided")
+            raise self._damaged(name) from error
+        raise BraidedError(f"{self._where(name)}: has format {version!r}, this version reads {FORMAT}; upgrade braided")
+
+    def _damaged(self, name: str) -> BraidedError:
+        return BraidedError(f"{self._where(name)}: is damaged, or not of this list; restore it from a copy")
 
     def _apply(self, entry: dict[str, Any]) -> None:
         files = [FoundFile(str(name), int(size)) for name, size in entry["files"]]
@@ -145,23 +171,27 @@ class FileIndex:
             "files": [[file.name, file.bytes] for file in new],
             "gone": list(gone),
         }
-        self._create(self._name(self._entries), json.dumps(entry, separators=(",", ":")).encode())
+        self._create(self._name(self._entries), entry)
         self._read()
 
-    def _create(self, name: str, content: bytes) -> None:
+    def _create(self, name: str, content: Any) -> None:
         location = self._place or self.directory
         if not self._entries and not is_remote(location):
             check_folder(location, "index" if self._place else "path")
         try:
-            self._files.create(name, content)
+            self._files.create(name, json.dumps(content, separators=(",", ":")).encode())
         except OSError as error:
             raise BraidedError(
-                f"{self._where(self._entries)}: cannot be written ({error.strerror}); the stream notes there which "
+                f"{self._where(name)}: cannot be written ({error.strerror}); the stream notes there which "
                 "files it has found: allow it, or give the option index, a directory of its own elsewhere"
             ) from error
 
     def _name(self, number: int) -> str:
         return f"{self._folder}/{number:012d}.json"
 
-    def _where(self, number: int) -> str:
-        return f"{plain_location(self._place or self.directory)}/{self._name(number)}"
+    def _merged(self, before: int = 0) -> str:
+        """Return the name of the file with the next hundred entries, or with those before them."""
+        return f"{self._folder}/merged-{self._entries // _MERGED + before:010d}.json"
+
+    def _where(self, name: str) -> str:
+        return f"{plain_location(self._place or self.directory)}/{name}"
