@@ -110,8 +110,9 @@ class FileIndex:
             self._read()
         if self.id != position.index or len(self._found) < position.files or self._entries < position.began:
             raise BraidedError(
-                f"path={self.directory!r}: its list of files ({self._where(self._folder)}) is not the one that the "
-                "checkpoint has read from, or entries are missing; restore it from a copy, or start with a new checkpoint"
+                f"path={self.directory!r}: its list of files ({self._where(self._folder)}) is not the one that "
+                "the checkpoint has read from, or entries are missing; restore it from a copy, or start with a new "
+                "checkpoint"
             )
 
     def _read(self) -> None:
