@@ -20,7 +20,7 @@ from support.crashes import expected, run_to_a_table, write_streams
 from support.odd_rows import NAMES, named, shown
 from support.odd_rows import ROWS as ROWS_OF_TYPES
 from support.table_driver import ROWS as ROWS_A_BATCH
-from support.tables import BATCHES, ForeignWriter, kill_drivers, read_delta
+from support.tables import BATCHES, KILLS, ForeignWriter, kill_drivers, read_delta
 
 import braided
 from braided.errors import OptionError, TableError
@@ -137,9 +137,13 @@ def test_fifty_kills_lose_and_double_nothing(tmp_path: Path) -> None:
 
 
 def test_killed_drivers_of_spark_lose_and_double_nothing(tmp_path: Path) -> None:
-    write_streams(tmp_path, files=24, rows=100, seed=7)
-    run_to_a_table(tmp_path, f"delta:{tmp_path}/out", {}, kills=5, seed=8)
-    assert _pairs(read_delta(str(tmp_path / "out"))) == expected(tmp_path)
+    write_streams(tmp_path, files=3 * KILLS + 8, rows=60, seed=7)
+    run_to_a_table(tmp_path, f"delta:{tmp_path}/out", {}, kills=KILLS, seed=8)
+    wanted = expected(tmp_path)
+    assert _pairs(read_delta(str(tmp_path / "out"))) == wanted
+    names = deltalake.DeltaTable(str(tmp_path / "out")).file_uris()
+    with duckdb.connect() as db:
+        assert Counter(db.execute(f"select id, id_right from read_parquet({names})").fetchall()) == wanted
 
 
 def test_of_two_drivers_one_commits_each_batch(tmp_path: Path) -> None:

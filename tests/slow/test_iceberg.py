@@ -20,7 +20,7 @@ from support.crashes import expected, run_to_a_table, write_streams
 from support.odd_rows import NAMES, ONLY_ICEBERG, named, shown
 from support.odd_rows import ROWS as ROWS_OF_TYPES
 from support.table_driver import ROWS as ROWS_A_BATCH
-from support.tables import BATCHES, ForeignWriter, kill_drivers
+from support.tables import BATCHES, KILLS, ForeignWriter, kill_drivers
 
 import braided
 from braided.errors import OptionError, TableError
@@ -101,10 +101,14 @@ def test_fifty_kills_lose_and_double_nothing(tmp_path: Path) -> None:
 
 
 def test_killed_drivers_of_spark_lose_and_double_nothing(tmp_path: Path) -> None:
-    write_streams(tmp_path, files=24, rows=100, seed=7)
-    run_to_a_table(tmp_path, NAME, _catalog(tmp_path), kills=5, seed=8)
-    found = _table(tmp_path).scan().to_arrow()
-    assert Counter(zip(found["id"].to_pylist(), found["id_right"].to_pylist(), strict=True)) == expected(tmp_path)
+    write_streams(tmp_path, files=3 * KILLS + 8, rows=60, seed=7)
+    run_to_a_table(tmp_path, NAME, _catalog(tmp_path), kills=KILLS, seed=8)
+    table, wanted = _table(tmp_path), expected(tmp_path)
+    found = table.scan().to_arrow()
+    assert Counter(zip(found["id"].to_pylist(), found["id_right"].to_pylist(), strict=True)) == wanted
+    names = [task.file.file_path.removeprefix("file://") for task in table.scan().plan_files()]
+    with duckdb.connect() as db:
+        assert Counter(db.execute(f"select id, id_right from read_parquet({names})").fetchall()) == wanted
 
 
 def test_of_two_drivers_one_commits_each_batch(tmp_path: Path) -> None:
