@@ -12,7 +12,7 @@ def deal(sizes: Sequence[int], most: int) -> list[list[int]]:
     """Return the items of each task, as positions in their order: the largest goes first, to the least loaded task.
 
     >>> deal([10, 90, 30, 50], 2)
-    [[0, 1], [2, 3]]
+    [[1], [0, 2, 3]]
     """
     tasks: list[list[int]] = [[] for _ in range(min(most, len(sizes)))]
     loads = [0] * len(tasks)
