@@ -5,7 +5,8 @@
 
 `direct` is `braided.files` and `braided.write_files`; `format` the same topics by `readStream` and `writeStream`, where
 the join's routers still read the files themselves; `connect` the same as a session of Spark Connect has it: rows come
-and go through the JVM. `copy_*` has no operator between. `parquet` is Spark's own copy of the same files. The median of
+and go through the JVM. `copy_*` has no operator between: `directory` reads the same files as a plain directory by
+`format("braided")`, and `parquet` is Spark's own copy of them. The median of
 the batches after the first two counts, in seconds; all in one run and one session.
 """
 
@@ -26,6 +27,7 @@ from pyspark.sql import functions as F
 import braided
 
 WARM_UP = 2
+COLUMNS = "id long, k long, ts timestamp, v double"
 
 
 def main() -> None:
@@ -64,11 +66,10 @@ def measure(spark: SparkSession, root: Path, rows: int, batches: int) -> dict[st
     copies: dict[str, Callable[[], DataFrame]] = {
         "copy_direct": lambda: braided.files(spark, root / "left", max_files=1),
         "copy_format": lambda: read(spark, root / "left"),
-        "copy_parquet": lambda: (
-            spark.readStream.schema("id long, k long, ts timestamp, v double")
-            .option("maxFilesPerTrigger", 1)
-            .parquet(str(parquet))
+        "copy_directory": lambda: (
+            spark.readStream.format("braided").schema(COLUMNS).option("max_files", 1).load(str(parquet))
         ),
+        "copy_parquet": lambda: spark.readStream.schema(COLUMNS).option("maxFilesPerTrigger", 1).parquet(str(parquet)),
     }
     figures, counts = {}, {}
     for name, frame in (joins | copies).items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,11 +17,14 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from support.crashes import expected, run_to_a_table, write_streams
+from support.odd_rows import NAMES, named, shown
+from support.odd_rows import ROWS as ROWS_OF_TYPES
 from support.table_driver import ROWS as ROWS_A_BATCH
-from support.tables import BATCHES, ForeignWriter, kill_drivers, read_delta
+from support.tables import BATCHES, KILLS, ForeignWriter, kill_drivers, read_delta
 
 import braided
 from braided.errors import OptionError, TableError
+from braided.spark.source import BraidedSource
 from braided.spark.table_sink import TableCommit
 from braided.storage import delta_log, upkeep
 from braided.storage.tables import Layout, open_sink
@@ -133,9 +137,13 @@ def test_fifty_kills_lose_and_double_nothing(tmp_path: Path) -> None:
 
 
 def test_killed_drivers_of_spark_lose_and_double_nothing(tmp_path: Path) -> None:
-    write_streams(tmp_path, files=24, rows=100, seed=7)
-    run_to_a_table(tmp_path, f"delta:{tmp_path}/out", {}, kills=5, seed=8)
-    assert _pairs(read_delta(str(tmp_path / "out"))) == expected(tmp_path)
+    write_streams(tmp_path, files=3 * KILLS + 8, rows=60, seed=7)
+    run_to_a_table(tmp_path, f"delta:{tmp_path}/out", {}, kills=KILLS, seed=8)
+    wanted = expected(tmp_path)
+    assert _pairs(read_delta(str(tmp_path / "out"))) == wanted
+    names = deltalake.DeltaTable(str(tmp_path / "out")).file_uris()
+    with duckdb.connect() as db:
+        assert Counter(db.execute(f"select id, id_right from read_parquet({names})").fetchall()) == wanted
 
 
 def test_of_two_drivers_one_commits_each_batch(tmp_path: Path) -> None:
@@ -201,6 +209,28 @@ def test_what_does_not_belong_together_is_refused(tmp_path: Path) -> None:
     assert read_delta(str(tmp_path / "out")).num_rows == 1
     with pytest.raises(OptionError, match=r"table='/x': write 'delta:<path or URL>'"):
         open_sink("/x")
+
+
+@pytest.mark.parametrize("others", [0, 1, 5])
+def test_a_table_that_is_replaced_under_a_query_gets_no_batch_of_it(tmp_path: Path, others: int) -> None:
+    """However many versions the new table has: the library would add them to those that it has read."""
+    sink = open_sink(f"delta:{tmp_path}/out")
+    target = sink.prepare(ROWS, Layout())
+    for number in range(3):
+        assert _batch(sink, target, number, _some(number))
+    shutil.rmtree(tmp_path / "out")
+    with pytest.raises(TableError, match="is gone; restore it, or start with a new checkpoint"):
+        _batch(sink, target, 3, _some(3))
+    for number in range(others):
+        deltalake.write_deltalake(str(tmp_path / "out"), pa.table(_some(100 + number)), mode="append")
+        with pytest.raises(TableError, match="was replaced by another table; start a new query, with a new checkpoint"):
+            _batch(sink, target, 3, _some(3))
+    if others:
+        assert sorted(read_delta(str(tmp_path / "out"))["k"].to_pylist()) == list(range(100, 100 + others))
+        again = open_sink(f"delta:{tmp_path}/out")
+        target = again.prepare(ROWS, Layout())
+        with pytest.raises(TableError, match="knows nothing of the query q, whose checkpoint has done 3 batches"):
+            _batch(again, target, 3, _some(3))
 
 
 # --- The source -----------------------------------------------------------------------------------------------------
@@ -271,6 +301,45 @@ def test_a_join_of_tables_reads_their_files_in_its_routers(
     assert pl.read_delta(str(tmp_path / "out"))["day"].value_counts().height == 2
 
 
+@pytest.mark.parametrize("versions", [1, 3, 6])
+def test_a_table_that_is_replaced_under_a_stream_stops_it(tmp_path: Path, versions: int) -> None:
+    table = tmp_path / "in"
+    for number in range(3):
+        _foreign(table, number)
+    log = delta_log.DeltaLog(str(table))
+    assert log.latest() == 2
+    _foreign(table, 3)
+    assert log.latest() == 3
+    shutil.rmtree(table)
+    for number in range(versions):
+        _foreign(table, 100 + number)
+    with pytest.raises(TableError, match="was replaced by another table; start a new query, with a new checkpoint"):
+        log.latest()
+    shutil.rmtree(table)
+    with pytest.raises(TableError, match="is gone; restore it, or start a new query"):
+        log.latest()
+
+
+def test_a_stream_of_a_table_has_its_values_of_every_type(tmp_path: Path) -> None:
+    tables = {"types": (ROWS_OF_TYPES, None)}
+    tables |= {f"{at}": (named(name, ["x/y", name, None]), [name]) for at, name in enumerate(NAMES)}
+    for column in ("ts", "ntz", "flag", "i8", "day"):
+        tables[column] = ROWS_OF_TYPES.select(["id", column]).slice(0, 3), [column]
+    for at, (rows, by) in tables.items():
+        deltalake.write_deltalake(f"{tmp_path}/{at}", pa.table(rows), partition_by=by)
+        assert shown(_read_in_process(f"delta:{tmp_path}/{at}")) == shown(rows)
+
+
+def _read_in_process(place: str) -> pa.Table:
+    """Return the rows of a stream as Spark's tasks read them, by what Spark calls."""
+    schema = BraidedSource({"path": place}).schema()
+    assert not isinstance(schema, str)
+    reader = BraidedSource({"path": place}).streamReader(schema)
+    start = reader.initialOffset()
+    tasks = reader.partitions(start, reader.latestOffset(start))
+    return pa.Table.from_batches([rows for task in tasks for rows in reader.read(task)])
+
+
 def test_a_stream_of_a_table_that_braided_writes(spark: SparkSession, tmp_path: Path) -> None:
     _foreign(tmp_path / "in", *range(50))
     for number in range(3):
@@ -295,6 +364,9 @@ def test_what_a_stream_of_a_table_does_not_understand_is_refused(spark: SparkSes
         _read_all(spark, frame, tmp_path / "check")
     lenient = braided.table(spark, f"delta:{table}", add_columns=True)
     assert [row["new"] for row in _read_all(spark, lenient, tmp_path / "check")] == ["x"]
+    deltalake.write_deltalake(str(tmp_path / "bytes"), pa.table({"k": [1], "b": [b"x"]}), partition_by=["b"])
+    with pytest.raises(TableError, match="is partitioned by 'b', which is binary; use Spark's own connector"):
+        braided.table(spark, f"delta:{tmp_path}/bytes")
     log = delta_log.DeltaLog(str(table))
     for action, message in (
         ({"add": {"path": "a", "size": 1, "partitionValues": {}, "dataChange": True, "deletionVector": {}}}, "deletion vectors"),
@@ -386,6 +458,39 @@ def test_partitions_and_file_sizes(tmp_path: Path) -> None:
         assert len(deltalake.DeltaTable(str(tmp_path / "out")).file_uris()) <= before
         db.register("found", read_delta(str(tmp_path / "out")))
         assert db.execute("select v, day, kind, flag from found order by all").fetchall() == wanted
+
+
+def test_values_of_every_type_and_names_of_every_kind_come_back(tmp_path: Path) -> None:
+    wanted = {"types": ROWS_OF_TYPES} | {f"{at}": named(name, ["x", None]) for at, name in enumerate(NAMES)}
+    for at, rows in wanted.items():
+        sink = open_sink(f"delta:{tmp_path}/{at}")
+        assert _batch(sink, sink.prepare(rows.schema, Layout()), 0, rows)
+        for found in (read_delta(f"{tmp_path}/{at}"), pl.read_delta(f"{tmp_path}/{at}").to_arrow()):
+            assert shown(found) == shown(rows)
+    for at, name in enumerate(NAMES):
+        rows = named(name, ["x/y", name, None])
+        sink = open_sink(f"delta:{tmp_path}/by{at}")
+        assert _batch(sink, sink.prepare(rows.schema, Layout((name,))), 0, rows)
+        assert shown(read_delta(f"{tmp_path}/by{at}")) == shown(rows)
+        assert shown(pl.read_delta(f"{tmp_path}/by{at}").to_arrow()) == shown(rows)
+    inner = pa.struct([("a b", pa.int64())])
+    for kind, message in (
+        (pa.list_(inner), r"column 'x\.a b': Delta takes no spaces, commas, brackets or '='; rename it"),
+        (pa.list_(pa.null()), "column 'x': Delta has no type for list<item: null>; cast it"),
+    ):
+        with pytest.raises(TableError, match=message):
+            open_sink(f"delta:{tmp_path}/no").prepare(pa.schema([("x", kind)]), Layout())
+
+
+@pytest.mark.parametrize("column", ROWS_OF_TYPES.schema.names[1:])
+def test_a_column_of_any_type_can_be_added(tmp_path: Path, column: str) -> None:
+    narrow, wide = ROWS_OF_TYPES.select(["id"]), ROWS_OF_TYPES.select(["id", column])
+    for number, rows in enumerate((narrow, wide, narrow)):
+        sink = open_sink(f"delta:{tmp_path}/out")
+        assert _batch(sink, sink.prepare(rows.schema, Layout(add_columns=True)), number, rows)
+    wanted = pa.concat_tables([pa.table(rows) for rows in (narrow, wide, narrow)], promote_options="default")
+    assert shown(read_delta(f"{tmp_path}/out")) == shown(wanted)
+    assert shown(pl.read_delta(f"{tmp_path}/out").to_arrow()) == shown(wanted)
 
 
 def test_small_files_are_compacted_beside_the_batches(

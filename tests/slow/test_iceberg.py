@@ -17,8 +17,10 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from support.crashes import expected, run_to_a_table, write_streams
+from support.odd_rows import NAMES, ONLY_ICEBERG, named, shown
+from support.odd_rows import ROWS as ROWS_OF_TYPES
 from support.table_driver import ROWS as ROWS_A_BATCH
-from support.tables import BATCHES, ForeignWriter, kill_drivers
+from support.tables import BATCHES, KILLS, ForeignWriter, kill_drivers
 
 import braided
 from braided.errors import OptionError, TableError
@@ -99,10 +101,14 @@ def test_fifty_kills_lose_and_double_nothing(tmp_path: Path) -> None:
 
 
 def test_killed_drivers_of_spark_lose_and_double_nothing(tmp_path: Path) -> None:
-    write_streams(tmp_path, files=24, rows=100, seed=7)
-    run_to_a_table(tmp_path, NAME, _catalog(tmp_path), kills=5, seed=8)
-    found = _table(tmp_path).scan().to_arrow()
-    assert Counter(zip(found["id"].to_pylist(), found["id_right"].to_pylist(), strict=True)) == expected(tmp_path)
+    write_streams(tmp_path, files=3 * KILLS + 8, rows=60, seed=7)
+    run_to_a_table(tmp_path, NAME, _catalog(tmp_path), kills=KILLS, seed=8)
+    table, wanted = _table(tmp_path), expected(tmp_path)
+    found = table.scan().to_arrow()
+    assert Counter(zip(found["id"].to_pylist(), found["id_right"].to_pylist(), strict=True)) == wanted
+    names = [task.file.file_path.removeprefix("file://") for task in table.scan().plan_files()]
+    with duckdb.connect() as db:
+        assert Counter(db.execute(f"select id, id_right from read_parquet({names})").fetchall()) == wanted
 
 
 def test_of_two_drivers_one_commits_each_batch(tmp_path: Path) -> None:
@@ -189,6 +195,33 @@ def test_a_table_with_a_transform_that_is_not_known_is_refused_by_its_name(tmp_p
         OptionError, match=r"partition_by='bucket\[4\]\(k\)': is not known; partition by a column, or year"
     ):
         open_sink(NAME, _catalog(tmp_path)).prepare(pa.schema([("k", pa.int64())]), Layout())
+
+
+def test_values_of_every_type_and_names_of_every_kind_come_back(tmp_path: Path) -> None:
+    (tmp_path / "lake").mkdir()
+    wanted = [ROWS_OF_TYPES, *(named(name, ["x", None]) for name in (*NAMES, *ONLY_ICEBERG))]
+    partitioned = [named(name, ["x/y", name, None, ""]) for name in (*NAMES, *ONLY_ICEBERG)]
+    for at, rows in enumerate((*wanted, *partitioned)):
+        sink = open_sink(f"iceberg:lake.calls.t{at}", _catalog(tmp_path))
+        by = (rows.schema.names[1],) if at >= len(wanted) else ()
+        assert _batch(sink, sink.prepare(rows.schema, Layout(by)), 0, rows)
+        table = sink._opened()  # type: ignore[attr-defined]
+        assert shown(table.scan().to_arrow()) == shown(rows)
+        assert shown(pl.scan_iceberg(table).collect().to_arrow()) == shown(rows)
+
+
+def test_settings_that_a_catalog_lacks_are_named(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match=r"no catalog 'nosuch' is known; write options={'type': 'rest', 'uri': ...}"):
+        open_sink("iceberg:nosuch.calls.pairs")
+    settings = {**_catalog(tmp_path)}
+    del settings["warehouse"]
+    sink = open_sink(NAME, settings)
+    with pytest.raises(OptionError, match=r"the catalog has no place for new tables; write options={'warehouse': ...}"):
+        sink.prepare(ROWS, Layout())
+    sink = open_sink(NAME, _catalog(tmp_path))
+    sink.prepare(pa.schema([("s", pa.struct([("a", pa.int64())]))]), Layout())
+    with pytest.raises(TableError, match="column 's' is struct<a: string> in the rows, struct<a: long> in the table"):
+        sink.prepare(pa.schema([("s", pa.struct([("a", pa.string())]))]), Layout())
 
 
 def test_partitions_that_change_stop_the_query_until_it_starts_again(tmp_path: Path) -> None:

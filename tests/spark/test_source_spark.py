@@ -110,6 +110,35 @@ def test_sql_reads_tables_and_what_cannot_work_says_what_to_write(spark: SparkSe
         spark.range(3).write.format("braided").mode("append").save(str(path))
 
 
+def test_a_directory_of_files_is_read_once_in_batches_that_are_the_same_again(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    folder, out, checkpoint = tmp_path / "in", tmp_path / "out", tmp_path / "c"
+    for start in range(0, 300, 100):
+        rows = spark.range(start, start + 100, 1, 1).withColumn("day", F.col("id") % 2)
+        rows.write.partitionBy("day").mode("append").parquet(str(folder))
+    assert spark.read.format("braided").load(str(folder)).where("day = '1'").count() == 150
+    ddl = "id long, day int"
+
+    def run() -> None:
+        stream = spark.readStream.format("braided").schema(ddl).option("max_files", 2)
+        _run(stream.load(str(folder)).where("day = id % 2").select("id"), out, checkpoint)
+
+    run()
+    if not spark.version.startswith(("4.0.", "4.1.")):
+        assert [entry.kind for entry in braided.topic(str(out)).manifests()] == ["claim", *["batch"] * 3]
+    files = braided.topic(str(out)).files()
+    _unlink_last_commit(checkpoint)
+    run()
+    assert braided.topic(str(out)).files() == files
+    _unlink_last_commit(checkpoint)
+    spark.range(300, 400, 1, 1).withColumn("day", F.col("id") % 2).write.partitionBy("day").mode("append").parquet(
+        str(folder)
+    )
+    run()
+    assert _ids(spark, out) == list(range(400))
+
+
 def test_a_stream_of_changes_is_no_input_of_a_join(spark: SparkSession, tmp_path: Path) -> None:
     _append(spark, tmp_path / "t", 0)
     rows = _stream(spark, tmp_path / "t")

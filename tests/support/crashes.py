@@ -76,15 +76,20 @@ def run_with_kills(root: Path, kills: int, seed: int) -> Counter[Any]:
 
 
 def run_to_a_table(root: Path, table: str, options: dict[str, str], kills: int, seed: int) -> None:
-    """Run the query into a table, killed so many times: with files and no commit, with a commit, or at any moment."""
+    """Run the query into a table, killed so many times: with files and no commit, with a commit, or at any moment.
+
+    Three batches for each kill and eight more are enough.
+    """
     rng = random.Random(seed)
     files = len(list((root / "left").iterdir()))
     (root / "cache").mkdir(exist_ok=True)
     (root / "direct").mkdir(exist_ok=True)
     (root / "options.json").write_text(json.dumps({"table": table, "table_options": options}))
     for kill in range(kills + 1):
-        # Each run is killed in its own part of the input, so that every one is at work when it is.
-        batch = rng.randint(files * kill // (kills + 1) + 1, files * (kill + 1) // (kills + 1) - 1)
+        # In one of its first batches, so that every run does some.
+        done = max((int(path.name) for path in (root / "check" / "commits").glob("[0-9]*")), default=-1)
+        batch = done + rng.randint(1, 3)
+        assert kill == kills or batch < files - 2, "there is nothing left to do for a run that is to be killed"
         moment = rng.choice(("files", "table", "any"))
         die = {"DIE": f"{moment} {batch}"} if moment != "any" and kill < kills else {}
         child = subprocess.Popen(

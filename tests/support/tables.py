@@ -17,6 +17,8 @@ from typing import Any
 import pyarrow as pa
 
 BATCHES = 200
+KILLS = 20
+"""How often a driver of Spark is killed for each format."""
 
 
 def read_delta(location: str, **options: Any) -> pa.Table:

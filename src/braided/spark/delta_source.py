@@ -16,9 +16,10 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from braided.errors import OptionError
 from braided.spark.arrow_types import arrow_of
+from braided.spark.file_tasks import cut, deal
 from braided.spark.sessions import slots_of
 from braided.spark.topic_place import SupportsTriggerAvailableNow
-from braided.storage.delta_log import AddedFile, DeltaLog, Position, partition_scalar
+from braided.storage.delta_log import DeltaLog, Position, partition_scalar
 from braided.storage.file_reader import FileReader, Part
 from braided.storage.tables import split_name
 
@@ -32,8 +33,6 @@ MARK = "braided.files"
 STORAGE = "storage."
 # As `NAMES_DDL` has them, which is not parsed without a session.
 _NAMES = [StructField("path", StringType()), StructField("start", LongType()), StructField("stop", LongType())]
-# Files larger than this are cut by row groups, so that all cores read.
-_CUT = 64 << 20
 
 
 def read_table(
@@ -151,15 +150,10 @@ class DeltaReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type:
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """See `DataSourceStreamReader`: the largest part is dealt out first; a task reads its own in order."""
         files = self._log.between(Position(**start), Position(**end))
-        parts = [part for file in files for part in _cut(file)]
-        tasks: list[list[int]] = [[] for _ in range(min(self._parallel, len(parts)))]
-        loads = [0] * len(tasks)
-        for at in sorted(range(len(parts)), key=lambda at: (-parts[at][1], at)):
-            lightest = loads.index(min(loads))
-            tasks[lightest].append(at)
-            loads[lightest] += parts[at][1]
-        columns = self._log.partitions
-        return [InputPartition((columns, [parts[at][0] for at in sorted(task)])) for task in tasks]
+        cuts = [(file, *part) for file in files for part in cut(file.bytes)]
+        parts = [(file.path, start, stop, file.values) for file, start, stop, _ in cuts]
+        tasks = deal([size for _, _, _, size in cuts], self._parallel)
+        return [InputPartition((self._log.partitions, [parts[at] for at in task])) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """See `DataSourceStreamReader`."""
@@ -183,13 +177,3 @@ class DeltaReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type:
         for path, start, stop, values in parts:
             scalars = map(partition_scalar, values, kinds, columns)
             yield from reader.read(Part(path, start, stop, dict(zip(columns, scalars, strict=True))))
-
-
-def _cut(file: AddedFile) -> list[tuple[tuple[str, int, int | None, tuple[str | None, ...]], int]]:
-    """Return a file as (path, start, stop, values) with its size, or several parts of a large one."""
-    if file.bytes <= _CUT:
-        return [((file.path, 0, None, file.values), file.bytes)]
-    return [
-        ((file.path, start, start + _CUT, file.values), min(_CUT, file.bytes - start))
-        for start in range(0, file.bytes, _CUT)
-    ]

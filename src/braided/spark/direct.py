@@ -36,10 +36,12 @@ from braided.spark.arrow_types import arrow_of
 from braided.spark.catalyst import PlanNode, StreamSource, plan_of
 from braided.spark.delta_source import NAME as TABLE
 from braided.spark.delta_source import partition_names
+from braided.spark.file_tasks import CUT
 from braided.spark.names import quoted
 from braided.spark.place import NAME as TOPIC
 from braided.spark.sessions import is_connect, slots_of
 from braided.spark.source import register
+from braided.storage.directory import check_no_table, is_hidden
 from braided.storage.file_reader import Bound, FileReader
 from braided.storage.files import has_glob_characters, is_remote, local_path
 from braided.storage.topic import Topic, check_reader, is_topic
@@ -54,8 +56,6 @@ MARK = "braided.files"
 _ALONE = "braided.alone."
 _LIMITS = ("maxfilespertrigger", "maxbytespertrigger")
 _NAMES = "path string, modificationTime timestamp, length long, content binary"
-# Files larger than this are cut by row groups, so that all cores read.
-CUT = 64 << 20
 # Of so many files the sizes are looked at when a query is built.
 _LOOKED_AT = 10_000
 
@@ -135,6 +135,8 @@ def read_files(
         return _read_topic(session, path, max_files, reader)
     if reader is not None:
         raise OptionError(f"reader={reader!r}: only readers of a topic have names; {path} is none")
+    if not is_remote(path):
+        check_no_table(path)
     reader_options = dict(options)
     if max_files is not None:
         reader_options["maxFilesPerTrigger"] = str(max_files)
@@ -350,8 +352,8 @@ def _look(folder: str, schema: StructType, case_sensitive: bool) -> _Seen:
     largest = looked = 0
     named = {name if case_sensitive else name.lower(): name for name in schema.names}
     for place, folders, files in os.walk(folder, followlinks=True):  # as Spark does
-        folders[:] = [name for name in folders if not _is_hidden(name)]
-        shown = [name for name in files if not _is_hidden(name)]
+        folders[:] = [name for name in folders if not is_hidden(name)]
+        shown = [name for name in files if not is_hidden(name)]
         if shown and not partitions:
             parts = [part.split("=", 1)[0] for part in os.path.relpath(place, folder).split(os.sep) if "=" in part]
             keys = [part if case_sensitive else part.lower() for part in parts]
@@ -368,10 +370,6 @@ def _size(path: str) -> int:
         return os.path.getsize(path)
     except OSError:
         return 0
-
-
-def _is_hidden(name: str) -> bool:
-    return name.startswith((".", "_")) and "=" not in name
 
 
 def _bounds(row_filter: RowFilter) -> list[Bound]:

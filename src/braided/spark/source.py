@@ -1,7 +1,7 @@
 """`format("braided")`: places of rows as a public data source of Spark's, for streams and batches.
 
 ```
- path -> a kind of place: a topic, a table  -> reader, writer
+ path -> a kind of place: a topic, a table, a directory of files  -> reader, writer
 ```
 
 `PLACES` lists the kinds. The first that recognises a path is used; what a kind cannot do it refuses by name.
@@ -24,6 +24,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructField, StructType
 
 from braided.errors import OptionError
+from braided.spark.files_place import FilesPlace
 from braided.spark.place import NAME, NAMES_DDL, Place
 from braided.spark.table_place import TablePlace
 from braided.spark.topic_place import TopicPlace
@@ -33,7 +34,9 @@ if TYPE_CHECKING:
 
 # In the metadata of a table's first column.
 PATH = "braided.path"
-PLACES: tuple[type[Place], ...] = (TablePlace, TopicPlace)
+PLACES: tuple[type[Place], ...] = (TablePlace, TopicPlace, FilesPlace)
+WRITTEN: tuple[type[Place], ...] = (TablePlace, TopicPlace)
+"""Of these what a path is that is written to; what is none of them becomes a topic."""
 _registered: WeakSet[SparkSession] = WeakSet()
 
 
@@ -70,29 +73,37 @@ class BraidedSource(DataSource):  # type: ignore[misc]
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """See `DataSource`."""
-        return self._place(self.options.get("path"), new=TopicPlace).writer(schema, overwrite)
+        return self._written().writer(schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """See `DataSource`."""
-        return self._place(self.options.get("path"), new=TopicPlace).stream_writer(schema, overwrite)
+        return self._written().stream_writer(schema, overwrite)
 
     def _path_of(self, schema: StructType) -> str | None:
         path = self.options.get("path")
         return path or next((field.metadata[PATH] for field in schema if PATH in (field.metadata or {})), None)
 
-    def _place(self, path: str | None, new: type[Place] | None = None) -> Place:
-        if not path:
-            raise OptionError(
-                f'path: format("{NAME}") needs one; write .load(path), .start(path) or .save(path). A table of '
-                "Spark's catalog has one for reading, if it was created without columns: OPTIONS (path '...')"
-            )
-        kind = next((kind for kind in PLACES if kind.is_at(path)), new)
+    def _place(self, path: str | None) -> Place:
+        path = _given(path)
+        kind = next((kind for kind in PLACES if kind.is_at(path)), None)
         if kind is None:
             raise OptionError(
-                f"path={path!r}: is none of: {', '.join(kind.what for kind in PLACES)}; other Parquet files are read "
-                'by format("parquet"), or by braided.files'
+                f"path={path!r}: is none of: {', '.join(kind.what for kind in PLACES)}; give another path"
             )
         return kind(path, self.options)
+
+    def _written(self) -> Place:
+        path = _given(self.options.get("path"))
+        return next((kind for kind in WRITTEN if kind.is_at(path)), TopicPlace)(path, self.options)
+
+
+def _given(path: str | None) -> str:
+    if path:
+        return path
+    raise OptionError(
+        f'path: format("{NAME}") needs one; write .load(path), .start(path) or .save(path). A table of '
+        "Spark's catalog has one for reading, if it was created without columns: OPTIONS (path '...')"
+    )
 
 
 def _with_path(schema: StructType, path: str) -> StructType:

@@ -21,11 +21,11 @@ from pyspark.sql.types import StructField, StructType
 
 from braided.errors import OptionError
 from braided.spark.arrow_types import arrow_of
+from braided.spark.file_tasks import deal
 from braided.spark.place import NAMES, PROGRESS, Place
 from braided.storage.file_reader import FileReader, Part
 from braided.storage.progress import to_text
 from braided.storage.topic import Topic, check_reader, is_topic
-from braided.storage.writing import DataFile
 
 __all__ = ["SupportsTriggerAvailableNow", "TopicPlace", "TopicReader"]
 
@@ -187,15 +187,9 @@ class TopicFiles(DataSourceReader):  # type: ignore[misc]
 
 def _deal(topic: Topic, start: int | None, stop: int | None, parallel: int) -> list[InputPartition]:
     """Return the files of each task: the largest is dealt out first; a task reads its own in order."""
-    files: list[DataFile] = [file for entry in topic.manifests(start, stop) for file in entry.files]
-    tasks: list[list[str]] = [[] for _ in range(min(parallel, len(files)))]
-    loads = [0] * len(tasks)
-    for file in sorted(files, key=lambda file: (-file.bytes, file.name)):
-        lightest = loads.index(min(loads))
-        tasks[lightest].append(file.name)
-        loads[lightest] += file.bytes
-    written = {file.name: at for at, file in enumerate(files)}
-    return [InputPartition(sorted(names, key=written.__getitem__)) for names in tasks]
+    files = [file for entry in topic.manifests(start, stop) for file in entry.files]
+    tasks = deal([file.bytes for file in files], parallel)
+    return [InputPartition([files[at].name for at in task]) for task in tasks]
 
 
 def _rows(paths: Sequence[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:

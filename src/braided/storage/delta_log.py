@@ -21,7 +21,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from braided.errors import OptionError, TableError
-from braided.storage.delta_table import check_mapping, library
+from braided.storage.delta_table import check_mapping, library, log_name
 from braided.storage.files import files_at
 from braided.storage.tables import plain_location, reached, shown
 
@@ -74,7 +74,8 @@ class DeltaLog:
         with reached(self.name):
             self._table = self._at(None)
             self._files = files_at(self.location, "path")
-            self._version = int(self._table.version())
+            self._newest: tuple[int, bytes | None] = (int(self._table.version()), None)
+            """The newest version that is known, and its commit, once it was read."""
             metadata = self._table.metadata()
         self.id = str(metadata.id)
         self.partitions: list[str] = list(metadata.partition_columns)
@@ -83,6 +84,9 @@ class DeltaLog:
         self.schema = str(self._table.schema().to_json())
         """The table's schema, as Spark writes one in JSON."""
         kinds = _kinds(self.schema)
+        for column in self.partitions:
+            if kinds.get(column) == "binary":  # writers differ in how they write such a value as text
+                raise TableError(f"{self.name}: is partitioned by {column!r}, which is binary; {_ELSE}")
         self._kinds = kinds if columns is None else {name: kinds[name] for name in columns if name in kinds}
 
     def _at(self, version: int | None) -> Any:
@@ -92,6 +96,12 @@ class DeltaLog:
         except deltalake.exceptions.TableNotFoundError:
             raise OptionError(f"{self.name}: there is no Delta table; braided.write_table makes one") from None
 
+    def _again(self) -> Any:
+        try:
+            return self._at(None)
+        except OptionError:
+            raise TableError(f"{self.name}: is gone; restore it, or start a new query, with a new checkpoint") from None
+
     def begin(self) -> Position:
         """Return where a new stream begins: with all files that there are now."""
         return Position(self.id, self.latest(), whole=True)
@@ -99,12 +109,20 @@ class DeltaLog:
     def latest(self) -> int:
         """Return the number of the newest version."""
         with reached(self.name):
+            # The library adds new commits to those it has read, and does not look whether these are still there.
+            version, content = self._newest
+            there = self._files.read(log_name(version))
+            if there is None or (content is not None and there != content):  # cleaned up, or of another table
+                self._table = self._again()
             self._table.update_incremental()
             if str(self._table.metadata().id) != self.id:
                 raise TableError(
                     f"{self.name}: was replaced by another table; start a new query, with a new checkpoint"
                 )
-            return int(self._table.version())
+            newest = int(self._table.version())
+            if newest != version or content is None:
+                self._newest = newest, self._files.read(log_name(newest))
+            return newest
 
     def end(self, start: Position | None, newest: int, most: int | None) -> Position:
         """Return how far a batch goes: to the newest version, or so many files, at least one."""
@@ -164,7 +182,7 @@ class DeltaLog:
         ]
 
     def _added(self, version: int) -> list[AddedFile]:
-        name = f"_delta_log/{version:020d}.json"
+        name = log_name(version)
         with reached(self.name):
             content = self._files.read(name)
         if content is None:
@@ -252,8 +270,10 @@ def partition_scalar(text: str | None, kind: pa.DataType, column: str) -> pa.Sca
     '2024-05-01'
     """
     try:
+        if pa.types.is_binary(kind):
+            raise pa.ArrowInvalid("no text of bytes is the same everywhere")
         if text is not None and pa.types.is_timestamp(kind) and kind.tz is not None and not text.endswith("Z"):
             text += "Z"
         return pa.array([text], pa.string()).cast(kind)[0]
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise TableError(f"column {column!r}: the table is partitioned by it, and {text!r} is no {kind}") from error
+        raise TableError(f"column {column!r}: its values are names of partitions, and {text!r} is no {kind}") from error

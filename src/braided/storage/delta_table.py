@@ -15,13 +15,14 @@ import contextlib
 import json
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from braided.errors import OptionError, TableError
+from braided.errors import BraidedError, OptionError, TableError
+from braided.storage.files import files_at
 from braided.storage.table_writing import Partition, TableTarget
 from braided.storage.tables import (
     Layout,
@@ -81,6 +82,7 @@ class DeltaSink(TableSink):
         self._partition_by: list[str] = []
         self._ours: tuple[int, str, int | None] = (-1, "", None)
         """The version that the last commit made, the query and its batch."""
+        self._id = ""
 
     def prepare(self, rows: pa.Schema, layout: Layout) -> TableTarget:
         """See `TableSink`."""
@@ -90,6 +92,7 @@ class DeltaSink(TableSink):
             table = self._opened()
             if table is None:
                 table = self._create(rows, layout)
+            self._id = str(table.metadata().id)
         partition_by = table.metadata().partition_columns
         if layout.partition_by is not None and list(layout.partition_by) != partition_by:
             raise OptionError(
@@ -177,10 +180,9 @@ class DeltaSink(TableSink):
 
     def _plan_of(self, table: Any, query: str, batch: int) -> str | None:
         for entry in table.history(100):
-            with contextlib.suppress(ValueError, TypeError, KeyError):
-                noted = json.loads(entry[_KEY])
-                if (noted["query"], noted["batch"]) == (query, batch):
-                    return str(noted["plan"])
+            note = note_of({"commitInfo": entry})
+            if (note.get("query"), note.get("batch")) == (query, batch):
+                return str(note["plan"])
         return None
 
     def check_optimize(self) -> None:
@@ -193,6 +195,7 @@ class DeltaSink(TableSink):
             table.optimize.compact(target_size=self._layout.file_bytes)
 
     def _opened(self) -> Any:
+        self._table = None
         try:
             self._table = self._library.DeltaTable(self.location, storage_options=self._options)
         except self._library.exceptions.TableNotFoundError:
@@ -200,12 +203,31 @@ class DeltaSink(TableSink):
         return self._table
 
     def _refreshed(self) -> Any:
-        if self._table is None:
+        if self._table is None or not self._has_our_commit():
             self._opened()
         if self._table is None:
             raise TableError(f"{self.name}: is gone; restore it, or start with a new checkpoint")
         self._table.update_incremental()
+        if self._id and str(self._table.metadata().id) != self._id:
+            raise TableError(f"{self.name}: was replaced by another table; start a new query, with a new checkpoint")
         return self._table
+
+    def _has_our_commit(self) -> bool:
+        """Whether our last commit is still in the log.
+
+        The library adds new commits to those that it has read, and does not look whether these are still there: of a
+        table that was deleted and made anew it would mix the two.
+        """
+        version, query, batch = self._ours
+        if version < 0:
+            return False
+        try:
+            content = files_at(self.location, "path").read(log_name(version))
+            noted = [note_of(json.loads(line)) for line in (content or b"").splitlines()]
+        except (BraidedError, OSError, ValueError):
+            # The library may have a credential that fsspec has not; then all of the log is read again.
+            return False
+        return any((note.get("query"), note.get("batch")) == (query, batch) for note in noted)
 
     def _create(self, rows: pa.Schema, layout: Layout) -> Any:
         for column in layout.partition_by or ():
@@ -263,6 +285,18 @@ class DeltaSink(TableSink):
         self._check(self._refreshed())
 
 
+def log_name(version: int) -> str:
+    """Return the name of a commit, below the table."""
+    return f"_delta_log/{version:020d}.json"
+
+
+def note_of(action: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a commit of ours notes about itself (query, batch, plan); empty for other actions of a log."""
+    with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError):
+        return dict(json.loads(action["commitInfo"][_KEY]))
+    return {}
+
+
 def check_protocol(name: str, table: Any) -> None:
     """Refuse to append to a table whose features ask more of a writer than to add files."""
     configuration = table.metadata().configuration
@@ -295,16 +329,33 @@ def delta_types(name: str, rows: pa.Schema) -> list[dict[str, Any]]:
     """Return the fields of a schema as Delta has them; refuse a column that it has no type for."""
     fields = []
     for column in rows:
-        if _ODD.search(column.name) or not column.name:
-            raise TableError(
-                f"{name}: column {column.name!r}: Delta takes no spaces, commas, brackets or '='; rename it"
-            )
+        for path in _names(column):
+            if _ODD.search(path) or not path:
+                raise TableError(f"{name}: column {path!r}: Delta takes no spaces, commas, brackets or '='; rename it")
         try:
+            if _has_null(column.type):
+                raise TypeError
             schema = library().Schema.from_arrow(pa.schema([column]))
         except Exception as error:
             raise TableError(f"{name}: column {column.name!r}: Delta has no type for {column.type}; cast it") from error
         fields += json.loads(schema.to_json())["fields"]
     return fields
+
+
+def _names(field: pa.Field[Any]) -> Iterator[str]:
+    """Yield the name of a column and those of the fields in it, as the user has named them."""
+    yield field.name
+    pending = [field.type]
+    while pending:
+        kind = pending.pop()
+        parts = [kind.field(at) for at in range(kind.num_fields)]
+        if pa.types.is_struct(kind):
+            yield from (f"{field.name}.{part.name}" if part.name else "" for part in parts)
+        pending += [part.type for part in parts]
+
+
+def _has_null(kind: pa.DataType) -> bool:
+    return pa.types.is_null(kind) or any(_has_null(kind.field(at).type) for at in range(kind.num_fields))
 
 
 def _kind(field: Mapping[str, Any]) -> Any:

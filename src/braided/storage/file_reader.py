@@ -158,7 +158,7 @@ class FileReader:
             columns[field.name] = None if at is None else schema.names[at]
             if at is None:
                 continue
-            if any(path.split(".", 1)[0] == schema.names[at] for path in nanoseconds):
+            if any(f"{path}.".startswith(f"{schema.names[at]}.") for path in nanoseconds):
                 raise Misfit(f"column {field.name!r} holds nanoseconds, which Spark has no type for")
             check_type(schema.field(at).type, field.type, schema.names[at], int96, self.case_sensitive)
         return columns
@@ -220,17 +220,17 @@ def read_ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _may_hold(group: Any, name: str | None, bound: Bound) -> bool:
-    for at in range(group.num_columns):
-        column = group.column(at)
-        if column.path_in_schema != name:
-            continue
-        statistics = column.statistics
-        if statistics is None or not statistics.has_min_max or column.physical_type not in ("INT32", "INT64"):
-            return True
-        logical = str(statistics.logical_type)
-        if "unsigned" in logical or "isSigned=false" in logical or "Decimal" in logical:
-            return True
-        scale = 1000 if "milliseconds" in logical else 1
-        low, high = statistics.min_raw * scale, statistics.max_raw * scale
-        return (bound.low is None or high >= bound.low) and (bound.high is None or low <= bound.high)
-    return True
+    # A column `a.b` and a field `b` of a column `a` have one path.
+    named = [column for column in map(group.column, range(group.num_columns)) if column.path_in_schema == name]
+    if len(named) != 1:
+        return True
+    [column] = named
+    statistics = column.statistics
+    if statistics is None or not statistics.has_min_max or column.physical_type not in ("INT32", "INT64"):
+        return True
+    logical = str(statistics.logical_type)
+    if "unsigned" in logical or "isSigned=false" in logical or "Decimal" in logical:
+        return True
+    scale = 1000 if "milliseconds" in logical else 1
+    low, high = statistics.min_raw * scale, statistics.max_raw * scale
+    return (bound.low is None or high >= bound.low) and (bound.high is None or low <= bound.high)

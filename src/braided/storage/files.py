@@ -74,7 +74,7 @@ def check_folder(location: str, option: str) -> None:
         raise TopicError(f"{what}cannot be written to by this user; give another path, or permission")
 
 
-def _resolve(location: str, what: str, error: type[BraidedError]) -> tuple[Any, str]:
+def resolve(location: str, what: str, error: type[BraidedError]) -> tuple[Any, str]:
     try:
         import fsspec
     except ImportError:
@@ -82,7 +82,8 @@ def _resolve(location: str, what: str, error: type[BraidedError]) -> tuple[Any, 
     try:
         system, path = fsspec.core.url_to_fs(location)
     except ImportError as cause:
-        raise error(f"{what}: {cause}, beside braided[fsspec]") from cause
+        extra = "as braided[s3] does" if location.startswith("s3") else "beside braided[fsspec]"
+        raise error(f"{what}: {cause}, {extra}") from cause
     except ValueError as cause:
         raise error(f"{what}: {cause}") from cause
     return system, path
@@ -92,7 +93,7 @@ def open_input(location: str) -> Any:
     """Return a file to read: a path, or an open remote file."""
     if not is_remote(location):
         return local_path(location)
-    system, path = _resolve(location, location, BraidedError)
+    system, path = resolve(location, location, BraidedError)
     return system.open(path, "rb")
 
 
@@ -138,7 +139,7 @@ def files_at(location: str, option: str = "control") -> Files:
     """Return the files below a path or an fsspec URL; errors name the option that gave it."""
     if not is_remote(location):
         return LocalFiles(Path(local_path(location)), option)
-    return RemoteFiles(location, *_resolve(location, f"{option}={location!r}", _error_of(option)), option)
+    return RemoteFiles(location, *resolve(location, f"{option}={location!r}", _error_of(option)), option)
 
 
 def _error_of(option: str) -> type[BraidedError]:

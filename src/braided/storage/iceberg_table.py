@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -59,8 +59,9 @@ class IcebergSink(TableSink):
         catalog, *names = table.split(".")
         if len(names) < 2 or not all((catalog, *names)):
             raise OptionError(f"{self.name}: write 'iceberg:<catalog>.<namespace>.<table>'")
-        with reached(self.name):
+        with reached(self.name), hints(self.name, catalog):
             self._catalog = library().catalog.load_catalog(catalog, **dict(options or {}))
+        self._catalog_name = catalog
         self._names = tuple(names)
         self._wanted: dict[str, str] = {}
         self._layout = Layout()
@@ -225,7 +226,7 @@ class IcebergSink(TableSink):
             source = schema.find_field(part.column).field_id
             parts.append(PartitionField(source, 1000 + at, parse_transform(part.transform), called))
         self._catalog.create_namespace_if_not_exists(self._names[:-1])
-        with contextlib.suppress(TableAlreadyExistsError):  # another was faster
+        with contextlib.suppress(TableAlreadyExistsError), hints(self.name, self._catalog_name):  # another was faster
             return self._catalog.create_table(self._names, schema, partition_spec=PartitionSpec(*parts))
         return self._opened()
 
@@ -296,6 +297,24 @@ class IcebergSink(TableSink):
 
         whole = schema_to_pyarrow(table.schema(), include_field_ids=True)
         return pa.schema([_small(field) for field in whole if field.name in rows.names])
+
+
+@contextlib.contextmanager
+def hints(name: str, catalog: str) -> Iterator[None]:
+    """Say what to set where the settings of a catalog are missing, which the library says in its own words."""
+    try:
+        yield
+    except ValueError as error:
+        if "URI missing" in str(error):
+            raise OptionError(
+                f"{name}: no catalog {catalog!r} is known; write options={{'type': 'rest', 'uri': ...}}, or set it up "
+                "in .pyiceberg.yaml"
+            ) from error
+        if "No default path" in str(error):
+            raise OptionError(
+                f"{name}: the catalog has no place for new tables; write options={{'warehouse': ...}}"
+            ) from error
+        raise
 
 
 def partition_of(text: str) -> Partition:

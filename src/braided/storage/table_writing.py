@@ -112,7 +112,7 @@ class TableWriter:
 
     def _folder(self, values: tuple[str | int | None, ...]) -> str:
         return "".join(
-            f"{part.column}={_NULL if value is None else quote(str(value), safe='')}/"
+            f"{part.column.replace('/', '%2F')}={_NULL if value is None else quote(str(value), safe='')}/"
             for part, value in zip(self.target.partitions, values, strict=True)
             if part.as_text
         )

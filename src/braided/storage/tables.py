@@ -32,6 +32,8 @@ _UNITS = {"kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 1 << 10, "mib": 1 << 20,
 _ATTEMPTS = 60
 _LONGEST_PAUSE = 2.0
 _STACK = re.compile(r"\n\s+0: ")
+# As Iceberg writes the field of a struct: its id, its name, whether it may be null.
+_IDS = re.compile(r"-1: ([^:]*: )(?:optional|required) ")
 _COLOURS = re.compile(r"\x1b\[\d*m")
 _LONGEST_CAUSE = 1000
 
@@ -145,8 +147,12 @@ def check_columns(name: str, rows: Mapping[str, Any], table: Mapping[str, Any], 
 
 
 def shown(kind: Any) -> str:
-    """Return a type as errors show it."""
-    return kind if isinstance(kind, str) else json.dumps(kind)
+    """Return a type as errors show it.
+
+    >>> shown("struct<-1: a: optional long>")
+    'struct<a: long>'
+    """
+    return _IDS.sub(r"\1", kind) if isinstance(kind, str) else json.dumps(kind)
 
 
 def check_known(name: str, query: str, batch: int, known: int | None) -> None:
